@@ -35,7 +35,7 @@ from bridge.loop import Loop, Observer
 from bridge.notify import READY, STOPPING, notify
 from bridge.policy_file import PolicyFile, policy_trouble
 from bridge.preflight import checks
-from bridge.preflight.rights import HeldRights
+from bridge.preflight.rights import RightsMonitor
 from bridge.preflight.waiting import Waiting, unless
 from bridge.replica import Replica
 from bridge.settings import Settings
@@ -78,7 +78,7 @@ class Bridge:
         clock: Callable[[], float],
         observer: Observer,
         rng: random.Random | None = None,
-        on_left_out: Callable[[str, str, str], None] = lambda _what, _which, _why: None,
+        on_undecodable: Callable[[str, str, str], None] = lambda _what, _which, _why: None,
         on_event_dropped: Callable[[], None] = lambda: None,
         guard: Guard | None = None,
         mirror: Mirror | None = None,
@@ -94,7 +94,7 @@ class Bridge:
             self._emit,
             clock,
             waiting=lambda: bool(self.world.by_phase[Phase.QUEUED]),
-            allocating=lambda: any(self.world.immediate_under_way.values()),
+            allocating=lambda: any(self.world.immediate_in_flight.values()),
             accounting_lost=lambda: self.world.accounting_lost is not None,
             interval_s=settings.poll_interval_s,
             nodes_interval_s=settings.nodes_interval_s,
@@ -103,7 +103,7 @@ class Bridge:
             kube, slurm, self._emit, clock, self.poller.poll_nodes, self.guard, leads, on_event_dropped
         )
         self.loop = Loop(self.world, self.executor, clock, observer, self.guard, leads)
-        self._left_out = on_left_out
+        self._left_out = on_undecodable
         self._clock = clock
         self._user_tokens = slurm.user_tokens
         self._mirror = mirror
@@ -278,10 +278,10 @@ def _watch_credentials(connections: Connections, starting: Starting, telemetry: 
 
 def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: float, telemetry: Telemetry) -> None:
     """Log what the tokens do not allow, and measure how many users have none."""
-    if (lacking := checks.without_node_rights(settings, tokens.for_nodes.user, slurm_user)) is not None:
+    if (lacking := checks.token_lacks_node_rights(settings, tokens.for_nodes.user, slurm_user)) is not None:
         log.warning("%s", lacking)
     if (users := tokens.users) is not None:
-        for sentence in checks.tokenless(users, settings, now):
+        for sentence in checks.users_without_token(users, settings, now):
             log.warning("%s", sentence)
         telemetry.gauge(
             "slurm_bridge_users_without_token",
@@ -312,11 +312,11 @@ class Clusters:
     file: PolicyFile | None = None
     leaving: str = ""
     guard: Guard = field(default_factory=lambda: Guard(on=True))
-    rights: HeldRights = field(init=False)
+    rights: RightsMonitor = field(init=False)
     health: Health | None = None
 
     def __post_init__(self) -> None:
-        self.rights = HeldRights(self.kube, clock=self.clock)
+        self.rights = RightsMonitor(self.kube, clock=self.clock)
         self.kube.on_forbidden = self.rights.refused
 
     def watch_rights(self, stack: AsyncExitStack) -> None:
@@ -349,7 +349,7 @@ class Clusters:
             self.connections.slurm,
             self.clock,
             self.telemetry,
-            on_left_out=self.telemetry.left_out("kubernetes"),
+            on_undecodable=self.telemetry.left_out("kubernetes"),
             on_event_dropped=self.telemetry.event_dropped,
             guard=self.guard,
             mirror=mirror,
@@ -387,7 +387,7 @@ class Clusters:
     def _degraded(self, world: World) -> list[str]:
         settings, users = self._in_force, self.connections.tokens.users
         about_file = self.file.notes(self.clock()) if self.file is not None else []
-        about_users = checks.tokenless(users, settings, self.clock()) if users is not None else []
+        about_users = checks.users_without_token(users, settings, self.clock()) if users is not None else []
         about_access = [*self.rights.sentences(), *_credential_notes(self.connections)]
         return [*policy_trouble(settings, world), *about_file, *about_users, *about_access]
 

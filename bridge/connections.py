@@ -179,7 +179,7 @@ class Connections:
             acting_tokens=tokens.acting,
             user_tokens=tokens.users,
             on_call=self._hooks.on_call("slurm"),
-            on_left_out=self._hooks.left_out("slurm"),
+            on_undecodable=self._hooks.left_out("slurm"),
             clock=self._clock,
         )
 

@@ -178,17 +178,17 @@ class Executor:
     async def _read_job(self, action: act.ReadJob, began: float) -> None:
         job = await self._slurm.job(action.job_id)
         grant: Grant | None = None
-        tokenless: NoUserToken | None = None
+        users_without_token: NoUserToken | None = None
         if job is not None and action.grant and holds_nodes(job.states) and _may_be_ours(job, action):
             try:
                 grant = await self._grant_of(job)
             except (NotFound, Invalid):
                 pass  # it ended between the calls: the next read shows that
             except NoUserToken as error:
-                tokenless = error
+                users_without_token = error
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
-        if tokenless is not None:
-            raise tokenless
+        if users_without_token is not None:
+            raise users_without_token
 
     async def _grant_of(self, job: Job) -> Grant:
         """The grant of the job and of its further components.  Raises Invalid if one of them has no nodes."""

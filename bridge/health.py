@@ -20,13 +20,13 @@ from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
-from bridge.preflight.rights import HeldRights
+from bridge.preflight.rights import RightsMonitor
 from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
 from bridge.telemetry import Telemetry
 from scheduler.actions import Kind
-from scheduler.events import AbsenceBelieved, Side
+from scheduler.events import AbsenceConfirmed, Side
 from scheduler.explain import explain, key_of, prepared
 from scheduler.model.anomaly import Anomaly
 from scheduler.rules.status import clock as time_of_day
@@ -127,7 +127,7 @@ def measure_lead(leads: Callable[[], bool], telemetry: Telemetry) -> None:
     telemetry.gauge("slurm_bridge_leader", says, lambda: [(float(leads()), {})])
 
 
-def measure_rights(rights: HeldRights, telemetry: Telemetry) -> None:
+def measure_rights(rights: RightsMonitor, telemetry: Telemetry) -> None:
     """Register the metric of managed namespaces in which the bridge lacks rights."""
     what = "managed namespaces in which the bridge lacks rights"
     telemetry.gauge("slurm_bridge_namespaces_lacking_rights", what, lambda: [(len(rights.namespaces), {})])
@@ -202,7 +202,7 @@ class Health:
         return [(len(self._loop.world.by_phase[phase]), {"phase": phase.value}) for phase in Phase]
 
     def _unreadable(self) -> Values:
-        return [(len(self._loop.world.put_off), {})]
+        return [(len(self._loop.world.reads_postponed), {})]
 
     def _bypassing(self) -> Values:
         return [(len(self._loop.world.bypassing), {})]
@@ -289,10 +289,10 @@ class Health:
         if request.headers.get(HEADER) != "release":
             return web.Response(text="Only `slurm-bridge release` may say so.\n", status=403)
         world = self._loop.world
-        if world.held_back_since is None and world.claims_held_since is None:
+        if world.held_back_since is None and world.claims_held_back_since is None:
             return web.Response(text="Nothing is held back.\n")
         count = len(missing(world))
-        self._loop.emit(AbsenceBelieved(self._clock()))
+        self._loop.emit(AbsenceConfirmed(self._clock()))
         return web.Response(
             text=f"{count} jobs are taken as gone; their pods are ended, {world.config.tuning.absent_rate:g} a second.\n"
         )

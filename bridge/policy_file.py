@@ -46,7 +46,7 @@ def privileged_user(settings: Settings, slurm_user: str) -> str:
     )
 
 
-def lacking_partition(settings: Settings, known: Collection[str]) -> str:
+def unknown_partition(settings: Settings, known: Collection[str]) -> str:
     """A sentence if the policy names a partition that Slurm does not have; "": it names none."""
     lacking = sorted(_named_partitions(settings).difference(known))
     return f'policy: Slurm has no partition "{lacking[0]}". It has: {", ".join(sorted(known))}.' if lacking else ""
@@ -54,7 +54,7 @@ def lacking_partition(settings: Settings, known: Collection[str]) -> str:
 
 def policy_trouble(settings: Settings, world: World) -> list[str]:
     """What could not be checked at start because Slurm did not list its partitions then."""
-    found = lacking_partition(settings, world.partitions) if world.partitions else ""
+    found = unknown_partition(settings, world.partitions) if world.partitions else ""
     return [found] if found else []
 
 

@@ -34,7 +34,7 @@ from bridge.stopping import TELEMETRY_S
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
-from scheduler.events import AbsenceBelieved, AccountingLost, ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
+from scheduler.events import AbsenceConfirmed, AccountingLost, ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.state.anomalies import claims_held_back, held_back
@@ -257,7 +257,7 @@ class Telemetry:
             log.warning("%s", event.why)
         elif isinstance(event, SideBack) and self.lost_sides.pop(event.side.value, None) is not None:
             log.warning("%s answers again", event.side.value)
-        elif isinstance(event, AbsenceBelieved):
+        elif isinstance(event, AbsenceConfirmed):
             log.warning("an admin says that the jobs which Slurm lists no more are gone: their pods are ended")
 
     def passed(self, world: World, took_s: float) -> None:
@@ -276,7 +276,7 @@ class Telemetry:
         if (world.held_back_since is not None) != self._held_back:
             self._held_back = not self._held_back
             log.warning("%s", held_back(world) or "nothing is held back any more: what was missing is settled")
-        if (world.claims_held_since is not None) != self._claims_held_back:
+        if (world.claims_held_back_since is not None) != self._claims_held_back:
             self._claims_held_back = not self._claims_held_back
             log.warning("%s", claims_held_back(world) or "the jobs that pods from before the start show are settled")
 

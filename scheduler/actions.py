@@ -731,7 +731,7 @@ class Plan:
     """
 
     actions: tuple[Action, ...] = ()
-    looked_at: tuple[str, ...] = ()
+    visited: tuple[str, ...] = ()
     deferred: tuple[str, ...] = ()
     heard: bool = False
     turns: Mapping[str, int] = field(default_factory=dict)

@@ -54,7 +54,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
         guarded(this_pass, Kind.SHARED, what, None, rule, this_pass)
     nodes = [name for kind, name in tried if kind is Kind.NODE]
     guarded(this_pass, Kind.SHARED, "nodes in step", None, reconcile_nodes, this_pass, nodes, everything=everything)
-    if world.nodes_stale and now >= world.nodes_asked_from:
+    if world.nodes_stale and now >= world.nodes_polled_from:
         this_pass.add(
             act.PollNodes("what is known of Slurm's nodes is not true any more: its node list is asked for again")
         )
@@ -69,9 +69,9 @@ def _keys(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list
         if waiting_keys:
             keys.update(dict.fromkeys(waiting_keys.first(this_pass.free(limit_class))))
     keys.update(world.dirty)
-    if world.neighbours.has_news or world.anti_affinity_namespaces:
+    if world.affinity_index.has_news or world.anti_affinity_namespaces:
         this_pass.heard = True
-        keys.update(dict.fromkeys(world.concerned_by_anti_affinity()))
+        keys.update(dict.fromkeys(world.visits_for_anti_affinity()))
     keys.update(dict.fromkeys(world.due(this_pass.now)[0]))
     keys.update(dict.fromkeys(quarantined))
     if everything:
@@ -132,7 +132,7 @@ def _visit(workload: Workload, this_pass: Pass) -> bool:
     if not this_pass.prepared(workload):
         this_pass.deferred.append(workload.key)
         return False
-    this_pass.looked_at.append(workload.key)
+    this_pass.visited.append(workload.key)
     if world.undecoded.among(workload.pods):
         return True  # visited again when that pod is decoded, or is gone
     apply(news(workload, this_pass), workload, this_pass)

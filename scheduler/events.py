@@ -111,7 +111,7 @@ class ObjectUndecoded:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockTold:
+class ClockObserved:
     """The other side's own time, in whole seconds, from its answer to what was asked at `began` and came at `ended`."""
 
     side: Side
@@ -246,7 +246,7 @@ class TokenBack:
 
 
 @dataclass(frozen=True, slots=True)
-class AbsenceBelieved:
+class AbsenceConfirmed:
     """The admin says that the jobs which Slurm lists no more are gone indeed (X6)."""
 
     at: float
@@ -268,7 +268,7 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class RightsTold:
+class RightsChecked:
     """In which namespaces the bridge lacks rights in Kubernetes that it needs to bind pods and to end them; in no others.
 
     lacking   namespace to a sentence that says what is missing, for its pods; "": it cannot write on them either
@@ -320,7 +320,7 @@ Event = (
     | NamespaceGone
     | NamespacesListed
     | ObjectUndecoded
-    | ClockTold
+    | ClockObserved
     | OwnerRead
     | ClaimsRead
     | JobsPolled
@@ -332,10 +332,10 @@ Event = (
     | AccountingBack
     | TokenLost
     | TokenBack
-    | AbsenceBelieved
+    | AbsenceConfirmed
     | PredecessorDrained
     | PolicyChanged
-    | RightsTold
+    | RightsChecked
     | Planned
     | ActionEnded
 )

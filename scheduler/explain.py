@@ -21,7 +21,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode, States
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
-from scheduler.place.feasible import CONTESTED, checks, demand, feasible, miss, slurm_name
+from scheduler.place.feasible import CONTESTED, checks, feasible, miss, node_requirements, slurm_name
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import why_gathering
@@ -251,9 +251,11 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     spec = _translated(workload, pod, world) if world.ready else None
     if spec is None:
         return None
-    company = world.company(workload.key, [pod])
-    closed, taken = world.closed_to(pod, company), world.host_ports.taken(pod, company.standing)
-    wanted = demand(pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), closed, taken)
+    own_pods = world.own_pods(workload.key, [pod])
+    closed, taken = world.closed_to(pod, own_pods), world.host_ports.taken(pod, own_pods.standing)
+    wanted = node_requirements(
+        pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), closed, taken
+    )
     nodes, slurm_nodes = list((world.nodes or {}).values()), world.slurm_nodes or {}
     fit, made = feasible(wanted, nodes, slurm_nodes, world.contested).nodes, checks(wanted)
     left_out = workload.nodes_left_out
@@ -368,11 +370,11 @@ def _why_granted(pod: Pod, job: Placeholder | None, decision: Decision) -> str:
 
 def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass) -> str:
     job = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
-    by = f" by Slurm job {job.id}" if job is not None and workload.stands_for(pod, job) else ""
+    by = f" by Slurm job {job.id}" if job is not None and workload.is_bound_for(pod, job) else ""
     said = f"It stands on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
     if shown := _shown(decision, pod):
         return f"{said} {shown}"
-    return f"{said} {pod.on_job.message}" if pod.on_job is not None and not pod.finished else said
+    return f"{said} {pod.job_condition.message}" if pod.job_condition is not None and not pod.finished else said
 
 
 def _ends(workload: Workload, this_pass: Pass) -> str:

@@ -79,12 +79,14 @@ class Uninstall:
         if lease is not None:
             replica = clusters.replica(lease)
             working = replica.run(signalled)
-            looking = self._watch(lambda: replica.now.world if replica.now is not None else None, lease, clusters.clock)
+            searching_workloads = self._watch(
+                lambda: replica.now.world if replica.now is not None else None, lease, clusters.clock
+            )
         else:
             bridge = clusters.bridge()
             working = app.until_signalled(bridge, signalled)
-            looking = self._watch(lambda: bridge.world, None, clusters.clock)
-        await self._until_done(working, looking, signalled)
+            searching_workloads = self._watch(lambda: bridge.world, None, clusters.clock)
+        await self._until_done(working, searching_workloads, signalled)
 
     async def _until_done(
         self,
@@ -94,17 +96,17 @@ class Uninstall:
     ) -> None:
         """Let the bridge work, and stop it when nothing is left."""
         task = asyncio.create_task(working, name="bridge")
-        looking = asyncio.create_task(look, name="what is left")
+        searching_workloads = asyncio.create_task(look, name="what is left")
         try:
-            await asyncio.wait((task, looking), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, searching_workloads), return_when=asyncio.FIRST_COMPLETED)
             signalled.set()
             await task
-            if looking.done():
-                looking.result()
+            if searching_workloads.done():
+                searching_workloads.result()
                 self.done = True
         finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            searching_workloads.cancel()
+            await asyncio.gather(searching_workloads, return_exceptions=True)
 
     async def _watch(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
         """Return when nothing is left, or when a dry run has printed everything.  Raises ConfigError if a bridge is at work.

@@ -27,12 +27,12 @@ from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.observations import (
-    KubeLooks,
     KubeObservations,
-    KubeTruth,
-    SlurmLooks,
+    KubePolledObservations,
+    KubeSimulatedObservations,
     SlurmObservations,
-    SlurmTruth,
+    SlurmPolledObservations,
+    SlurmSimulatedObservations,
 )
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
@@ -65,7 +65,7 @@ EXAMPLE = tuple(Size(f"x{number}", cpus=64, memory_mib=512_000, gpus=4) for numb
 
 
 @dataclass(slots=True)
-class KubeSide:
+class KubeBackend:
     """Kubernetes.
 
     space           the namespace of the pods that are made
@@ -85,12 +85,12 @@ class KubeSide:
 
     async def look(self) -> None:
         """Refresh the observations.  Raises FarSideError."""
-        if isinstance(self.observations, KubeLooks):
+        if isinstance(self.observations, KubePolledObservations):
             await self.observations.look()
 
 
 @dataclass(slots=True)
-class SlurmSide:
+class SlurmBackend:
     """Slurm.
 
     user        the user of the jobs
@@ -115,7 +115,7 @@ class SlurmSide:
 
     async def look(self) -> None:
         """Refresh the observations.  Raises FarSideError."""
-        if isinstance(self.observations, SlurmLooks):
+        if isinstance(self.observations, SlurmPolledObservations):
             await self.observations.look()
 
     async def live(self, after: Callable[[], None]) -> None:
@@ -129,7 +129,7 @@ class SlurmSide:
 
 async def both(
     stack: AsyncExitStack, *, kubeconfig: str, slurm_url: str, token_file: str, user: str, seed: int
-) -> tuple[KubeSide, SlurmSide]:
+) -> tuple[KubeBackend, SlurmBackend]:
     """Find the real ends that are named, simulate the others.  Raises ConfigError."""
     kube = await _real_kube(stack, kubeconfig) if kubeconfig else None
     slurm = await _real_slurm(stack, slurm_url, token_file, user) if slurm_url else None
@@ -144,7 +144,7 @@ async def both(
 # --- simulated ----------------------------------------------------------------------------------------------------
 
 
-async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: int) -> KubeSide:
+async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: int) -> KubeBackend:
     now = time.time()
     cluster = KubeCluster(seed, started=now)
     for node in nodes:
@@ -156,19 +156,19 @@ async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: in
     url = await stack.enter_async_context(serve_kube(inner))
     system = cluster.store.get("namespaces", "", "kube-system")
     assert system is not None
-    return KubeSide(
+    return KubeBackend(
         anonymous(url),
         "simulated",
         tuple(nodes),
         names.cluster_id(system["metadata"]["uid"]),
         SIMULATED_SPACE,
         names.SCHEDULER_NAME,
-        KubeTruth(cluster),
+        KubeSimulatedObservations(cluster),
         inner,
     )
 
 
-async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed: int) -> SlurmSide:
+async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed: int) -> SlurmBackend:
     cluster = SlurmCluster(
         [
             SlurmSimNode(node.name, node.cpus, node.memory_mib, {("gpu", ""): node.gpus} if node.gpus else {})
@@ -180,7 +180,7 @@ async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed:
         started=time.time(),
     )
     url = await stack.enter_async_context(serve_slurm(cluster, time.time))
-    return SlurmSide(
+    return SlurmBackend(
         url,
         LiteralToken(cluster.token("slurm")),
         SIMULATED_USER,
@@ -188,7 +188,7 @@ async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed:
         nodes,
         frozenset(cluster.partitions),
         SIMULATED_DEADLINE_S,
-        SlurmTruth(cluster),
+        SlurmSimulatedObservations(cluster),
         cluster,
     )
 
@@ -196,12 +196,12 @@ async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed:
 # --- real ---------------------------------------------------------------------------------------------------------
 
 
-async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeSide:
+async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeBackend:
     transport = await connect(kubeconfig, stack)
     access = transport.access
     client = KubeClient(transport, REAL_SPACE, time.time)
     version = await check_kubernetes(client, access.server)
-    looks = KubeLooks(transport, REAL_SPACE)
+    looks = KubePolledObservations(transport, REAL_SPACE)
     try:
         system = await client.namespace("kube-system")
         nodes = (await listed(transport, watched_nodes())).found
@@ -219,10 +219,10 @@ async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeSide:
         for each in nodes
     )
     cluster = names.cluster_id(system.uid, REAL_SPACE)
-    return KubeSide(access, version, sizes, cluster, REAL_SPACE, REAL_SPACE, looks, kubeconfig=kubeconfig)
+    return KubeBackend(access, version, sizes, cluster, REAL_SPACE, REAL_SPACE, looks, kubeconfig=kubeconfig)
 
 
-async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: str) -> SlurmSide:
+async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: str) -> SlurmBackend:
     chosen = settings.load({"slurm_url": url, "slurm_token_file": token_file or None}, {})
     connections = Connections(chosen, stack)
     tokens, client = connections.tokens.own, connections.slurm
@@ -235,7 +235,7 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
     whose = user or claims_of(tokens.token()).sun
     if not whose or whose == "root":
         raise ConfigError("whose jobs are they? Name an ordinary Slurm user with --slurm-user NAME.")
-    return SlurmSide(
+    return SlurmBackend(
         url,
         tokens,
         whose,
@@ -243,6 +243,6 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
         sizes,
         frozenset(each.name for each in partitions),
         DEFAULT_DEADLINE_S,
-        SlurmLooks(client),
+        SlurmPolledObservations(client),
         token_file=token_file,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from bridge.dev.backends import KubeSide, SlurmSide
+from bridge.dev.backends import KubeBackend, SlurmBackend
 from bridge.errors import FarSideError, said
 from bridge.simulation.fault_injection import Cable, Outage
 from bridge.simulation.invariants import Invariants
@@ -23,8 +23,8 @@ ON_KUBERNETES = "Only in a simulated Kubernetes: a real one is not ours to break
 class Session(Protocol):
     """What faults need of the session (session.py)."""
 
-    kube: KubeSide
-    slurm: SlurmSide
+    kube: KubeBackend
+    slurm: SlurmBackend
     clock: Callable[[], float]
     rng: Random
     cable: Cable

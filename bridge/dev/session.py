@@ -17,7 +17,7 @@ from typing import Any
 from bridge import settings
 from bridge.app import Bridge
 from bridge.connections import slurm_pool
-from bridge.dev.backends import KubeSide, SlurmSide
+from bridge.dev.backends import KubeBackend, SlurmBackend
 from bridge.dev.faults import FAULTS
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
@@ -52,12 +52,12 @@ class Session:
     at_once      keys of the last workloads that Slurm gave nodes at once
     """
 
-    kube: KubeSide
-    slurm: SlurmSide
+    kube: KubeBackend
+    slurm: SlurmBackend
     cable: Cable
     outage: Outage
 
-    def __init__(self, kube: KubeSide, slurm: SlurmSide, seed: int) -> None:
+    def __init__(self, kube: KubeBackend, slurm: SlurmBackend, seed: int) -> None:
         self.kube = kube
         self.slurm = slurm
         self.clock = time.time
@@ -265,7 +265,7 @@ class Session:
         return {f"{number:06d}": {"at": each.at, "what": str(each)} for number, each in last}
 
 
-def _settings(kube: KubeSide, slurm: SlurmSide) -> settings.Settings:
+def _settings(kube: KubeBackend, slurm: SlurmBackend) -> settings.Settings:
     simulated = slurm.simulated is not None
     anything = {"allowed": ["*"]}
     rule = {"namespaces": [kube.space], "user": slurm.user, "account": anything, "partition": anything, "qos": anything}

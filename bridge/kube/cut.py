@@ -20,10 +20,10 @@ FIRST = ("cpu", "memory")
 
 def cut(pod: Pod) -> Pod:
     """The pod; if it is beyond the limits, its long fields are shortened."""
-    too_much = beyond_limits(pod)
-    if not too_much:
+    limit_exceeded = beyond_limits(pod)
+    if not limit_exceeded:
         return pod
-    short: dict[str, Any] = {"too_much": too_much}
+    short: dict[str, Any] = {"limit_exceeded": limit_exceeded}
     asked: dict[str, Any] = {
         "containers": pod.containers,
         "init_containers": pod.init_containers,

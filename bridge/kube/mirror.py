@@ -40,7 +40,7 @@ class Mirror:
         self._nodes: dict[str, Node] | None = None
         self._namespaces: dict[str, Namespace] | None = None
         self._undecoded: dict[Key, ev.ObjectUndecoded] = {}
-        self._clock_told: ev.ClockTold | None = None
+        self._clock_told: ev.ClockObserved | None = None
         self._hear: Callable[[Event], None] | None = None
         self._hear_undecoded: Callable[[Undecoded], None] = lambda _object: None
         self._again = asyncio.Event()
@@ -128,7 +128,7 @@ class Mirror:
             case ev.ObjectUndecoded():
                 what = event.object
                 self._undecoded[(event.scope or what.kind, what.namespace, what.name, what.uid)] = event
-            case ev.ClockTold(side=Side.KUBERNETES):
+            case ev.ClockObserved(side=Side.KUBERNETES):
                 self._clock_told = event
 
     def _keep_pods(self, event: ev.PodsListed | ev.PodSeen | ev.PodGone) -> None:

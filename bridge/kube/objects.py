@@ -67,7 +67,7 @@ def to_node(wire: WireNode) -> model.Node:
         allocatable=_offered(wire.status.allocatable),
         uid=wire.metadata.uid,
         ready_since=epoch(said["Ready"].last_transition_time) if ready else None,
-        silent_since=epoch(said["Ready"].last_transition_time) if silent else None,
+        kubelet_silent_since=epoch(said["Ready"].last_transition_time) if silent else None,
         address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), "")[:MOST_WORD],
         partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, "")[:MOST_MESSAGE],
         in_slurm=None if ours is None else condition_of(ours),

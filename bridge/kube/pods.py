@@ -64,7 +64,7 @@ def to_pod(wire: WirePod) -> model.Pod:
     containers = _containers(spec.containers, refused)
     init_containers = _containers(spec.init_containers, refused)
     exit_code, end_reason = _end(spec, status)
-    scheduled, bound_at, on_job, disrupted = _conditions(status.conditions)
+    scheduled, bound_at, job_condition, disrupted = _conditions(status.conditions)
     own_deadline, handed_deadline = _deadlines(meta, spec)
     waits, waited_on = _waits(spec, status)
     pod = model.Pod(
@@ -86,7 +86,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         gated=bool(spec.scheduling_gates),
         restart_policy=sys.intern(spec.restart_policy),
         active_deadline_s=own_deadline,
-        handed_deadline_s=handed_deadline,
+        set_deadline_s=handed_deadline,
         containers=containers,
         init_containers=init_containers,
         overhead=_asked(spec.overhead, "overhead", refused),
@@ -107,7 +107,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         waits=waits,
         waits_since=max((at for at in (bound_at, waited_on) if at is not None), default=None) if waits else None,
         crashes=_crashes(status),
-        on_job=on_job,
+        job_condition=job_condition,
         exit_code=exit_code,
         end_reason=end_reason,
     )
@@ -296,16 +296,16 @@ def _conditions(
     conditions: list[WireCondition] | None,
 ) -> tuple[model.Condition | None, float | None, model.Condition | None, bool]:
     """(PodScheduled, since when that is True, our own of bound pods, DisruptionTarget)."""
-    scheduled, bound_at, on_job, disrupted = None, None, None, False
+    scheduled, bound_at, job_condition, disrupted = None, None, None, False
     for condition in conditions or ():
         if condition.type == "PodScheduled":
             scheduled = condition_of(condition)
             bound_at = epoch(condition.last_transition_time) if scheduled.status else None
         elif condition.type == names.RUNNING_CONDITION:
-            on_job = condition_of(condition)
+            job_condition = condition_of(condition)
         elif condition.type == "DisruptionTarget":
             disrupted = condition.status == "True"
-    return scheduled, bound_at, on_job, disrupted
+    return scheduled, bound_at, job_condition, disrupted
 
 
 def _deadlines(meta: PodMeta, spec: PodSpec) -> tuple[int | None, int | None]:

@@ -39,7 +39,7 @@ from bridge.kube.transport import MAX_BODY, Call, Reply, StreamRefused, TooLong,
 from bridge.kube.versions import SeenVersions
 from bridge.kube.wire import ListMeta, Page
 from scheduler import events
-from scheduler.events import ClockTold, Event, ObjectUndecoded, Scope, Side, SideBack, SideLost
+from scheduler.events import ClockObserved, Event, ObjectUndecoded, Scope, Side, SideBack, SideLost
 from scheduler.model import kubernetes as model
 from scheduler.model.kubernetes import Undecoded
 
@@ -262,7 +262,7 @@ class ListWatch(Generic[M]):
     on_failure: Callable[[str], None] = lambda _why: None
     on_recovered: Callable[[], None] = lambda: None
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
-    on_time: Callable[[ClockTold], None] = lambda _told: None
+    on_time: Callable[[ClockObserved], None] = lambda _told: None
     rng: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
     seen: SeenVersions = field(default_factory=SeenVersions)
@@ -317,7 +317,7 @@ class ListWatch(Generic[M]):
     def _emit_time(self, reply: Reply, began: float) -> None:
         """What time it is for the server, which every answer says: its clock may be another than ours."""
         if (theirs := http_date(reply.headers.get("date", ""))) is not None:
-            self.on_time(ClockTold(Side.KUBERNETES, theirs, began, self.clock()))
+            self.on_time(ClockObserved(Side.KUBERNETES, theirs, began, self.clock()))
 
     async def _watch(self, state: Watching) -> State:
         """Emit changes until the server ends the stream; then watch again from the last version."""

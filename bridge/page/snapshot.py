@@ -99,8 +99,8 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
     elif job is not None and job.grant is not None and job.holds_nodes:
         node = (world.nodes or {}).get(workload.node_of(pod))
         here = [held for held in job.grant.everywhere if node is not None and held.name == slurm_name(node)]
-        if pod.on_job is not None and pod.on_job.reason != names.RUNS:
-            return pod.on_job.message
+        if pod.job_condition is not None and pod.job_condition.reason != names.RUNS:
+            return pod.job_condition.message
         who = "its gang holds" if workload.group else "holds"
         return "; ".join(f"{who} {_amounts(held)}" for held in here)
     if workload.group is not None and world.phase_of[workload.key] in BY_ITSELF:

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from bridge.errors import AccountingAway, ConfigError, FarSideError, NotYet, Refused, Unauthorized, said
 from bridge.kube.client import KubeClient
-from bridge.policy_file import lacking_partition, privileged_user
+from bridge.policy_file import privileged_user, unknown_partition
 from bridge.preflight import rights
 from bridge.settings import Settings
 from bridge.slurm import admin_reads
@@ -36,7 +36,7 @@ def check_tuning(settings: Settings) -> None:
             raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest a call may take.")
 
 
-def tokenless(users: UserTokens, settings: Settings, now: float) -> list[str]:
+def users_without_token(users: UserTokens, settings: Settings, now: float) -> list[str]:
     """A sentence for each of the first Slurm users whose token cannot be used, and one with the number of the others."""
     named = frozenset(tenant.user for tenant in settings.policy.tenants if not is_template(tenant.user))
     troubles = [why for _, why in users.troubles(named, now)]
@@ -45,7 +45,7 @@ def tokenless(users: UserTokens, settings: Settings, now: float) -> list[str]:
     return troubles[:NAMED_MOST] + more
 
 
-def without_node_rights(settings: Settings, whose: str, slurm_user: str) -> ConfigError | None:
+def token_lacks_node_rights(settings: Settings, whose: str, slurm_user: str) -> ConfigError | None:
     """What the bridge leaves undone with a token for each user, because no token is SlurmUser's; None: nothing.
 
     whose        the user of the token that is used for nodes
@@ -99,7 +99,7 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
                 "whom no template of the policy may map pods."
             ) from None
         return found
-    if partitions is not None and (missing := lacking_partition(settings, partitions)):
+    if partitions is not None and (missing := unknown_partition(settings, partitions)):
         raise ConfigError(missing)
     return found
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
-from scheduler.events import Event, RightsTold
+from scheduler.events import Event, RightsChecked
 from scheduler.state.world import World
 
 Right = tuple[str, str, str, str]  # verb, resource, API group, subresource
@@ -92,7 +92,7 @@ def remedy(namespace: str) -> str:
     return f"kubectl apply --namespace={namespace} -f manifests/namespace/rolebinding.yaml"
 
 
-class HeldRights:
+class RightsMonitor:
     """Checks the rights everywhere and in each managed namespace: at once when a namespace is new, then from time to time.
 
     A refused request leads to a check soon.  A change becomes the event RightsTold: no job is submitted for pods of a
@@ -209,7 +209,7 @@ class HeldRights:
         """Emit the namespaces in which pods cannot be bound or ended."""
         waits = {name: rights for name, rights in self.namespaces.items() if not set(ESSENTIAL).isdisjoint(rights)}
         said = {name: "" if SAYS in rights else _sentence(name, rights) for name, rights in waits.items()}
-        self._emit(RightsTold(said, self._clock()))
+        self._emit(RightsChecked(said, self._clock()))
 
 
 def _sentence(namespace: str, rights: list[Right]) -> str:

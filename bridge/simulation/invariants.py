@@ -28,7 +28,7 @@ from bridge.simulation.observations import KubeObservations, Object, SeenJob, Sl
 from scheduler import names
 from scheduler.model.hostlist import fold
 from scheduler.model.quantity import amount
-from scheduler.place.host_ports import clash
+from scheduler.place.host_ports import ports_conflict
 from scheduler.translate import values
 
 # A bind may be on its way while its job ends: what it was decided for was true so long ago at most.
@@ -386,7 +386,7 @@ class Invariants:
             bound_at, _ = self._others.get(other["metadata"]["uid"], (float("-inf"), None))
             if standing and not _finished(other) and self.clock() - bound_at > UNHEARD_S:
                 taken += Counter(_requests(other))
-                if clash(ports, host_ports(other)):
+                if ports_conflict(ports, host_ports(other)):
                     return f"{_name(pod)} is bound to {node}, where {_name(other)} has its host port"
         for resource, used in taken.items():
             has = amount(resource, found["status"]["allocatable"].get(resource, "0"), round_up=False)

@@ -106,7 +106,7 @@ class SlurmObservations(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KubeTruth:
+class KubeSimulatedObservations:
     """A simulated Kubernetes."""
 
     cluster: KubeCluster
@@ -125,7 +125,7 @@ class KubeTruth:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmTruth:
+class SlurmSimulatedObservations:
     """A simulated Slurm."""
 
     cluster: SlurmCluster
@@ -142,7 +142,7 @@ class SlurmTruth:
 # --- real: as it was a moment ago ---------------------------------------------------------------------------------
 
 
-class KubeLooks:
+class KubePolledObservations:
     """A real Kubernetes, as far as one namespace reaches."""
 
     def __init__(self, transport: KubeTransport, namespace: str) -> None:
@@ -257,7 +257,7 @@ class ReadJob:
         return is_ended(self.job.states)
 
 
-class SlurmLooks:
+class SlurmPolledObservations:
     """A real Slurm: the jobs that came since the first observation, and those that were asked for."""
 
     def __init__(self, client: SlurmClient) -> None:

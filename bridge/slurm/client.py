@@ -116,7 +116,7 @@ class SlurmClient:
         versions: tuple[ApiVersion, ...] = API_VERSIONS,
         deadline_s: float = DEFAULT_DEADLINE_S,
         on_call: OnCall = _no_hook,
-        on_left_out: OnLeftOut = _no_witness,
+        on_undecodable: OnLeftOut = _no_witness,
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -128,7 +128,7 @@ class SlurmClient:
         self._versions = versions
         self._deadline_s = deadline_s
         self._on_call = on_call
-        self._on_left_out = on_left_out
+        self._on_left_out = on_undecodable
         self._clock = clock
         self._stopwatch = stopwatch
         self._discovery: Discovery | None = None

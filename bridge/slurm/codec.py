@@ -89,7 +89,7 @@ def job(answer: wire.JobAnswer, job_id: int) -> Job:
     seen = next((candidate for candidate in answer.jobs if candidate.job_id == job_id), None)
     if seen is None:
         raise ValueError(f"the answer for job {job_id} does not hold it")
-    found = replace(_one_job(seen), told_at=moment(answer.last_update))
+    found = replace(_one_job(seen), as_of=moment(answer.last_update))
     if found.het_id != job_id:
         return found
     others = (_one_job(other) for other in answer.jobs if other is not seen and other.het_job_id.value == job_id)

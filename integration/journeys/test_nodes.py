@@ -350,7 +350,7 @@ def test_a_dead_kubelets_device_is_nobody_elses_until_its_pod_cannot_run_any_mor
     rig("kubelet-x1", "kill")
     try:
         assert is_now(slurm, "x1", "DRAIN")["reason"] == "slurm-bridge: not ready in Kubernetes"
-        silent = silent_since(kube, "x1")
+        silent = kubelet_silent_since(kube, "x1")
         kube.core.delete_namespaced_pod("train", ns)
         run(kube, ns, "next", "x1", gpu=1)
         eventually("the next one waits", lambda: kube.said(ns, "next"))
@@ -370,7 +370,7 @@ def test_a_dead_kubelets_device_is_nobody_elses_until_its_pod_cannot_run_any_mor
     assert slurm.holds(job_of(kube, ns, "next"))["x1"]["gpu"] == {0}
 
 
-def silent_since(kube: Kube, name: str) -> float:
+def kubelet_silent_since(kube: Kube, name: str) -> float:
     """Since when Kubernetes knows that it hears nothing of this kubelet, epoch seconds."""
     conditions = kube.core.read_node(name).status.conditions
     ready = next(each for each in conditions if each.type == "Ready")

@@ -158,7 +158,7 @@ OF_PODS = (
         "An admin compares `squeue` and [troubleshooting.md](troubleshooting.md#many-jobs-are-missing).",
     ),
     Reason(
-        names.RETAKEN,
+        names.REACQUIRED,
         (EVENT,),
         "Slurm lost the job of the running pod, and another job holds its place now.",
         "Nothing. The annotation `job-id` has the new id.",

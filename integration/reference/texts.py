@@ -31,7 +31,7 @@ CARRIED: Mapping[str, frozenset[str]] = {
     "problem": frozenset({"Claim", "Feasible"}),
     "refused_fields": frozenset({"Pod"}),
     "rule": frozenset({"Tenant", "_Filling"}),
-    "too_much": frozenset({"Pod"}),
+    "limit_exceeded": frozenset({"Pod"}),
     "waits": frozenset({"Pod"}),
     "why": frozenset({"Blocked"}),
 }

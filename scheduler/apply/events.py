@@ -22,7 +22,7 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
 }
 
 # The attribute with the time at which an event came; of other events `at`, if they have it.
-_TIME_OF = {ev.JobsPolled: "ended", ev.JobRead: "ended", ev.ClockTold: "ended", ev.SideLost: ""}
+_TIME_OF = {ev.JobsPolled: "ended", ev.JobRead: "ended", ev.ClockObserved: "ended", ev.SideLost: ""}
 
 
 def new_world(config: Config, started: float, *, guarded: bool = False) -> World:
@@ -37,8 +37,8 @@ def new_world(config: Config, started: float, *, guarded: bool = False) -> World
 def apply_event(world: World, event: ev.Event) -> None:
     """Fold the event into the facts, and note the newest time that any event told."""
     at = getattr(event, _TIME_OF.get(type(event), "at"), None)
-    if at is not None and at > world.heard_at:
-        world.heard_at = at
+    if at is not None and at > world.newest_event_at:
+        world.newest_event_at = at
     try:
         FOLDS[type(event)](world, event)
         if world.quarantine:

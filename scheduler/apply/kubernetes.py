@@ -23,7 +23,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.nodes.observed import NEVER
 from scheduler.place.feasible import slurm_name
 from scheduler.state import confirmation, quarantine, rivals, strays
-from scheduler.state.job_ownership import is_theirs
+from scheduler.state.job_ownership import belongs_to
 from scheduler.state.own_keys import note_edits, shown_id
 from scheduler.state.phase import Phase
 from scheduler.state.undecoded import NAMESPACE, NODE
@@ -83,7 +83,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
     before = world.listed.get(event.scope, set())
     world.listed[event.scope] = {pod.uid for pod in event.pods}
     if is_first and event.scope is Scope.OURS:
-        world.found_at_start = frozenset(world.listed[event.scope])
+        world.first_listed = frozenset(world.listed[event.scope])
     _undecoded_listed(world, event.scope, event.undecoded)
     _inherited(world, event)
     for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
@@ -146,7 +146,7 @@ def _stand(world: World, pod: Pod) -> None:
     """Keep `standing`: every unfinished pod with a node, whatever client bound it; a bind of the bridge counts at once."""
     assumed = world.assumed.get(pod.uid, "")
     if pod.node or pod.finished:
-        world.may_land.pop(pod.uid, None)
+        world.unanswered_binds.pop(pod.uid, None)
     if pod.node and assumed:
         del world.assumed[pod.uid]
         if assumed != pod.node:
@@ -178,7 +178,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     note_edits(workload, before, pod)
     confirmation.observe(workload, pod)
     if before is not None and stays(before) and not stays(pod):
-        workload.left_at = world.heard_at
+        workload.left_at = world.newest_event_at
     if before is None:
         workload.tell(world.born(pod), f"pod {pod.full_name} created")
         workload.created = min(workload.created, pod.created)
@@ -212,10 +212,10 @@ def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod)
     """
     bind, shown = workload.to_show.get(pod.uid), pod.annotations.get(names.JOB_ID)
     if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
-        workload.brought[pod.uid] = None
+        workload.bound_by_bridge_before[pod.uid] = None
     may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
-    if pod.uid not in workload.brought and not may_be_of_earlier_life:
-        workload.strays[pod.uid] = world.heard_at
+    if pod.uid not in workload.bound_by_bridge_before and not may_be_of_earlier_life:
+        workload.strays[pod.uid] = world.newest_event_at
         rivals.note(world, workload, pod)
 
 
@@ -239,26 +239,26 @@ def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
     """Note when this process first saw what the pod shows: times of other clocks may be wrong."""
     seen = world.sightings.get(pod.uid)
     if seen is None:
-        seen = world.sightings[pod.uid] = Sighting(world.heard_at)
+        seen = world.sightings[pod.uid] = Sighting(world.newest_event_at)
     if before is None:
         seen.waits_since = pod.waits_since
-        seen.stuck = world.heard_at if _was_said_otherwise(pod) else None
+        seen.stuck = world.newest_event_at if _was_said_otherwise(pod) else None
         return
     if not kubelet.needs_a_person(pod.waits):
         seen.stuck = None
     elif kubelet.goes_on(before.waits):
-        seen.stuck = world.heard_at
+        seen.stuck = world.newest_event_at
     if pod.node and not before.node:
-        seen.bound = world.heard_at
+        seen.bound = world.newest_event_at
     if pod.started is not None and before.started is None:
-        seen.started = world.heard_at
+        seen.started = world.newest_event_at
     if pod.waits_since is not None and pod.waits_since != seen.waits_since:
-        seen.waits, seen.waits_since = world.heard_at, pod.waits_since
+        seen.waits, seen.waits_since = world.newest_event_at, pod.waits_since
 
 
 def _was_said_otherwise(pod: Pod) -> bool:
     """True if a previous process said that this pod does not start, for another reason than the present one."""
-    said = pod.on_job
+    said = pod.job_condition
     if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
         return False
     return kubelet.reason(pod.waits) not in said.message
@@ -287,7 +287,7 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
     if job_id is None or job_id == workload.hint:
         return
     edited = workload.edited.get(pod.uid)
-    if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.brought:
+    if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.bound_by_bridge_before:
         return  # the bind of the bridge wrote another id, which was edited before the watch showed the bind
     known = world.placeholders.get(job_id)
     if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
@@ -296,7 +296,9 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
     if workload.hint is None or not (leaves or _stands_beside_others(workload, pod)):
         # Otherwise the last pod of the gang's former job, or a pod that another client bound, would hide the gang's job.
         workload.hint = job_id
-    dropped = workload.bound_here and not world.mine(workload)  # what was known of its job was (`quarantine`)
+    dropped = workload.bound_by_this_process and not world.mine(
+        workload
+    )  # what was known of its job was (`quarantine`)
     if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
         unlisted = world.polled is not None and job_id not in world.states
         if unlisted and (not pod.node or pod.finished):
@@ -318,13 +320,13 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
 
 def _stands_beside_others(workload: Workload, pod: Pod) -> bool:
     """True if another client bound the pod, and the bridge bound other pods of its gang."""
-    return pod.uid in workload.strays and not workload.stands_for_none
+    return pod.uid in workload.strays and not workload.all_bound_by_others
 
 
 def _disown_jobs_of_others(world: World, workload: Workload) -> None:
     """Its first pod came: jobs of its name that were read before count only if they are of a user of the pod (V8)."""
     for job in [world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders]:
-        if job.key != workload.key or is_theirs(world, workload, job.id, job.user, job.job):
+        if job.key != workload.key or belongs_to(world, workload, job.id, job.user, job.job):
             continue
         world.drop(job)
         world.schedule_read(job.id, world.last_poll_began)  # it may be a stray, or foreign
@@ -332,7 +334,7 @@ def _disown_jobs_of_others(world: World, workload: Workload) -> None:
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     _fold_place(world, pod, _unstand)
-    world.may_land.pop(pod.uid, None)
+    world.unanswered_binds.pop(pod.uid, None)
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
         return
@@ -345,7 +347,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
     workload.gone[pod.uid] = DeletedPod(pod, at, until)
     workload.bound.pop(pod.uid, None)
-    held = workload.pod_holds.pop(pod.uid, None)
+    held = workload.pods_in_flight.pop(pod.uid, None)
     workload.told.pop(pod.uid, None)
     for index in (
         workload.late_changes,
@@ -375,7 +377,7 @@ def _node_seen(world: World, event: ev.NodeSeen) -> None:
     before = world.nodes.get(event.node.name)
     world.nodes[event.node.name] = event.node
     world.note_health([event.node], () if before is not None else (event.node.name,))
-    if before is None or before.silent_since != event.node.silent_since:
+    if before is None or before.kubelet_silent_since != event.node.kubelet_silent_since:
         _look_at_those_on(world, {event.node.name})
     world.node_state.observe(before, event.node, world.config.translation.gres, world.slurm_nodes or {})
     if before is None or slurm_name(before) != slurm_name(event.node):
@@ -400,7 +402,7 @@ def _look_at_those_on(world: World, names: Collection[str]) -> None:
 
 def _node_gone(world: World, event: ev.NodeGone) -> None:
     gone = world.nodes.pop(event.name, None) if world.nodes is not None else None
-    world.silent_since.pop(event.name, None)
+    world.kubelet_silent_since.pop(event.name, None)
     world.ready_since.pop(event.name, None)
     if gone is not None:
         _look_at_those_on(world, {event.name})
@@ -416,7 +418,7 @@ def _nodes_listed(world: World, event: ev.NodesListed) -> None:
         nodes |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
     if nodes != world.nodes:
         before, world.nodes = world.nodes or {}, nodes
-        for index in (world.silent_since, world.ready_since):
+        for index in (world.kubelet_silent_since, world.ready_since):
             for name in index.keys() - nodes.keys():
                 del index[name]
         world.note_health(event.nodes, nodes.keys() - before.keys())
@@ -426,7 +428,7 @@ def _nodes_listed(world: World, event: ev.NodesListed) -> None:
             try:
                 world.node_state.observe(None, node, world.config.translation.gres, world.slurm_nodes or {})
             except Exception as error:  # noqa: BLE001 - contained to the node, or raised
-                quarantine.node_failed(world, node, error)
+                quarantine.quarantine_node(world, node, error)
         world.node_state.look_at(known)
         _nodes_changed(world)
 
@@ -467,7 +469,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     identity_changed(world, changed)
     _fold_early(world)
     if world.node_state.polled == NEVER:
-        world.slurm_nodes_shown(partial(quarantine.slurm_node_failed, world))
+        world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))
 
 
 def _managed_changed(world: World) -> None:
@@ -478,7 +480,7 @@ def _managed_changed(world: World) -> None:
     strays.find(world)
 
 
-def _clock_told(world: World, event: ev.ClockTold) -> None:
+def _clock_told(world: World, event: ev.ClockObserved) -> None:
     world.clocks[event.side].tells(event.theirs, event.began, event.ended)
 
 
@@ -488,10 +490,10 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
     changed = owner in world.owners and world.owners.pop(owner) != event.owner
     world.owners[owner], world.owner_read_at[owner] = event.owner, event.at
     world.owner_sizes[owner] = _size_of(event.owner)
-    world.owners_held += world.owner_sizes[owner] - held
-    while world.owners_held > MAX_OWNERS_REMEMBERED and len(world.owners) > 1:
+    world.owners_weight += world.owner_sizes[owner] - held
+    while world.owners_weight > MAX_OWNERS_REMEMBERED and len(world.owners) > 1:
         oldest = next(iter(world.owners))
-        world.owners_held -= world.owner_sizes.get(oldest, 0)
+        world.owners_weight -= world.owner_sizes.get(oldest, 0)
         for index in (world.owners, world.owner_read_at, world.owner_asked_at, world.owner_sizes):
             index.pop(oldest, None)
     if changed:
@@ -502,7 +504,7 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
                 if settle(world, world.workloads[key]):
                     world.refresh(world.workloads[key])
             except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
-                quarantine.workload_failed(world, key, error)
+                quarantine.quarantine_workload(world, key, error)
 
 
 def _size_of(owner: Owner | None) -> int:
@@ -535,7 +537,7 @@ def _claims_read(world: World, event: ev.ClaimsRead) -> None:
         world.back_off(world.workloads[key], event.at)  # visited again after the wait
 
 
-def _rights_told(world: World, event: ev.RightsTold) -> None:
+def _rights_told(world: World, event: ev.RightsChecked) -> None:
     """Where rights are back, what failed for lack of them is tried at once (scheduler/rules/missing_rights.py)."""
     before, world.lacking_rights = world.lacking_rights, dict(event.lacking)
     back = before.keys() - event.lacking.keys()
@@ -559,8 +561,8 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.NamespaceGone: _namespace_gone,
     ev.NamespacesListed: _namespaces_listed,
     ev.ObjectUndecoded: _object_undecoded,
-    ev.ClockTold: _clock_told,
+    ev.ClockObserved: _clock_told,
     ev.OwnerRead: _owner_read,
     ev.ClaimsRead: _claims_read,
-    ev.RightsTold: _rights_told,
+    ev.RightsChecked: _rights_told,
 }

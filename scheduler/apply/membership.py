@@ -54,7 +54,7 @@ def take_workload(world: World, pod: Pod) -> Workload:
 def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
     """The group that a pod shows; of a JobSet that is made in stages the stage, as soon as the JobSet was read."""
     group = group_of(pod)
-    if not isinstance(group, Group) or group.size_told_by != "JobSet" or group.stage or pod.node:
+    if not isinstance(group, Group) or group.size_source_kind != "JobSet" or group.stage or pod.node:
         return group
     jobset = _jobset_of(world, pod)
     job = pod.labels.get(JOBSET_PART, "")
@@ -214,7 +214,12 @@ def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
 
 def _in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
     """True if the JobSet of its pods was read, or that of this one, and is made in stages."""
-    if workload.group is None or workload.group.size_told_by != "JobSet" or workload.group.stage or not workload.pods:
+    if (
+        workload.group is None
+        or workload.group.size_source_kind != "JobSet"
+        or workload.group.stage
+        or not workload.pods
+    ):
         return False
     for each in (workload.pod, pod or workload.pod):
         jobset = _jobset_of(world, each)
@@ -226,7 +231,7 @@ def _in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
 def settle_all(world: World) -> None:
     """Settle all groups now: a replica that does not decide has no plans that would."""
     while world.unsettled:
-        settle_by_plan(world, next(iter(world.unsettled)), world.heard_at)
+        settle_by_plan(world, next(iter(world.unsettled)), world.newest_event_at)
 
 
 def settle_by_plan(world: World, key: str, at: float) -> None:
@@ -244,7 +249,7 @@ def settle_by_plan(world: World, key: str, at: float) -> None:
 def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
     """As `settle`.  all_pods: what is not counted may have changed, too"""
     assert workload.group is not None, "only a group is settled"
-    if all_pods and workload.group.size_told_by == "JobSet" and not workload.group.stage:
+    if all_pods and workload.group.size_source_kind == "JobSet" and not workload.group.stage:
         _split(world, workload)
     _, least = world.unsettled.pop(workload.key, (0, workload.pod_counts.members))
     before, workload.size = workload.size, _size(world, workload)
@@ -300,11 +305,11 @@ def _split(world: World, workload: Workload) -> None:
 
 def _ending_pods(workload: Workload) -> list[Pod]:
     """Its bound pods that the bridge is ending."""
-    ends = (uid for uid, held in workload.pod_holds.items() if isinstance(held.action, DeletePod | FailByDeadline))
+    ends = (uid for uid, held in workload.pods_in_flight.items() if isinstance(held.action, DeletePod | FailByDeadline))
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
 
-def come_back(world: World, alone: Workload) -> None:
+def rejoin_gang(world: World, alone: Workload) -> None:
     """If this pod is beyond the size of its gang and the gang has a free place by now, the pod takes that place.
 
     This is called when an action for the pod has ended.  While the pod's own job waits, the bridge reads that job again and
@@ -351,7 +356,7 @@ def _stays_with_free_places(world: World, workload: Workload) -> bool:
     pod_counts = workload.pod_counts
     leaving = pod_counts.unfinished - pod_counts.unbound > pod_counts.members - pod_counts.members_unbound
     replaced_by = workload.left_at + world.config.tuning.gang_bind_deadline_s
-    return pod_counts.members > 0 and not leaving and world.heard_at >= replaced_by
+    return pod_counts.members > 0 and not leaving and world.newest_event_at >= replaced_by
 
 
 def _available(world: World, workload: Workload) -> list[Pod]:
@@ -380,7 +385,7 @@ def _waits(world: World, workload: Workload, pod: Pod) -> bool:
 
 def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
     """True if a bind of the pod is in flight, or its answer was lost and the pod was not read since."""
-    return workload.is_being_bound(pod.uid) or pod.uid in world.may_land
+    return workload.is_being_bound(pod.uid) or pod.uid in world.unanswered_binds
 
 
 def _leave_group(world: World, workload: Workload, pod: Pod) -> Workload:

@@ -41,7 +41,7 @@ def _place_on_node(world: World, action: act.OnKubernetesNode, at: float) -> Non
 
 
 def _place_reconfigure(world: World, action: act.Reconfigure, at: float) -> None:
-    world.node_state.cured_at = at
+    world.node_state.reconfigured_at = at
 
 
 def _reconfigure_ended(world: World, action: act.Reconfigure, event: ev.ActionEnded) -> None:

@@ -38,9 +38,9 @@ def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
 def identity_changed(world: World, namespaces: Collection[str] | None = None) -> None:
     """Mark the workloads whose Slurm user may have changed.  namespaces: only workloads in these; None: all"""
     if namespaces is None:
-        world.policy_at = world.heard_at
+        world.policy_at = world.newest_event_at
     else:
-        world.labels_at.update(dict.fromkeys(namespaces, world.heard_at))
+        world.labels_at.update(dict.fromkeys(namespaces, world.newest_event_at))
     for phase in CONCERNED:
         for key in world.by_phase[phase]:
             workload = world.workloads[key]
@@ -75,7 +75,9 @@ def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
             world.schedule_read(job.id, world.last_poll_began)
     world.hidden.update(world.unread)
     tuning = world.config.tuning
-    world.scan_until = max(world.scan_until, world.heard_at + tuning.scan_s + len(world.hidden) / tuning.scan_rate)
+    world.scan_until = max(
+        world.scan_until, world.newest_event_at + tuning.scan_s + len(world.hidden) / tuning.scan_rate
+    )
 
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.PolicyChanged: _policy_changed}

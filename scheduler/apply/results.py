@@ -39,7 +39,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import Kind, Outcome
 from scheduler.apply import node_results
-from scheduler.apply.membership import come_back, settle, settle_by_plan
+from scheduler.apply.membership import rejoin_gang, settle, settle_by_plan
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.model.refusal import Refusal
@@ -81,7 +81,7 @@ MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
 
 
 def _planned(world: World, event: ev.Planned) -> None:
-    for key in event.plan.looked_at:
+    for key in event.plan.visited:
         world.dirty.pop(key, None)
         world.unpark(key)
     _take_turns(world, event.plan)
@@ -98,7 +98,7 @@ def _planned(world: World, event: ev.Planned) -> None:
         try:
             _write_off(world, key, uid)
         except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
-            quarantine.workload_failed(world, key, error)
+            quarantine.quarantine_workload(world, key, error)
     for key in event.plan.settled:
         _settle(world, key, event.at)
     for name in event.plan.kept:
@@ -117,7 +117,7 @@ def _settle(world: World, key: str, at: float) -> None:
         settle_by_plan(world, key, at)
     except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
         world.unsettled.pop(key, None)
-        quarantine.workload_failed(world, key, error)
+        quarantine.quarantine_workload(world, key, error)
 
 
 def _leave_nodes_out(world: World, plan: act.Plan, at: float) -> None:
@@ -163,7 +163,7 @@ def _not_placed(world: World, plan: act.Plan, action: act.Action, error: Excepti
 def _take_turns(world: World, plan: act.Plan) -> None:
     world.deferred, world.turns = plan.deferred, plan.turns
     if plan.heard:
-        world.neighbours.heard()
+        world.affinity_index.heard()
         world.anti_affinity_namespaces.clear()
 
 
@@ -188,12 +188,12 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
     partition = action.spec.partition or world.default_partition
     workload.asked_in = partition
     if isinstance(action, act.AllocateNow):
-        if not world.immediate_under_way[partition]:
+        if not world.immediate_in_flight[partition]:
             world.tried_at[partition] = at
-        world.immediate_under_way[partition] += 1
+        world.immediate_in_flight[partition] += 1
         world.immediate_in[action.key] = partition
-        if workload.keeps_apart:
-            world.apart_under_way.add(workload.key)
+        if workload.has_anti_affinity:
+            world.anti_affinity_in_flight.add(workload.key)
     if action.spec.required_nodes:
         world.token_buckets["retake"].take(at, 1)
     elif (rate := world.quotas.rate(workload)) is not None:
@@ -239,12 +239,12 @@ _OnPod = act.BindPod | act.DeletePod | act.FailByDeadline | act.SetDeadline | ac
 
 def _place_on_pod(world: World, action: _OnPod, at: float) -> None:
     workload = world.workloads[action.key]
-    workload.pod_holds[action.uid] = InFlight(action, at)
+    workload.pods_in_flight[action.uid] = InFlight(action, at)
     workload.tell(at, action.reason)
     if isinstance(action, act.BindPod):
-        if len(workload.pod_holds) == 1 and not any(workload.node_of(pod) for pod in workload.members):
+        if len(workload.pods_in_flight) == 1 and not any(workload.node_of(pod) for pod in workload.members):
             workload.first_bound_at = at
-        workload.to_show[action.uid], workload.bound_here = action, True
+        workload.to_show[action.uid], workload.bound_by_this_process = action, True
         world.assume(workload.pods[action.uid], action.node)
     elif world.phase_of[workload.key] is Phase.ORPHANED and not any(
         job.ended for job in world.mine(workload) if job.id == workload.hint
@@ -313,7 +313,7 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
                 action, act.SetPodCondition | act.SetJobCondition
             ):  # what is only told keeps nothing waiting
                 _wait_as_told(workload, event.refusal, event.at)
-        come_back(world, workload)
+        rejoin_gang(world, workload)
         world.refresh(workload)
     moved_to = _workload_of(world, getattr(action, "uid", ""))
     if moved_to is not None and moved_to is not workload:
@@ -359,8 +359,8 @@ def _count_out(world: World, action: _Submission) -> Breaker:
     """Count the submission as in flight no more.  Returns the breaker of its partition."""
     partition = world.immediate_in.pop(action.key, world.partition_asked(action))
     if isinstance(action, act.AllocateNow):
-        world.immediate_under_way[partition] -= 1
-        world.apart_under_way.discard(action.key)
+        world.immediate_in_flight[partition] -= 1
+        world.anti_affinity_in_flight.discard(action.key)
     return world.breakers.setdefault(partition, Breaker())
 
 
@@ -370,8 +370,8 @@ def _submitted_id_was_reused(
     """slurmctld lost its state between two answers and gave the id to another job: the job is looked up by its name."""
     reject(world, Anomaly.ID_AGAIN)
     workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user)
-    world.seen_first[job_id] = event.at
-    world.search_again(job_id)
+    world.first_listed_at[job_id] = event.at
+    world.sort_unread(job_id)
 
 
 def _submission_unanswered(
@@ -453,7 +453,7 @@ def _submitted(
     _forget_lost(world, workload)
     stale = world.placeholders.get(job_id)
     if stale is not None:
-        world.given_to(workload.key, stale, event.at)
+        world.detach_others(workload.key, stale, event.at)
         world.absent.discard(stale.id)
     world.placeholders[job.id] = job
     world.expected.add(job.id)
@@ -525,8 +525,8 @@ def _read_hinted(world: World, began: float) -> bool:
     """
     hinted = [job.id for job in world.placeholders.values() if job.key is None and job.alive]
     for job_id in hinted:
-        world.seen_first.setdefault(job_id, began)
-    world.search_again()
+        world.first_listed_at.setdefault(job_id, began)
+    world.sort_unread()
     return bool(hinted)
 
 
@@ -640,14 +640,14 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
     for job_id in event.found:
         job = world.placeholders.get(job_id)
         if (job is None or job.key is None) and job_id not in world.foreign:
-            world.seen_first.setdefault(job_id, event.began)
-            world.search_again(job_id)
+            world.first_listed_at.setdefault(job_id, event.began)
+            world.sort_unread(job_id)
 
 
 def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
     """The job itself comes as JobRead.  This ends the action, and workloads of the job are visited."""
     world.reading.discard(action.job_id)
-    if event.outcome is not Outcome.DONE and action.job_id in world.seen_first:
+    if event.outcome is not Outcome.DONE and action.job_id in world.first_listed_at:
         world.read_failed(action.job_id, event.at)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
@@ -664,7 +664,7 @@ def _nodes_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> 
     """The nodes come as SlurmNodesPolled; a failed poll is tried again after a while."""
     if event.outcome is not Outcome.DONE:
         world.nodes_stale = True
-        world.nodes_asked_from = event.at + world.config.tuning.backoff_s * 5
+        world.nodes_polled_from = event.at + world.config.tuning.backoff_s * 5
 
 
 def _workload_of(world: World, uid: str) -> Workload | None:
@@ -686,7 +686,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
     if event.outcome is Outcome.DONE:
         confirmation.answered(workload, action.uid)
         # The API server took this bind.  What the pod showed when the watch told of it may have been edited since.
-        workload.brought[action.uid] = None
+        workload.bound_by_bridge_before[action.uid] = None
         workload.strays.pop(action.uid, None)
         _note_bound(world, workload, action, event.at)
         return
@@ -698,8 +698,8 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
             job.bind_refused[action.uid] += 1
     if event.outcome is Outcome.UNKNOWN:
         if world.assumed.get(action.uid) == action.node:
-            world.may_land[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
-    elif action.uid not in world.may_land and workload.pods[action.uid].node != action.node:
+            world.unanswered_binds[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
+    elif action.uid not in world.unanswered_binds and workload.pods[action.uid].node != action.node:
         workload.to_show.pop(action.uid, None)
         _free_assumed(world, action.uid, action.node)
 
@@ -707,7 +707,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
 def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
     """The pod stands on the node, for the job that it was bound for; the id of that job may be another's by now."""
     workload.failures = 0
-    world.may_land.pop(action.uid, None)
+    world.unanswered_binds.pop(action.uid, None)
     if not workload.pods[action.uid].node:
         workload.put_on(action.uid, action.node)
     job = world.placeholders.get(action.job_id)
@@ -718,17 +718,17 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
     if job.key == workload.key:
         job.bind_trouble = ""
     elif job.key is not None:
-        world.lost_its_job(workload, job, at)
+        world.note_lost_job(workload, job, at)
 
 
 def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) -> None:
     """The pod shows whether the bind with the lost answer took effect; if not, its room is free (V5)."""
     world.reading_refs.discard(action.uid)
-    lost, workload = world.may_land.get(action.uid), _workload_of(world, action.uid)
+    lost, workload = world.unanswered_binds.get(action.uid), _workload_of(world, action.uid)
     if lost is None or workload is None or event.began < lost.until:
         return
     if event.outcome is not Outcome.DONE:
-        world.may_land[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
+        world.unanswered_binds[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
     elif event.node == lost.action.node:
         _note_bound(world, workload, lost.action, event.at)
     else:  # where it stands otherwise, the watch shows that
@@ -741,7 +741,7 @@ def _free_assumed(world: World, uid: str, node: str) -> None:
     """The bind had no effect: free the room on that node."""
     if world.assumed.get(uid) == node:
         del world.assumed[uid]
-        world.may_land.pop(uid, None)
+        world.unanswered_binds.pop(uid, None)
         world.leave(node, uid)
 
 
@@ -760,7 +760,7 @@ def _pod_deletion_ended(
         world.back_off(workload, event.at, event.began)
     elif held is not None and action.uid in workload.pods:
         grace_s = world.config.tuning.grace_counts_s(workload.pods[action.uid].grace_s)
-        workload.pod_holds[action.uid] = InFlight(action, held.placed, until=event.at + grace_s + 30.0)
+        workload.pods_in_flight[action.uid] = InFlight(action, held.placed, until=event.at + grace_s + 30.0)
 
 
 def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:
@@ -772,7 +772,7 @@ def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded
     if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began)
     elif held is not None:
-        workload.pod_holds[action.uid] = InFlight(action, held.placed, until=event.at + SHOWN_S)
+        workload.pods_in_flight[action.uid] = InFlight(action, held.placed, until=event.at + SHOWN_S)
 
 
 def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondition, event: ev.ActionEnded) -> None:

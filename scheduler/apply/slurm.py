@@ -22,7 +22,7 @@ from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.state import quarantine, strays
 from scheduler.state.anomalies import reject, release, weigh_absence
-from scheduler.state.job_ownership import former_key, is_orphan, is_stray, is_theirs
+from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray
 from scheduler.state.own_keys import inexact_s, may_be_its_job, shown_id
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.workload import CANCELLED, UNLOOKED, Placeholder, Workload
@@ -78,7 +78,7 @@ def _believe_poll(world: World, event: ev.JobsPolled) -> None:
     _weigh_absence(world, event.ended)
     if world.changed_early and world.ready:
         read_first(world)
-    world.dirty.update(world.looking)
+    world.dirty.update(world.searching_workloads)
 
 
 def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:
@@ -94,7 +94,7 @@ def _fold_job(
     try:
         fold(world, job_id, *args, **kwargs)
     except Exception as error:  # noqa: BLE001 - contained to the job, or raised
-        quarantine.job_failed(world, job_id, error)
+        quarantine.quarantine_job(world, job_id, error)
 
 
 def _weigh_absence(world: World, at: float) -> None:
@@ -104,7 +104,7 @@ def _weigh_absence(world: World, at: float) -> None:
     except Exception as error:  # noqa: BLE001 - contained, or raised
         quarantine.shared_failed(world, "whether many jobs are missing", error)
         world.held_back_since = at if world.held_back_since is None else world.held_back_since
-        world.claims_held_since = at if world.claims_held_since is None else world.claims_held_since
+        world.claims_held_back_since = at if world.claims_held_back_since is None else world.claims_held_back_since
 
 
 def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled) -> None:
@@ -178,14 +178,14 @@ def _forget_inventions(world: World, job: Placeholder) -> None:
     """Detach the job from workloads whose pods show its id though no bind of the bridge can have written it."""
     for workload in world.concerned(job):
         if not world.may_have_bound(workload):
-            world.not_its_job(workload, job)
+            world.detach_unproven(workload, job)
 
 
 def _drop_hint(world: World, job: Placeholder) -> None:
     """Remove a job that pods show and that is not theirs."""
     for workload in world.concerned(job):
         if not _may_run_for(workload, job):
-            world.not_its_job(workload, job)
+            world.detach_unproven(workload, job)
     world.drop(job)
 
 
@@ -206,7 +206,7 @@ def _is_depended_on(world: World, job: Placeholder) -> bool:
 
 def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> None:
     for job_id in arrived:
-        if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.seen_first:
+        if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.first_listed_at:
             continue
         _fold_job(world, job_id, _read_if_needed, event)
 
@@ -230,28 +230,28 @@ def _read_anew(world: World, at: float) -> None:
     began = world.last_poll_began
     for job_id in (*world.foreign, *world.placeholders):
         if not is_ended(world.states.get(job_id, CANCELLED)):
-            world.seen_first.setdefault(job_id, began)
+            world.first_listed_at.setdefault(job_id, began)
     world.trust_since = began
     world.foreign.clear()
     world.unmapped.clear()
     world.foreign_read.clear()
-    world.search_again(*world.put_off)
+    world.sort_unread(*world.reads_postponed)
     world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
 
 
 def _job_read(world: World, event: ev.JobRead) -> None:
     world.reading.discard(event.job_id)
-    if event.job is not None and event.job.told_at is not None:
-        world.clocks[Side.SLURM].tells(event.job.told_at, event.began, event.ended)
+    if event.job is not None and event.job.as_of is not None:
+        world.clocks[Side.SLURM].tells(event.job.as_of, event.began, event.ended)
     placeholder = world.placeholders.get(event.job_id)
     learned = placeholder.learned if placeholder is not None else float("-inf")
-    if event.began <= learned or event.began < world.seen_first.get(event.job_id, float("-inf")):
+    if event.began <= learned or event.began < world.first_listed_at.get(event.job_id, float("-inf")):
         reject(world, Anomaly.OLD_READ)
         return  # sent before an answer or the poll that showed the id as new: it may be about the former job
     if event.job_id in world.claimed_by_others:
         strays.job_read(world, event.job_id, event.job)
     if event.job is None:
-        if event.job_id in world.seen_first and not is_ended(world.states.get(event.job_id, CANCELLED)):
+        if event.job_id in world.first_listed_at and not is_ended(world.states.get(event.job_id, CANCELLED)):
             world.read_failed(event.job_id, event.ended)  # the list says that it is there: it may be ours
         else:
             world.stop_reading(event.job_id)
@@ -269,7 +269,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         _deny(world, placeholder, event)  # no workload's own job; a pod may show such an id, given out again
     elif placeholder is not None and _is_no_end(world, placeholder, event.job):
         world.stop_reading(event.job_id)
-        world.given_to("", placeholder, event.began)
+        world.detach_others("", placeholder, event.began)
         world.drop(placeholder)
     else:
         _adopt(world, event, whose)
@@ -304,7 +304,7 @@ def _had_their_nodes(world: World, workload: Workload, read: Job) -> bool:
         return False
     if not world.config.policy.can_give(read.user):
         return False
-    if workload.renamed != read.id or not is_theirs(world, workload, read.id, read.user, read):
+    if workload.renamed != read.id or not belongs_to(world, workload, read.id, read.user, read):
         return False
     try:
         nodes = set(expand(read.nodes))
@@ -345,7 +345,7 @@ def _deny(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
         job.key = None  # its name says so no more, and no other proof is enough to end it (V6)
     elif event.job is not None:
         for workload in _workloads_that_lost(world, job, event.job):
-            world.taken_from(workload, job, began)
+            world.detach(workload, job, began)
     job.read_began = began
     if job.key is None and (job.id in world.foreign or not _is_depended_on(world, job)):  # a hint that led nowhere
         if event.job is not None and _follow_if_renamed(world, job, event.job):
@@ -399,7 +399,7 @@ def _identify(world: World, job: Job) -> str | None:
     if named is None:
         return None
     workload = world.workloads.get(named[1])
-    is_ours = is_orphan(world, job) if workload is None else is_theirs(world, workload, job.id, job.user, job)
+    is_ours = is_orphan(world, job) if workload is None else belongs_to(world, workload, job.id, job.user, job)
     if (
         is_ours or _key_of_renamed(world.placeholders.get(job.id), job) == named[1]
     ):  # proven before policy or labels changed
@@ -478,7 +478,7 @@ def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeh
         return job
     if job.key not in (None, key):
         job.spec = job.grant = None  # the id was given out again: this is another job
-    world.given_to(key, job, event.began)
+    world.detach_others(key, job, event.began)
     return job
 
 
@@ -507,7 +507,7 @@ def _take_details(world: World, workload: Workload, job: Placeholder, read: Job,
     if grant is not None:
         job.grant = grant
         world.counts_memory = all(node.memory_mib for node in grant.everywhere) or not grant.everywhere
-        world.about_to_stand(workload)
+        world.grant_changed(workload)
     elif job.grant is not None and _is_on_other_nodes(job.grant, read):  # requeued and started again between two polls
         job.grant = None
 
@@ -544,8 +544,8 @@ def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
     Everything is read anew for it, seldom for each workload: its user may have made a job of that name himself.
     """
     tuning = world.config.tuning
-    if at >= max(world.twins_sought_at + tuning.settle_s, workload.twin_sought_at + tuning.refused_retry_s):
-        world.twins_sought_at = workload.twin_sought_at = at
+    if at >= max(world.twins_searched_at + tuning.settle_s, workload.twin_searched_at + tuning.refused_retry_s):
+        world.twins_searched_at = workload.twin_searched_at = at
         _read_anew(world, at)
 
 
@@ -571,7 +571,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
             world.refresh(world.workloads[key])  # which partition is the default one may be another now
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
-    world.slurm_nodes_shown(partial(quarantine.slurm_node_failed, world))
+    world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))
     if changed:
         world.feasibility_changed()
         strays.find(world)
@@ -594,7 +594,7 @@ def _side_lost(world: World, event: ev.SideLost) -> None:
             world.dirty.update(world.by_phase[waiting])
 
 
-def _absence_believed(world: World, event: ev.AbsenceBelieved) -> None:
+def _absence_believed(world: World, event: ev.AbsenceConfirmed) -> None:
     release(world)
     world.dirty.update(world.by_phase[Phase.ORPHANED])
 
@@ -622,7 +622,7 @@ def _side_back(world: World, event: ev.SideBack) -> None:
 def _accounting_lost(world: World, event: ev.AccountingLost) -> None:
     if world.accounting_lost is None:
         world.accounting_lost = event
-        world.dirty.update(world.looking)  # which do not wait for it
+        world.dirty.update(world.searching_workloads)  # which do not wait for it
 
 
 def _accounting_back(world: World, event: ev.AccountingBack) -> None:
@@ -630,12 +630,12 @@ def _accounting_back(world: World, event: ev.AccountingBack) -> None:
 
 
 def _token_lost(world: World, event: ev.TokenLost) -> None:
-    world.tokenless.add(event.user)
+    world.users_without_token.add(event.user)
 
 
 def _token_back(world: World, event: ev.TokenBack) -> None:
     """What failed for want of that token is tried at once."""
-    world.tokenless.discard(event.user)
+    world.users_without_token.discard(event.user)
     for key in world.limited.pop(event.user, {}):
         world.workloads[key].retry_at = float("-inf")
         world.dirty[key] = None
@@ -656,6 +656,6 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.AccountingBack: _accounting_back,
     ev.TokenLost: _token_lost,
     ev.TokenBack: _token_back,
-    ev.AbsenceBelieved: _absence_believed,
+    ev.AbsenceConfirmed: _absence_believed,
     ev.PredecessorDrained: _predecessor_drained,
 }

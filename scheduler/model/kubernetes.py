@@ -162,7 +162,7 @@ class Pod:
     gated: bool = False
     restart_policy: str = "Always"
     active_deadline_s: int | None = None
-    handed_deadline_s: int | None = None
+    set_deadline_s: int | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Amounts = EMPTY
@@ -183,10 +183,10 @@ class Pod:
     waits: str = ""
     waits_since: float | None = None
     crashes: str = ""
-    on_job: Condition | None = None
+    job_condition: Condition | None = None
     exit_code: int | None = None
     end_reason: str = ""
-    too_much: str = ""
+    limit_exceeded: str = ""
 
     @property
     def finished(self) -> bool:
@@ -217,7 +217,7 @@ class Node:
     allocatable: Amounts = EMPTY
     uid: str = ""
     ready_since: float | None = None
-    silent_since: float | None = None
+    kubelet_silent_since: float | None = None
     address: str = ""
     partitions: str = ""
     in_slurm: Condition | None = None

@@ -129,7 +129,7 @@ class Job:
     het_id: int | None = None
     het_offset: int | None = None
     parts: tuple[Job, ...] = ()
-    told_at: float | None = field(default=None, compare=False)
+    as_of: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

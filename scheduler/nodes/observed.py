@@ -16,7 +16,7 @@ from scheduler.actions import OnSlurmNode
 from scheduler.model.kubernetes import Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SlurmNode
-from scheduler.nodes.registration import Size, outgrown, size
+from scheduler.nodes.registration import Size, size, size_mismatch
 from scheduler.place.feasible import slurm_name
 
 NEVER = float("-inf")
@@ -43,7 +43,7 @@ class Failed:
     retry_at: float
 
 
-def wanted_in_slurm(node: Node) -> bool:
+def is_to_be_registered(node: Node) -> bool:
     """True if the label says that the node is to be registered (K6)."""
     return node.labels.get(names.EXTERNAL_NODE_LABEL) == "true"
 
@@ -82,7 +82,7 @@ class NodeState:
         self.told: dict[str, tuple[object, ...]] = {}
         self.counted: set[str] = set()
         self.polled = NEVER
-        self.cured_at = NEVER
+        self.reconfigured_at = NEVER
 
     @property
     def everyone(self) -> set[str]:
@@ -91,11 +91,11 @@ class NodeState:
 
     def wanted(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """The labelled Kubernetes nodes that are this one in Slurm, by name."""
-        return [node for node in self.there(name, nodes) if wanted_in_slurm(node)]
+        return [node for node in self.there(name, nodes) if is_to_be_registered(node)]
 
     def left(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """The Kubernetes nodes of that name that are not (or not any more) to be registered."""
-        return [node for node in self.there(name, nodes) if not wanted_in_slurm(node)]
+        return [node for node in self.there(name, nodes) if not is_to_be_registered(node)]
 
     def there(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """All Kubernetes nodes that have this name in Slurm."""
@@ -126,9 +126,9 @@ class NodeState:
         known = slurm_nodes.get(name)
         if node.ready:
             self.unready.pop(name, None)
-        if wanted_in_slurm(node):
+        if is_to_be_registered(node):
             self.gone.pop(name, None)
-            if known is not None and not outgrown(known, size(node, gres), self.counted):
+            if known is not None and not size_mismatch(known, size(node, gres), self.counted):
                 self.unlike.pop(name, None)
 
     def drop(self, node: str) -> None:
@@ -246,7 +246,7 @@ class NodeState:
         silent = known is not None and known.external and "NOT_RESPONDING" in known.states
         _since(self.silent, name, silent and (ours or name in self.named), self.polled)
         offered = size(node, gres) if node is not None else None
-        if ours and known is not None and offered is not None and outgrown(known, offered, self.counted):
+        if ours and known is not None and offered is not None and size_mismatch(known, offered, self.counted):
             if name not in self.unlike or self.unlike[name][0] != offered:
                 self.unlike[name] = (offered, self.polled)
         else:

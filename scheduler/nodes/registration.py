@@ -112,7 +112,7 @@ def uncounted(offered: Size, counted: Collection[str]) -> list[str]:
     return sorted({name.partition(":")[0] for name in offered.gres} - set(counted))
 
 
-def outgrown(known: SlurmNode, offered: Size, counted: Collection[str]) -> str:
+def size_mismatch(known: SlurmNode, offered: Size, counted: Collection[str]) -> str:
     """Why the registered size is wrong now, as part of a sentence; "": it is right, or the node has only grown (N1).
 
     counted   names of all GRES of Slurm's nodes; another registration would not change other GRES

@@ -38,17 +38,17 @@ PER_TERM = 20  # comparisons that take as long as what each term of a question c
 _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
-def apart_from_its_own(pod: Pod) -> bool:
+def has_self_anti_affinity(pod: Pod) -> bool:
     """True if the pod's anti-affinity selects the pod itself: of a gang, each pod takes another node."""
     return any(matches(term, pod) for term in pod.apart)
 
 
-def beside_its_own(pod: Pod) -> bool:
+def has_self_affinity(pod: Pod) -> bool:
     """True if the pod's affinity selects the pod itself: a gang takes one node."""
     return any(matches(term, pod) for term in pod.beside)
 
 
-def shun(pod: Pod, others: Collection[Pod]) -> bool:
+def violates_anti_affinity(pod: Pod, others: Collection[Pod]) -> bool:
     """True if the anti-affinity of this pod selects one of the others, or theirs selects this pod."""
     return any(matches(term, each) for term in pod.apart for each in others) or any(
         matches(term, pod) for each in others for term in each.apart
@@ -56,7 +56,7 @@ def shun(pod: Pod, others: Collection[Pod]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Company:
+class OwnPods:
     """Pods that are placed together: none of them closes a node to another.
 
     key       of their workload
@@ -68,7 +68,7 @@ class Company:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Coming:
+class GrantedPods:
     """Pods of one workload that have a grant and are not bound yet.
 
     pods    one of each kind, by UID
@@ -80,7 +80,7 @@ class Coming:
     nodes: frozenset[str]
 
 
-def kinds_of(pods: Collection[Pod]) -> tuple[Pod, ...]:
+def distinct_to_affinity(pods: Collection[Pod]) -> tuple[Pod, ...]:
     """One pod of each kind: pods are of one kind if affinity cannot distinguish them and their own anti-affinity is equal."""
     if len(pods) <= 1:
         return tuple(pods)
@@ -219,7 +219,7 @@ class _Prepared:
     pods: dict[str, Pod] = field(default_factory=dict)
 
 
-class Neighbours:
+class AffinityIndex:
     """The unfinished pods on nodes, and the granted pods that are not bound yet, as far as affinity selects them.
 
     standing   the pods by node; its owner changes it, and reports each change here
@@ -230,8 +230,8 @@ class Neighbours:
         self._effort = effort
         self._news: dict[TermList, None] = {}
         self._there = _Counted(standing, kept=self._news)
-        self._expected: Sequence[Coming] | None = None  # what the index was made from; None: some of that is gone
-        self._coming: dict[str, Coming] = {}
+        self._expected: Sequence[GrantedPods] | None = None  # what the index was made from; None: some of that is gone
+        self._coming: dict[str, GrantedPods] = {}
         self._soon = _Counted(self._coming)
         self._version = 0  # number of changes so far
         self._prepared: dict[str, _Prepared] = {}  # by workload key, while `prepare` has more to do
@@ -242,7 +242,7 @@ class Neighbours:
         return self._effort + self._there.effort + self._soon.effort
 
     @property
-    def some_are_shy(self) -> bool:
+    def any_anti_affinity(self) -> bool:
         """True if a pod on some node has an anti-affinity, which may close the node to any other pod."""
         return bool(self._there.apart)
 
@@ -264,18 +264,18 @@ class Neighbours:
         if held is not None and node not in held.holders:
             self._news[held] = None
 
-    def expect(self, coming: Sequence[Coming]) -> None:
+    def expect(self, coming: Sequence[GrantedPods]) -> None:
         """Set the granted pods that are not bound yet.  Costs as much as what changed since the last call."""
         if coming is self._expected:
             return
         keys = {each.key for each in coming}
         for key in [key for key in self._coming if key not in keys]:
-            self.expect_no_more(key)
+            self.remove_granted(key)
         for each in coming:
             self._expect(each)
         self._expected = coming
 
-    def expect_no_more(self, key: str) -> None:
+    def remove_granted(self, key: str) -> None:
         """This workload has no granted pods that are not bound yet."""
         gone = self._coming.pop(key, None)
         if gone is None:
@@ -289,7 +289,7 @@ class Neighbours:
             self._effort += self._soon.effort
             self._soon = _Counted(self._coming)
 
-    def _expect(self, now: Coming) -> None:
+    def _expect(self, now: GrantedPods) -> None:
         before = self._coming.get(now.key)
         was: Mapping[str, Pod] = before.pods if before is not None else {}
         came = [pod for uid, pod in now.pods.items() if uid not in was or not _counts_the_same(was[uid], pod)]
@@ -352,11 +352,11 @@ class Neighbours:
         del self._prepared[key]
         return prepared.version == self._version or self.prepare(key, pods, until - self.effort, soon=soon)
 
-    def asks_no_more(self, key: str) -> None:
+    def drop_prepared(self, key: str) -> None:
         """Drop what was prepared for this workload."""
         self._prepared.pop(key, None)
 
-    def closed(self, pod: Pod, nodes: Collection[str], company: Company, *, soon: bool = False) -> frozenset[str]:
+    def closed(self, pod: Pod, nodes: Collection[str], own_pods: OwnPods, *, soon: bool = False) -> frozenset[str]:
         """Kubernetes names of the nodes that other pods close to this pod.
 
         nodes     all nodes
@@ -367,29 +367,29 @@ class Neighbours:
         among_its_own = tuple(matches(term, pod) for term in pod.beside)
         expected: Hashable = None
         if soon and self._coming:
-            own = company.key if company.key in self._coming else ""
+            own = own_pods.key if own_pods.key in self._coming else ""
             expected = self._version, self._soon.apart.kind(pod), own
-        standing = company if company.standing else None
+        standing = own_pods if own_pods.standing else None
         question = self.kind(pod), pod.apart, pod.beside, among_its_own, standing, expected
         known = self._answers.get(question)
         if known is None:
-            found = frozenset(self._closed(pod, nodes, company, soon=expected is not None))
+            found = frozenset(self._closed(pod, nodes, own_pods, soon=expected is not None))
             known = self._answers.put(question, found, len(found), size_of((*pod.apart, *pod.beside)))
         return known
 
-    def _closed(self, pod: Pod, nodes: Collection[str], company: Company, *, soon: bool) -> set[str]:
-        own = company.standing
+    def _closed(self, pod: Pod, nodes: Collection[str], own_pods: OwnPods, *, soon: bool) -> set[str]:
+        own = own_pods.standing
         closed: set[str] = set()
         for held in self._there.apart.selecting(pod):
             closed |= _without(held.holders, (node for each, node in own if each.apart == held.terms))
         for term in pod.apart:
             closed |= self._homes_of(term, own)
         if soon:
-            closed |= self._closed_by_granted(pod, company)
+            closed |= self._closed_by_granted(pod, own_pods)
         for term in pod.beside:
             homes = self._homes_of(term, own)
             if not homes and matches(term, pod):  # the first pod of a set with self-affinity may be placed anywhere
-                homes = (self._granted(self._soon.homes(term), company) if soon else set()) or set(nodes)
+                homes = (self._granted(self._soon.homes(term), own_pods) if soon else set()) or set(nodes)
             closed |= set(nodes) - homes  # a granted node does not open: its pods may never be bound
         return closed
 
@@ -397,7 +397,7 @@ class Neighbours:
         """The nodes of the pods that this term selects."""
         return _without(self._there.homes(term), (node for each, node in own if matches(term, each)))
 
-    def _closed_by_granted(self, pod: Pod, company: Company) -> set[str]:
+    def _closed_by_granted(self, pod: Pod, own_pods: OwnPods) -> set[str]:
         """Nodes granted to pods whose anti-affinity selects this pod, or which its anti-affinity selects."""
         keys: set[str] = set()
         for held in self._soon.apart.selecting(pod):
@@ -405,13 +405,13 @@ class Neighbours:
             keys.update(held.holders)
         for term in pod.apart:
             keys.update(self._soon.homes(term))
-        return self._granted(keys, company)
+        return self._granted(keys, own_pods)
 
-    def _granted(self, keys: Iterable[str], company: Company) -> set[str]:
+    def _granted(self, keys: Iterable[str], own_pods: OwnPods) -> set[str]:
         """The nodes granted to these workloads, except the company's."""
         found: set[str] = set()
         for key in keys:
-            if key != company.key:
+            if key != own_pods.key:
                 self._effort += 1
                 found |= self._coming[key].nodes
         return found

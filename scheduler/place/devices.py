@@ -17,7 +17,7 @@ GPU = "gpu"
 _NUMBERS = re.compile(r"[0-9,-]+", re.ASCII)
 
 
-def dealt(
+def assigned_gpus(
     pods: Sequence[Pod], found: Mapping[str, Place], parts: Sequence[Part], held: Iterable[tuple[str, str]]
 ) -> Mapping[str, str]:
     """The GPUs of each pod ("0,1"), by UID; without pods that asked for none, and pods whose devices Slurm does not name.
@@ -29,7 +29,7 @@ def dealt(
     for name, told in held:
         taken.setdefault(name, set()).update(told.split(","))
     asked = {pod.uid: _gpus(part) for part in parts for pod in part.members}
-    dealt = {}
+    assigned_gpus = {}
     for pod in pods:
         node = found[pod.uid].node
         own: list[str] = []
@@ -39,8 +39,8 @@ def dealt(
             own += free[:count]
             gone.update(free[:count])
         if own and len(own) == sum(count for _, count in asked[pod.uid]):
-            dealt[pod.uid] = ",".join(sorted(own, key=int))
-    return dealt
+            assigned_gpus[pod.uid] = ",".join(sorted(own, key=int))
+    return assigned_gpus
 
 
 def _gpus(part: Part) -> list[tuple[str, int]]:

@@ -62,7 +62,7 @@ class Feasible:
     exclusive: bool = False
 
 
-def demand(
+def node_requirements(
     pod: Pod,
     spec: JobSpec,
     partition: str,

@@ -82,12 +82,12 @@ class HostPorts:
                 del self._held[where]
 
 
-def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+def ports_conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
     """True if a port is in both lists."""
-    return bool(clashing_port(wanted, taken))
+    return bool(conflicting_port(wanted, taken))
 
 
-def clashing_port(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> int:
+def conflicting_port(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> int:
     """A port that is in both lists, so that two pods would listen on one port of one address; 0: none."""
     held: dict[_Port, set[str]] = {}
     for port in taken:

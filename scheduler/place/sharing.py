@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from scheduler.model.kubernetes import HostPort, Node, Pod, PodTerm
 from scheduler.model.slurm import JobSpec
 from scheduler.place.affinity_terms import matches
-from scheduler.place.host_ports import clashing_port, common_port
+from scheduler.place.host_ports import common_port, conflicting_port
 from scheduler.translate.job_spec import needs
 
 MOST_COMPARED = 10_000  # terms of a gang with kinds of its pods: some 10 ms
@@ -30,7 +30,7 @@ class Most:
     of: str
 
 
-def most_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, Most]:
+def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, Most]:
     """How many of these pods, which ask Slurm for the same, each node holds when it is empty.
 
     nodes    by Slurm's name; the keys of the answer are these
@@ -42,18 +42,18 @@ def most_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collectio
     return {name: _most(node, wanted) for name, node in nodes.items()}
 
 
-def keep_apart(pods: Collection[Pod]) -> bool:
+def has_mutual_anti_affinity(pods: Collection[Pod]) -> bool:
     """True if the anti-affinity of one of these pods selects one of them; also if finding out takes many comparisons."""
     return any(pod.apart for pod in pods) and _select(_terms(pods), pods)
 
 
-def unsharing(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> str:
+def sharing_conflict(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> str:
     """Why pods of two components may not share a node, which Slurm may grant to both, in words; "": they may."""
     parts = [pods for spec, pods in components if spec.exclusive != "exclusive"]
     held: set[HostPort] = set()
     for pods in parts if len(parts) > 1 else ():
         wanted = {port for pod in pods for port in pod.host_ports}
-        if port := clashing_port(wanted, held):
+        if port := conflicting_port(wanted, held):
             return f"host port {port}"
         held |= wanted
         terms = _terms(pods)

@@ -11,10 +11,10 @@ from scheduler.model.hostlist import folded
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, JobSpec
-from scheduler.place.affinity import shun
+from scheduler.place.affinity import violates_anti_affinity
 from scheduler.place.assign import Blocked, NodeInfo, Part, Place, blocked, lacks, places, shortfall
-from scheduler.place.devices import dealt
-from scheduler.place.feasible import CLOSED, demand, miss, slurm_name
+from scheduler.place.devices import assigned_gpus
+from scheduler.place.feasible import CLOSED, miss, node_requirements, slurm_name
 from scheduler.rules.decision import NOTHING, BindTogether, Decision, do, every, note, wake
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
 from scheduler.rules.scheduling_pass import COMPARED_PER_NODE, Pass
@@ -28,7 +28,7 @@ from scheduler.rules.submission import (
     spec_for,
     translated,
 )
-from scheduler.state.own_keys import told_of
+from scheduler.state.own_keys import own_annotation
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.gang import components
 from scheduler.translate.grouping import by_rank
@@ -44,7 +44,7 @@ MAX_BIND_FAILURES = 5  # after so many refused binds of one pod, the grant is re
 def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """Slurm gave nodes: bind, or wait for room, or release the grant (S1, S11, F6)."""
     world = this_pass.world
-    unbound = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in workload.pod_holds]
+    unbound = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in workload.pods_in_flight]
     if workload.hold is not None or not unbound:
         return NOTHING
     lost = world.lost.get(Side.SLURM)
@@ -94,7 +94,11 @@ def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
     if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # and soon over (S5)
         return f"Slurm preempts job {job.id}"
     for pod in unbound:
-        if pod.uid in this_pass.world.may_land and job.grant is not None and not _on_its_way(pod, job.grant, this_pass):
+        if (
+            pod.uid in this_pass.world.unanswered_binds
+            and job.grant is not None
+            and not _on_its_way(pod, job.grant, this_pass)
+        ):
             return f"the answer to an earlier bind of {pod.full_name} was lost; it is looked at as soon as that has settled"
     return ""
 
@@ -383,10 +387,10 @@ def _gpus(
         return {}
     held = []
     for pod in workload.unfinished:
-        told = told_of(workload, pod, names.JOB_GPUS)
+        told = own_annotation(workload, pod, names.JOB_GPUS)
         if told and pod.uid in stands:
             held.append((stands[pod.uid], told))
-    return dealt(by_rank(pods), found, parts, held)
+    return assigned_gpus(by_rank(pods), found, parts, held)
 
 
 def _send_binds(
@@ -453,11 +457,11 @@ def _unfit(pod: Pod, job: Placeholder, node: Node | None, granted: str, this_pas
     if node is None or (job.spec is None and job.job is None):
         return None
     world = this_pass.world
-    closed = world.closed_to(pod, world.company("", [pod]))
-    wanted = demand(pod, JobSpec("", "", 1, 1), "", world.volumes_of(pod), closed)
+    closed = world.closed_to(pod, world.own_pods("", [pod]))
+    wanted = node_requirements(pod, JobSpec("", "", 1, 1), "", world.volumes_of(pod), closed)
     why = miss(wanted, node, (world.slurm_nodes or {}).get(granted))
     with_it = this_pass.assumed.get(node.name)  # bound there by this pass: the world does not show them yet
-    if why is None and with_it is not None and shun(pod, with_it.pods.values()):
+    if why is None and with_it is not None and violates_anti_affinity(pod, with_it.pods.values()):
         why = CLOSED
     return Blocked(f"node {node.name} is {why}") if why else None
 
@@ -483,7 +487,7 @@ def _may_shun(pod: Pod, landing: Sequence[NodeInfo], this_pass: Pass) -> bool:
     others = [other for each in landing for other in each.pods.values()]
     terms = len(pod.apart) * len(others) + sum(len(other.apart) for other in others)
     this_pass.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
-    return terms > MOST_COMPARED or shun(pod, others)
+    return terms > MOST_COMPARED or violates_anti_affinity(pod, others)
 
 
 def _common_keys(workload: Workload, job: Placeholder, this_pass: Pass) -> Mapping[str, str]:

@@ -75,7 +75,7 @@ def _is_it_its_own(job: Placeholder, workload: Workload) -> str:
 
 def _bound_by_others(workload: Workload, this_pass: Pass) -> Decision:
     """No job of the bound pods is known.  If another client bound them all, the waiting pods of their gang show that."""
-    shown = _no_place(workload, "slurm-bridge did not bind them") if workload.stands_for_none else NOTHING
+    shown = _no_place(workload, "slurm-bridge did not bind them") if workload.all_bound_by_others else NOTHING
     return shown + without_a_job(workload, this_pass)
 
 
@@ -112,10 +112,10 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
         return cancel(job, workload, this_pass, why)
     if (settled := _may_have_started_until(workload, job, this_pass)) is not None:
         return wake(max(settled, this_pass.now + this_pass.tuning.absent_s))
-    if "PENDING" in job.states and (job.id == workload.hint or workload.stands_for_none):
+    if "PENDING" in job.states and (job.id == workload.hint or workload.all_bound_by_others):
         by_others = f"somebody else bound the pods that wait for job {job.id}"
         requeued = f"Slurm requeued job {job.id} while its pods run"
-        return cancel(job, workload, this_pass, by_others if workload.stands_for_none else requeued)
+        return cancel(job, workload, this_pass, by_others if workload.all_bound_by_others else requeued)
     silent = silent_until(workload, this_pass)
     if silent is not None and this_pass.now >= silent:
         return end_job_of_the_silent(workload, job, this_pass)
@@ -127,7 +127,7 @@ def _may_have_started_until(workload: Workload, job: Placeholder, this_pass: Pas
 
     Another bridge that knew of the start first may have bound the pods for the job since then (scheduler/state/rivals.py).
     """
-    if "PENDING" not in job.states or job.id != workload.hint or not workload.stands_for_none:
+    if "PENDING" not in job.states or job.id != workload.hint or not workload.all_bound_by_others:
         return None
     polled = this_pass.world.polled.began if this_pass.world.polled is not None else float("-inf")
     settled = max(workload.strays.values()) + this_pass.tuning.settle_s

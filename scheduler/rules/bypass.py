@@ -34,7 +34,7 @@ END = "end"  # of the setting `bypass`
 
 def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
     """No job of Slurm is known for these bound pods."""
-    if (workload.bound_here and not workload.stands_for_none) or workload.renamed is not None:
+    if (workload.bound_by_this_process and not workload.all_bound_by_others) or workload.renamed is not None:
         return NOTHING
     if workload.look is not None and (search := search_for_job(workload, workload.look, this_pass)) is not None:
         return search
@@ -94,7 +94,9 @@ def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decisio
     if this_pass.now < at:
         return wake(at)
     polled = world.polled is not None and world.polled.began >= settled and Side.SLURM not in world.lost
-    may_be_theirs = any(world.seen_first.get(each, settled) <= settled for each in (*world.unread, *world.unreadable))
+    may_be_theirs = any(
+        world.first_listed_at.get(each, settled) <= settled for each in (*world.unread, *world.unreadable)
+    )
     if not polled or may_be_theirs:
         return wake(this_pass.now + LOOK_AGAIN_S)
     other = _of_another_bridge(workload, this_pass)

@@ -99,7 +99,7 @@ def _has_job(pod: Pod, world: World) -> bool:
         return False
     if workload.others:
         return bool(workload.covered)
-    return any(job.holds_nodes and workload.stands_for(pod, job) for job in world.mine(workload))
+    return any(job.holds_nodes and workload.is_bound_for(pod, job) for job in world.mine(workload))
 
 
 def _room(node: Node, taken: Amounts, pod: Pod) -> int:

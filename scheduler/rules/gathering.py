@@ -53,7 +53,7 @@ def gather(workload: Workload, this_pass: Pass) -> Decision:
     sizes = workload.pod_counts.sizes
     assert workload.group is not None, "only a gang gathers"
     this_pass.effort += len(workload.pods)
-    perhaps_in_stages = workload.group.size_told_by == "JobSet" and not _size_source_known(workload, this_pass)
+    perhaps_in_stages = workload.group.size_source_kind == "JobSet" and not _size_source_known(workload, this_pass)
     if len(sizes) > 1 and not perhaps_in_stages:
         this_pass.effort += sum(len(pod.name) for pod in workload.pods.values()) // NAMES_COMPARED
         return _shown(workload, why_gathering(workload, this_pass))
@@ -129,7 +129,7 @@ def _read_size_source(workload: Workload, this_pass: Pass) -> Decision:
     ref = workload.group.size_source
     if ref is None:
         chain, unread = world.owners_of(pod)
-        told = next((owner.ref for owner in chain if owner.ref.kind == workload.group.size_told_by), None)
+        told = next((owner.ref for owner in chain if owner.ref.kind == workload.group.size_source_kind), None)
         ref = told or unread
     if ref is None:
         return NOTHING

@@ -46,7 +46,7 @@ def visit(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], 
     dropped = bool(quarantine) and is_dropped(this_pass.world, Kind.WORKLOAD, key)
     ran = None if dropped else guarded(this_pass, Kind.WORKLOAD, key, None, rule, workload, this_pass)
     if ran is None:
-        this_pass.looked_at.append(key)
+        this_pass.visited.append(key)
         guarded(this_pass, Kind.SHARED, "the words for pods in quarantine", None, _show, workload, this_pass)
     elif ran and quarantine and (Kind.WORKLOAD, key) in quarantine:
         this_pass.lifted.append((Kind.WORKLOAD, key))

@@ -42,7 +42,7 @@ def search_for_job(workload: Workload, look: JobSearch, this_pass: Pass) -> Deci
         return wake(look.until, searched)
     if world.polled is None or world.polled.began < look.until:
         return Decision(why=searched)  # the next poll marks it
-    unread = world.unread if look.twin else [each for each in world.unread if world.seen_first[each] >= look.began]
+    unread = world.unread if look.twin else [each for each in world.unread if world.first_listed_at[each] >= look.began]
     return Decision(why=searched) if unread else None
 
 
@@ -59,11 +59,11 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
     """
     world = this_pass.world
     since = world.first_polled if world.first_polled is not None else this_pass.now
-    unread: Iterable[int] = workload.foreign_jobs & world.seen_first.keys()
+    unread: Iterable[int] = workload.foreign_jobs & world.first_listed_at.keys()
     if world.inherited(workload):
         unread = chain(unread, world.hidden, world.unreadable if this_pass.now < since + UNREAD_S else ())
     is_early = world.changed_early and world.inherited(workload)
-    if is_early or any(job_id not in world.put_off for job_id in unread):
+    if is_early or any(job_id not in world.reads_postponed for job_id in unread):
         return wake(this_pass.now + FORMER_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
     stray = living_stray(world, workload) if workload.former else None
     if stray is None:

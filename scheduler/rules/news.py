@@ -57,7 +57,7 @@ def _report_proven(workload: Workload) -> Decision:
     """
     found = []
     for uid, action in workload.proven.items():
-        held = workload.pod_holds.get(uid)
+        held = workload.pods_in_flight.get(uid)
         if held is None or held.until is not None:
             event, message, warning = event_of(action)
             said = act.SetPodCondition(

@@ -26,7 +26,7 @@ def read_unknown(this_pass: Pass) -> None:
     if Side.SLURM in world.lost:
         return
     _read_put_off(this_pass)
-    bucket = "scan" if world.looking or this_pass.now < world.scan_until else "unknown"
+    bucket = "scan" if world.searching_workloads or this_pass.now < world.scan_until else "unknown"
     for job_id in reversed(world.unread):
         if this_pass.is_being_read(job_id):
             continue
@@ -45,7 +45,7 @@ def read_unknown(this_pass: Pass) -> None:
 def _read_put_off(this_pass: Pass) -> None:
     """Read ids whose reads failed again and again: each seldom, at the low rate."""
     world = this_pass.world
-    for job_id, not_before in world.put_off.items():
+    for job_id, not_before in world.reads_postponed.items():
         if this_pass.now < not_before:
             this_pass.wake_shared(not_before)
             return
@@ -65,7 +65,7 @@ def read_unsettled(this_pass: Pass) -> None:
     Until then the pod takes room on that node (V5), and nothing else is submitted for it.
     """
     world = this_pass.world
-    for uid, lost in world.may_land.items():
+    for uid, lost in world.unanswered_binds.items():
         workload, bind = world.workloads[world.key_of_pod[uid]], lost.action
         if uid not in workload.pods or workload.is_being_bound(uid) or this_pass.is_being_read(uid):
             continue  # the pod left the workload, which was dropped (quarantine.py)
@@ -161,7 +161,7 @@ def nudge(this_pass: Pass) -> None:
         this_pass.wake_shared(at)
         return
     queued = (key for key in world.by_phase[Phase.QUEUED] if not world.is_quarantined(key))
-    if world.tokenless:  # a nudge as such a user would fail
+    if world.users_without_token:  # a nudge as such a user would fail
         queued = (key for key in queued if not _is_tokenless(this_pass, key))
     front = min(queued, key=lambda key: world.workloads[key].created, default=None)
     if front is None:
@@ -174,4 +174,6 @@ def nudge(this_pass: Pass) -> None:
 
 
 def _is_tokenless(this_pass: Pass, key: str) -> bool:
-    return any(job.user in this_pass.world.tokenless for job in this_pass.world.mine(this_pass.world.workloads[key]))
+    return any(
+        job.user in this_pass.world.users_without_token for job in this_pass.world.mine(this_pass.world.workloads[key])
+    )

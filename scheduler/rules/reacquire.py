@@ -66,7 +66,7 @@ def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
     return any(
         isinstance(held.action, act.DeletePod | act.FailByDeadline | act.EvictPod)
         and (held.until is None or this_pass.now < held.until)
-        for held in workload.pod_holds.values()
+        for held in workload.pods_in_flight.values()
     )
 
 
@@ -148,6 +148,6 @@ def show_new_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
                     f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
                 )
             essence, shown = ("retaken", str(job.id), str(job.asked_at)), keys_of(job, this_pass)
-            event = names.RETAKEN
+            event = names.REACQUIRED
             found.append(status(pod, "", message, essence=essence, warning=True, event=event, annotations=shown))
     return every(found)

@@ -23,7 +23,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, SlurmNode
 from scheduler.model.text import line
 from scheduler.nodes.observed import NEVER
-from scheduler.nodes.registration import named_partitions, outgrown, registration, size, uncounted
+from scheduler.nodes.registration import named_partitions, registration, size, size_mismatch, uncounted
 from scheduler.rules.guard import guarded
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.quarantine import is_dropped
@@ -224,7 +224,7 @@ def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
         return CORDONED
     if known.name not in node_state.ours:
         return ""
-    why = outgrown(known, size(node, world.config.translation.gres), node_state.counted)
+    why = size_mismatch(known, size(node, world.config.translation.gres), node_state.counted)
     _, since = node_state.unlike.get(known.name, (None, float("inf")))
     steady = node_state.polled - since >= this_pass.tuning.node_unlike_s
     if why and (steady or known.reason.startswith(REPLACED)):  # a previous process decided it
@@ -467,7 +467,7 @@ def _auto_reconfigure(this_pass: Pass) -> None:
     if (
         not config.external_nodes.cure
         or config.leaving
-        or node_state.polled - node_state.cured_at < tuning.cure_every_s
+        or node_state.polled - node_state.reconfigured_at < tuning.cure_every_s
     ):
         return
     silent = sorted(

@@ -37,7 +37,7 @@ WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
 
 def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """The job of the pods lives: the pods show its state, and its end is prepared."""
-    standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.stands_for(pod, job))
+    standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job))
     pods = [pod for pod in standing if pod.deleting_at is None]
     if Side.SLURM in this_pass.world.lost or not pods:
         return NOTHING
@@ -185,7 +185,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
     if started is None and this_pass.now < last_at:
         return wake(last_at)
     seconds = max(1, int(last_at - started)) if started is not None else 1
-    known = [each for each in (pod.active_deadline_s, pod.handed_deadline_s) if each is not None]
+    known = [each for each in (pod.active_deadline_s, pod.set_deadline_s) if each is not None]
     if known and min(known) <= seconds:
         return NOTHING
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}"
@@ -358,7 +358,7 @@ def _shown(workload: Workload, pod: Pod) -> str:
     told = workload.told.get(pod.uid)
     if told is not None and told.condition:
         return told.condition
-    return pod.on_job.reason if pod.on_job is not None else ""
+    return pod.job_condition.reason if pod.job_condition is not None else ""
 
 
 def _minutes(limit: int | None) -> str:
@@ -376,7 +376,7 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, th
 
 def wait_to_act(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
-    held = workload.pod_holds.get(pod.uid)
+    held = workload.pods_in_flight.get(pod.uid)
     until = max(this_pass.world.quiet_until(), workload.wait_until)
     if held is not None:
         until = max(until, held.until if held.until is not None else float("inf"))

@@ -16,7 +16,7 @@ from scheduler import actions as act
 from scheduler.actions import Action, Kind, Plan
 from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
-from scheduler.place.affinity import Coming
+from scheduler.place.affinity import GrantedPods
 from scheduler.place.assign import NodeInfo
 from scheduler.state.phase import WAITING, Phase
 from scheduler.state.workload import Workload
@@ -38,7 +38,7 @@ class Pass:
         self.now = now
         self.tuning: Tuning = world.config.tuning
         self.actions: list[Action] = []
-        self.looked_at: list[str] = []
+        self.visited: list[str] = []
         self.wake: dict[str, float] = {}
         self.parked: dict[str, list[str]] = {}
         self.forgotten: list[str] = []
@@ -54,12 +54,12 @@ class Pass:
         self.lifted: list[tuple[Kind, str]] = []
         self.retried: list[tuple[Kind, str]] = []
         self.used: defaultdict[str, int] = defaultdict(int)
-        self.rationed: defaultdict[str, int] = defaultdict(int)
+        self.tokens_taken: defaultdict[str, int] = defaultdict(int)
         self.immediate: defaultdict[str, int] = defaultdict(int)
         self.submitted: defaultdict[str, int] = defaultdict(int)
         self.assumed: dict[str, NodeInfo] = {}
         self.binding: set[str] = set()  # keys of the workloads of which this pass binds pods
-        self._coming: dict[str, list[Coming]] | None = None  # by node; None: not computed yet
+        self._coming: dict[str, list[GrantedPods]] | None = None  # by node; None: not computed yet
         self._landing: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
         self.reading: set[object] = set()
         self.told: set[str] = set()  # UIDs of pods whose condition this pass writes
@@ -91,7 +91,7 @@ class Pass:
         match action:
             case act.AllocateNow():
                 self.immediate[action.spec.partition or self.world.default_partition] += 1
-                self.apart = self.apart or self.world.workloads[action.key].keeps_apart
+                self.apart = self.apart or self.world.workloads[action.key].has_anti_affinity
             case act.SubmitJob():
                 self.submitted[action.spec.partition or self.world.default_partition] += 1
             case act.BindPod():
@@ -169,10 +169,10 @@ class Pass:
         timers += [later] if later is not None else []
         for name, token_bucket in self.world.token_buckets.items() if self.parked or self.world.parked_in else ():
             if self.parked.get(name) or self.world.parked[name]:
-                timers.append(token_bucket.next_at(self.now, self.rationed[name]) + 0.001)
+                timers.append(token_bucket.next_at(self.now, self.tokens_taken[name]) + 0.001)
         return Plan(
             actions=tuple(self.actions),
-            looked_at=tuple(self.looked_at),
+            visited=tuple(self.visited),
             deferred=tuple(self.deferred),
             heard=self.heard,
             turns=self.turns,
@@ -194,7 +194,7 @@ class Pass:
     def prepared(self, workload: Workload) -> bool:
         """False if its visit compares more neighbours than this pass has time for: a part of that is done now."""
         world, now = self.world, self.world.phase_of[workload.key]
-        if not (world.neighbours.some_are_shy or world.affinity_workloads) or now not in WAITING:
+        if not (world.affinity_index.any_anti_affinity or world.affinity_workloads) or now not in WAITING:
             return True
         left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
         is_known = now is Phase.GRANTED and all(
@@ -218,7 +218,7 @@ class Pass:
         if limit_class == "records" and (self.world.accounting_lost is not None or Side.SLURM in self.world.lost):
             return 0  # records for accounting wait, in order
         if (token_bucket := self.world.token_buckets.get(limit_class)) is not None:
-            return int(token_bucket.available(self.now) - self.rationed[limit_class])
+            return int(token_bucket.available(self.now) - self.tokens_taken[limit_class])
         if (most := self.world.quotas.most.get(limit_class)) is not None:
             return most - self.world.quotas.jobs[limit_class] - self.used[limit_class]
         limit: int = getattr(self.tuning, limit_class)
@@ -228,7 +228,7 @@ class Pass:
         """Take a token from the bucket *name*, if it has one."""
         if self.free(name) < 1:
             return False
-        self.rationed[name] += self.world.cost(name)
+        self.tokens_taken[name] += self.world.cost(name)
         return True
 
     def is_moving(self, owner: OwnerKey) -> bool:
@@ -257,17 +257,17 @@ class Pass:
         if self._coming is None:
             self._coming = {}
             self.effort += len(self.world.by_phase[Phase.GRANTED])
-            for each in self.world.about_to_be_bound():
+            for each in self.world.granted_unbound():
                 for name in each.nodes:
                     self._coming.setdefault(name, []).append(each)
         others = (each for each in self._coming.get(node, ()) if each.key != key and each.key not in self.binding)
         return [there for each in others if (there := self._may_land(each)).pods]
 
-    def _may_land(self, coming: Coming) -> NodeInfo:
+    def _may_land(self, coming: GrantedPods) -> NodeInfo:
         there = self._landing.get(coming.key)
         if there is None:
             there = self._landing[coming.key] = NodeInfo()
-            for pod in self.world.may_still_land(coming):
+            for pod in self.world.possibly_bound_before(coming):
                 self.effort += 1
                 there.put(pod)
             for resource in self.world.counted_by_slurm:
@@ -301,10 +301,10 @@ def _read_by(action: Action) -> object:
 
 
 def _compared(world: World) -> int:
-    return world.neighbours.effort + world.host_ports.effort
+    return world.affinity_index.effort + world.host_ports.effort
 
 
 def _on_its_way(pod: Pod, workload: Workload) -> bool:
-    held = workload.pod_holds.get(pod.uid)
+    held = workload.pods_in_flight.get(pod.uid)
     leaves = pod.deleting_at is not None or (held is not None and isinstance(held.action, act.EvictPod))
     return leaves or not pod.node or pod.phase is PodPhase.PENDING

@@ -114,7 +114,7 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
         and now < told.at + new.again_s
     ):
         return
-    if told is None and pod.on_job is not None and pod.on_job.reason == new.reason:
+    if told is None and pod.job_condition is not None and pod.job_condition.reason == new.reason:
         return
     if told is not None and now < told.at + this_pass.tuning.condition_s:
         this_pass.wake_at(workload.key, told.at + this_pass.tuning.condition_s)

@@ -12,10 +12,10 @@ from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec, SlurmNode
-from scheduler.place.affinity import Company, apart_from_its_own, beside_its_own
+from scheduler.place.affinity import OwnPods, has_self_affinity, has_self_anti_affinity
 from scheduler.place.capacity import lacking, laid_out
-from scheduler.place.feasible import Feasible, NodeRequirements, demand, feasible, texts, weight
-from scheduler.place.sharing import keep_apart, most_on, unsharing
+from scheduler.place.feasible import Feasible, NodeRequirements, feasible, node_requirements, texts, weight
+from scheduler.place.sharing import has_mutual_anti_affinity, most_pods_on, sharing_conflict
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
@@ -143,7 +143,7 @@ def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> Job
         return refusal
     laid: list[JobSpec] = []
     parts = components(asked)
-    if why := unsharing(parts):
+    if why := sharing_conflict(parts):
         return Refusal(names.REFUSED, _UNSHARING.format(why))
     for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True):
         found = _laid_out(each, pods, this_pass) if each.tasks > 1 else each
@@ -165,7 +165,7 @@ def _laid_out(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> JobSpec | 
     world, usable = this_pass.world, _usable(spec, this_pass.world)
     this_pass.effort += len(usable)
     nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
-    return laid_out(spec, usable, most_on(nodes, pods, world.counted_by_slurm), memory=world.counts_memory)
+    return laid_out(spec, usable, most_pods_on(nodes, pods, world.counted_by_slurm), memory=world.counts_memory)
 
 
 def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None:
@@ -201,7 +201,9 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
     asked = []
     count = len(pods) + more
     left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else frozenset()
-    party = _Party(this_pass.world.company(workload.key, pods), count, count > 1 and keep_apart(pods), left_out)
+    party = _Party(
+        this_pass.world.own_pods(workload.key, pods), count, count > 1 and has_mutual_anti_affinity(pods), left_out
+    )
     for pod in pods:
         spec = _spec_of(workload, pod, party, this_pass)
         if isinstance(spec, Refusal):
@@ -224,9 +226,9 @@ class _Party:
     folds       hostlist of excluded nodes to the same with those left out: most members have the same list
     """
 
-    company: Company
+    own_pods: OwnPods
     pods: int
-    keep_apart: bool
+    has_mutual_anti_affinity: bool
     left_out: frozenset[str]
     demands: set[NodeRequirements] = field(default_factory=set)
     folds: dict[str, str] = field(default_factory=dict)
@@ -266,9 +268,9 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> Jo
         if found.nodes <= party.left_out:
             said = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
             return Refusal(names.NO_NODE, f"{said} {_looked_at_again(world)}")
-    if pods > 1 and beside_its_own(pod):
+    if pods > 1 and has_self_affinity(pod):
         spec = replace(spec, min_nodes=1, max_nodes=1)
-    if pods > 1 and (party.keep_apart or apart_from_its_own(pod)):
+    if pods > 1 and (party.has_mutual_anti_affinity or has_self_anti_affinity(pod)):
         spec = replace(spec, tasks_per_node=1)
         if lacking := _too_few(pod, pods, len(found.nodes), spec.max_nodes):
             each = f"each of the {pods} pods of {workload.readable}"
@@ -296,7 +298,7 @@ def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
         return f"only {usable} {'node' if usable == 1 else 'nodes'} can run them"
     if at_most is None or at_most >= wanted:
         return ""
-    if beside_its_own(pod):
+    if has_self_affinity(pod):
         return "its pod affinity wants all of them on one"
     return f"annotation {names.PREFIX}{names.MAX_NODES} or the policy (max_nodes) allows {at_most}"
 
@@ -306,9 +308,9 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass:
 
     party   what its pods use already does not exclude a node for them (S7)
     """
-    world, company = this_pass.world, party.company
-    closed, taken = world.closed_to(pod, company, soon=True), world.host_ports.taken(pod, company.standing)
-    wanted = demand(pod, spec, partition, world.volumes_of(pod), closed, taken)
+    world, own_pods = this_pass.world, party.own_pods
+    closed, taken = world.closed_to(pod, own_pods, soon=True), world.host_ports.taken(pod, own_pods.standing)
+    wanted = node_requirements(pod, spec, partition, world.volumes_of(pod), closed, taken)
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
     party.demands.add(wanted)
@@ -393,7 +395,7 @@ def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pas
 
 def _chooses_beside_others(workload: Workload, this_pass: Pass) -> bool:
     """True if its pods have anti-affinity, as have pods with an allocation in flight: Slurm might put both on one node."""
-    return workload.keeps_apart and (this_pass.apart or bool(this_pass.world.apart_under_way))
+    return workload.has_anti_affinity and (this_pass.apart or bool(this_pass.world.anti_affinity_in_flight))
 
 
 def _first_try(partition: str, this_pass: Pass) -> float | None:
@@ -404,4 +406,4 @@ def _first_try(partition: str, this_pass: Pass) -> float | None:
         return None
     if this_pass.immediate[partition]:
         return this_pass.now
-    return world.tried_at[partition] if world.immediate_under_way[partition] else None
+    return world.tried_at[partition] if world.immediate_in_flight[partition] else None

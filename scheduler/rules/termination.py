@@ -42,7 +42,7 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
         return waits
     if not job.ended and (waits := _held_back(workload, job, this_pass)) is not None:
         return waits
-    pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.stands_for(pod, job)]
+    pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
     why = _why_ended(workload, job)  # the other pods wait for these, and for another job; or another client bound them
     return every(_end_by(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_the_former(
         workload, this_pass
@@ -74,7 +74,7 @@ def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
             found.append(note(written_off=pod.uid))
             continue
         if over_at is not None:
-            since = clock(this_pass.world.silent_since[pod.node], this_pass.now)
+            since = clock(this_pass.world.kubelet_silent_since[pod.node], this_pass.now)
             counts_at = clock(over_at, this_pass.now)
             where += f", whose kubelet has said nothing since {since} (the pod counts as over at {counts_at})"
             found.append(wake(over_at))
@@ -94,7 +94,7 @@ def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
     silent = _silent_until(pod, this_pass)
     ends = this_pass.world.grace_ends(pod)
     if ends is None:
-        held = workload.pod_holds.get(pod.uid)
+        held = workload.pods_in_flight.get(pod.uid)
         ends = held.until if held is not None and isinstance(held.action, act.DeletePod | act.FailByDeadline) else None
     return max(silent, ends) if silent is not None and ends is not None else None
 
@@ -129,7 +129,7 @@ def _left_alone(workload: Workload, job: Placeholder) -> Decision:
 def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
     """Many jobs vanished together: the pods show that, and no job counts as lost before an admin confirms it (X6)."""
     world = this_pass.world
-    if (world.held_back_since if job.proven else world.claims_held_since) is None or job.released:
+    if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.released:
         return None
     message = (
         "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
@@ -141,7 +141,7 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
 
 def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
     """Until when the pod is left to an end in flight, or to the deadline that was set (S4b)."""
-    held = workload.pod_holds.get(pod.uid)
+    held = workload.pods_in_flight.get(pod.uid)
     until = float("-inf")
     if held is not None and held.until is None:
         return float("inf")
@@ -154,9 +154,9 @@ def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass
 def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | None:
     """When kubelet should have ended the pod by the deadline that was set; None: the deadline has not passed."""
     started = this_pass.world.started_at(pod)
-    if not _out_of_time(job) or started is None or pod.handed_deadline_s is None:
+    if not _out_of_time(job) or started is None or pod.set_deadline_s is None:
         return None
-    deadline = started + pod.handed_deadline_s
+    deadline = started + pod.set_deadline_s
     if deadline > this_pass.now:  # its time was shortened since
         return None
     return deadline + this_pass.tuning.grace_counts_s(pod.grace_s) + OUTLIVES_S
@@ -166,7 +166,7 @@ def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: 
     """True if kubelet ends the pod with a longer grace than counts; only a deletion shortens the grace."""
     if pod.grace_s <= this_pass.tuning.silent_node_s:
         return False
-    held = workload.pod_holds.get(pod.uid)
+    held = workload.pods_in_flight.get(pod.uid)
     if held is not None and isinstance(held.action, act.FailByDeadline) and held.until is not None:
         return this_pass.now >= held.until
     outlives_at = _outlives_at(pod, job, this_pass)
@@ -280,7 +280,7 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
 
 def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """End the job of the pods, unless a pod of theirs may still run."""
-    if this_pass.world.may_be_undecoded(workload, job.user):
+    if this_pass.world.has_undecoded_pods(workload, job.user):
         return NOTHING  # visited again when that pod is decoded, or is gone
     if not workload.pods and not workload.gone and _may_be_of_a_stage(this_pass):
         return wake(this_pass.now + 1.0)
@@ -296,7 +296,7 @@ def _may_be_of_a_stage(this_pass: Pass) -> bool:
     if this_pass.now >= world.started + UNREAD_S:
         return False
     waiting = (world.workloads[key] for phase in (Phase.GATHERING, Phase.UNSUBMITTED) for key in world.by_phase[phase])
-    jobsets = (each for each in waiting if each.group is not None and each.group.size_told_by == "JobSet")
+    jobsets = (each for each in waiting if each.group is not None and each.group.size_source_kind == "JobSet")
     return any(world.owners_of(each.first)[1] is not None for each in jobsets)
 
 
@@ -308,7 +308,7 @@ def _may_run_until(gone: DeletedPod, this_pass: Pass) -> float:
 
 def _silent_until(pod: Pod, this_pass: Pass) -> float | None:
     """When the pods of its node count as over, because the node's kubelet does not report; None: it reports."""
-    since = this_pass.world.silent_since.get(pod.node)
+    since = this_pass.world.kubelet_silent_since.get(pod.node)
     return since + this_pass.tuning.silent_node_s if since is not None else None
 
 
@@ -318,7 +318,7 @@ def silent_until(workload: Workload, this_pass: Pass) -> float | None:
     All of its pods are; or those of a gang in whose places others wait, which cannot go on without these places.  Slurm may
     give the place to others after that time; pods that are granted it are bound when the deleted pods are gone (F6).
     """
-    if not this_pass.world.silent_since:
+    if not this_pass.world.kubelet_silent_since:
         return None
     until = float("-inf")
     in_vain = any(not workload.node_of(pod) for pod in workload.members)

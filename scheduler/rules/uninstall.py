@@ -49,8 +49,8 @@ def releases_grant(workload: Workload, this_pass: Pass) -> bool:
     """True if its grant is released, because none of its pods is bound, and no bind is in flight."""
     if not this_pass.world.config.leaving or any(map(workload.node_of, workload.unfinished)):
         return False
-    binding = any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values())
-    return not binding and not any(uid in this_pass.world.may_land for uid in workload.pods)
+    binding = any(isinstance(held.action, act.BindPod) for held in workload.pods_in_flight.values())
+    return not binding and not any(uid in this_pass.world.unanswered_binds for uid in workload.pods)
 
 
 def withdraw(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -73,7 +73,7 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
         return wake(quiet)
     found = []
     for pod in workload.unfinished:
-        if not workload.node_of(pod) or not workload.stands_for(pod, job):
+        if not workload.node_of(pod) or not workload.is_bound_for(pod, job):
             continue
         until = max(
             being_ended(workload, pod, None, this_pass), goes_until(workload, pod, this_pass), workload.wait_until
@@ -100,7 +100,7 @@ def not_known(world: World) -> str:
     if not world.ready or world.node_state.polled == NEVER:
         lacking = ", ".join(world.missing) or "Slurm's nodes"
         return f"Still to be read: {lacking}."
-    if unread := sorted({*world.unread, *world.put_off}):
+    if unread := sorted({*world.unread, *world.reads_postponed}):
         which = ", ".join(map(str, unread[:3])) + (" and more" if len(unread) > 3 else "")
         return f"Slurm jobs that are not read yet may be the bridge's: {which}."
     if broken := sorted(f"{kind.value} {name}" for kind, name in world.quarantine):
@@ -148,7 +148,7 @@ def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
     elif now is Phase.DONE and _is_unrecorded(workload, this_pass):
         lost = world.accounting_lost
         yield f"tell Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
-    elif workload.hold is not None or any(held.until is None for held in workload.pod_holds.values()):
+    elif workload.hold is not None or any(held.until is None for held in workload.pods_in_flight.values()):
         yield f"finish what is under way for {what}"
     if running or not workload.members or not is_managed(workload.first, world):
         return

@@ -92,5 +92,5 @@ def _stray_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
 
 def _may_be_bound_yet(workload: Workload, this_pass: Pass) -> bool:
     """True if a bind for a job that has ended is in flight, or its answer was lost and the pod was not read since."""
-    binding = any(isinstance(held.action, act.BindPod) for held in workload.pod_holds.values())
-    return binding or any(uid in this_pass.world.may_land for uid in workload.pods)
+    binding = any(isinstance(held.action, act.BindPod) for held in workload.pods_in_flight.values())
+    return binding or any(uid in this_pass.world.unanswered_binds for uid in workload.pods)

@@ -43,7 +43,7 @@ def missing(world: World) -> list[Placeholder]:
     One whose id is listed again is missing until a read says that it is the same, and one whose id is another's by now
     stays so: slurmctld that came back with an older state gives ids out again, and a wrong cluster has such ids, too.
     """
-    since = (world.held_back_since, world.claims_held_since)
+    since = (world.held_back_since, world.claims_held_back_since)
     if not world.absent and not world.by_phase[Phase.ORPHANED] and since == (None, None):
         return []
     gone = [job for job in world.placeholders.values() if job.absent or job.denied]
@@ -55,7 +55,7 @@ def weigh_absence(world: World, now: float) -> None:
     """After a poll: note whether too many jobs are missing to believe it, or that this is over (X6)."""
     anomalies = [job for job in missing(world) if _is_missed(world, job)]
     world.held_back_since = _weigh(world, world.held_back_since, anomalies, now, proven=True)
-    world.claims_held_since = _weigh(world, world.claims_held_since, anomalies, now, proven=False)
+    world.claims_held_back_since = _weigh(world, world.claims_held_back_since, anomalies, now, proven=False)
 
 
 def _weigh(
@@ -95,7 +95,7 @@ def held_back(world: World) -> str:
 
 def claims_held_back(world: World) -> str:
     """The same for jobs that are known only because pods from before the start show them."""
-    if world.claims_held_since is None:
+    if world.claims_held_back_since is None:
         return ""
     gone = sum(not job.proven for job in missing(world))
     return (
@@ -108,7 +108,7 @@ def release(world: World) -> None:
     """The admin says that what is missing now is gone indeed (X6)."""
     for job in missing(world):
         job.released = True
-    world.held_back_since = world.claims_held_since = None
+    world.held_back_since = world.claims_held_back_since = None
 
 
 def _may_be_settled(world: World, job: Placeholder) -> bool:

@@ -69,4 +69,4 @@ def _shows(action: Announced, pod: Pod) -> bool:
         return pod.node == action.node and pod.annotations.get(names.JOB_ID) == str(action.job_id)
     if pod.deleting_at is not None:
         return True
-    return isinstance(action, FailByDeadline) and pod.handed_deadline_s == AT_ONCE_S
+    return isinstance(action, FailByDeadline) and pod.set_deadline_s == AT_ONCE_S

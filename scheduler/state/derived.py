@@ -25,7 +25,7 @@ from scheduler.actions import Kind
 from scheduler.model.cache import Remembered
 from scheduler.model.kubernetes import owner_key
 from scheduler.nodes.observed import NEVER
-from scheduler.place.affinity import Neighbours
+from scheduler.place.affinity import AffinityIndex
 from scheduler.place.assign import NodeInfo
 from scheduler.place.feasible import slurm_name
 from scheduler.place.host_ports import HostPorts
@@ -63,7 +63,7 @@ def validate(world: Jobs) -> None:
     for node, there in world.standing.items():
         _compare(f"standing[{node!r}].taken", there.taken, there.without("").taken)
     _compare("host_ports", world.host_ports.held, _host_ports(world).held)
-    _compare("neighbours", world.neighbours.counted(), _neighbours(world, world.standing).counted())
+    _compare("neighbours", world.affinity_index.counted(), _neighbours(world, world.standing).counted())
     for index, key, found, expected in _failed_checks(world):
         raise InvalidIndex(index, key, found, expected)
 
@@ -78,7 +78,7 @@ def rebuilt(world: AnyWorld) -> AnyWorld:
     for index, compute in INDEXES.items():
         setattr(anew, index, compute(anew))
     anew.standing = {node: there.without("") for node, there in world.standing.items()}
-    anew.neighbours, anew.host_ports = _neighbours(world, anew.standing), _host_ports(world)
+    anew.affinity_index, anew.host_ports = _neighbours(world, anew.standing), _host_ports(world)
     anew.coming, anew.feasibility = None, Remembered()
     anew.identities = Identities(world.config.policy)
     return anew
@@ -148,7 +148,7 @@ def _contested(world: Jobs) -> dict[str, tuple[str, ...]]:
 
 
 def _searching(world: Jobs) -> dict[str, None]:
-    kept = {key for key in world.unsettled if key in world.looking}
+    kept = {key for key in world.unsettled if key in world.searching_workloads}
     found = {
         key for key, each in world.workloads.items() if each.look is not None and key not in world.unsettled
     } | kept
@@ -170,7 +170,7 @@ def _queued_in(world: Jobs) -> Counter[str]:
 
 
 def _unread(world: Jobs) -> list[int]:
-    return sorted(world.seen_first.keys() - world.put_off.keys())
+    return sorted(world.first_listed_at.keys() - world.reads_postponed.keys())
 
 
 def _under_way(world: Jobs) -> Counter[str]:
@@ -208,8 +208,8 @@ INDEXES: Mapping[str, Callable[[Jobs], object]] = {
     "queued_in": _queued_in,
     "unread": _unread,
     "under_way": _under_way,
-    "immediate_under_way": _immediate_under_way,
-    "owners_held": _owners_held,
+    "immediate_in_flight": _immediate_under_way,
+    "owners_weight": _owners_held,
     "parked_in": _parked_in,
 }
 
@@ -237,12 +237,12 @@ def _host_ports(world: Jobs) -> HostPorts:
     return anew
 
 
-def _neighbours(world: Jobs, standing: Mapping[str, NodeInfo]) -> Neighbours:
-    anew = Neighbours(standing, world.neighbours.effort)
+def _neighbours(world: Jobs, standing: Mapping[str, NodeInfo]) -> AffinityIndex:
+    anew = AffinityIndex(standing, world.affinity_index.effort)
     for node, there in standing.items():
         for pod in there.pods.values():
             anew.came(pod, node)
-    if not world.neighbours.has_news:
+    if not world.affinity_index.has_news:
         anew.heard()
     return anew
 
@@ -275,8 +275,8 @@ def _pods_are_where_their_workload_has_them(world: Jobs) -> Iterator[_Difference
     for uid, node in world.assumed.items():
         if world.node_of.get(uid) != node:
             yield "assumed", uid, node, world.node_of.get(uid)
-    for uid in world.may_land.keys() - world.assumed.keys():
-        yield "may_land", uid, world.may_land[uid], _NOTHING
+    for uid in world.unanswered_binds.keys() - world.assumed.keys():
+        yield "unanswered_binds", uid, world.unanswered_binds[uid], _NOTHING
 
 
 def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
@@ -304,8 +304,8 @@ def _a_job_that_no_poll_shows_is_missed(world: Jobs) -> Iterator[_Difference]:
     if world.polled is not None:
         for job_id in world.placeholders.keys() - world.states.keys() - world.expected - world.absent:
             yield "expected", job_id, _NOTHING, "expected"
-    for job_id in (world.put_off.keys() | world.unreadable.keys()) - world.seen_first.keys():
-        yield "seen_first", job_id, _NOTHING, "when it was seen first"
+    for job_id in (world.reads_postponed.keys() | world.unreadable.keys()) - world.first_listed_at.keys():
+        yield "first_listed_at", job_id, _NOTHING, "when it was seen first"
 
 
 def _what_waits_is_indexed(world: Jobs) -> Iterator[_Difference]:
@@ -354,7 +354,7 @@ def _limits(world: Jobs) -> Iterator[_Difference]:
 
 def _holds_are_in_flight(world: Jobs) -> Iterator[_Difference]:
     for workload in world.workloads.values():
-        for held in (workload.hold, *workload.pod_holds.values()):
+        for held in (workload.hold, *workload.pods_in_flight.values()):
             if held is not None and held.until is None and not world.is_under_way(held.action):
                 yield f"hold of {workload.readable or workload.key}", None, held.action, "an action in flight"
     in_flight = world.in_flight.values()
@@ -383,7 +383,7 @@ def _grants_that_are_about_to_be_bound(world: Jobs) -> Iterator[_Difference]:
     if world.coming is None:
         return
     found = {each.key: (set(each.pods), each.nodes) for each in world.coming}
-    expected = {each.key: (set(each.pods), each.nodes) for each in world.find_coming()}
+    expected = {each.key: (set(each.pods), each.nodes) for each in world.compute_granted_unbound()}
     for key in found.keys() | expected.keys():
         if found.get(key) != expected.get(key):
             yield "coming", key, found.get(key), expected.get(key)

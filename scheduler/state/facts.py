@@ -62,8 +62,8 @@ class Facts(Tables):
 
     def born(self, pod: Pod) -> float:
         """When the pod was created, by the bridge's clock."""
-        seen = self.sightings.get(pod.uid) or Sighting(self.heard_at)
-        return self.since(pod.created, seen, None if pod.uid in self.found_at_start else seen.first)
+        seen = self.sightings.get(pod.uid) or Sighting(self.newest_event_at)
+        return self.since(pod.created, seen, None if pod.uid in self.first_listed else seen.first)
 
     def since(self, theirs: float | None, pod: Sighting, seen: float | None) -> float:
         """When something of a pod happened, by the bridge's clock.
@@ -78,7 +78,7 @@ class Facts(Tables):
         """When kubelet accepted the pod, by the bridge's clock; None: it has not, or the time is not known."""
         if pod.started is None:
             return None
-        seen = self.sightings.get(pod.uid) or Sighting(self.heard_at)
+        seen = self.sightings.get(pod.uid) or Sighting(self.newest_event_at)
         theirs = self.clocks[Side.KUBERNETES].ours(pod.started)
         if seen.started is not None:
             return theirs if abs(theirs - seen.started) <= EXACT_S else seen.started
@@ -86,18 +86,18 @@ class Facts(Tables):
 
     def inherited(self, workload: Workload) -> bool:
         """True if the workload is older than this process: a previous process may have bound its pods."""
-        if not self.found_at_start.isdisjoint(workload.pods):
+        if not self.first_listed.isdisjoint(workload.pods):
             return True
         return self.clocks[Side.KUBERNETES].ours(workload.created) < self.started - WHOLE_SECOND_S
 
     def is_older(self, pod: Pod) -> bool:
         """True if the pod is older than this process: a previous process may have bound it."""
-        is_found = pod.uid in self.found_at_start
+        is_found = pod.uid in self.first_listed
         return is_found or self.clocks[Side.KUBERNETES].ours(pod.created) < self.started - WHOLE_SECOND_S
 
     def may_have_bound(self, workload: Workload) -> bool:
         """True if this process or a previous one may have bound pods of the workload."""
-        return workload.bound_here or self.inherited(workload)
+        return workload.bound_by_this_process or self.inherited(workload)
 
     def mine(self, workload: Workload) -> list[Placeholder]:
         """The placeholders that are or may be this workload's."""
@@ -130,7 +130,7 @@ class Facts(Tables):
             return None
         if group.size_source is not None:
             return self.owners.get(owner_key(workload.pod.namespace, group.size_source))
-        return self.owner_of_kind(next(iter(workload.pods.values())), group.size_told_by)
+        return self.owner_of_kind(next(iter(workload.pods.values())), group.size_source_kind)
 
     def owner_of_kind(self, pod: Pod, kind: str) -> Owner | None:
         """The nearest of its controllers of that kind; None: it has none, or that was not read."""
@@ -142,7 +142,7 @@ class Facts(Tables):
         ends = there.grace_ends(pod.uid) if there is not None else None
         return ends if ends is not None else pod.deleting_at
 
-    def may_be_undecoded(self, workload: Workload, user: str) -> bool:
+    def has_undecoded_pods(self, workload: Workload, user: str) -> bool:
         """True if a workload without pods, whose job that Slurm user has, may have a pod that cannot be decoded.
 
         The gang of such a pod is not known, so it may belong to any workload of its namespace.

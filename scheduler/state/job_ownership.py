@@ -25,7 +25,7 @@ from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
 
 
-def is_theirs(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:
+def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:
     """True if the job of that id and user, which has the workload's name, is the workload's.
 
     read   what was read of the job; None: nothing yet

@@ -1,7 +1,7 @@
 """Slurm jobs in the World: their states, their absence, unknown ids, and ids that Slurm gives out again.
 
 A job that vanished is absent; it counts as lost only after a read denied it, too (ARCHITECTURE 6).  Slurm gives an id out
-again after it lost its state.  Then workloads that had the job of that id, or whose pods show it, lose it (`given_to`).
+again after it lost its state.  Then workloads that had the job of that id, or whose pods show it, lose it (`detach_others`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import bisect
 from scheduler.model.slurm import States, holds_nodes, is_ended
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.visits import Visits
-from scheduler.state.workload import Placeholder, Workload, lost_one
+from scheduler.state.workload import Placeholder, Workload, lost_record
 
 RELEASED_AT_ONCE = 3  # so many grants that a workload gives back one after another are asked for elsewhere at once
 MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; then it is read once in
@@ -114,16 +114,16 @@ class Jobs(Visits):
 
     def schedule_read(self, job_id: int, began: float) -> None:
         """Schedule a read of the job.  began: when the poll that showed the id was sent"""
-        if job_id not in self.seen_first:
-            self.seen_first[job_id] = began
+        if job_id not in self.first_listed_at:
+            self.first_listed_at[job_id] = began
             bisect.insort(self.unread, job_id)
 
     def stop_reading(self, job_id: int) -> None:
         """Cancel the scheduled read of the job."""
         self.unreadable.pop(job_id, None)
-        self.put_off.pop(job_id, None)
+        self.reads_postponed.pop(job_id, None)
         self.hidden.discard(job_id)
-        if self.seen_first.pop(job_id, None) is not None:
+        if self.first_listed_at.pop(job_id, None) is not None:
             self._search_without(job_id)
 
     def read_failed(self, job_id: int, at: float) -> None:
@@ -132,49 +132,49 @@ class Jobs(Visits):
         It does not count as foreign: it may be a job of the bridge without a pod.
         """
         failed = self.unreadable.get(job_id, (0, at))[0] + 1
-        if failed >= MAX_UNREADABLE or job_id in self.put_off:
-            self.put_off_until(job_id, at + UNREADABLE_EVERY_S)
+        if failed >= MAX_UNREADABLE or job_id in self.reads_postponed:
+            self.postpone_read(job_id, at + UNREADABLE_EVERY_S)
         else:
             self.unreadable[job_id] = (failed, at + self.config.tuning.backoff_s * 2**failed)
 
-    def put_off_until(self, job_id: int, at: float) -> None:
+    def postpone_read(self, job_id: int, at: float) -> None:
         """Its reads fail: no workload waits for it any more.  It is read again at that time."""
         self.unreadable.pop(job_id, None)
-        self.put_off.pop(job_id, None)
-        self.put_off[job_id] = at
+        self.reads_postponed.pop(job_id, None)
+        self.reads_postponed[job_id] = at
         self._search_without(job_id)
 
-    def search_again(self, *job_ids: int) -> None:
+    def sort_unread(self, *job_ids: int) -> None:
         """Sort the ids that are to be read.  These ids are read at once, even if earlier reads of them failed."""
         for job_id in job_ids:
-            self.put_off.pop(job_id, None)
-        self.unread = sorted(self.seen_first.keys() - self.put_off.keys())
+            self.reads_postponed.pop(job_id, None)
+        self.unread = sorted(self.first_listed_at.keys() - self.reads_postponed.keys())
 
     def _search_without(self, job_id: int) -> None:
         at = bisect.bisect_left(self.unread, job_id)
         if at < len(self.unread) and self.unread[at] == job_id:
             del self.unread[at]
-        self.dirty.update(self.looking)
+        self.dirty.update(self.searching_workloads)
         if not self.unread:  # the search is over: workloads that waited for it are visited
             self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
             self.dirty.update(self.by_phase[Phase.ORPHANED])
 
     # --- ids that were given out again ---------------------------------------------------------------------------------
 
-    def given_to(self, key: str, job: Placeholder, at: float) -> None:
+    def detach_others(self, key: str, job: Placeholder, at: float) -> None:
         """The id belongs to a job of workload *key* now: other workloads that have or show the id lose their job."""
         for workload in self.concerned(job):
             if workload.key != key:
-                self.taken_from(workload, job, at)
+                self.detach(workload, job, at)
 
-    def taken_from(self, workload: Workload, job: Placeholder, at: float) -> None:
+    def detach(self, workload: Workload, job: Placeholder, at: float) -> None:
         """The id belongs to another workload's job, or to a foreign job, now: this workload loses its job."""
         workload.jobs.discard(job.id)
         job.hinted_by.discard(workload.key)
-        self.lost_its_job(workload, job, at)
+        self.note_lost_job(workload, job, at)
         self.refresh(workload)
 
-    def not_its_job(self, workload: Workload, job: Placeholder) -> None:
+    def detach_unproven(self, workload: Workload, job: Placeholder) -> None:
         """Detach the job, whose id a pod of the workload shows without being bound for it."""
         if workload.hint == job.id:
             workload.hint = None
@@ -182,19 +182,19 @@ class Jobs(Visits):
         job.hinted_by.discard(workload.key)
         self.refresh(workload)
 
-    def lost_its_job(self, workload: Workload, job: Placeholder, at: float) -> None:
+    def note_lost_job(self, workload: Workload, job: Placeholder, at: float) -> None:
         """Slurm gave the id of the job that the pods were bound for to another job: the pods do not run for that job."""
         if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
             return
         mine = self.mine(workload)
         other = chosen(workload, mine) or self._named_by_another_pod(workload, mine)
-        proven = workload.key if job.key == workload.key or workload.bound_here else None
+        proven = workload.key if job.key == workload.key or workload.bound_by_this_process else None
         if other is not None:
             workload.hint = other.id
-        elif not self.may_have_bound(workload) or (workload.stands_for_none and job.key != workload.key):
+        elif not self.may_have_bound(workload) or (workload.all_bound_by_others and job.key != workload.key):
             workload.hint = None  # the pod named a foreign job
         else:
-            workload.lost_job = lost_one(job, proven, at, self.config.tuning.absent_s)
+            workload.lost_job = lost_record(job, proven, at, self.config.tuning.absent_s)
 
     def _named_by_another_pod(self, workload: Workload, mine: list[Placeholder]) -> Placeholder | None:
         """A job that may be the workload's: not all pods of a gang show their new job yet."""

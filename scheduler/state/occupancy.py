@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from scheduler.events import Side
 from scheduler.model.kubernetes import Node, Pod
-from scheduler.place.affinity import NOWHERE, Coming, Company, Neighbours, kinds_of
+from scheduler.place.affinity import NOWHERE, AffinityIndex, GrantedPods, OwnPods, distinct_to_affinity
 from scheduler.place.assign import NodeInfo
 from scheduler.place.feasible import slurm_name
 from scheduler.place.host_ports import HostPorts
@@ -36,13 +36,13 @@ class Occupancy(Facts):
         there = self.standing.get(node)
         if there is None:
             there = self.standing[node] = NodeInfo()
-        before = there.put(pod, self.heard_at, self.config.tuning.silent_node_s)
+        before = there.put(pod, self.newest_event_at, self.config.tuning.silent_node_s)
         if before is not None and _counts_the_same(before, pod):
             return before
         if before is not None:
             self._count_out(before, node)
         self.node_of[pod.uid] = node
-        self.neighbours.came(pod, node)
+        self.affinity_index.came(pod, node)
         self.host_ports.came(pod, node)
         self._neighbours_changed([pod] if before is None else [before, pod])
         return before
@@ -63,7 +63,7 @@ class Occupancy(Facts):
     def restand(self, without: str) -> None:
         """Count all pods on nodes anew, without that pod, whose counts may be half-written."""
         node = self.assumed.pop(without, "")
-        self.may_land.pop(without, None)
+        self.unanswered_binds.pop(without, None)
         for name in {
             node,
             self.node_of.get(without, ""),
@@ -73,17 +73,17 @@ class Occupancy(Facts):
                 self.standing[name] = there.without(without)
                 if not self.standing[name].pods:
                     del self.standing[name]
-        self.neighbours = Neighbours(self.standing, self.neighbours.effort)
+        self.affinity_index = AffinityIndex(self.standing, self.affinity_index.effort)
         self.host_ports = HostPorts(self.host_ports.effort)
         self.node_of = {uid: name for name, there in self.standing.items() for uid in there.pods}
         for name, there in self.standing.items():
             for pod in there.pods.values():
-                self.neighbours.came(pod, name)
+                self.affinity_index.came(pod, name)
                 self.host_ports.came(pod, name)
         self._mark_waiting()
 
     def _count_out(self, pod: Pod, node: str) -> None:
-        self.neighbours.left(pod, node)
+        self.affinity_index.left(pod, node)
         self.host_ports.left(pod, node)
 
     def _neighbours_changed(self, pods: Sequence[Pod]) -> None:
@@ -102,7 +102,7 @@ class Occupancy(Facts):
 
     def feasibility_changed(self) -> None:
         self.feasibility.clear()
-        self.neighbours.nodes_changed()
+        self.affinity_index.nodes_changed()
         self.coming = None
         self._mark_waiting()
 
@@ -127,12 +127,12 @@ class Occupancy(Facts):
                 self.ready_since.pop(node.name, None)
             elif self.ready_since.get(node.name, (None,))[0] != node.ready_since:
                 when = clock.had_happened if node.name in new else clock.happened
-                self.ready_since[node.name] = (node.ready_since, when(node.ready_since, self.heard_at))
-            if node.silent_since is None:
-                self.silent_since.pop(node.name, None)
-            elif node.name not in self.silent_since:
+                self.ready_since[node.name] = (node.ready_since, when(node.ready_since, self.newest_event_at))
+            if node.kubelet_silent_since is None:
+                self.kubelet_silent_since.pop(node.name, None)
+            elif node.name not in self.kubelet_silent_since:
                 when = clock.had_happened if node.name in new else clock.happened
-                self.silent_since[node.name] = when(node.silent_since, self.heard_at)
+                self.kubelet_silent_since[node.name] = when(node.kubelet_silent_since, self.newest_event_at)
 
     # --- affinity -----------------------------------------------------------------------------------------------------
 
@@ -145,48 +145,48 @@ class Occupancy(Facts):
             if workload.key in self.waiting_terms:
                 self.waiting_terms.add(workload.key, [pod])
 
-    def company(self, key: str, pods: Iterable[Pod]) -> Company:
+    def own_pods(self, key: str, pods: Iterable[Pod]) -> OwnPods:
         """These pods of one workload, which are placed together."""
-        return Company(key, tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid))))
+        return OwnPods(key, tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid))))
 
-    def closed_to(self, pod: Pod, company: Company, *, soon: bool = False) -> frozenset[str]:
+    def closed_to(self, pod: Pod, own_pods: OwnPods, *, soon: bool = False) -> frozenset[str]:
         """Nodes that the pod may not use because of other pods (F5).
 
         company  pods that are placed with it, itself among them
         soon     pods count, too, whose workload has a grant and that are not bound yet
         """
-        if not (pod.apart or pod.beside or self.neighbours.some_are_shy or (soon and self.affinity_workloads)):
+        if not (pod.apart or pod.beside or self.affinity_index.any_anti_affinity or (soon and self.affinity_workloads)):
             return NOWHERE
         if soon:
-            self.neighbours.expect(self.about_to_be_bound())
-        return self.neighbours.closed(pod, self.nodes or {}, company, soon=soon)
+            self.affinity_index.expect(self.granted_unbound())
+        return self.affinity_index.closed(pod, self.nodes or {}, own_pods, soon=soon)
 
     def compare_some(self, workload: Workload, most: int, *, soon: bool) -> bool:
         """Do about so many comparisons for the next `closed_to` of its pods.  True if none is left."""
         soon = soon and bool(self.affinity_workloads)
         if soon:
-            self.neighbours.expect(self.about_to_be_bound())
+            self.affinity_index.expect(self.granted_unbound())
         pods = [pod for pod in workload.pods.values() if not beyond_limits(pod)]  # the others are refused uncompared
-        return self.neighbours.prepare(workload.key, pods, most, soon=soon)
+        return self.affinity_index.prepare(workload.key, pods, most, soon=soon)
 
-    def about_to_be_bound(self) -> Sequence[Coming]:
+    def granted_unbound(self) -> Sequence[GrantedPods]:
         """The workloads with a grant that have pods which are not bound yet."""
         if self.coming is None:
-            self.coming = tuple(self.find_coming())
+            self.coming = tuple(self.compute_granted_unbound())
         return self.coming
 
-    def find_coming(self) -> Iterator[Coming]:
-        """As `about_to_be_bound`, computed anew."""
+    def compute_granted_unbound(self) -> Iterator[GrantedPods]:
+        """As `granted_unbound`, computed anew."""
         for key in self.by_phase[Phase.GRANTED]:
             workload = self.workloads[key]
             job = chosen(workload, self.mine(workload))
             granted = job.grant.everywhere if job is not None and job.grant is not None else ()
             nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
             coming = [pod for pod in workload.members if not workload.node_of(pod)]
-            if nodes and (kinds := kinds_of(coming)):
-                yield Coming(key, {pod.uid: pod for pod in kinds}, nodes)
+            if nodes and (kinds := distinct_to_affinity(coming)):
+                yield GrantedPods(key, {pod.uid: pod for pod in kinds}, nodes)
 
-    def may_still_land(self, coming: Coming) -> list[Pod]:
+    def possibly_bound_before(self, coming: GrantedPods) -> list[Pod]:
         """The pods of a workload which a previous process may have bound without an answer.
 
         Each pod may come to each node of the grant, until the quiet period ends.  A pod for which a bind of this process is
@@ -198,22 +198,22 @@ class Occupancy(Facts):
             return []
         return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
 
-    def about_to_stand(self, workload: Workload) -> None:
+    def grant_changed(self, workload: Workload) -> None:
         """The workload received a grant, or lost it: its nodes count as taken for affinity, or not any more (F5)."""
         self.coming = None
         before = self.granted_pods.pop(workload.key, ())
-        pods = kinds_of(workload.pods.values())
+        pods = distinct_to_affinity(workload.pods.values())
         if self.phase_of.get(workload.key) is Phase.GRANTED:
             self.granted_pods[workload.key] = pods
         else:
-            self.neighbours.expect_no_more(workload.key)
+            self.affinity_index.remove_granted(workload.key)
         self._mark_concerned((*before, *pods))
 
     def _is_granted_no_more(self, key: str) -> None:
         """The workload is removed: its granted nodes do not count for affinity any more (F5)."""
         if (pods := self.granted_pods.pop(key, None)) is not None:
             self.coming = None
-            self.neighbours.expect_no_more(key)
+            self.affinity_index.remove_granted(key)
             self._mark_concerned(pods)
 
     def _mark_concerned(self, pods: Collection[Pod]) -> None:
@@ -224,14 +224,14 @@ class Occupancy(Facts):
             if self.phase_of.get(key) in (Phase.UNSUBMITTED, Phase.QUEUED):
                 self.dirty[key] = None
 
-    def concerned_by_anti_affinity(self) -> list[str]:
+    def visits_for_anti_affinity(self) -> list[str]:
         """Waiting workloads selected by an anti-affinity that came to a node or left one, or whose pod was granted one."""
         said: dict[object, bool] = {}
 
         def concerned(pod: Pod) -> bool:
-            kind = self.neighbours.kind(pod)
+            kind = self.affinity_index.kind(pod)
             if kind not in said:
-                said[kind] = pod.namespace in self.anti_affinity_namespaces or self.neighbours.concerns(pod)
+                said[kind] = pod.namespace in self.anti_affinity_namespaces or self.affinity_index.concerns(pod)
             return said[kind]
 
         waiting = (key for phase in WAITING for key in self.by_phase[phase])

@@ -47,7 +47,7 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
         workload.edited[pod.uid] = Edited(right)
 
 
-def told_of(workload: Workload, pod: Pod, key: str) -> str | None:
+def own_annotation(workload: Workload, pod: Pod, key: str) -> str | None:
     """What the bind wrote there, or is about to write; None: nothing."""
     if (bind := workload.to_show.get(pod.uid)) is not None:
         return bind.annotations.get(key)

@@ -70,7 +70,7 @@ def orphaned(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -
     jobs = [job for job in mine if job.key in (None, workload.key)]
     claimed = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
     if workload.strays and any(job.proven_end(absent_s) for job in claimed):
-        claimed = [job for job in claimed if workload.some_stand_for(job)]
+        claimed = [job for job in claimed if workload.some_bound_for(job)]
     return bool(claimed) and all(job.proven_end(absent_s) for job in claimed)
 
 

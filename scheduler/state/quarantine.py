@@ -40,7 +40,7 @@ def is_dropped(world: World, kind: Kind, name: str) -> bool:
 
 def put(world: World, kind: Kind, name: str, error: Exception, readable: str = "") -> Quarantined:
     """Put it in quarantine, or keep it there for another while.  Its facts stay."""
-    at, origin = world.heard_at, origin_of(error)
+    at, origin = world.newest_event_at, origin_of(error)
     entry = world.quarantine.get((kind, name))
     if entry is None:
         entry = world.quarantine[kind, name] = Quarantined(kind, name, readable or name, origin, at, at)
@@ -82,15 +82,15 @@ def fold_failed(world: World, event: ev.Event, error: Exception) -> None:
 def _blame(world: World, event: ev.Event, error: Exception) -> None:
     match event:
         case ev.PodSeen():
-            pod_failed(world, event.scope, event.pod, error)
+            quarantine_pod(world, event.scope, event.pod, error)
         case ev.PodGone():
-            pod_failed(world, event.scope, event.pod, error, gone_at=event.at)
+            quarantine_pod(world, event.scope, event.pod, error, gone_at=event.at)
         case ev.NodeSeen():
-            node_failed(world, event.node, error)
+            quarantine_node(world, event.node, error)
         case ev.NodeGone():
             _name_failed(world, event.name, error)
         case ev.ClaimsRead() if event.uid in world.key_of_pod:
-            workload_failed(world, world.key_of_pod[event.uid], error)
+            quarantine_workload(world, world.key_of_pod[event.uid], error)
         case ev.JobRead():
             _read_failed(world, event, error)
         case ev.ActionEnded():
@@ -98,7 +98,7 @@ def _blame(world: World, event: ev.Event, error: Exception) -> None:
             _answer_lost(world, event)
         case ev.Planned():
             put(world, Kind.SHARED, type(event).__name__, error)
-            world.dirty.update(dict.fromkeys(event.plan.looked_at))  # what is not under way is decided again
+            world.dirty.update(dict.fromkeys(event.plan.visited))  # what is not under way is decided again
         case _:
             put(world, Kind.SHARED, type(event).__name__, error)
 
@@ -114,7 +114,7 @@ def _only_guarded(world: World, error: Exception) -> None:
         raise error
 
 
-def workload_failed(
+def quarantine_workload(
     world: World, key: str, error: Exception, pods: Iterable[Pod] = (), jobs: Iterable[int | None] = ()
 ) -> None:
     """Drop a workload.
@@ -130,7 +130,7 @@ def workload_failed(
     kept = _drop_workload(world, before, pods, [job_id for job_id in jobs if job_id is not None])
     entry = put(world, Kind.WORKLOAD, key, error, before.readable or next((pod.full_name for pod in kept.values()), ""))
     entry.dropped, entry.pods = True, entry.pods | kept
-    entry.changes_at = world.heard_at + world.config.tuning.backoff_s
+    entry.changes_at = world.newest_event_at + world.config.tuning.backoff_s
 
 
 def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Collection[int]) -> dict[str, Pod]:
@@ -146,8 +146,10 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
             kept = other.pods | kept
             world.forget(key)
     hold = before.hold if before.hold is not None and world.is_under_way(before.hold.action) else None
-    pod_holds = {
-        uid: held for uid, held in before.pod_holds.items() if held.until is not None or world.is_under_way(held.action)
+    pods_in_flight = {
+        uid: held
+        for uid, held in before.pods_in_flight.items()
+        if held.until is not None or world.is_under_way(held.action)
     }
     bare = replace(
         before,
@@ -160,7 +162,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
         jobs=before.jobs - set(jobs),
         hint=None if before.hint in jobs else before.hint,
         hold=hold,
-        pod_holds=pod_holds,
+        pods_in_flight=pods_in_flight,
     )
     for uid in kept:
         world.key_of_pod[uid] = bare.key
@@ -169,7 +171,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
             forget_job(world, job)
         else:
             world.schedule_read(job_id, world.last_poll_began)
-    world.shelve(bare)
+    world.drop_facts(bare)
     return kept
 
 
@@ -183,7 +185,7 @@ def forget_job(world: World, job: Placeholder) -> None:
     world.schedule_read(job.id, world.last_poll_began)
 
 
-def pod_failed(world: World, scope: Scope, pod: Pod, error: Exception, *, gone_at: float | None = None) -> None:
+def quarantine_pod(world: World, scope: Scope, pod: Pod, error: Exception, *, gone_at: float | None = None) -> None:
     """Drop the workload of a pod; of another scheduler's pod only that pod.  gone_at: it is gone since then"""
     _only_guarded(world, error)
     key = world.key_of_pod.get(pod.uid)
@@ -194,12 +196,12 @@ def pod_failed(world: World, scope: Scope, pod: Pod, error: Exception, *, gone_a
     key = key or names.workload_key(pod.uid)
     if key not in world.workloads:
         world.workloads[key] = Workload(key, pod.full_name, created=pod.created)
-    workload_failed(world, key, error, [pod])
+    quarantine_workload(world, key, error, [pod])
     if gone_at is not None:
         _pod_left(world, world.quarantine[Kind.WORKLOAD, key], pod, gone_at)
 
 
-def node_failed(world: World, node: Node, error: Exception) -> None:
+def quarantine_node(world: World, node: Node, error: Exception) -> None:
     """Drop a Kubernetes node: for pods and for Slurm it does not exist until it is tried again."""
     _only_guarded(world, error)
     name = slurm_name(node)
@@ -212,7 +214,7 @@ def _name_failed(world: World, node: str, error: Exception, name: str = "") -> N
     known = world.nodes.pop(node, None) if world.nodes is not None else None
     name = name or (slurm_name(known) if known is not None else node)
     world.node_state.drop(node)
-    for index in (world.silent_since, world.ready_since):
+    for index in (world.kubelet_silent_since, world.ready_since):
         index.pop(node, None)
     world.by_slurm_name = {slurm: there for slurm, there in world.by_slurm_name.items() if there != node}
     world.feasibility_changed()
@@ -220,20 +222,20 @@ def _name_failed(world: World, node: str, error: Exception, name: str = "") -> N
     entry.dropped = True
 
 
-def slurm_node_failed(world: World, name: str, error: Exception) -> None:
+def quarantine_slurm_node(world: World, name: str, error: Exception) -> None:
     """What is remembered of a node of Slurm is not wholly written: it is forgotten, and noted again at the next poll."""
     _only_guarded(world, error)
     world.node_state.drop_name(name)
     put(world, Kind.NODE, name, error)
 
 
-def job_failed(world: World, job_id: int, error: Exception) -> None:
+def quarantine_job(world: World, job_id: int, error: Exception) -> None:
     """Drop a job, and with it the workloads that have it or show it: all are made anew."""
     _only_guarded(world, error)
     job = world.placeholders.get(job_id)
     concerned = world.concerned(job) if job is not None else []
     for workload in concerned:
-        workload_failed(world, workload.key, error, jobs=[job_id])
+        quarantine_workload(world, workload.key, error, jobs=[job_id])
     if job is not None:
         forget_job(world, job)
     if not concerned:
@@ -242,12 +244,12 @@ def job_failed(world: World, job_id: int, error: Exception) -> None:
 
 def _read_failed(world: World, event: ev.JobRead, error: Exception) -> None:
     """A job whose answer could not be folded is dropped, and read again after `quarantine_s`: each read might raise."""
-    job_failed(world, event.job_id, error)
+    quarantine_job(world, event.job_id, error)
     named = names.whose(event.job.name) if event.job is not None else None
     if named is not None and named[1] in world.workloads and not is_dropped(world, Kind.WORKLOAD, named[1]):
-        workload_failed(world, named[1], error, jobs=[event.job_id])
+        quarantine_workload(world, named[1], error, jobs=[event.job_id])
     world.schedule_read(event.job_id, world.last_poll_began)
-    world.put_off_until(event.job_id, world.heard_at + world.config.tuning.quarantine_s)
+    world.postpone_read(event.job_id, world.newest_event_at + world.config.tuning.quarantine_s)
 
 
 def _answer_lost(world: World, event: ev.ActionEnded) -> None:
@@ -258,18 +260,18 @@ def _answer_lost(world: World, event: ev.ActionEnded) -> None:
         workload.look = JobSearch(
             event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
         )
-        world.looking[workload.key] = None
+        world.searching_workloads[workload.key] = None
 
 
 def action_failed(world: World, action: act.Action, error: Exception, job_id: int | None = None) -> None:
     """Contain an error in the fold of an action that began or ended.  job_id: the job that the action made"""
     _only_guarded(world, error)
     if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
-        slurm_node_failed(world, action.name, error)
+        quarantine_slurm_node(world, action.name, error)
     elif isinstance(action, act.SetNodeCondition | act.TaintNode | act.ReleaseNode):
-        slurm_node_failed(world, world.in_slurm(action.node), error)
+        quarantine_slurm_node(world, world.in_slurm(action.node), error)
     elif key := getattr(action, "key", ""):
-        workload_failed(world, key, error, jobs=[job_id, getattr(action, "job_id", None)])
+        quarantine_workload(world, key, error, jobs=[job_id, getattr(action, "job_id", None)])
     else:
         put(world, Kind.SHARED, type(action).__name__, error)
     _recount(world)
@@ -277,8 +279,8 @@ def action_failed(world: World, action: act.Action, error: Exception, job_id: in
 
 def _recount(world: World) -> None:
     """What is counted of actions under way, from the actions themselves."""
-    world.under_way, world.immediate_under_way = Counter(), Counter()
-    world.apart_under_way.clear()
+    world.under_way, world.immediate_in_flight = Counter(), Counter()
+    world.anti_affinity_in_flight.clear()
     world.reading.clear()
     world.reading_refs.clear()
     nodes = set()
@@ -286,9 +288,9 @@ def _recount(world: World) -> None:
         world.under_way[action.limit_class] += 1
         match action:
             case act.AllocateNow():
-                world.immediate_under_way[action.spec.partition or world.default_partition] += 1
-                if (workload := world.workloads.get(action.key)) is not None and workload.keeps_apart:
-                    world.apart_under_way.add(action.key)
+                world.immediate_in_flight[action.spec.partition or world.default_partition] += 1
+                if (workload := world.workloads.get(action.key)) is not None and workload.has_anti_affinity:
+                    world.anti_affinity_in_flight.add(action.key)
             case act.ReadJob():
                 world.reading.add(action.job_id)
             case act.ReadOwner():
@@ -297,7 +299,7 @@ def _recount(world: World) -> None:
                 world.reading_refs.add(action.uid)
             case act.RegisterNode() | act.ChangeNode() | act.RemoveNode():
                 nodes.add(action.name)
-    world.node_state.only_under_way(nodes, world.heard_at)
+    world.node_state.only_under_way(nodes, world.newest_event_at)
 
 
 # --- what is seen of it meanwhile -----------------------------------------------------------------------------------
@@ -326,11 +328,18 @@ def _pod_left(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
     """Its containers may still run, as those of any pod that is gone (S3)."""
     entry.pods.pop(pod.uid, None)
     entry.changed = True
-    known = (world.key_of_pod, world.may_land, world.claims, world.claims_read_at, world.sightings, world.cannot_read)
+    known = (
+        world.key_of_pod,
+        world.unanswered_binds,
+        world.claims,
+        world.claims_read_at,
+        world.sightings,
+        world.cannot_read,
+    )
     for index in known:
         index.pop(pod.uid, None)
     world.bypassing.discard(pod.uid)
-    world.workloads[entry.name].pod_holds.pop(pod.uid, None)
+    world.workloads[entry.name].pods_in_flight.pop(pod.uid, None)
     clean = pod.finished or not pod.node
     tuning = world.config.tuning
     until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
@@ -369,8 +378,8 @@ def try_again(world: World, kind: Kind, name: str) -> None:
         for uid in entry.pods:
             world.key_of_pod[uid] = name
         workload = world.workloads[name]
-        for uid in workload.pod_holds.keys() - workload.pods.keys() - entry.pods.keys():
-            del workload.pod_holds[uid]  # it stands for itself now
+        for uid in workload.pods_in_flight.keys() - workload.pods.keys() - entry.pods.keys():
+            del workload.pods_in_flight[uid]  # it stands for itself now
         if elsewhere := workload.strays.keys() - workload.pods.keys() - entry.pods.keys():
             for uid in elsewhere:
                 del workload.strays[uid]

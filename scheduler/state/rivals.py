@@ -23,8 +23,8 @@ DO = "Stop one of the two, or let both use one lease (docs/operations.md)."
 def note(world: World, workload: Workload, pod: Pod) -> None:
     """Remember that another client bound the pod, if the pod names a job."""
     job_id = shown_id(pod)
-    if job_id is not None and world.heard_at >= world.started + world.config.tuning.settle_s:
-        world.bound_by_others.append(BoundByOther(world.heard_at, pod.full_name, workload.key, job_id))
+    if job_id is not None and world.newest_event_at >= world.started + world.config.tuning.settle_s:
+        world.bound_by_others.append(BoundByOther(world.newest_event_at, pod.full_name, workload.key, job_id))
 
 
 def another_bridge(world: World, now: float) -> str:

@@ -43,7 +43,7 @@ def note(world: World, pod: Pod) -> None:
             return
         key = names.workload_key(pod.uid)
         workload = world.workloads[key] = Workload(key, pod.full_name, created=pod.created, others=True)
-        workload.strays[pod.uid] = world.heard_at
+        workload.strays[pod.uid] = world.newest_event_at
         world.key_of_pod[pod.uid] = key
     workload.put(pod)
     world.refresh(workload)
@@ -62,7 +62,7 @@ def find(world: World) -> None:
                 try:
                     note(world, pod)
                 except Exception as error:  # noqa: BLE001 - contained to the pod, or raised
-                    quarantine.pod_failed(world, Scope.OTHERS, pod, error)
+                    quarantine.quarantine_pod(world, Scope.OTHERS, pod, error)
 
 
 def job_read(world: World, job_id: int, job: Job | None) -> None:

@@ -21,7 +21,7 @@ from scheduler.model.kubernetes import Claim, Namespace, Node, Owner, OwnerKey, 
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Partition, SlurmNode, States
 from scheduler.nodes.observed import NodeState
-from scheduler.place.affinity import Coming, Neighbours
+from scheduler.place.affinity import AffinityIndex, GrantedPods
 from scheduler.place.affinity_terms import WaitingTerms
 from scheduler.place.assign import NodeInfo
 from scheduler.place.feasible import Feasible, NodeRequirements
@@ -51,7 +51,7 @@ class Tables:
         # no request of the previous process can take effect any more
         self.predecessor_drained = False
         # the newest time of any event
-        self.heard_at = started
+        self.newest_event_at = started
         self.clocks = {side: FarClock() for side in Side}
         self.lost: dict[Side, ev.SideLost] = {}
         self.quarantine: dict[Subject, Quarantined] = {}
@@ -81,7 +81,7 @@ class Tables:
         # Slurm user to the workloads that the limits of that user hold back, in order
         self.limited: dict[str, dict[str, None]] = {}
         # Slurm users for whom the bridge has no token that Slurm accepts
-        self.tokenless: set[str] = set()
+        self.users_without_token: set[str] = set()
 
     def _init_kubernetes(self) -> None:
         """Objects of the API server.  None: not listed yet."""
@@ -94,7 +94,7 @@ class Tables:
         # Slurm's name to the Kubernetes nodes, if several have it
         self.contested: dict[str, tuple[str, ...]] = {}
         # node with a silent kubelet to the time at which that was first seen
-        self.silent_since: dict[str, float] = {}
+        self.kubelet_silent_since: dict[str, float] = {}
         # node to the time at which it became ready, by its own clock and by the bridge's
         self.ready_since: dict[str, tuple[float, float]] = {}
         # UIDs of the pods that the last list and the watch since show
@@ -106,7 +106,7 @@ class Tables:
         self.owners: dict[OwnerKey, Owner | None] = {}
         # how much memory each of them takes, in controllers of usual size, and the sum
         self.owner_sizes: dict[OwnerKey, int] = {}
-        self.owners_held = 0
+        self.owners_weight = 0
         self.owner_read_at: dict[OwnerKey, float] = {}
         # when the last read was planned, whatever its outcome
         self.owner_asked_at: dict[OwnerKey, float] = {}
@@ -125,13 +125,13 @@ class Tables:
         # pod UID to the node of its bind, from the plan of the bind until the watch shows a node
         self.assumed: dict[str, str] = {}
         # those of these binds whose answer was lost, until the pod is read or the watch shows a node
-        self.may_land: dict[str, LostBind] = {}
-        self.neighbours = Neighbours(self.standing)
+        self.unanswered_binds: dict[str, LostBind] = {}
+        self.affinity_index = AffinityIndex(self.standing)
         self.host_ports = HostPorts()
         # namespaces named by the anti-affinity of pods whose grant came or went since the last pass
         self.anti_affinity_namespaces: set[str] = set()
         # workloads with a grant whose pods are not bound yet; None: to be computed
-        self.coming: tuple[Coming, ...] | None = None
+        self.coming: tuple[GrantedPods, ...] | None = None
         # workload with a grant to its kinds of pods, as other workloads were last woken for them
         self.granted_pods: dict[str, tuple[Pod, ...]] = {}
         # affinity terms of workloads that wait for nodes
@@ -147,7 +147,7 @@ class Tables:
         # nodes that the last poll lists and that cannot be decoded
         self.unread_nodes = ev.ALL_READ
         self.nodes_stale = False
-        self.nodes_asked_from = float("-inf")
+        self.nodes_polled_from = float("-inf")
         # what is remembered of nodes that both clusters have
         self.node_state = NodeState()
         # Slurm's name of a node on which a grant could not be used, to the time until which that counts (F6)
@@ -178,7 +178,7 @@ class Tables:
         self.absent: set[int] = set()
         # since when too many jobs are absent to end pods for it (X6); and the same of jobs that only pods name
         self.held_back_since: float | None = None
-        self.claims_held_since: float | None = None
+        self.claims_held_back_since: float | None = None
         self.rejected: Counter[Anomaly] = Counter()
         # further components of heterogeneous jobs, to their leader
         self.component_of: dict[int, int] = {}
@@ -190,15 +190,15 @@ class Tables:
         # those of the foreign jobs with a name of ours and a user that the policy does not give to these pods
         self.unmapped: set[int] = set()
         # ids that are to be read, to when the poll was sent that showed them first; `unread` has them in order
-        self.seen_first: dict[int, float] = {}
+        self.first_listed_at: dict[int, float] = {}
         self.unread: list[int] = []
         # id to how often its read failed, and the time before which it is not read again
         self.unreadable: dict[int, tuple[int, float]] = {}
         # id whose reads fail again and again, to the time before which it is not read again
-        self.put_off: dict[int, float] = {}
+        self.reads_postponed: dict[int, float] = {}
         # unknown ids are read at the high rate until then
         self.scan_until = float("-inf")
-        self.twins_sought_at = float("-inf")
+        self.twins_searched_at = float("-inf")
         # a job is read again before an action if it was read last before this time
         self.trust_since = float("-inf")
         # ids that pods of other schedulers name, to the workloads of these pods
@@ -211,7 +211,7 @@ class Tables:
         # pod UID to what this process saw of it first
         self.sightings: dict[str, Sighting] = {}
         # UIDs of the pods in the first list of this process
-        self.found_at_start: frozenset[str] = frozenset()
+        self.first_listed: frozenset[str] = frozenset()
         # pods that another client bound for a job
         self.bound_by_others: deque[BoundByOther] = deque(maxlen=MOST_BOUND_BY_OTHERS)
         # UIDs of the pods that have the event "runs without Slurm"
@@ -236,7 +236,7 @@ class Tables:
         self.running_new: dict[str, float] = {}
         self.running_round: dict[str, float] = {}
         # workloads that search for a job
-        self.looking: dict[str, None] = {}
+        self.searching_workloads: dict[str, None] = {}
         # workloads that have or had a pod with affinity terms, or with host ports; of the latter those that wait for nodes
         self.affinity_workloads: set[str] = set()
         self.wants_ports: set[str] = set()
@@ -262,11 +262,11 @@ class Tables:
         self.under_way: Counter[str] = Counter()  # by limit class
         # immediate allocations: workload to its partition, by the name that it had then; and their number by partition
         self.immediate_in: dict[str, str] = {}
-        self.immediate_under_way: Counter[str] = Counter()
+        self.immediate_in_flight: Counter[str] = Counter()
         # partition to when the oldest of them was sent
         self.tried_at: dict[str, float] = {}
         # workloads with anti-affinity terms among them (F5)
-        self.apart_under_way: set[str] = set()
+        self.anti_affinity_in_flight: set[str] = set()
         # ids of jobs that are being read; controllers, and UIDs of pods, whose read is in flight
         self.reading: set[int] = set()
         self.reading_refs: set[str | OwnerKey] = set()

@@ -35,7 +35,7 @@ class Visits(Occupancy):
             self.by_phase[now][key] = None
             self.phase_of[key] = now
             if Phase.GRANTED in (before, now):
-                self.about_to_stand(workload)
+                self.grant_changed(workload)
             if now is Phase.BOUND:
                 workload.left_out = None
             for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
@@ -45,13 +45,13 @@ class Visits(Occupancy):
                 self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
             elif self._may_run(workload, now) and workload.hint is not None:
                 self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
-        _keep(self.looking, key, workload.look is not None)
+        _keep(self.searching_workloads, key, workload.look is not None)
         if self.quotas.counted:
             self.quotas.count(workload, self.mine(workload))
         _keep(self.waits_for_ports, key, key in self.wants_ports and now in WAITING)
         if now not in WAITING:
             self.waiting_terms.drop(key)
-            self.neighbours.asks_no_more(key)
+            self.affinity_index.drop_prepared(key)
         elif key in self.affinity_workloads and key not in self.waiting_terms:
             self.waiting_terms.add(key, workload.pods.values())
         self.count_queued(workload)
@@ -134,7 +134,7 @@ class Visits(Occupancy):
             workload.failures = min(workload.failures + 1, 16)
         workload.wait_until = at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (workload.failures - 1))
 
-    def shelve(self, workload: Workload) -> None:
+    def drop_facts(self, workload: Workload) -> None:
         """Replace the workload by this one, which has no pods, and take it out of every index: it counts as over."""
         key = workload.key
         self.workloads[key] = workload
@@ -146,12 +146,12 @@ class Visits(Occupancy):
             self.queued_in[queued] -= 1
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
-        _keep(self.looking, key, workload.look is not None)
+        _keep(self.searching_workloads, key, workload.look is not None)
         self.waits_for_ports.pop(key, None)
         self.wants_ports.discard(key)
         self.affinity_workloads.discard(key)
         self.waiting_terms.drop(key)
-        self.neighbours.asks_no_more(key)
+        self.affinity_index.drop_prepared(key)
         self._is_granted_no_more(key)
         self.dirty[key] = None
 

@@ -140,7 +140,7 @@ class Placeholder:
         return (self.ended and self.end_read) or self.lost(absent_s)
 
 
-def lost_one(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
+def lost_record(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
     """A record of the job that had the id before Slurm gave the id to another job.  It counts as lost.
 
     key   of the workload, as far as it is proven
@@ -413,7 +413,7 @@ class Workload:
     jobs: set[int] = field(default_factory=set)
     hint: int | None = None
     hold: InFlight | None = None
-    pod_holds: dict[str, InFlight] = field(default_factory=dict)
+    pods_in_flight: dict[str, InFlight] = field(default_factory=dict)
     told: dict[str, LastStatus] = field(default_factory=dict)
     look: JobSearch | None = None
     left_out: LeftOut | None = None
@@ -425,7 +425,7 @@ class Workload:
     asked_in: str = ""
     immediate_refused: bool = False
     updated_at: float = float("-inf")
-    twin_sought_at: float = float("-inf")
+    twin_searched_at: float = float("-inf")
     first_bound_at: float = float("-inf")
     lost_job: Placeholder | None = None
     foreign_jobs: frozenset[int] = frozenset()
@@ -433,8 +433,8 @@ class Workload:
     reacquired: tuple[int, str] | None = None
     anomalies: dict[str, str] = field(default_factory=dict)
     late_changes: dict[str, str] = field(default_factory=dict)
-    bound_here: bool = False
-    brought: dict[str, None] = field(default_factory=dict)
+    bound_by_this_process: bool = False
+    bound_by_bridge_before: dict[str, None] = field(default_factory=dict)
     strays: dict[str, float] = field(default_factory=dict)
     others: bool = False
     renamed: int | None = None
@@ -463,7 +463,7 @@ class Workload:
         self.last_rank = None
         self.shown.pop(uid, None)
         self.written_off -= {uid}
-        self.brought.pop(uid, None)
+        self.bound_by_bridge_before.pop(uid, None)
         self.strays.pop(uid, None)
         self.release_messages.pop(uid, None)
         return self.pods.pop(uid, None)
@@ -478,12 +478,12 @@ class Workload:
 
     def release_pod(self, uid: str, action: Action) -> InFlight | None:
         """As `release`, for an action on that pod."""
-        held = self.pod_holds.get(uid)
-        return self.pod_holds.pop(uid) if held is not None and held.action == action else None
+        held = self.pods_in_flight.get(uid)
+        return self.pods_in_flight.pop(uid) if held is not None and held.action == action else None
 
     def is_being_bound(self, uid: str) -> bool:
         """True if a bind of that pod is in flight."""
-        held = self.pod_holds.get(uid)
+        held = self.pods_in_flight.get(uid)
         return held is not None and isinstance(held.action, BindPod)
 
     def put_on(self, uid: str, node: str) -> None:
@@ -570,7 +570,7 @@ class Workload:
         return self.left_out.nodes if self.left_out is not None else frozenset()
 
     @property
-    def keeps_apart(self) -> bool:
+    def has_anti_affinity(self) -> bool:
         """True if a pod of it has a required anti-affinity (F5)."""
         return any(pod.apart for pod in self.pods.values())
 
@@ -578,7 +578,7 @@ class Workload:
         """The node of the pod, by the watch or by a bind of the bridge; "": none."""
         return pod.node or self.bound.get(pod.uid, "")
 
-    def stands_for(self, pod: Pod, job: Placeholder) -> bool:
+    def is_bound_for(self, pod: Pod, job: Placeholder) -> bool:
         """True if the pod runs for that job: the bridge bound it, or it names the job and the job is proven the workload's.
 
         Another copy of the bridge binds pods, too; such a pod names its job from its bind on.
@@ -586,17 +586,17 @@ class Workload:
         names_its_job = job.key == self.key and pod.annotations.get(names.JOB_ID) == str(job.id)
         return pod.uid not in self.strays or names_its_job
 
-    def some_stand_for(self, job: Placeholder) -> bool:
+    def some_bound_for(self, job: Placeholder) -> bool:
         """True if a pod of the workload runs for that job.  Called at each event: for most workloads the counts suffice."""
         on_nodes = len(self.pods) - self.pod_counts.unbound
         if job.key != self.key and len(self.strays) == on_nodes:
             return False
         if self.pod_counts.unfinished - self.pod_counts.unbound > len(self.strays):
             return True
-        return any(self.stands_for(pod, job) for pod in self._unfinished() if self.node_of(pod))
+        return any(self.is_bound_for(pod, job) for pod in self._unfinished() if self.node_of(pod))
 
     @property
-    def stands_for_none(self) -> bool:
+    def all_bound_by_others(self) -> bool:
         """True if other clients than the bridge bound every bound pod of the workload."""
         return bool(self.strays) and all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
 

@@ -61,7 +61,7 @@ class World(Jobs):
         self.crowded.pop(node, None)
         self.crowded[node] = until
         first = next(iter(self.crowded))
-        if len(self.crowded) > MAX_CROWDED or self.crowded[first] <= self.heard_at:
+        if len(self.crowded) > MAX_CROWDED or self.crowded[first] <= self.newest_event_at:
             del self.crowded[first]
 
     def forget(self, key: str) -> None:
@@ -91,12 +91,12 @@ class World(Jobs):
             self.queued_in[queued] -= 1
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
-        for marks in (self.looking, self.waits_for_ports, *self.limited.values()):
+        for marks in (self.searching_workloads, self.waits_for_ports, *self.limited.values()):
             marks.pop(key, None)
         self.affinity_workloads.discard(key)
         self.wants_ports.discard(key)
         self.waiting_terms.drop(key)
-        self.neighbours.asks_no_more(key)
+        self.affinity_index.drop_prepared(key)
         self._is_granted_no_more(key)
         self.dirty.pop(key, None)
         self.unpark(key)

@@ -84,7 +84,7 @@ class Group:
     identity: str
     size: int | None = None
     size_source: OwnerRef | None = None
-    size_told_by: str = ""
+    size_source_kind: str = ""
     timeout_s: int | None = None
     run: str = ""
     stage: str = ""
@@ -124,7 +124,11 @@ def _own(pod: Pod, size: int | None, *, of_others: bool) -> Group | Refusal | No
                 f"Label {GANG}: {OF_ITS_JOB} means the pods of one batch Job, but no Job controls this pod.",
             )
         return Group(
-            "batch Job", owner.name, _identity("job", pod.namespace, owner.name, owner.uid), size, size_told_by="Job"
+            "batch Job",
+            owner.name,
+            _identity("job", pod.namespace, owner.name, owner.uid),
+            size,
+            size_source_kind="Job",
         )
     if name is None:
         return None
@@ -146,7 +150,7 @@ def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:
         )
     if jobset := labels.get(JOBSET):
         identity = _identity("jobset", pod.namespace, jobset, labels.get(JOBSET_UID, ""))
-        group = Group("JobSet", jobset, identity, size, size_told_by="JobSet", run=labels.get(JOBSET_ATTEMPT, ""))
+        group = Group("JobSet", jobset, identity, size, size_source_kind="JobSet", run=labels.get(JOBSET_ATTEMPT, ""))
         return in_stage(group, notes.get(names.STAGE, "") if pod.node else "")
     if kueue := labels.get(KUEUE_GROUP):
         told = size if size is not None else _told(notes, KUEUE_SIZE)

@@ -25,8 +25,8 @@ _SAID_MOST = 3  # unsupported demands that a sentence names
 
 def beyond_limits(pod: Pod) -> str:
     """What this pod has too many of, as a sentence with the number and the limit; "": nothing."""
-    if pod.too_much:
-        return pod.too_much
+    if pod.limit_exceeded:
+        return pod.limit_exceeded
     if not (pod.node_affinity or pod.apart or pod.beside):
         lists = len(pod.containers) + len(pod.init_containers) + len(pod.tolerations) + len(pod.node_selector)
         if lists + len(pod.host_ports) + len(pod.claims) + _amounts_of_all(pod) <= _LEAST:

@@ -155,12 +155,12 @@ async def test_the_eviction_api_marks_the_pod_as_disrupted(kube: Kube) -> None:
 async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube: Kube) -> None:
     pod = await kube.pod("a", activeDeadlineSeconds=600)
     client = KubeClient(kube.transport, kube.scheduler, time.time)
-    assert (pod.active_deadline_s, pod.handed_deadline_s) == (600, None)
+    assert (pod.active_deadline_s, pod.set_deadline_s) == (600, None)
 
     await client.set_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 500, "the time limit is near"))
 
     handed = await kube.read("a")
-    assert (handed.active_deadline_s, handed.handed_deadline_s, handed.disrupted) == (None, 500, False)
+    assert (handed.active_deadline_s, handed.set_deadline_s, handed.disrupted) == (None, 500, False)
     with pytest.raises(Invalid):
         await client.set_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
 
@@ -184,7 +184,7 @@ async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
     end = FailByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
     await KubeClient(kube.transport, kube.scheduler, time.time).fail_by_deadline(end)
     ending = await kube.read("a")
-    assert (ending.handed_deadline_s, ending.disrupted) == (1, False)
+    assert (ending.set_deadline_s, ending.disrupted) == (1, False)
 
 
 async def test_an_eviction_by_the_api_never_hits_a_namesake(kube: Kube) -> None:
@@ -204,7 +204,7 @@ async def test_what_is_said_of_a_bound_pods_job_stands_beside_what_was_said_of_i
     said = SetJobCondition("key", pod.uid, pod.namespace, pod.name, names.SUSPENDED, "Suspended.", runs=False)
     await kube.client.set_job_condition(said)
     told = await kube.read("a")
-    assert told.on_job == Condition(False, names.SUSPENDED, "Suspended.")
+    assert told.job_condition == Condition(False, names.SUSPENDED, "Suspended.")
     assert told.scheduled is not None
     assert told.scheduled.status
     assert told.bound_at is not None

@@ -13,7 +13,7 @@ from scheduler.model.kubernetes import HostPort, Pod, PodTerm, Requirement
 from scheduler.model.selectors import holds
 from scheduler.place import affinity
 from scheduler.place import affinity_terms as term_index
-from scheduler.place.affinity import Coming, Company, Neighbours
+from scheduler.place.affinity import AffinityIndex, GrantedPods, OwnPods
 from scheduler.place.affinity_terms import WaitingTerms
 from scheduler.place.assign import NodeInfo
 from scheduler.place.host_ports import HostPorts
@@ -113,21 +113,21 @@ class Crowd:
     def __init__(self) -> None:
         self.standing: dict[str, NodeInfo] = {}
         self.node_of: dict[str, str] = {}
-        self.neighbours = Neighbours(self.standing)
+        self.affinity_index = AffinityIndex(self.standing)
         self.ports = HostPorts()
 
     def comes(self, new: Pod, node: str) -> None:
         self.leaves(new.uid)
         self.node_of[new.uid] = node
         self.standing.setdefault(node, NodeInfo()).put(new)
-        self.neighbours.came(new, node)
+        self.affinity_index.came(new, node)
         self.ports.came(new, node)
 
     def leaves(self, uid: str) -> None:
         if (node := self.node_of.pop(uid, None)) is not None:
             left = self.standing[node].remove(uid)
             assert left is not None
-            self.neighbours.left(left, node)
+            self.affinity_index.left(left, node)
             self.ports.left(left, node)
 
     def relabelled(self, uid: str, to: Mapping[str, str]) -> None:
@@ -138,8 +138,8 @@ class Crowd:
         own = own | {new.uid}
         held = tuple((self.standing[node].pods[uid], node) for uid, node in self.node_of.items() if uid in own)
         there = {node: [each for each in self.on(node) if each.uid not in own] for node in NODES}
-        company = Company("ours", held)
-        assert self.neighbours.closed(new, NODES, company) == closed_by_definition(new, there)
+        own_pods = OwnPods("ours", held)
+        assert self.affinity_index.closed(new, NODES, own_pods) == closed_by_definition(new, there)
         assert self.ports.taken(new, held) == clashes_by_definition(new, there)
 
     def on(self, node: str) -> list[Pod]:
@@ -233,19 +233,21 @@ moments = st.lists(
 def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_history(
     told: list[tuple[str, object, object]],
 ) -> None:
-    crowd, coming = Crowd(), dict[str, Coming]()
+    crowd, coming = Crowd(), dict[str, GrantedPods]()
     for step in told:
         match step:
             case "comes", Pod() as new, str(node):
                 crowd.comes(replace(new, uid=f"there-{new.uid}"), node)
             case "expects", dict(found), None:
-                coming = {key: Coming(key, {each.uid: each for each in some}, on) for key, (some, on) in found.items()}
-                crowd.neighbours.expect(tuple(coming.values()))
+                coming = {
+                    key: GrantedPods(key, {each.uid: each for each in some}, on) for key, (some, on) in found.items()
+                }
+                crowd.affinity_index.expect(tuple(coming.values()))
             case "expects no more", None, str(key):
                 coming.pop(key, None)
-                crowd.neighbours.expect_no_more(key)
+                crowd.affinity_index.remove_granted(key)
             case "prepares", list(some), int(most):
-                crowd.neighbours.prepare("ours", some, most, soon=True)
+                crowd.affinity_index.prepare("ours", some, most, soon=True)
             case "asks", Pod() as new, str(key):
                 others = [each for each in coming.values() if each.key != key]
                 both = {
@@ -255,9 +257,9 @@ def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_his
                     ]
                     for node in NODES
                 }
-                found = crowd.neighbours.closed(new, NODES, Company(key), soon=True)
+                found = crowd.affinity_index.closed(new, NODES, OwnPods(key), soon=True)
                 assert found == closed_with_expected(new, {node: crowd.on(node) for node in NODES}, both)
-                assert crowd.neighbours.closed(new, NODES, Company(key)) == closed_by_definition(
+                assert crowd.affinity_index.closed(new, NODES, OwnPods(key)) == closed_by_definition(
                     new, {node: crowd.on(node) for node in NODES}
                 )
 
@@ -293,6 +295,8 @@ def test_pods_that_are_about_to_come_count_on_each_of_their_nodes(
         crowd.comes(replace(each, uid=f"other-{number}"), node)
     guest = replace(new, uid="guest", labels={"app": "a"}, apart=new.beside)
     at_once = {guest.uid: guest}
-    crowd.neighbours.expect((Coming("another", at_once, granted), Coming("ours", at_once, frozenset(NODES))))
+    crowd.affinity_index.expect(
+        (GrantedPods("another", at_once, granted), GrantedPods("ours", at_once, frozenset(NODES)))
+    )
     both = {node: [*crowd.on(node), *([guest] if node in granted else [])] for node in NODES}
-    assert crowd.neighbours.closed(new, NODES, Company("ours"), soon=True) == closed_by_definition(new, both)
+    assert crowd.affinity_index.closed(new, NODES, OwnPods("ours"), soon=True) == closed_by_definition(new, both)

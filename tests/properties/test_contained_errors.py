@@ -19,7 +19,7 @@ from hypothesis.stateful import invariant, rule
 from scheduler import actions as act
 from scheduler import decide
 from scheduler.apply import kubernetes, membership, results, slurm
-from scheduler.events import AbsenceBelieved, Event, Planned, Side, SideBack
+from scheduler.events import AbsenceConfirmed, Event, Planned, Side, SideBack
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
 from scheduler.place.assign import NodeInfo
@@ -44,14 +44,14 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
             "touch",
             "stop_reading",
             "drop",
-            "given_to",
+            "detach_others",
             "schedule_read",
             "assume",
         ),
     ),
     (
         World,
-        ("back_off", "about_to_stand", "mark_absent", "forget", "count_queued", "input_changed", "concerned", "mine"),
+        ("back_off", "grant_changed", "mark_absent", "forget", "count_queued", "input_changed", "concerned", "mine"),
     ),
     (Workload, ("put", "take_out", "put_on", "show", "tell", "release_pod")),
     (PodCounts, ("count", "drop")),
@@ -182,7 +182,9 @@ class Defects(Histories):
             for key in job.hinted_by:
                 assert job.id in world.workloads[key].jobs
         assert world.under_way == self.limit_classes(), "a lane counts what is under way"
-        for key in [key for index in (world.looking, world.detail_new, world.running_round) for key in index]:
+        for key in [
+            key for index in (world.searching_workloads, world.detail_new, world.running_round) for key in index
+        ]:
             assert key in world.workloads
         assert +world.queued_in == Counter(world.partition_of.values())
 
@@ -206,7 +208,7 @@ class Defects(Histories):
             self.tell(SideBack(side, self.now))
         self.an_ordinary_second(self.world.config.tuning.quarantine_s, "x1", starts=False)
         self.tell(
-            AbsenceBelieved(self.now)
+            AbsenceConfirmed(self.now)
         )  # a defect while absence was weighed holds it back until an admin says so (X6)
         super().teardown()
 

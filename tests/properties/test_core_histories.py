@@ -506,8 +506,8 @@ class Histories(RuleBasedStateMachine):
         """V7: never while the job that the pod stands for runs, but for what Slurm has said of its end (S4b, S5)."""
         running = [job for job in self.jobs.values() if holds_nodes(job.states) and job.user == "alice"]
         ours = [job for job in running if names.whose(job.name) == (CLUSTER, action.key)]
-        stands_for = self.world.workloads[action.key].hint
-        for job in (job for job in ours if job.id == stands_for and job.preempted is None):
+        is_bound_for = self.world.workloads[action.key].hint
+        for job in (job for job in ours if job.id == is_bound_for and job.preempted is None):
             assert isinstance(action, act.EvictPod | act.SetDeadline), "V7"
             assert job.ends is not None, "V7"
             if isinstance(action, act.SetDeadline):
@@ -583,7 +583,7 @@ class Histories(RuleBasedStateMachine):
             case act.SetDeadline():
                 one = self.pods.get(action.uid)
                 if one is not None:
-                    self.pods[one.uid] = replace(one, handed_deadline_s=action.seconds)
+                    self.pods[one.uid] = replace(one, set_deadline_s=action.seconds)
             case _:
                 self.read(action, short)
         return None
@@ -627,15 +627,15 @@ class Histories(RuleBasedStateMachine):
         assert all(count >= 0 for count in world.queued_in.values())
         assert sum(len(keys) for keys in world.by_phase.values()) == len(world.workloads)
         assert set(world.phase_of) == set(world.workloads)
-        assert sorted(world.seen_first.keys() - world.put_off.keys()) == world.unread
-        assert world.put_off.keys() <= world.seen_first.keys()
+        assert sorted(world.first_listed_at.keys() - world.reads_postponed.keys()) == world.unread
+        assert world.reads_postponed.keys() <= world.first_listed_at.keys()
         for job_id in world.absent | world.expected:
             assert job_id in world.placeholders
-        assert world.may_land.keys() <= world.assumed.keys()
+        assert world.unanswered_binds.keys() <= world.assumed.keys()
         for key, workload in world.workloads.items():
             assert key in world.by_phase[world.phase_of[key]]
             assert workload.key == key
-            assert workload.pod_holds.keys() <= self.known_of(key), "what is held is there"
+            assert workload.pods_in_flight.keys() <= self.known_of(key), "what is held is there"
 
     def known_of(self, key: str) -> Collection[str]:
         """UIDs of the pods that are known to belong to that workload."""
@@ -723,7 +723,7 @@ def facts(world: World) -> tuple[object, ...]:
         {job.id: (job.key, job.states, job.denied, job.absent) for job in world.placeholders.values()},
         set(world.foreign),
         list(world.unread),
-        dict(world.put_off),
+        dict(world.reads_postponed),
         dict(world.queued_in),
     )
 

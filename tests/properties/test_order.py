@@ -11,7 +11,7 @@ from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import GrantedNode
 from scheduler.place.assign import Part, Place
-from scheduler.place.devices import dealt
+from scheduler.place.devices import assigned_gpus
 from scheduler.translate.grouping import (
     COMPLETION_INDEX,
     JOBSET_JOB,
@@ -84,5 +84,5 @@ def test_device_indices_that_cannot_be_read_give_a_pod_no_devices(indices: str) 
     [ask] = story.decides(START + 10)
     spec = ask.spec  # type: ignore[union-attr]
     node = GrantedNode("x1", 1, 100, {"gpu": 1}, {"gpu": indices})
-    told = dealt([asked], {asked.uid: Place(node, 0, 0)}, [Part(spec, [node], [asked])], ())
+    told = assigned_gpus([asked], {asked.uid: Place(node, 0, 0)}, [Part(spec, [node], [asked])], ())
     assert all(each.isdecimal() for each in told.get(asked.uid, "0").split(","))

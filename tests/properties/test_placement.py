@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import GrantedNode, JobSpec
 from scheduler.place.assign import Part, Place, places, tasks_on
-from scheduler.place.devices import dealt
+from scheduler.place.devices import assigned_gpus
 from scheduler.translate.grouping import rank_of
 from tests.builders import pod
 
@@ -98,9 +98,9 @@ def test_no_two_members_are_told_the_same_gpu(laid: Laid) -> None:
     members = sorted(all_of(laid[0]), key=rank_of)
     found = places(*laid)
     assert found is not None
-    first = dealt(members[::2], found, laid[0], ())
+    first = assigned_gpus(members[::2], found, laid[0], ())
     held = [(found[uid].node.name, told) for uid, told in first.items()]
-    both = first | dealt(members[1::2], found, laid[0], held)
+    both = first | assigned_gpus(members[1::2], found, laid[0], held)
     for part in laid[0]:
         asked = dict(part.spec.gres).get("gpu", 0)
         assert all(len(both.get(each.uid, "").split(",")) == max(1, asked) for each in part.members)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from bridge.app import Bridge
 from bridge.errors import FarSideError
 from bridge.kube.client import KubeClient
-from bridge.preflight.rights import HeldRights
+from bridge.preflight.rights import RightsMonitor
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
 from bridge.simulation.given import Given, Gives, Who
@@ -26,7 +26,7 @@ from bridge.simulation.invariants import Invariants, Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
-from bridge.simulation.observations import KubeTruth, SlurmTruth
+from bridge.simulation.observations import KubeSimulatedObservations, SlurmSimulatedObservations
 from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
@@ -36,7 +36,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
 from scheduler.actions import Action
-from scheduler.events import AbsenceBelieved, ActionEnded, Event, PodsListed, PolicyChanged
+from scheduler.events import AbsenceConfirmed, ActionEnded, Event, PodsListed, PolicyChanged
 from scheduler.state.world import World
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
 from tests.simulation.processes import PausingLoop
@@ -168,7 +168,7 @@ def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float
     system = kube.store.get("namespaces", "", "kube-system")
     assert system is not None
     mark = names.cluster_id(system["metadata"]["uid"])
-    made = Invariants(KubeTruth(kube), SlurmTruth(slurm), USERS, clock, mark)
+    made = Invariants(KubeSimulatedObservations(kube), SlurmSimulatedObservations(slurm), USERS, clock, mark)
     labels = {name: {MANAGED: "true", USER_LABEL: user} for name, user in USERS.items()}
     made.given = Given(_of_managed(POLICIES[0].gives), labels)
     return made
@@ -343,7 +343,7 @@ class Life:
         if self.bridge is not None and self.bridge.world.held_back_since is not None:
             self.invariants.note("the admin: slurm-bridge release")
             self.invariants.calm_since = self.clock()
-            self.bridge.loop.emit(AbsenceBelieved(self.clock()))
+            self.bridge.loop.emit(AbsenceConfirmed(self.clock()))
 
     async def _slurm_lives(self) -> None:
         while True:
@@ -547,7 +547,7 @@ class Life:
         if not self.rights_go:
             await self.bridge.run()
             return
-        held = HeldRights(kube, self.bridge.world, self.clock, self.clock, self.bridge.loop.emit)
+        held = RightsMonitor(kube, self.bridge.world, self.clock, self.clock, self.bridge.loop.emit)
         kube.on_forbidden = held.refused
         async with asyncio.TaskGroup() as group:
             group.create_task(held.run())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bridge.rights import HeldRights
+from bridge.rights import RightsMonitor
 
 from bridge.app import Bridge, watches_of
 from bridge.errors import FarSideError, Unanswered, not_sent
@@ -182,7 +182,7 @@ class Replicas(Life):
         kube = KubeClient(transport, "slurm-bridge", self.clock)
         settings, rng = HASTY_SETTINGS if self.hasty else SETTINGS, random.Random(self.seed + 1000 * number)
         watches, guard = watches_of(settings, transport, self.clock, rng), Guard()
-        held = HeldRights(kube, None, self.clock, self.clock)
+        held = RightsMonitor(kube, None, self.clock, self.clock)
         kube.on_forbidden = held.refused
 
         def bridge(mirror: Mirror | None = None) -> Bridge:

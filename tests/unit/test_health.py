@@ -20,7 +20,7 @@ from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler.apply.events import new_world
 from scheduler.decide import RULES
-from scheduler.events import AccountingLost, ClockTold, ObjectUndecoded, Scope, Side, SideLost
+from scheduler.events import AccountingLost, ClockObserved, ObjectUndecoded, Scope, Side, SideLost
 from scheduler.model.kubernetes import Undecoded
 from scheduler.state.phase import Phase
 from scheduler.state.workload import BoundByOther, Workload
@@ -176,8 +176,8 @@ async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
     story = Story()
     story.runs(pod("very-private-name"), 17, at=START + 20)
     story.sees(SideLost(Side.KUBERNETES, START, "away."))
-    story.world.seen_first[7] = START
-    story.world.put_off_until(7, START + 300)
+    story.world.first_listed_at[7] = START
+    story.world.postpone_read(7, START + 300)
     status, text, content_type = await get(health(story.world, at=START + 7), "/metrics")
     assert status == 200
     assert content_type.startswith("application/openmetrics-text")
@@ -206,7 +206,7 @@ def value_of(lines: list[str], metric: str, label: str = "") -> float:
 
 async def test_the_scrape_tells_how_far_clocks_are_apart() -> None:
     world = Story().world
-    world.apply(ClockTold(Side.KUBERNETES, START + 3600, START, START + 0.5))
+    world.apply(ClockObserved(Side.KUBERNETES, START + 3600, START, START + 0.5))
     _, text, _ = await get(health(world), "/metrics")
     lines = text.splitlines()
     assert value_of(lines, "slurm_bridge_clock_ahead_seconds", 'side="Kubernetes"') == 3599.5

@@ -10,10 +10,10 @@ import pytest
 from bridge.errors import Unreachable
 from bridge.kube.client import KubeClient
 from bridge.preflight import rights
-from bridge.preflight.rights import HeldRights, Right
+from bridge.preflight.rights import Right, RightsMonitor
 from bridge.settings import Settings
 from scheduler.apply.events import new_world
-from scheduler.events import Event, RightsTold
+from scheduler.events import Event, RightsChecked
 from scheduler.model.kubernetes import Namespace
 
 BIND: Right = ("create", "pods", "", "binding")
@@ -46,12 +46,12 @@ class Server:
         return right not in self.without and not self.bound.isdisjoint({namespace, ""})
 
 
-def watching(server: Server, **namespaces: dict[str, str]) -> tuple[HeldRights, list[float]]:
+def watching(server: Server, **namespaces: dict[str, str]) -> tuple[RightsMonitor, list[float]]:
     """With a clock that the test moves."""
     world = new_world(Settings().config(accounting=False), started=0.0)
     world.namespaces = {name: Namespace(name=name, uid=name, labels=labels) for name, labels in namespaces.items()}
     clock = [0.0]
-    return HeldRights(cast(KubeClient, server), world, lambda: clock[0], lambda: 0.0, told.append), clock
+    return RightsMonitor(cast(KubeClient, server), world, lambda: clock[0], lambda: 0.0, told.append), clock
 
 
 told: list[Event] = []
@@ -162,7 +162,7 @@ async def test_nodes_that_cannot_be_written_do_not_keep_pods_waiting() -> None:
     [sentence] = found.sentences()
     assert "nodes are not tainted, and do not say how Slurm sees them" in sentence
     assert "wait" not in sentence
-    assert [event for event in told if isinstance(event, RightsTold) and event.lacking] == []
+    assert [event for event in told if isinstance(event, RightsChecked) and event.lacking] == []
 
 
 @pytest.mark.parametrize(("refused_in", "noticed"), [("hpc", True), ("lab", False), ("", False)])
@@ -196,7 +196,7 @@ async def test_the_world_is_told_where_pods_cannot_be_bound_and_when_they_can_ag
     server.bound.add("hpc")
     clock[0] += rights.ASK_AGAIN_S
     await found.check()
-    assert told == [RightsTold({"hpc": ""}, 0.0), RightsTold({}, 0.0)], "it could not write on the pods either"
+    assert told == [RightsChecked({"hpc": ""}, 0.0), RightsChecked({}, 0.0)], "it could not write on the pods either"
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ async def test_pods_wait_for_what_they_could_not_be_bound_or_ended_without(right
     [sentence] = found.sentences()
     assert ("its pods wait" in sentence) is waits
     [event] = told
-    assert isinstance(event, RightsTold)
+    assert isinstance(event, RightsChecked)
     assert event.lacking == ({"hpc": sentence} if waits else {}), "the pods say it themselves"
 
 
@@ -225,4 +225,4 @@ async def test_a_bridge_that_begins_to_lead_is_told_what_is_known() -> None:
     await found.check()
     heard: list[Event] = []
     found.follow(new_world(Settings().config(accounting=False), started=0.0), heard.append)
-    assert heard == [RightsTold({"hpc": ""}, 0.0)]
+    assert heard == [RightsChecked({"hpc": ""}, 0.0)]

@@ -12,7 +12,7 @@ from bridge.errors import ConfigError
 from bridge.kube.access import anonymous
 from bridge.kube.transport import opened
 from bridge.policy_file import privileged_user
-from bridge.preflight.checks import check_slurm, tokenless, without_node_rights
+from bridge.preflight.checks import check_slurm, token_lacks_node_rights, users_without_token
 from bridge.settings import Settings
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.in_process import InProcessSlurm
@@ -54,13 +54,13 @@ async def test_with_a_token_for_each_user_the_bridges_own_is_not_taken_for_slurm
 
 def test_what_is_left_undone_without_slurm_users_token_is_said_once(tmp_path: Path) -> None:
     own = Settings.model_validate({"slurm_user_token_dir": str(tmp_path)})
-    said = without_node_rights(own, "carol", "slurm(64030)")
+    said = token_lacks_node_rights(own, "carol", "slurm(64030)")
     assert said is not None
     assert said.what.startswith("The Slurm token for nodes is of carol, not of slurm. ")
     assert said.do.endswith("name a token of slurm in slurm_acting_token_file.")
-    assert without_node_rights(own, "slurm", "slurm(64030)") is None
-    assert without_node_rights(own, "carol", "") is None
-    assert without_node_rights(Settings(), "carol", "slurm") is None, "one token acts for all: users tells"
+    assert token_lacks_node_rights(own, "slurm", "slurm(64030)") is None
+    assert token_lacks_node_rights(own, "carol", "") is None
+    assert token_lacks_node_rights(Settings(), "carol", "slurm") is None, "one token acts for all: users tells"
 
 
 def test_a_folder_of_tokens_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_users_whose_tokens_are_of_no_use_are_named_but_not_all_of_them(tmp_path
     settings = Settings.model_validate({"policy": {"rules": rules}, "slurm_user_token_dir": str(tmp_path)})
     users = user_tokens(settings)
     assert users is not None
-    told = tokenless(users, settings, NOW)
+    told = users_without_token(users, settings, NOW)
     assert told[0].startswith(f"token file {tmp_path}/u0: there is no such file.")
     assert told[-1] == "3 more Slurm users have no token that can be used."
     assert len(told) == 6

@@ -11,13 +11,13 @@ from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, wa
 from bridge.cli.doctor.views import Observations
 from scheduler import names
 from scheduler.model.kubernetes import Node
-from scheduler.nodes.observed import wanted_in_slurm
+from scheduler.nodes.observed import is_to_be_registered
 from scheduler.nodes.registration import named_partitions, size
 from scheduler.place.feasible import slurm_name
 
 
 def _labelled(seen: Observations) -> list[Node]:
-    return [node for node in seen.nodes.get() if wanted_in_slurm(node)]
+    return [node for node in seen.nodes.get() if is_to_be_registered(node)]
 
 
 def _registration(seen: Observations) -> Iterator[Result]:

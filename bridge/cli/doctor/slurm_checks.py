@@ -9,7 +9,7 @@ from bridge.cli.doctor.findings import Check, Level, Result, count, error, ok, s
 from bridge.cli.doctor.kubernetes_checks import skew
 from bridge.cli.doctor.look_slurm import NOT_ACCEPTED
 from bridge.cli.doctor.views import Choice, Observations, Observed, Token
-from bridge.preflight.checks import without_node_rights
+from bridge.preflight.checks import token_lacks_node_rights
 from bridge.settings import LOOPBACK
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.responses import AUTHENTICATION, UNKNOWN_USER
@@ -93,7 +93,7 @@ def _of_users(seen: Observations) -> Iterator[Result]:
         yield ok(f"{seen.usable.slurm_user_token_dir} has tokens of {some(fine, 5)}")
     conf, token = seen.configuration.value, seen.acting_token.value or seen.token.value
     if conf is not None and token is not None:
-        lacking = without_node_rights(seen.usable, token.user, conf.slurm_user)
+        lacking = token_lacks_node_rights(seen.usable, token.user, conf.slurm_user)
         if lacking is not None:
             yield warning(lacking.what, lacking.do)
 

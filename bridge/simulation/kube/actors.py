@@ -34,7 +34,7 @@ from bridge.simulation.kube.objects import (
 )
 from bridge.simulation.kube.store import Store
 from scheduler.model.quantity import amount
-from scheduler.place.host_ports import clash
+from scheduler.place.host_ports import ports_conflict
 
 ENDED = ("Succeeded", "Failed")
 RECONCILE_S = 0.05
@@ -238,7 +238,7 @@ class Actors:
             if sum(_asked(other, resource) for other in here) > amount(resource, text, False):
                 return f"OutOf{resource}"
         others = [port for other in here if other is not pod for port in host_ports(other)]
-        return "NodePorts" if clash(host_ports(pod), others) else ""
+        return "NodePorts" if ports_conflict(host_ports(pod), others) else ""
 
     def _watch_running(self, now: float, pod: Object) -> None:
         """A running pod ends by its deadline or by itself, whichever comes first."""

@@ -56,7 +56,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
 NOT_CANCELLED: Mapping[int, str] = {2021: "Job/step already completing or completed", 2172: "Cannot signal job"}
 
 
-class SlurmSaysNo(Exception):
+class SlurmRefusal(Exception):
     """A refusal by number."""
 
     def __init__(self, number: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.error_numbers import SlurmSaysNo
+from bridge.simulation.slurm.error_numbers import SlurmRefusal
 from bridge.simulation.slurm.jobs import Condition, SimJob, SimPartition, SimUser
 from bridge.simulation.slurm.nodes import Wanted
 from bridge.simulation.slurm.waits import conditions, licenses
@@ -55,7 +55,7 @@ def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, op
     limit, least = _limits(partition, wished)
     wanted = _wanted(cluster, wished, excluded)
     if wished["reservation"] not in ("", *cluster.reservations):
-        raise SlurmSaysNo(2053)
+        raise SlurmRefusal(2053)
     return SimJob(
         id=0,
         serial=0,
@@ -90,27 +90,27 @@ def _limits(partition: SimPartition, wished: Body) -> tuple[int | None, int]:
     limit = _limit(partition, wished.get("time_limit"))
     least = int((wished.get("time_minimum") or {}).get("number") or 0)
     if limit is not None and least > limit:
-        raise SlurmSaysNo(2124)
+        raise SlurmRefusal(2124)
     return limit, least
 
 
 def _check_user(cluster: SlurmCluster, user: SimUser, account: str, qos: str, *, may_raise: bool) -> None:
     """Raises SlurmSaysNo.  may_raise: the user may give the job the priority that it asks for"""
     if account not in user.accounts:
-        raise SlurmSaysNo(2045)
+        raise SlurmRefusal(2045)
     if qos not in user.qos:
-        raise SlurmSaysNo(2066)
+        raise SlurmRefusal(2066)
     if not may_raise:
-        raise SlurmSaysNo(2123)
+        raise SlurmRefusal(2123)
     if user.max_submit_jobs is not None and cluster.live_of(user.name) >= user.max_submit_jobs:
-        raise SlurmSaysNo(2050)
+        raise SlurmRefusal(2050)
 
 
 def _partition_of(cluster: SlurmCluster, name: str) -> SimPartition:
     if not name:
         return next(partition for partition in cluster.partitions.values() if partition.default)
     if name not in cluster.partitions:
-        raise SlurmSaysNo(2000)
+        raise SlurmRefusal(2000)
     return cluster.partitions[name]
 
 
@@ -118,9 +118,9 @@ def _wanted(cluster: SlurmCluster, wished: Body, excluded: str) -> Wanted:
     cpus, tasks = wished.get("cpus_per_task", 1), wished.get("tasks", 1)
     least, most = _node_counts(wished)
     if cpus * tasks > sum(node.cpus for node in cluster.nodes.values()):
-        raise SlurmSaysNo(2005)
+        raise SlurmRefusal(2005)
     if tasks < least:
-        raise SlurmSaysNo(2025)
+        raise SlurmRefusal(2025)
     by_cpu, by_node = (wished.get(field) or {} for field in ("memory_per_cpu", "memory_per_node"))
     memory_mib = by_cpu.get("number") or by_node.get("number") or max(n.memory_mib for n in cluster.nodes.values())
     return Wanted(
@@ -152,7 +152,7 @@ def _gres(cluster: SlurmCluster, text: str) -> tuple[tuple[str, str, int], ...]:
     for item in filter(None, text.split(",")):
         name, *rest = item.removeprefix("gres/").split(":")
         if name not in cluster.gres_names:
-            raise SlurmSaysNo(2072)
+            raise SlurmRefusal(2072)
         count = int(rest.pop()) if rest and rest[-1].isdecimal() else 1
         asked.append((name, rest[0] if rest else "", count))
     # what names its type chooses first: an untyped wish may take any, but not the last that another must have
@@ -163,7 +163,7 @@ def _features(cluster: SlurmCluster, text: str) -> frozenset[str]:
     """Only conjunctions are played: "a&b"."""
     features = frozenset(filter(None, text.replace(",", "&").split("&")))
     if not features <= cluster.features:
-        raise SlurmSaysNo(2029)
+        raise SlurmRefusal(2029)
     return features
 
 
@@ -171,9 +171,9 @@ def _excluded(cluster: SlurmCluster, text: str) -> frozenset[str]:
     try:
         names = frozenset(expand(text))
     except HostlistError:
-        raise SlurmSaysNo(2018) from None
+        raise SlurmRefusal(2018) from None
     if not names <= cluster.nodes.keys():
-        raise SlurmSaysNo(2018)
+        raise SlurmRefusal(2018)
     return names
 
 
@@ -189,7 +189,7 @@ def _limit(partition: SimPartition, wished: Body | None) -> int | None:
     minutes = None if wished.get("infinite") else int(wished["number"])
     longest = partition.max_time_min
     if longest is not None and (minutes is None or minutes > longest):
-        raise SlurmSaysNo(2051)
+        raise SlurmRefusal(2051)
     return minutes
 
 
@@ -197,16 +197,16 @@ def _dependency(cluster: SlurmCluster, text: str) -> tuple[Condition, ...]:
     try:
         return conditions(text, cluster.jobs)
     except ValueError:
-        raise SlurmSaysNo(2038) from None
+        raise SlurmRefusal(2038) from None
 
 
 def _licenses(cluster: SlurmCluster, text: str) -> Mapping[str, int]:
     try:
         wanted = licenses(text)
     except ValueError:
-        raise SlurmSaysNo(2048) from None
+        raise SlurmRefusal(2048) from None
     if any(count > cluster.licenses.get(name, 0) for name, count in wanted.items()):
-        raise SlurmSaysNo(2048)
+        raise SlurmRefusal(2048)
     return wanted
 
 

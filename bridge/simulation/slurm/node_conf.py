@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bridge.simulation.slurm.error_numbers import SlurmSaysNo
+from bridge.simulation.slurm.error_numbers import SlurmRefusal
 from bridge.simulation.slurm.nodes import SlurmSimNode
 
 _KNOWN = frozenset(
@@ -23,15 +23,15 @@ def node_of(line: str, gres_names: Collection[str]) -> SlurmSimNode:
     words = dict(word.partition("=")[::2] for word in line.split())
     said = {key.lower(): value for key, value in words.items()}
     if not said.get("nodename") or not said.keys() <= _KNOWN or "" in said.values():
-        raise SlurmSaysNo(22)
+        raise SlurmRefusal(22)
     if said["nodename"].upper() == "DEFAULT" or "[" in said["nodename"]:  # several at once: not simulated
-        raise SlurmSaysNo(2018)
+        raise SlurmRefusal(2018)
     if any(place.partition(":")[0] != "default" for place in filter(None, said.get("topology", "").split(","))):
-        raise SlurmSaysNo(2178)  # it has no topology.yaml
+        raise SlurmRefusal(2178)  # it has no topology.yaml
     devices = _devices(said.get("gres", ""), gres_names)
     files = _files(said.get("gresconf", ""))
     if {device: count for device, count in files.items() if device[0] in gres_names} != devices:
-        raise SlurmSaysNo(22)  # "Ignoring file-less GPU"
+        raise SlurmRefusal(22)  # "Ignoring file-less GPU"
     cores = int(said.get("sockets", "1")) * int(said.get("corespersocket", "1")) * int(said.get("threadspercore", "1"))
     return SlurmSimNode(
         said["nodename"],
@@ -49,7 +49,7 @@ def _devices(text: str, gres_names: Collection[str]) -> dict[tuple[str, str], in
     for item in filter(None, text.split(",")):
         name, *kind, count = item.split(":")
         if len(kind) > 1:
-            raise SlurmSaysNo(2072)
+            raise SlurmRefusal(2072)
         if name not in gres_names:
             continue  # Slurm makes the node, without them and without a word
         found[name, kind[0] if kind else ""] = int(count)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridge.simulation.slurm import admin_reads
-from bridge.simulation.slurm.error_numbers import SlurmSaysNo
+from bridge.simulation.slurm.error_numbers import SlurmRefusal
 from bridge.simulation.slurm.jobs import SimJob, SimPartition
 from bridge.simulation.slurm.nodes import Holding, SlurmSimNode
 from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, known, number, refusal, with_parts, yes
@@ -102,9 +102,9 @@ def _state(asked: Asked, job: SimJob) -> Mapping[str, Any]:
 def resources(asked: Asked, argument: str) -> Answer:
     job = known(asked, argument)
     if not asked.may_look_into(job):
-        raise SlurmSaysNo(2010)
+        raise SlurmRefusal(2010)
     if not job.holds:
-        raise SlurmSaysNo(2085)
+        raise SlurmRefusal(2085)
     return yes(asked, {"nodes": [_held(holding, asked.cluster.nodes[holding.node]) for holding in job.holdings]})
 
 
@@ -130,7 +130,7 @@ def nodes(asked: Asked, _: str) -> Answer:
 
 def one_node(asked: Asked, argument: str) -> Answer:
     if argument not in asked.cluster.nodes:
-        raise SlurmSaysNo(0)
+        raise SlurmRefusal(0)
     return yes(asked, {"nodes": [_node(asked.cluster.nodes[argument], list(asked.cluster.partitions))]})
 
 

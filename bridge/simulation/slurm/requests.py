@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.error_numbers import TEXTS, SlurmSaysNo
+from bridge.simulation.slurm.error_numbers import TEXTS, SlurmRefusal
 from bridge.simulation.slurm.jobs import SimJob
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -31,25 +31,25 @@ class Asked:
     operator    whether that is an administrator of Slurm
     """
 
-    __slots__ = ("acts_as", "body", "cluster", "now", "operator", "query", "version")
+    __slots__ = ("as_user", "body", "cluster", "now", "operator", "query", "version")
 
     def __init__(self, cluster: SlurmCluster, now: float, version: str, query: str, body: bytes) -> None:
         self.cluster, self.now, self.version = cluster, now, version
         self.query = parse_qs(query) if query else {}
         self.body = body
-        self.acts_as = ""
+        self.as_user = ""
         self.operator = False
 
     def may_look_into(self, job: SimJob) -> bool:
         """True if the caller is the user of the job or an operator.  Other callers may not read what a job holds."""
-        return self.operator or self.acts_as == job.user or self.acts_as in self.cluster.operators
+        return self.operator or self.as_user == job.user or self.as_user in self.cluster.operators
 
 
 def known(asked: Asked, argument: str) -> SimJob:
     """The job that the path names.  Raises SlurmSaysNo."""
     job = asked.cluster.jobs.get(job_id_of(argument))
     if job is None:
-        raise SlurmSaysNo(2017)
+        raise SlurmRefusal(2017)
     return job
 
 

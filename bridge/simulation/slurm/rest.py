@@ -13,7 +13,7 @@ import msgspec
 
 from bridge.simulation.slurm import reads, writes
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.error_numbers import SlurmSaysNo
+from bridge.simulation.slurm.error_numbers import SlurmRefusal
 from bridge.simulation.slurm.requests import NO_URL, SLURM_USER, TEXT, VERSIONS, Answer, Asked, refusal
 
 
@@ -40,7 +40,7 @@ def answer(
             _authenticate(asked, token, lowered.get("x-slurm-user-name", ""))
             _reachable(cluster, parts[0], method, parts[2], argument)
         return route(asked, argument)
-    except SlurmSaysNo as no:
+    except SlurmRefusal as no:
         return refusal(asked, no.number)
     except msgspec.DecodeError:
         return 400, TEXT, b"Failure during parsing"
@@ -49,20 +49,20 @@ def answer(
 def _authenticate(asked: Asked, token: str, name: str) -> None:
     user = asked.cluster.who(token, asked.now)
     if user is None or (name and name != user and user != SLURM_USER):
-        raise SlurmSaysNo(1007)
-    asked.acts_as = name or user
-    asked.operator = asked.acts_as == SLURM_USER
+        raise SlurmRefusal(1007)
+    asked.as_user = name or user
+    asked.operator = asked.as_user == SLURM_USER
 
 
 def _reachable(cluster: SlurmCluster, side: str, method: str, noun: str, argument: str) -> None:
     """slurmrestd alone: what it says of each call while the daemon behind it is down."""
     if side == "slurmdb":
         if not cluster.accounting_up:
-            raise SlurmSaysNo(7000)
+            raise SlurmRefusal(7000)
     elif not cluster.controller_up:
         if noun == "jobs" and method == "DELETE":
-            raise SlurmSaysNo(1)
-        raise SlurmSaysNo(_WHILE_DOWN.get((method, noun), 1800) if argument not in ("submit", "allocate") else 1800)
+            raise SlurmRefusal(1)
+        raise SlurmRefusal(_WHILE_DOWN.get((method, noun), 1800) if argument not in ("submit", "allocate") else 1800)
 
 
 # Measured with slurmctld stopped.  POST job/{id} is an update, unless it is a submission or an allocation.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.error_numbers import NOT_CANCELLED, TEXTS, SlurmSaysNo
+from bridge.simulation.slurm.error_numbers import NOT_CANCELLED, TEXTS, SlurmRefusal
 from bridge.simulation.slurm.job_request import begin, job_of, layout_shown, switches, unknown_fields
 from bridge.simulation.slurm.jobs import SimJob, SimUser
 from bridge.simulation.slurm.node_conf import node_of
@@ -36,13 +36,13 @@ def submit(asked: Asked, _: str) -> Answer:
 
 def allocate(asked: Asked, _: str) -> Answer:
     if "defer" in asked.cluster.slurm_conf.get("SchedulerParameters", ()):
-        raise SlurmSaysNo(2125)  # and keeps no record of it
+        raise SlurmRefusal(2125)  # and keeps no record of it
     job, warnings = _taken(asked, _wished(asked).get("job"))
     cluster = asked.cluster
     number = _not_now(cluster, job, asked.now)
     if number:
         cluster.refuse(job, asked.now)
-        raise SlurmSaysNo(number)
+        raise SlurmRefusal(number)
     return yes(asked, {"job_id": job.id}, warnings)
 
 
@@ -76,7 +76,7 @@ def _taken(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], 
     _queued(asked, draft)
     if not asked.cluster.could(draft.wanted):
         asked.cluster.refuse(draft, asked.now)
-        raise SlurmSaysNo(2014)
+        raise SlurmRefusal(2014)
     return draft, warnings
 
 
@@ -84,7 +84,7 @@ def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapp
     """The components of a heterogeneous job in the queue; its leader.  Raises SlurmSaysNo."""
     cluster = asked.cluster
     if any(isinstance(wished, dict) and wished.get("immediate") for wished in wishes):
-        raise SlurmSaysNo(2078)
+        raise SlurmRefusal(2078)
     drafts = [_drafted(asked, wished) for wished in wishes or [None]]
     jobs = [draft for draft, _ in drafts]
     for offset, job in enumerate(jobs):
@@ -92,19 +92,19 @@ def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapp
         _queued(asked, job)
     if not all(cluster.could(job.wanted) for job in jobs):
         cluster.cancel(jobs[0].id, asked.now)
-        raise SlurmSaysNo(2014)
+        raise SlurmRefusal(2014)
     return jobs[0], tuple(warning for _, warnings in drafts for warning in warnings)
 
 
 def _drafted(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
     cluster = asked.cluster
     if not isinstance(wished, dict):
-        raise SlurmSaysNo(9000)
+        raise SlurmRefusal(9000)
     if len(cluster.jobs) >= cluster.max_job_count:
-        raise SlurmSaysNo(2007)
-    user = cluster.users.get(asked.acts_as)
+        raise SlurmRefusal(2007)
+    user = cluster.users.get(asked.as_user)
     if user is None:
-        raise SlurmSaysNo(6010)
+        raise SlurmRefusal(6010)
     warnings = unknown_fields(wished)
     draft = job_of(asked.cluster, user, wished, asked.now, operator=asked.operator)
     if wished.get("hold"):
@@ -127,10 +127,10 @@ def _queued(asked: Asked, draft: SimJob) -> None:
 def update(asked: Asked, argument: str) -> Answer:
     job = known(asked, argument)
     wished: Body = msgspec.json.decode(asked.body)
-    if job.user != asked.acts_as and not asked.operator:
-        raise SlurmSaysNo(2010)
+    if job.user != asked.as_user and not asked.operator:
+        raise SlurmRefusal(2010)
     if job.ended:
-        raise SlurmSaysNo(2084)
+        raise SlurmRefusal(2084)
     if job.pending:
         _change_waiting(asked, job, wished)
     else:
@@ -148,7 +148,7 @@ def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
     unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
     changed = job_of(asked.cluster, unlimited, _merged(job, wished), asked.now, operator=asked.operator)
     if any(condition.job_id == job.id for condition in changed.dependency):
-        raise SlurmSaysNo(2038)
+        raise SlurmRefusal(2038)
     for field in _CHANGEABLE_WHILE_PENDING:
         setattr(job, field, getattr(changed, field))
     if "dependency" in wished:
@@ -160,15 +160,15 @@ def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
 def _check_change(asked: Asked, wished: Body) -> None:
     """Raises SlurmSaysNo for what a user may not ask for."""
     if (wished.get("nice", 0) < 0 or wished.get("shared")) and not asked.operator:
-        raise SlurmSaysNo(2002)
+        raise SlurmRefusal(2002)
     if wished.get("account") == "":
-        raise SlurmSaysNo(2045)
+        raise SlurmRefusal(2045)
 
 
 def _hold(asked: Asked, job: SimJob, hold: bool) -> None:
     """Hold or release it; a hold of an operator is released by an operator alone.  Raises SlurmSaysNo."""
     if job.held == "JobHeldAdmin" and not asked.operator:
-        raise SlurmSaysNo(2002)
+        raise SlurmRefusal(2002)
     job.held = ("JobHeldAdmin" if asked.operator else "JobHeldUser") if hold else ""
     job.reason = job.held or "None"
 
@@ -194,13 +194,13 @@ def _merged(job: SimJob, wished: Body) -> Body:
 
 def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
     if not wished.keys() <= _CHANGEABLE_WHILE_RUNNING:
-        raise SlurmSaysNo(2073)
+        raise SlurmRefusal(2073)
     limit = wished.get("time_limit") or {}
     if limit.get("set"):
         minutes = None if limit.get("infinite") else int(limit["number"])
         now = job.time_limit_min
         if not asked.operator and now is not None and (minutes is None or minutes > now):
-            raise SlurmSaysNo(2002)
+            raise SlurmRefusal(2002)
         job.time_limit_min = minutes
         job.ends = job.starts + minutes * 60 if minutes is not None else 0
     job.comment = wished.get("comment", job.comment)
@@ -221,7 +221,7 @@ def _cancel_one(asked: Asked, job_id: int, name: str) -> list[int]:
         return [2017]
     if job.name != name:
         return [2172]
-    if job.user != asked.acts_as and not asked.operator and not job.ended:
+    if job.user != asked.as_user and not asked.operator and not job.ended:
         return [2002]
     ended = [2021 for each in with_parts(asked, job) if each.ended]
     asked.cluster.cancel(job.id, asked.now)  # also where only some components of it had ended
@@ -233,7 +233,7 @@ def record(asked: Asked, argument: str) -> Answer:
     if job is None:
         return 304, {"Connection": "Close"}, b""
     if not asked.may_look_into(job):
-        raise SlurmSaysNo(2002)
+        raise SlurmRefusal(2002)
     wished: Body = msgspec.json.decode(asked.body)
     code = ((wished.get("derived_exit_code") or {}).get("return_code") or {}).get("number", 0)
     job.derived_exit_code = code >> 8
@@ -256,11 +256,11 @@ def new_node(asked: Asked, argument: str) -> Answer:
     if argument != "node":
         return 404, TEXT, NO_URL
     if not asked.operator:
-        raise SlurmSaysNo(2010)
+        raise SlurmRefusal(2010)
     cluster = asked.cluster
     node = node_of(str(_wished(asked).get("node_conf", "")), cluster.gres_names)
     if node.name in cluster.nodes:
-        raise SlurmSaysNo(2168)
+        raise SlurmRefusal(2168)
     cluster.add_node(node)
     cluster.look_soon(asked.now)
     return yes(asked, {})
@@ -268,21 +268,21 @@ def new_node(asked: Asked, argument: str) -> Answer:
 
 def remove_node(asked: Asked, argument: str) -> Answer:
     if not asked.operator:
-        raise SlurmSaysNo(2010)
+        raise SlurmRefusal(2010)
     node = asked.cluster.nodes.get(argument)
     if node is None:
-        raise SlurmSaysNo(2018)
+        raise SlurmRefusal(2018)
     if not node.dynamic:
-        raise SlurmSaysNo(2028)
+        raise SlurmRefusal(2028)
     if node.jobs:
-        raise SlurmSaysNo(2016)
+        raise SlurmRefusal(2016)
     asked.cluster.remove_node(argument)
     return yes(asked, {})
 
 
 def reconfigure(asked: Asked, _: str) -> Answer:
     if not asked.operator:
-        raise SlurmSaysNo(2010)
+        raise SlurmRefusal(2010)
     for node in asked.cluster.nodes.values():
         node.not_responding &= node.dynamic  # nodes of new/node stay so
         node.find_devices()
@@ -293,9 +293,9 @@ def reconfigure(asked: Asked, _: str) -> Answer:
 def change_node(asked: Asked, argument: str) -> Answer:
     cluster = asked.cluster
     if argument not in cluster.nodes:
-        raise SlurmSaysNo(2018)
+        raise SlurmRefusal(2018)
     if not asked.operator:
-        raise SlurmSaysNo(2010)
+        raise SlurmRefusal(2010)
     wished: Body = msgspec.json.decode(asked.body)
     for state in wished.get("state", ()):
         if state == "DRAIN":

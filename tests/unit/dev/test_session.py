@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.dev import backends
-from bridge.dev.backends import KubeSide, SlurmSide
+from bridge.dev.backends import KubeBackend, SlurmBackend
 from bridge.dev.faults import FAULTS
 from bridge.dev.headless import Run, StalledError, exit_code
 from bridge.dev.load import KINDS, SERVICES, Load, fitted
@@ -22,7 +22,7 @@ from bridge.kube.access import anonymous
 from bridge.kube.transport import HttpTransport
 from bridge.simulation.invariants import Violation
 from bridge.simulation.kube import objects as objects
-from bridge.simulation.observations import KubeTruth, SlurmLooks
+from bridge.simulation.observations import KubeSimulatedObservations, SlurmPolledObservations
 from bridge.simulation.slurm import rest
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
@@ -115,10 +115,19 @@ async def test_what_the_page_shows_names_every_fault_and_every_promise() -> None
 def test_faults_that_would_break_a_real_end_are_not_made_there() -> None:
     nowhere: Any = None
     client = SlurmClient(nowhere, LiteralToken("a.b.c"))
-    real = SlurmSide(
-        "http://127.0.0.1:1", LiteralToken("a.b.c"), "alice", "26.05", (), frozenset(), 12.0, SlurmLooks(client)
+    real = SlurmBackend(
+        "http://127.0.0.1:1",
+        LiteralToken("a.b.c"),
+        "alice",
+        "26.05",
+        (),
+        frozenset(),
+        12.0,
+        SlurmPolledObservations(client),
     )
-    kube = KubeSide(anonymous("http://127.0.0.1:1"), "v1.36", (), "k0", "dev", "dev", KubeTruth(nowhere))
+    kube = KubeBackend(
+        anonymous("http://127.0.0.1:1"), "v1.36", (), "k0", "dev", "dev", KubeSimulatedObservations(nowhere)
+    )
     session = Session(kube, real, 1)
     can = {name for name, fault in FAULTS.items() if not fault.unavailable(session)}
     assert can == {"slurmrestd-down", "lose-answer", "cancel-job", "restart-bridge"}

@@ -89,7 +89,7 @@ def test_a_deadline_is_ours_where_our_field_manager_wrote_it(
     fields = [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}, {"manager": manager or "", "fieldsV1": wrote}]
     meta = {"managedFields": fields if manager else None}
     pod = read(meta, schedulerName="slurm-bridge", activeDeadlineSeconds=600)
-    assert (pod.active_deadline_s, pod.handed_deadline_s) == deadlines
+    assert (pod.active_deadline_s, pod.set_deadline_s) == deadlines
 
 
 PULLS = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no\nsuch image"}}}
@@ -416,7 +416,7 @@ def test_a_node_is_silent_since_its_kubelet_stopped_to_post_and_not_while_it_say
     for status, silent in (("Unknown", 1795237200.0), ("False", None), ("True", None)):
         said = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-11-21T05:00:00Z"}]
         node = NODES.one(json.dumps({"metadata": {"name": "x1"}, "status": {"conditions": said}}).encode())
-        assert node.silent_since == silent
+        assert node.kubelet_silent_since == silent
 
 
 def test_a_namespace_is_name_uid_and_labels() -> None:
@@ -537,7 +537,7 @@ def test_the_first_bytes_of_a_line_that_is_too_long_tell_whose_it_is() -> None:
 def test_a_time_that_no_cluster_means_is_none(time: str) -> None:
     conditions = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": time}]
     node = NODES.one(json.dumps({"metadata": {"name": "x1"}, "status": {"conditions": conditions}}).encode())
-    assert (node.ready, node.silent_since) == (False, None)
+    assert (node.ready, node.kubelet_silent_since) == (False, None)
     scheduled = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": time}]
     pod = read({"creationTimestamp": time}, {"startTime": time, "conditions": scheduled})
     assert (pod.created, pod.started, pod.bound_at) == (0.0, None, None)

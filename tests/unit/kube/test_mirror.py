@@ -53,7 +53,7 @@ def test_what_was_listed_and_what_changed_since_is_handed_over_as_lists() -> Non
     made, watches = mirror()
     a, b, c = pod("a"), pod("b"), pod("c")
     for event in (
-        ev.ClockTold(Side.KUBERNETES, 90.0, 90.0, 90.1),
+        ev.ClockObserved(Side.KUBERNETES, 90.0, 90.0, 90.1),
         ev.PodsListed(Scope.OURS, (a, b), 91.0),
         ev.PodsListed(Scope.OTHERS, (), 91.0),
         ev.NodesListed((node("x1"), node("x2")), 91.0),
@@ -68,7 +68,7 @@ def test_what_was_listed_and_what_changed_since_is_handed_over_as_lists() -> Non
         watches.emit(event)
     assert made.missing() == []
     assert handed_over(made) == [
-        ev.ClockTold(Side.KUBERNETES, 90.0, 90.0, 90.1),
+        ev.ClockObserved(Side.KUBERNETES, 90.0, 90.0, 90.1),
         ev.NamespacesListed((SYSTEM,)),
         ev.NodesListed((node("x2"), node("x3")), 100.0),
         ev.PodsListed(Scope.OURS, (b, c), 100.0, inherited=True),

@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, DeletePod, FailByDeadline, Outcome, ReadJob, SetPodCondition
-from scheduler.events import AbsenceBelieved, JobsPolled, Side, SideBack, SideLost, Unread
+from scheduler.events import AbsenceConfirmed, JobsPolled, Side, SideBack, SideLost, Unread
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
@@ -214,7 +214,7 @@ def test_the_admins_word_releases_a_mass_absence_once() -> None:
     story = Story()
     held_back(story)
     assert story.acts(FailByDeadline, NOW + 10) == []
-    story.sees(AbsenceBelieved(NOW + 11))
+    story.sees(AbsenceConfirmed(NOW + 11))
     ends = story.acts(FailByDeadline, NOW + 11)
     assert len(ends) == 11
     assert story.world.held_back_since is None
@@ -246,7 +246,7 @@ def test_a_mass_absence_stays_held_back_though_slurm_gives_the_missing_ids_to_th
             assert {type(each) for each in story.decides(at + second)} <= {SetPodCondition, ReadJob}
         assert story.world.held_back_since is not None
         assert len(missing(story.world)) == 11
-    story.sees(AbsenceBelieved(NOW + 30))
+    story.sees(AbsenceConfirmed(NOW + 30))
     assert len(story.acts(FailByDeadline, NOW + 30)) == 11
 
 
@@ -305,7 +305,7 @@ def test_positive_ends_are_believed_at_once_however_many_they_are() -> None:
         for read in reads:
             story.reads(job_of(shown[read.job_id - 100], read.job_id, "CANCELLED"), at=NOW + 5)
             story.ended(read, at=NOW + 5)
-    told = sum(len(each.pod_holds) for each in story.world.workloads.values())
+    told = sum(len(each.pods_in_flight) for each in story.world.workloads.values())
     assert told == 30
 
 
@@ -368,7 +368,7 @@ def test_of_many_that_are_missing_no_more_are_looked_at_than_may_be_read_or_aske
             )
     story.polls({}, at=NOW + 15.1)
     plan = story.plan(NOW + 15.2)
-    assert len(plan.looked_at) < 10
+    assert len(plan.visited) < 10
     assert plan.wake_at is not None, "those that are left have their turn"
 
 
@@ -458,7 +458,7 @@ def test_a_job_id_that_no_bind_wrote_counts_for_nothing() -> None:
     jobs = {100: job_of(honest, 100)}
     acts = [each for at in range(6, 40) for each in answers(story, {100: "RUNNING"}, at=NOW + at, jobs=jobs)]
     assert story.world.held_back_since is None
-    assert story.world.claims_held_since is None
+    assert story.world.claims_held_back_since is None
     assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
     assert {each.event for each in acts if isinstance(each, SetPodCondition)} == {names.BYPASS}
     assert set(story.world.placeholders) == {100}
@@ -473,7 +473,7 @@ def test_invented_ids_from_before_a_restart_hold_back_only_the_pods_that_show_th
     for second in range(6, 20):
         assert not [each for each in answers(story, RUN3, at=NOW + second) if isinstance(each, ENDS)]
     assert story.world.held_back_since is None
-    assert story.world.claims_held_since is not None
+    assert story.world.claims_held_back_since is not None
     assert held_back_sentence(story.world) == ""
     ends = [each for second in range(20, 40) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
     assert sorted(each.name for each in ends) == sorted(each.name for each in honest)
@@ -517,7 +517,7 @@ def test_ends_that_were_listed_and_not_read_before_slurm_lost_its_state_are_weig
     claims(story, 12, created=START - 60)
     story.polls({9000 + number: "CANCELLED" for number in range(12)}, at=NOW)
     acts = [each for second in range(1, 20) for each in answers(story, {}, at=NOW + second)]
-    assert story.world.claims_held_since is not None
+    assert story.world.claims_held_back_since is not None
     assert not [each for each in acts if isinstance(each, ENDS)]
 
 
@@ -538,7 +538,7 @@ def test_after_a_restart_beside_a_wrong_slurm_no_pod_is_ended_until_an_admin_say
     assert claims_held_back(story.world).startswith(
         "Slurm lists 12 jobs not, or no more, that pods from before the start"
     )
-    story.sees(AbsenceBelieved(NOW + 60))
+    story.sees(AbsenceConfirmed(NOW + 60))
     ends = [each for second in range(61, 70) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
     assert {each.name for each in ends} == told
 

@@ -12,7 +12,7 @@ from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, 
 from scheduler.events import PodGone, PodSeen, Scope
 from scheduler.model.kubernetes import Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
-from scheduler.place.affinity import Company, Neighbours
+from scheduler.place.affinity import AffinityIndex, OwnPods
 from scheduler.place.assign import NodeInfo
 from tests.builders import START, Story, grant, job_of, pod
 
@@ -38,12 +38,12 @@ def asked(story: Story, at: float = NOW) -> JobSpec:
 
 def closed(new: Pod, there: dict[str, list[Pod]]) -> frozenset[str]:
     standing: dict[str, NodeInfo] = {}
-    index = Neighbours(standing)
+    index = AffinityIndex(standing)
     for node, pods in there.items():
         for each in pods:
             standing.setdefault(node, NodeInfo()).put(each)
             index.came(each, node)
-    return index.closed(new, there, Company())
+    return index.closed(new, there, OwnPods())
 
 
 def test_apart_closes_nodes_both_ways_and_only_to_those_it_speaks_of() -> None:
@@ -109,8 +109,8 @@ def test_an_anti_affinity_that_is_about_to_come_tells_pods_apart_that_are_alike_
     story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
     story.reads(job_of(shy, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
     closed_to = story.world.closed_to
-    assert closed_to(other, story.world.company("other", [other]), soon=True) == set()
-    assert closed_to(meant, story.world.company("meant", [meant]), soon=True) == {"x1"}
+    assert closed_to(other, story.world.own_pods("other", [other]), soon=True) == set()
+    assert closed_to(meant, story.world.own_pods("meant", [meant]), soon=True) == {"x1"}
 
 
 def test_a_grant_where_another_pod_came_first_is_released() -> None:

@@ -21,7 +21,7 @@ from scheduler.actions import (
     SetJobCondition,
     SetPodCondition,
 )
-from scheduler.events import ClockTold, NodeSeen, OwnerRead, PodSeen, PodsListed, Scope, Side
+from scheduler.events import ClockObserved, NodeSeen, OwnerRead, PodSeen, PodsListed, Scope, Side
 from scheduler.model.clocks import FarClock
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
@@ -196,7 +196,7 @@ def reads(story: Story, what: Pod, at: float, ahead: float, *states: str, **fiel
     """Job 17 as slurmctld tells it then, by its own clock."""
     told = {key: value + ahead for key, value in fields.items() if value is not None}
     story.reads(
-        job_of(what, 17, *states, told_at=float(int(at + ahead)), time_limit_min=60, **told), at=at, granted=grant(17)
+        job_of(what, 17, *states, as_of=float(int(at + ahead)), time_limit_min=60, **told), at=at, granted=grant(17)
     )
 
 
@@ -237,7 +237,7 @@ def test_after_a_restart_the_api_servers_own_time_tells_when_the_pod_started(slu
     story = Story()
     started, ends = START - 3000, START + 600
     shown = replace(story.bound(ALONE, 17), bound_at=started + kube, started=started + kube, created=started + kube)
-    story.sees(ClockTold(Side.KUBERNETES, START + kube, START, START), PodsListed(Scope.OURS, (shown,), START))
+    story.sees(ClockObserved(Side.KUBERNETES, START + kube, START, START), PodsListed(Scope.OURS, (shown,), START))
     story.polls({17: "RUNNING"}, at=START)
     _, action = handed(story, ALONE, START + 1, ends, slurm, ends)
     assert abs(started + action.seconds - (ends - ALONE.grace_s - 10)) <= 3
@@ -284,15 +284,15 @@ def test_a_job_that_its_user_renamed_is_not_taken_for_a_later_one(slurm: float) 
     """A bridge that starts anew knows job 17 by the pod that runs in it; slurmctld says when it was submitted (S7)."""
     story = Story()
     shown = replace(story.bound(ALONE, 17), created=START - 900, bound_at=START - 899, started=START - 898)
-    story.sees(ClockTold(Side.KUBERNETES, START, START, START), PodsListed(Scope.OURS, (shown,), START))
+    story.sees(ClockObserved(Side.KUBERNETES, START, START, START), PodsListed(Scope.OURS, (shown,), START))
     story.polls({17: "RUNNING"}, at=START + 1)
-    job = replace(job_of(ALONE, 17, submitted=START - 900 + slurm, told_at=START + 1 + slurm), name="its own name")
+    job = replace(job_of(ALONE, 17, submitted=START - 900 + slurm, as_of=START + 1 + slurm), name="its own name")
     story.reads(job, at=START + 1)
     [workload] = story.world.workloads.values()
     assert workload.lost_job is None
     later = replace(job, submitted=START - 300 + slurm)
     again = Story()
-    again.sees(ClockTold(Side.KUBERNETES, START, START, START), PodsListed(Scope.OURS, (shown,), START))
+    again.sees(ClockObserved(Side.KUBERNETES, START, START, START), PodsListed(Scope.OURS, (shown,), START))
     again.polls({17: "RUNNING"}, at=START + 1)
     again.reads(later, at=START + 1)
     [workload] = again.world.workloads.values()

@@ -65,7 +65,7 @@ def test_an_end_by_deadline_whose_answer_was_lost_is_announced_when_kubelet_was_
     shown = story.bound(pod("train"), 17)
     story.sees(replace(shown, labels={"edited": "meanwhile"}))
     assert said(story, NOW + 11, names.ENDED) == []
-    story.sees(replace(shown, handed_deadline_s=1))
+    story.sees(replace(shown, set_deadline_s=1))
     assert said(story, NOW + 12, names.ENDED) == ["Slurm job 17 ended: CANCELLED"]
 
 

@@ -112,7 +112,12 @@ def test_nothing_is_done_to_a_registered_node_that_two_claim_and_both_say_so() -
         "x1": (False, names.NODE_CONTESTED, SAID),
     }
     assert len(shows) == 2
-    for one in (labelled(unschedulable=True), labelled(ready=False, silent_since=NOW), labelled(gpu=4), labelled()):
+    for one in (
+        labelled(unschedulable=True),
+        labelled(ready=False, kubelet_silent_since=NOW),
+        labelled(gpu=4),
+        labelled(),
+    ):
         for other in (aaa, replace(aaa, ready=False), replace(aaa, unschedulable=True)):
             nodes.sees(NodeSeen(says(one)), NodeSeen(says(other)))
             assert nodes.stays(in_slurm(), at=NOW + 2, until=NOW + 1200) == [[]] * 40

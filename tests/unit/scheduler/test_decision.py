@@ -172,7 +172,7 @@ def test_what_is_being_read_is_not_read_twice() -> None:
     assert apply(do(read(1)), workload, this_pass)
     assert not apply(do(read(1), "missing"), workload, this_pass)
     assert this_pass.actions == [read(1)]
-    assert not this_pass.rationed, "and costs no token"
+    assert not this_pass.tokens_taken, "and costs no token"
 
 
 def test_what_follows_depends_on_whether_an_action_came_into_the_plan() -> None:

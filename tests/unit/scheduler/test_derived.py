@@ -58,7 +58,7 @@ def _frees_a_host_port(world: World) -> None:
 
 
 def _forgets_an_anti_affinity(world: World) -> None:
-    world.neighbours.left(RUNNING, "x1")
+    world.affinity_index.left(RUNNING, "x1")
 
 
 def _counts_one_job_too_many(world: World) -> None:
@@ -172,9 +172,9 @@ def test_a_rebuilt_world_relies_on_no_index(world: World) -> None:
 
 
 def test_a_decision_on_a_rebuilt_world_leaves_the_original_as_it_is(world: World) -> None:
-    effort = world.neighbours.effort
+    effort = world.affinity_index.effort
     decide(rebuilt(world), START + 22, everything=True)
-    assert world.neighbours.effort == effort
+    assert world.affinity_index.effort == effort
     world.validate()
 
 

@@ -418,7 +418,7 @@ def test_a_pod_without_one_is_deleted_with_a_second_where_kubelet_gives_it_longe
     [end] = job_ends(story, replace(TRAIN, grace_s=CENTURIES), state)
     assert isinstance(end, FailByDeadline), "where its containers stop, its object and its logs stay"
     story.ended(end, at=NOW + 6)
-    shown = story.bound(replace(TRAIN, grace_s=CENTURIES), 17, handed_deadline_s=1, started=NOW)
+    shown = story.bound(replace(TRAIN, grace_s=CENTURIES), 17, set_deadline_s=1, started=NOW)
     story.sees(shown)
     assert story.decides(NOW + 6 + BEYOND_S - 1) == []
     [evict] = story.decides(NOW + 6 + BEYOND_S + 1)  # a clock's second

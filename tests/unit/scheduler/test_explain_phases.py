@@ -200,7 +200,7 @@ def test_a_bound_pod_names_its_node_and_job() -> None:
 def test_a_bound_pod_tells_what_is_said_of_its_job() -> None:
     story = Story()
     shown = story.runs(pod("train"), 17, at=NOW)
-    story.sees(replace(shown, on_job=Condition(False, names.SUSPENDED, "Slurm job 17 is suspended.")))
+    story.sees(replace(shown, job_condition=Condition(False, names.SUSPENDED, "Slurm job 17 is suspended.")))
     told = explained(story, shown)
     assert told.sentence.endswith("Running in Kubernetes. Slurm job 17 is suspended.")
 

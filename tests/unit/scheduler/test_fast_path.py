@@ -510,6 +510,6 @@ def test_the_default_partition_may_change_while_nodes_are_asked_for() -> None:
     [asked] = story.acts(AllocateNow, NOW)
     story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (Partition("main", default=True),), NOW + 0.1))
     story.ended(asked, at=NOW + 0.2, job_id=17, grant=grant(17))
-    assert not any(story.world.immediate_under_way.values())
+    assert not any(story.world.immediate_in_flight.values())
     story.sees(pod("next"))
     assert any(isinstance(each, AllocateNow) for each in story.decides(NOW + 0.3))

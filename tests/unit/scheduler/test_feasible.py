@@ -9,9 +9,9 @@ import pytest
 from scheduler import names
 from scheduler.model.kubernetes import HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.feasible import Feasible, checks, demand, feasible, matcher, slurm_name, untolerated
+from scheduler.place.feasible import Feasible, checks, feasible, matcher, node_requirements, slurm_name, untolerated
 from scheduler.place.host_ports import HostPorts
-from scheduler.place.host_ports import clash as ports_conflict_
+from scheduler.place.host_ports import ports_conflict as ports_conflict_
 from tests.builders import amounts, node, pod, slurm_node
 
 
@@ -25,7 +25,7 @@ def ask(
 ) -> Feasible:
     known = slurm if slurm is not None else tuple(slurm_node(slurm_name(each)) for each in nodes)
     spec = JobSpec("job", "alice", 1, 1, gres=gres)
-    wanted = demand(pod, spec, "main", volumes, ports_taken=ports_taken)
+    wanted = node_requirements(pod, spec, "main", volumes, ports_taken=ports_taken)
     return feasible(wanted, nodes, {each.name: each for each in known})
 
 
@@ -270,9 +270,18 @@ def test_pods_without_devices_share_the_cores_of_either() -> None:
 def test_the_answer_depends_on_a_pod_only_through_its_node_requirements() -> None:
     spec = JobSpec("job", "alice", 1, 1)
     one, other = pod("a", node_selector={"x": "1", "y": "2"}), pod("b", node_selector={"y": "2", "x": "1"})
-    assert demand(one, spec, "main") == demand(other, spec, "main")
-    assert len({demand(one, spec, "main"), demand(other, spec, "main"), demand(one, spec, "gpu")}) == 2
-    assert demand(pod("c", cpu=2000), spec, "main").needs == tuple(
+    assert node_requirements(one, spec, "main") == node_requirements(other, spec, "main")
+    assert (
+        len(
+            {
+                node_requirements(one, spec, "main"),
+                node_requirements(other, spec, "main"),
+                node_requirements(one, spec, "gpu"),
+            }
+        )
+        == 2
+    )
+    assert node_requirements(pod("c", cpu=2000), spec, "main").needs == tuple(
         sorted((amounts(cpu=2000, memory=100) | {"pods": 1}).items())
     )
 
@@ -281,5 +290,5 @@ def test_volumes_with_equal_node_affinity_are_judged_once() -> None:
     """A pod may have 64 claims, and a volume any number of terms: read anew at each node they took a second of a pass."""
     near = (term(Requirement("zone", "In", ("a",))),)
     far = (term(Requirement("zone", "In", ("b",))),)
-    made = checks(demand(pod(), JobSpec("", "", 1, 1), "", (near,) * 63 + (far,)))
+    made = checks(node_requirements(pod(), JobSpec("", "", 1, 1), "", (near,) * 63 + (far,)))
     assert [reaches(node("x1", labels={"zone": "a"})) for reaches in made.volumes] == [True, False]

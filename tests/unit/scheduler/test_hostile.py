@@ -14,10 +14,10 @@ from scheduler.model.cache import Remembered
 from scheduler.model.hostlist import expand
 from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
-from scheduler.place.affinity import MAX_HOMES, PER_TERM, Company
+from scheduler.place.affinity import MAX_HOMES, PER_TERM, OwnPods
 from scheduler.place.affinity_terms import FEW
 from scheduler.place.assign import NodeInfo
-from scheduler.place.host_ports import HostPorts, clash
+from scheduler.place.host_ports import HostPorts, ports_conflict
 from scheduler.state.phase import Phase
 from scheduler.state.turns import Turns
 from scheduler.translate.job_spec import needs
@@ -73,20 +73,20 @@ def test_a_thousand_terms_of_others_neither_lengthen_a_pass_nor_hold_up_another_
     story.sees(PodsListed(Scope.OTHERS, tuple(grey(number, shape) for number in range(STANDING)), START))
     for number in range(WAITING):
         story.sees(pod(f"train{number}", labels={"app": "train"}, apart=terms(shape, f"t{number}")[:10]))
-    neighbours, victim, passes, most = story.world.neighbours, web("first"), 0, 0
+    affinity_index, victim, passes, most = story.world.affinity_index, web("first"), 0, 0
     story.sees(victim)
     for passes in range(1, 40):
-        before = neighbours.effort
+        before = affinity_index.effort
         waits = names.workload_key(victim.uid) not in asked(story, NOW + passes / 100)
-        most = max(most, neighbours.effort - before)
+        most = max(most, affinity_index.effort - before)
         if not waits:
             break
     assert passes < 10, "another namespace has its turn"
     assert most < 20_000, "of ten thousand terms, five hundred more that wait, and hundreds of pods"
     story.sees(PodSeen(Scope.OTHERS, grey(STANDING, shape)), second := web("second"))
-    before = neighbours.effort
+    before = affinity_index.effort
     assert names.workload_key(second.uid) in {*asked(story, NOW + 1), *asked(story, NOW + 1.01)}
-    assert neighbours.effort - before < 40_000, "what was compared is remembered"
+    assert affinity_index.effort - before < 40_000, "what was compared is remembered"
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
@@ -95,12 +95,12 @@ def test_a_pod_that_is_refused_for_its_terms_is_compared_with_no_pod(shape: Shap
     story.sees(PodsListed(Scope.OTHERS, tuple(grey(number, shape) for number in range(STANDING)), START))
     for number in range(WAITING):
         story.sees(pod(f"train{number}", labels={"app": "train"}, apart=terms(shape, f"t{number}")))
-    before = story.world.neighbours.effort
+    before = story.world.affinity_index.effort
     plan = story.plan(NOW)
     assert plan.deferred == (), "one pass is enough for all"
-    assert len(plan.looked_at) == WAITING
+    assert len(plan.visited) == WAITING
     assert all(isinstance(each, SetPodCondition) and "takes at most 20" in each.message for each in plan.actions)
-    assert story.world.neighbours.effort - before <= FEW, "for all of them together, which have equal labels"
+    assert story.world.affinity_index.effort - before <= FEW, "for all of them together, which have equal labels"
 
 
 def test_an_anti_affinity_that_comes_or_leaves_concerns_only_the_pods_that_it_selects() -> None:
@@ -114,12 +114,12 @@ def test_an_anti_affinity_that_comes_or_leaves_concerns_only_the_pods_that_it_se
     shy = Pod("shy", "grey", "shy", node="x1", apart=(said(("app", "In", ("train",))),))
     story.sees(PodSeen(Scope.OTHERS, shy))
     keys = {names.workload_key(each.uid) for each in trains}
-    assert set(decide(story.world, NOW + 1.1).looked_at) == keys
+    assert set(decide(story.world, NOW + 1.1).visited) == keys
     story.plan(NOW + 1.1)
     story.sees(
         PodSeen(Scope.OTHERS, shy), PodSeen(Scope.OTHERS, Pod("shy2", "grey", "shy2", node="x1", apart=shy.apart))
     )
-    assert decide(story.world, NOW + 1.2).looked_at == (), "the node was closed to them already"
+    assert decide(story.world, NOW + 1.2).visited == (), "the node was closed to them already"
 
 
 def test_a_pass_leaves_to_the_next_what_it_has_no_time_for_and_each_namespace_has_its_turn() -> None:
@@ -129,8 +129,8 @@ def test_a_pass_leaves_to_the_next_what_it_has_no_time_for_and_each_namespace_ha
     for _ in range(12):
         plans.append(plan := decide(story.world, NOW))
         story.world.apply(Planned(plan, NOW))
-    assert all(len(plan.looked_at) <= 1 for plan in plans)
-    looks = [key for plan in plans for key in plan.looked_at]
+    assert all(len(plan.visited) <= 1 for plan in plans)
+    looks = [key for plan in plans for key in plan.visited]
     assert set(looks) == set(story.world.workloads), "none is left out"
     assert looks.index(names.workload_key(late.uid)) == 1
     assert all(plan.wake_at == NOW for plan in plans if plan.deferred), "the next pass follows at once"
@@ -167,7 +167,7 @@ def test_one_port_on_ten_thousand_addresses_is_looked_up_by_address() -> None:
     wanted = tuple(HostPort(80, "TCP", f"10.0.0.{number}") for number in range(128))
     web = pod("web", host_ports=wanted)
     assert ports.taken(web) == frozenset()
-    assert not clash(wanted, held)
+    assert not ports_conflict(wanted, held)
     assert ports.taken(pod("all", host_ports=(HostPort(80),))) == frozenset(NODES)
     assert ports.effort <= len(NODES) * (len(wanted) + 1)
 
@@ -191,8 +191,8 @@ def test_a_pod_whose_node_affinity_is_long_takes_more_of_a_pass_and_not_a_second
     story.sees(*[pod(f"train{number}", tolerations=each, node_affinity=asks) for number, each in enumerate(some)])
     story.sees(late := web("late"))
     first, second = story.plan(NOW), story.plan(NOW)
-    assert len(first.looked_at) == 1, "one of them is enough for a pass"
-    assert names.workload_key(late.uid) in second.looked_at, "another namespace has its turn"
+    assert len(first.visited) == 1, "one of them is enough for a pass"
+    assert names.workload_key(late.uid) in second.visited, "another namespace has its turn"
 
 
 def test_a_gang_that_asks_beside_another_whose_bind_waits_is_compared_with_it_over_several_passes() -> None:
@@ -220,16 +220,16 @@ def test_a_gang_that_asks_beside_another_whose_bind_waits_is_compared_with_it_ov
     story.ended(first, at=NOW, job_id=17, grant=Grant(17, granted))
     assert not [each for each in story.decides(NOW) if isinstance(each, BindPod)], "the bind waits"
     story.sees(*unlike("b"), late := web("late"))
-    neighbours = story.world.neighbours
+    affinity_index = story.world.affinity_index
     efforts: list[int] = []
     found: dict[str, tuple[int, JobSpec]] = {}
     for number in range(40):
-        before = neighbours.effort
+        before = affinity_index.effort
         for each in story.decides(NOW + 1 + number / 100):
             if isinstance(each, AllocateNow | SubmitJob):
                 found.setdefault(each.key, (number, each.spec))
                 story.ended(each, Outcome.REFUSED, at=NOW + 1, number=2013, later=True)
-        efforts.append(neighbours.effort - before)
+        efforts.append(affinity_index.effort - before)
     passes, second = next((number, spec) for number, spec in found.values() if spec.tasks == SIZE)
     assert set(expand(second.excluded_nodes)) == {each.name for each in granted}
     assert sum(efforts[:passes]) > 100_000, (
@@ -250,15 +250,15 @@ def test_nothing_is_remembered_of_a_gang_whose_bind_waits_when_it_is_gone() -> N
     story.polls({17: "RUNNING SUSPENDED", 18: "PENDING"}, at=NOW + 1)
     story.reads(job_of(first, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
     story.decides(NOW + 2)
-    world, neighbours = story.world, story.world.neighbours
-    assert neighbours._coming.keys() == {names.workload_key(first.uid)}
-    assert neighbours._soon.apart
+    world, affinity_index = story.world, story.world.affinity_index
+    assert affinity_index._coming.keys() == {names.workload_key(first.uid)}
+    assert affinity_index._soon.apart
     story.sees(PodGone(Scope.OURS, first, NOW + 3))
     assert world.phase_of.get(names.workload_key(first.uid)) is not Phase.GRANTED
-    assert (neighbours._coming, neighbours._expected, neighbours._prepared) == ({}, None, {})
-    assert not neighbours._soon.apart
-    assert not neighbours._soon._homes
-    assert not neighbours._soon._changes
+    assert (affinity_index._coming, affinity_index._expected, affinity_index._prepared) == ({}, None, {})
+    assert not affinity_index._soon.apart
+    assert not affinity_index._soon._homes
+    assert not affinity_index._soon._changes
 
 
 def test_what_is_remembered_of_many_terms_is_bounded_by_the_nodes_they_select() -> None:
@@ -266,10 +266,10 @@ def test_what_is_remembered_of_many_terms_is_bounded_by_the_nodes_they_select() 
     story = Story(CONFIG, [node(f"n{number}") for number in range(400)])
     for number in range(400):
         story.sees(PodSeen(Scope.OTHERS, Pod(f"d{number}", "hpc", f"d{number}", node=f"n{number}")))
-    index = story.world.neighbours
+    index = story.world.affinity_index
     for number in range(200):
         unlike = tuple(said(("app", "NotIn", (f"{number}-{term}",))) for term in range(20))
-        assert len(index.closed(pod(f"train{number}", apart=unlike), story.world.nodes or {}, Company())) == 400
+        assert len(index.closed(pod(f"train{number}", apart=unlike), story.world.nodes or {}, OwnPods())) == 400
     assert len(index._there._homes) * 400 <= MAX_HOMES
     assert index._there._homes_held <= MAX_HOMES
 
@@ -294,8 +294,8 @@ def test_a_pod_of_thousands_of_amounts_takes_more_of_a_pass() -> None:
     story = Story()
     story.sees(*[pod(f"train{number}", containers=many) for number in range(20)], late := web("late"))
     first, second = story.plan(NOW), story.plan(NOW)
-    assert len(first.looked_at) == 1, "one of them is enough for a pass"
-    assert names.workload_key(late.uid) in second.looked_at, "another namespace has its turn"
+    assert len(first.visited) == 1, "one of them is enough for a pass"
+    assert names.workload_key(late.uid) in second.visited, "another namespace has its turn"
 
 
 def test_a_pods_ports_are_looked_up_on_its_node_not_compared_with_all_that_are_held_there() -> None:

@@ -13,7 +13,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import RightsTold
+from scheduler.events import RightsChecked
 from scheduler.explain import explain
 from tests.builders import START, Story, grant, key_of, pod
 
@@ -29,7 +29,7 @@ def asks(story: Story, at: float) -> list[AllocateNow | SubmitJob]:
 
 def test_no_job_is_asked_for_while_its_pods_could_not_be_bound_and_they_say_why() -> None:
     story = Story()
-    story.sees(RightsTold({"hpc": WHY}, NOW), TRAIN)
+    story.sees(RightsChecked({"hpc": WHY}, NOW), TRAIN)
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
     [said] = [each for each in acts if isinstance(each, SetPodCondition)]
@@ -39,22 +39,22 @@ def test_no_job_is_asked_for_while_its_pods_could_not_be_bound_and_they_say_why(
 
 def test_where_pods_cannot_be_written_on_nothing_is_tried() -> None:
     story = Story()
-    story.sees(RightsTold({"hpc": ""}, NOW), TRAIN)
+    story.sees(RightsChecked({"hpc": ""}, NOW), TRAIN)
     assert story.decides(NOW) == []
     assert "its admin sees which in /readyz" in explain(story.world, key_of(TRAIN), NOW).sentence
 
 
 def test_other_namespaces_go_on() -> None:
     story = Story()
-    story.sees(RightsTold({"lab": WHY}, NOW), TRAIN)
+    story.sees(RightsChecked({"lab": WHY}, NOW), TRAIN)
     assert len(asks(story, NOW)) == 1
 
 
 def test_pods_go_on_as_soon_as_the_rights_are_there() -> None:
     story = Story()
-    story.sees(RightsTold({"hpc": ""}, NOW), TRAIN)
+    story.sees(RightsChecked({"hpc": ""}, NOW), TRAIN)
     assert asks(story, NOW) == []
-    story.sees(RightsTold({}, NOW + 1))
+    story.sees(RightsChecked({}, NOW + 1))
     assert len(asks(story, NOW + 1)) == 1
 
 
@@ -67,7 +67,7 @@ def test_a_bind_that_failed_for_lack_of_rights_is_tried_at_once_when_they_are_ba
         [bind] = story.acts(BindPod, NOW + second)
         story.ended(bind, Outcome.REFUSED, at=NOW + second, number=FORBIDDEN)
     assert story.acts(BindPod, NOW + 21) == []
-    story.sees(RightsTold({"hpc": ""}, NOW + 21), RightsTold({}, NOW + 22))
+    story.sees(RightsChecked({"hpc": ""}, NOW + 21), RightsChecked({}, NOW + 22))
     assert len(story.acts(BindPod, NOW + 22)) == 1
 
 
@@ -76,6 +76,6 @@ def test_pods_that_run_and_jobs_that_wait_stay_as_they_are() -> None:
     story.runs(TRAIN, 17, at=NOW)
     story.queues(pod("next"), 18, at=NOW)
     story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 1)
-    story.sees(RightsTold({"hpc": ""}, NOW + 1))
+    story.sees(RightsChecked({"hpc": ""}, NOW + 1))
     harms = (CancelJob, DeletePod, FailByDeadline)
     assert not [each for each in story.decides(NOW + 2) if isinstance(each, harms)]

@@ -178,7 +178,7 @@ def test_no_pass_acts_for_a_large_gang_before_its_members_are_known() -> None:
     first, second = story.plan(NOW), story.plan(NOW)
     assert first.settled == (gang.key,)
     assert first.wake_at == NOW, "the next pass follows at once"
-    assert gang.key not in first.looked_at
+    assert gang.key not in first.visited
     assert asked(first, gang.key) == []
     assert asked(second, gang.key) == [FEW - 10]
     assert {each.uid for each in gang.members} == {each.uid for each in pods[10:]}, "by their indices, not their names"
@@ -213,7 +213,7 @@ def test_settling_counts_as_work_of_the_pass_and_leaves_half_of_it_to_others() -
     story.sees(*others)
     plan = decide(story.world, NOW)
     assert plan.settled == (the_gang(story).key,)
-    assert 0 < len(plan.looked_at) < len(others)
+    assert 0 < len(plan.visited) < len(others)
     assert plan.deferred, "the rest is for the next pass"
 
 
@@ -246,13 +246,13 @@ def test_pods_that_another_client_bound_are_not_counted_anew_at_each_of_their_ev
 ) -> None:
     """The job that they name has ended, so that with each event it is asked whether any of them stands for it."""
     asked_of: list[str] = []
-    stands_for = Workload.stands_for
+    is_bound_for = Workload.is_bound_for
 
     def counting(self: Workload, pod: Pod, *args: Any) -> bool:
         asked_of.append(pod.uid)
-        return stands_for(self, pod, *args)
+        return is_bound_for(self, pod, *args)
 
-    monkeypatch.setattr(Workload, "stands_for", counting)
+    monkeypatch.setattr(Workload, "is_bound_for", counting)
     story = Story()
     pods = [replace(each, node="x1", phase=PodPhase.RUNNING) for each in of_size(lambda count: count)(FEW)]
     pods = [replace(each, annotations=each.annotations | {names.JOB_ID: "17"}) for each in pods]

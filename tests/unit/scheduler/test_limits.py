@@ -133,7 +133,7 @@ def test_many_unsupported_demands_are_not_all_recited() -> None:
 
 def test_a_pod_of_which_only_a_part_was_kept_is_refused_in_the_words_that_were_kept() -> None:
     story = Story()
-    story.sees(pod(too_much="The pod has 4,000 tolerations, and slurm-bridge takes at most 128."))
+    story.sees(pod(limit_exceeded="The pod has 4,000 tolerations, and slurm-bridge takes at most 128."))
     [report] = story.decides(NOW)
     assert isinstance(report, SetPodCondition)
     assert (report.condition, report.message[:28]) == (names.REFUSED, "The pod has 4,000 toleration")
@@ -153,7 +153,9 @@ def test_where_a_pod_holds_more_ports_than_are_kept_no_other_pod_gets_one() -> N
 def test_a_bound_pod_of_which_only_a_part_is_kept_ends_with_its_job() -> None:
     story = Story()
     there = story.runs(pod(), 17, at=NOW)
-    story.sees(replace(there, tolerations=(), too_much="The pod has 4,000 tolerations."))  # a user may add tolerations
+    story.sees(
+        replace(there, tolerations=(), limit_exceeded="The pod has 4,000 tolerations.")
+    )  # a user may add tolerations
     story.polls({17: "RUNNING"}, at=NOW + 1)
     assert not [each for each in story.decides(NOW + 1) if isinstance(each, FailByDeadline | CancelJob)]
     story.polls({}, at=NOW + 2)
@@ -214,6 +216,6 @@ def test_owners_that_say_much_are_fewer_to_be_remembered(monkeypatch: pytest.Mon
             ref = OwnerRef("apps/v1", "ReplicaSet", f"web{number}", f"uid-{number}")
             story.sees(OwnerRead(ref, Owner(ref, annotations=said), NOW, "hpc"))
         assert len(story.world.owners) <= most
-        assert story.world.owners_held == sum(story.world.owner_sizes.values()) <= 100
+        assert story.world.owners_weight == sum(story.world.owner_sizes.values()) <= 100
         assert story.world.owners.keys() == story.world.owner_sizes.keys()
     assert len(story.world.owners) == 100

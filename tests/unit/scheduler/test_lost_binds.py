@@ -167,7 +167,7 @@ def test_a_pod_that_goes_meanwhile_leaves_nothing_behind() -> None:
     story = Story(nodes=ONE_NODE)
     lost(story)
     story.loses(BIG, NOW + 11)
-    assert (story.world.standing, story.world.assumed, story.world.may_land) == ({}, {}, {})
+    assert (story.world.standing, story.world.assumed, story.world.unanswered_binds) == ({}, {}, {})
 
 
 def test_a_twin_that_was_granted_another_node_waits_until_the_first_bind_is_settled() -> None:
@@ -201,7 +201,7 @@ def test_a_place_that_is_being_bound_is_taken_whatever_the_rank_of_the_next_one(
     for bind in binds:
         story.ended(bind, at=NOW + 1)
     story.sees(*[story.bound(each, 17) for each in pods])
-    assert gang.pod_holds == {}
+    assert gang.pods_in_flight == {}
     assert story.world.phase_of[gang.key] is Phase.BOUND
     assert story.world.key_of_pod[lower.uid] != gang.key
 

@@ -328,12 +328,12 @@ def test_a_granted_pod_that_was_dropped_closes_no_node(monkeypatch: pytest.Monke
     story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
     story.reads(job_of(bad, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
     story.queues(other, 18, at=NOW + 2)
-    assert story.world.closed_to(other, story.world.company(key(other), [other]), soon=True) == {"x1"}
+    assert story.world.closed_to(other, story.world.own_pods(key(other), [other]), soon=True) == {"x1"}
     breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story.decides(NOW + 3)
     story.sees(replace(bad, labels={"app": "a", "b": "c"}))
     assert quarantined(story) == {(Kind.WORKLOAD, key(bad))}
-    assert not story.world.closed_to(other, story.world.company(key(other), [other]), soon=True)
+    assert not story.world.closed_to(other, story.world.own_pods(key(other), [other]), soon=True)
     assert key(other) in story.world.dirty
 
 
@@ -384,7 +384,7 @@ def test_an_answer_that_cannot_be_folded_frees_its_limit_class_and_loses_no_job(
     story.ended(asked, at=NOW, job_id=17, grant=grant(17))
     world = story.world
     assert world.under_way["submits"] == 0
-    assert world.immediate_under_way["main"] == 0
+    assert world.immediate_in_flight["main"] == 0
     assert world.in_flight == {}
     mend()
     reads = [each for each in story.decides(NOW + 1) if isinstance(each, ReadJob)]
@@ -412,7 +412,7 @@ def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPat
     assert not story.world.is_under_way(asked[key(BAD)])
     assert story.world.is_under_way(asked[key(GOOD)])
     assert story.world.under_way["submits"] == 1
-    assert story.world.immediate_under_way["main"] == 1
+    assert story.world.immediate_in_flight["main"] == 1
 
 
 def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_it_is_said_on_the_pods_and_costs_no_further_looks() -> None:
         "The pod is submitted when one of them has ended."
     }
     story.polls({1: "RUNNING"}, at=NOW + 60)
-    assert story.plan(NOW + 60).looked_at == ()
+    assert story.plan(NOW + 60).visited == ()
 
 
 def test_running_jobs_count_until_they_have_ended() -> None:

@@ -276,6 +276,6 @@ def test_an_allocation_is_counted_where_it_was_asked_for_though_the_default_part
     [asked] = story.acts(AllocateNow, NOW)
     story.sees(SlurmNodesPolled(nodes, (Partition("main", default=True),), NOW + 1))
     story.ended(asked, Outcome.REFUSED, at=NOW + 2, began=NOW, number=2013)
-    assert not any(story.world.immediate_under_way.values())
+    assert not any(story.world.immediate_in_flight.values())
     story.sees(RUN)
     assert story.decides(NOW + 2)

@@ -87,7 +87,7 @@ def test_kubelet_is_told_to_end_the_pod_so_that_its_grace_is_over_ten_seconds_be
         )
     ]
     story.ended(hand, at=ENDS - 118)
-    story.sees(replace(shown, handed_deadline_s=3560))
+    story.sees(replace(shown, set_deadline_s=3560))
     assert story.decides(ENDS - 60) == []
 
 
@@ -108,7 +108,7 @@ def test_an_end_that_was_put_off_is_followed_until_it_is_near() -> None:
     assert [each.seconds for each in acts if isinstance(each, SetDeadline)] == [5360]
 
 
-@pytest.mark.parametrize("field", ["active_deadline_s", "handed_deadline_s"])
+@pytest.mark.parametrize("field", ["active_deadline_s", "set_deadline_s"])
 def test_a_nearer_deadline_of_the_pods_own_stays_and_one_written_before_is_not_written_again(field: str) -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
@@ -161,7 +161,7 @@ def test_a_timeout_that_came_all_the_same_counts_as_one() -> None:
 def test_a_pod_that_kubelet_is_ending_when_the_timeout_comes_is_left_to_it() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
-    story.sees(replace(shown, handed_deadline_s=3590))
+    story.sees(replace(shown, set_deadline_s=3590))
     story.polls({17: "TIMEOUT"}, at=ENDS + 5)
     assert looks_and_learns(story, shown, "TIMEOUT", at=ENDS + 5) == []
     assert not story.acts(FailByDeadline, ENDS - 10 + 59)
@@ -240,7 +240,7 @@ def test_a_preemption_near_the_end_of_its_time_is_told_at_once_too() -> None:
     [hand] = [each for each in acts if isinstance(each, SetDeadline)]
     story.ended(hand, at=ENDS - 100)
     assert story.acts(SetDeadline, ENDS - 99) == [], "it is waited for until the watch shows it"
-    story.sees(replace(shown, handed_deadline_s=3560))
+    story.sees(replace(shown, set_deadline_s=3560))
     story.polls({17: "RUNNING SIGNALING"}, at=ENDS - 95)
     signals = {"preempted": ENDS - 96, "ends": ENDS - 75}
     [end] = looks_and_learns(story, shown, "RUNNING", "SIGNALING", at=ENDS - 95, **signals)
@@ -306,7 +306,7 @@ def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -
 def test_what_a_previous_process_said_is_not_said_again() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
-    story.sees(replace(shown, on_job=Condition(False, names.SUSPENDED, "…")))
+    story.sees(replace(shown, job_condition=Condition(False, names.SUSPENDED, "…")))
     story.polls({17: "SUSPENDED"}, at=NOW + 2)
     assert story.decides(NOW + 2) == []
 
@@ -552,7 +552,7 @@ def test_a_new_process_does_not_count_the_pull_that_a_previous_process_showed() 
     earlier = Condition(
         False, names.NOT_STARTING, "Bound for Slurm job 17, and not started: container main: ContainerCreating."
     )
-    story.sees(replace(waiting(shown, "ErrImagePull"), waits_since=START - 1900, on_job=earlier))
+    story.sees(replace(waiting(shown, "ErrImagePull"), waits_since=START - 1900, job_condition=earlier))
     story.polls({17: "RUNNING"}, at=START + 1)
     told(story, shown, 17, at=START + 2, starts=START - 1900, ends=START + 90_000, time_limit_min=3000)
     assert not story.acts(FailByDeadline, START + 13)
@@ -690,7 +690,7 @@ def test_a_pod_that_outlives_its_grace_after_slurms_end_is_deleted_with_a_second
     """Kubelet counts the grace that the pod asked for; only a deletion can shorten that."""
     story = Story(ALONE)
     shown = runs(story, greedy := pod("train", grace_s=10**10))
-    story.sees(shown := replace(shown, handed_deadline_s=1800))
+    story.sees(shown := replace(shown, set_deadline_s=1800))
     story.polls({17: "TIMEOUT"}, at=ENDS + 1)
     [read] = story.acts(ReadJob, ENDS + 1)
     told(story, shown, 17, "TIMEOUT", at=ENDS + 1)

@@ -34,7 +34,7 @@ def by_hand(run: str, number: int, at: float) -> Pod:
     return replace(member(number, 3, gang="nightly", created=at), uid=f"{run}-{number}", name=f"{run}-{number}")
 
 
-def told_of(story: Story, *runs: str) -> Story:
+def own_annotation(story: Story, *runs: str) -> Story:
     """Nothing is to be known of those Jobs."""
     story.sees(*(OwnerRead(job(run), None, NOW, "hpc") for run in runs))
     return story
@@ -64,7 +64,7 @@ MIXED = (PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.SUCCEEDED)
 @pytest.mark.parametrize("ends", [SUCCEEDED, MIXED], ids=["well", "one failed"])
 @pytest.mark.parametrize("make", [of_a_cron_job, by_hand])
 def test_the_finished_pods_of_last_nights_run_do_not_split_tonights_gang(make: Make, ends: Sequence[PodPhase]) -> None:
-    story = told_of(Story(), "first", "second")
+    story = own_annotation(Story(), "first", "second")
     one_night(story, [make("first", number, NOW) for number in range(3)], ends)
     tonight = NOW + NIGHT_S
     story.polls({}, at=tonight)
@@ -78,9 +78,9 @@ def test_the_finished_pods_of_last_nights_run_do_not_split_tonights_gang(make: M
 
 @pytest.mark.parametrize("make", [of_a_cron_job, by_hand])
 def test_nor_do_they_after_a_restart(make: Make) -> None:
-    first = told_of(Story(), "first")
+    first = own_annotation(Story(), "first")
     kept = one_night(first, [make("first", number, NOW) for number in range(3)], SUCCEEDED)
-    story = told_of(Story(), "first", "second")
+    story = own_annotation(Story(), "first", "second")
     story.sees(*kept, make("second", 0, NOW + NIGHT_S))
     assert requests(story, NOW + NIGHT_S) == []
     story.sees(*(make("second", number, NOW + NIGHT_S) for number in (1, 2)))
@@ -110,7 +110,7 @@ def test_members_that_are_being_deleted_have_no_say_in_the_size_either() -> None
 
 def test_what_a_batch_job_makes_anew_is_fewer_by_those_that_succeeded() -> None:
     """Its job is preempted when one of three has succeeded: the other two are made anew by the same Job."""
-    story = told_of(Story(), "a")
+    story = own_annotation(Story(), "a")
     shown = runs(story, [of_a_cron_job("a", number, NOW) for number in range(3)], ("x1", 3))
     story.sees(replace(shown[0], phase=PodPhase.SUCCEEDED))
     story.polls({17: "PREEMPTED"}, at=NOW + 5)
@@ -124,7 +124,7 @@ def test_what_a_batch_job_makes_anew_is_fewer_by_those_that_succeeded() -> None:
 
 @pytest.mark.parametrize("make", [of_a_cron_job, by_hand])
 def test_a_replacement_takes_the_freed_place_though_another_member_has_succeeded(make: Make) -> None:
-    story = told_of(Story(), "a")
+    story = own_annotation(Story(), "a")
     shown = runs(story, [make("a", number, NOW) for number in range(3)], ("x1", 3))
     story.sees(replace(shown[0], phase=PodPhase.SUCCEEDED))
     story.loses(replace(shown[1], phase=PodPhase.FAILED), NOW + 5)

@@ -14,7 +14,7 @@ from scheduler.events import JobRead
 from scheduler.model.kubernetes import Container, HostPort, Node, Pod, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
 from scheduler.place.host_ports import common_port
-from scheduler.place.sharing import keep_apart
+from scheduler.place.sharing import has_mutual_anti_affinity
 from scheduler.translate.job_spec import Translation
 from tests.builders import CONFIG, START, Story, amounts, job_of, node, pod
 
@@ -188,4 +188,4 @@ def test_the_comparison_of_thousands_of_anti_affinity_terms_is_bounded() -> None
             PodTerm((Requirement("who", "NotIn", (f"{number}-{n}",)),), frozenset({"hpc"})) for n in range(20)
         )
         many.append(replace(each, labels={**each.labels, "who": str(number)}, apart=terms))
-    assert keep_apart(many)
+    assert has_mutual_anti_affinity(many)

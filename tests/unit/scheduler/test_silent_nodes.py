@@ -26,7 +26,7 @@ from tests.unit.scheduler.test_gangs import runs as gang_runs
 
 NOW = START + 20
 TRAIN = pod("train", gpu=8, grace_s=5)
-SILENT = node("x1", ready=False, silent_since=NOW + 10)
+SILENT = node("x1", ready=False, kubelet_silent_since=NOW + 10)
 
 
 def runs(story: Story) -> Pod:
@@ -135,7 +135,7 @@ def loses_a_node(story: Story, *, owner: OwnerRef | None = JOB) -> tuple[list[Po
     pods = [member(number, 2, owner=owner) for number in range(2)]
     shown = gang_runs(story, pods, ("x1", 1), ("x2", 1), at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 10)
-    story.sees(NodeSeen(node("x2", ready=False, silent_since=NOW + 10)))
+    story.sees(NodeSeen(node("x2", ready=False, kubelet_silent_since=NOW + 10)))
     new = member(1, 2, owner=owner, uid="uid-two", created=NOW + 40)
     return shown, new
 
@@ -238,7 +238,7 @@ def test_five_minutes_of_silence_count_from_when_the_bridge_saw_it(ahead: float)
     story = Story()
     shown = runs(story)
     story.polls({17: "RUNNING"}, at=NOW + 10)
-    silent = node("x1", ready=False, silent_since=NOW + 10 + ahead)
+    silent = node("x1", ready=False, kubelet_silent_since=NOW + 10 + ahead)
     story.sees(NodeSeen(silent), replace(shown, deleting_at=NOW + 25 + ahead))
     assert [cancels(story, NOW + at) for at in (26, 100, 309)] == [[], [], []]
     assert len(cancels(story, NOW + 310)) == 1
@@ -260,7 +260,7 @@ def test_no_grace_keeps_a_job_for_centuries() -> None:
 def test_no_grace_keeps_the_job_of_a_workload_in_quarantine_for_centuries() -> None:
     story = Story(guarded=True)
     shown = story.runs(replace(TRAIN, grace_s=CENTURIES), 17, at=NOW)
-    quarantine.workload_failed(story.world, key_of(shown), ValueError("a defect"))
+    quarantine.quarantine_workload(story.world, key_of(shown), ValueError("a defect"))
     story.loses(shown, NOW + 20)
     assert story.world.workloads[key_of(shown)].gone[shown.uid].until == NOW + 20 + 310
 

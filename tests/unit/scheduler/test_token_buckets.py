@@ -41,7 +41,7 @@ def test_every_limit_class_is_empty_again_when_everything_has_ended() -> None:
     story.runs(pod("a"), 1, at=NOW)
     story.queues(pod("b", says={"partition": "gpu"}), 2, at=NOW)
     assert set(story.world.under_way.values()) <= {0}
-    assert set(story.world.immediate_under_way.values()) <= {0}
+    assert set(story.world.immediate_in_flight.values()) <= {0}
 
 
 def test_reports_are_bounded_too() -> None:

@@ -202,7 +202,7 @@ async def test_the_core_is_told_whose_token_is_of_no_use_and_when_there_is_anoth
     users.of("bob").token()
     users.refused("alice", "there is no file")
     users.refused("bob", "Slurm does not accept it", jwt(sun="bob", exp=NOW))
-    looking = asyncio.create_task(follow(users, told.put_nowait, lambda: NOW))
+    searching_workloads = asyncio.create_task(follow(users, told.put_nowait, lambda: NOW))
     try:
         assert [await told.get(), await told.get()] == [TokenLost("alice", NOW), TokenLost("bob", NOW)]
         give(tmp_path, "bob", jwt(sun="bob", exp=NOW + 1))
@@ -210,4 +210,4 @@ async def test_the_core_is_told_whose_token_is_of_no_use_and_when_there_is_anoth
         users.accepted("alice")
         assert await told.get() == TokenBack("alice", NOW)
     finally:
-        looking.cancel()
+        searching_workloads.cancel()
