@@ -140,7 +140,7 @@ class Telemetry:
             "slurm_bridge_pass_seconds", "s", "one pass: news taken in, and decisions"
         )
         self._grants_released = meter.create_counter(
-            "slurm_bridge_grants_given_back", "1", "grants that could not be used"
+            "slurm_bridge_grants_released", "1", "grants that could not be used"
         )
         self._conditions_written = meter.create_counter(
             "slurm_bridge_pod_conditions_written", "1", "what bound pods were told, by reason"

@@ -142,7 +142,7 @@ def test_a_grant_that_another_schedulers_pod_is_in_the_way_of_is_given_back_and_
     assert [each["job_state"] for each in ended] == [["CANCELLED"]]
     assert {pod.metadata.annotations[PREFIX + "job-id"] for pod in members} == {str(job["job_id"])}
     for pod in members:
-        eventually("an event says so", lambda p=pod: "SlurmGrantGivenBack" in kube.events(ns, p.metadata.name))  # type: ignore[misc]
+        eventually("an event says so", lambda p=pod: "SlurmGrantReleased" in kube.events(ns, p.metadata.name))  # type: ignore[misc]
     assert kube.pod(ns, "stranger").status.phase == "Running", "others' pods are left in peace"
 
 

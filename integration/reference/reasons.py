@@ -107,7 +107,7 @@ OF_PODS = (
         "Wait, or remove what the message names.",
     ),
     Reason(
-        names.GIVEN_BACK,
+        names.GRANT_RELEASED,
         WAITING,
         "The granted nodes could not be used. The job was ended, and the bridge asks for nodes again.",
         "If it repeats: compare the size of the node in both clusters (`slurm-bridge doctor`), and look for pods of "

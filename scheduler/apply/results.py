@@ -263,7 +263,7 @@ def _place_pod_condition(world: World, action: act.SetPodCondition, at: float) -
     if action.event == names.DISBELIEVED:
         workload.anomalies.pop(action.uid, None)
         return
-    if action.event == names.GIVEN_BACK:
+    if action.event == names.GRANT_RELEASED:
         workload.release_messages.pop(action.uid, None)
     if action.event in (names.SCHEDULED, names.ENDED):
         workload.proven.pop(action.uid, None)

@@ -74,8 +74,8 @@ def _report_release(workload: Workload) -> Decision:
     """
     found = []
     for uid, message in workload.release_messages.items():
-        condition = "" if workload.node_of(workload.pods[uid]) else names.GIVEN_BACK
-        found.append(status(workload.pods[uid], condition, message, warning=True, event=names.GIVEN_BACK))
+        condition = "" if workload.node_of(workload.pods[uid]) else names.GRANT_RELEASED
+        found.append(status(workload.pods[uid], condition, message, warning=True, event=names.GRANT_RELEASED))
     return every(found)
 
 

@@ -96,7 +96,7 @@ class Clusters:
         return job_id
 
     def says_why(self, pod: objects.Object) -> None:
-        said = [{"type": "PodScheduled", "status": "False", "reason": "SlurmGrantGivenBack", "message": "It waits."}]
+        said = [{"type": "PodScheduled", "status": "False", "reason": "SlurmGrantReleased", "message": "It waits."}]
         self.kube.store.put("pods", {**pod, "status": {**pod["status"], "conditions": said}})
 
     def binds(self, pod: objects.Object, node: str, job_id: int) -> None:

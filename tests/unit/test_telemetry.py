@@ -210,11 +210,11 @@ def test_metrics_carry_no_ids() -> None:
     assert key_of(pod("very-private-name")) not in text
 
 
-def test_grants_given_back_are_counted() -> None:
+def test_grants_released_are_counted() -> None:
     story, telemetry = Story(), Telemetry()
     ends(telemetry, story, CancelJob("key", 17, "name", "alice", "no GPU", told="Slurm job 17 was given back."), NOW)
     ends(telemetry, story, CancelJob("key", 18, "name", "alice", "given back: in words alone"), NOW)
-    assert find(scraped(telemetry), "slurm_bridge_grants_given_back_total") == 1
+    assert find(scraped(telemetry), "slurm_bridge_grants_released_total") == 1
 
 
 def test_events_that_are_not_posted_are_counted() -> None:

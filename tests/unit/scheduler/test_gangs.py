@@ -368,7 +368,7 @@ def test_a_gang_that_cannot_be_bound_wholly_in_time_is_unwound() -> None:
     story.ended(cancels[0], at=at)
     acts = story.decides(at)
     said = [(each.name, each.condition, each.event) for each in acts if isinstance(each, SetPodCondition)]
-    assert said == [("w-0", "", names.GIVEN_BACK), ("w-1", names.GIVEN_BACK, names.GIVEN_BACK)]
+    assert said == [("w-0", "", names.GRANT_RELEASED), ("w-1", names.GRANT_RELEASED, names.GRANT_RELEASED)]
     assert [each.name for each in acts if isinstance(each, DeletePod)] == ["w-0"]
     assert "only 1 of the 2 pods could be bound within 30 s (tuning: gang_bind_deadline_s)" in cancels[0].reason
 

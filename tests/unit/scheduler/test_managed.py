@@ -113,7 +113,7 @@ def test_a_grant_for_a_pod_whose_namespace_lost_its_label_meanwhile_is_released(
     assert "Namespace hpc is not managed by slurm-bridge" in cancel.reason
     story.ended(cancel, Outcome.DONE, at=NOW + 2)
     said = [each.condition for at in (8, 14) for each in story.acts(SetPodCondition, NOW + at)]
-    assert said == [names.GIVEN_BACK, names.NOT_MANAGED]
+    assert said == [names.GRANT_RELEASED, names.NOT_MANAGED]
 
 
 def test_a_member_that_takes_a_place_in_a_gang_that_runs_waits_for_the_label_and_the_others_run_on() -> None:

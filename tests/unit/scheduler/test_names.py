@@ -95,4 +95,4 @@ def test_every_key_is_spelled_under_one_prefix() -> None:
 def test_waiting_is_never_called_unschedulable() -> None:
     """Q3: autoscalers would add nodes."""
     said = (names.PENDING, names.REFUSED, names.NO_NODE, names.NOT_MANAGED, names.UNAVAILABLE, names.GRANT_WAITS)
-    assert "Unschedulable" not in (*said, names.GIVEN_BACK)
+    assert "Unschedulable" not in (*said, names.GRANT_RELEASED)

@@ -42,7 +42,7 @@ def test_a_grant_that_lacks_a_gpu_is_released_and_said() -> None:
     said, again = story.decides(NOW + 2)
     assert isinstance(said, SetPodCondition)
     assert isinstance(again, AllocateNow)
-    assert (said.condition, said.event) == ("SlurmGrantGivenBack", "SlurmGrantGivenBack")
+    assert (said.condition, said.event) == ("SlurmGrantReleased", "SlurmGrantReleased")
     assert (
         said.message
         == "Slurm job 17 was given back, nodes are asked for again: Slurm granted it without 2 gpu (1 on x1)."
@@ -58,8 +58,8 @@ def test_a_grant_shows_its_release_when_its_job_has_ended_and_not_before() -> No
     assert story.acts(SetPodCondition, NOW + 10) == [], "nobody knows whether it happened"
     story.polls({17: "CANCELLED"}, at=NOW + 11)
     [said] = story.acts(SetPodCondition, NOW + 11)
-    assert said.event == names.GIVEN_BACK
-    assert [each for each in story.acts(SetPodCondition, NOW + 60) if each.event == names.GIVEN_BACK] == [], "once"
+    assert said.event == names.GRANT_RELEASED
+    assert [each for each in story.acts(SetPodCondition, NOW + 60) if each.event == names.GRANT_RELEASED] == [], "once"
 
 
 def test_it_is_not_released_in_the_quiet_period() -> None:

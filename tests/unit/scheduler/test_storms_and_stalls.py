@@ -138,7 +138,7 @@ def test_where_the_only_node_could_not_be_used_it_is_said_and_tried_again_when_t
     [cancel] = story.acts(CancelJob, NOW + 1)
     story.ended(cancel, at=NOW + 1)
     [release_messages] = story.acts(SetPodCondition, NOW + 1)
-    assert release_messages.condition == names.GIVEN_BACK
+    assert release_messages.condition == names.GRANT_RELEASED
     acts = story.decides(NOW + 10)
     assert not any(isinstance(each, AllocateNow | SubmitJob) for each in acts)
     [said] = [each for each in acts if isinstance(each, SetPodCondition)]
