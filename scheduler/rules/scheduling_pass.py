@@ -168,7 +168,7 @@ class Pass:
         later = self.world.due(self.now)[1]
         timers += [later] if later is not None else []
         for name, token_bucket in self.world.token_buckets.items() if self.parked or self.world.parked_in else ():
-            if self.parked.get(name) or self.world.parked[name]:
+            if self.parked.get(name) or self.world.parked.get(name):  # nothing may have waited for it yet
                 timers.append(token_bucket.next_at(self.now, self.tokens_taken[name]) + 0.001)
         return Plan(
             actions=tuple(self.actions),
