@@ -463,10 +463,11 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     if event.undecoded:
         kept = (each for each in (world.namespaces or {}).values() if each.name not in namespaces)
         namespaces |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
+    is_first = world.namespaces is None
     before, world.namespaces = world.namespaces or {}, namespaces
     _managed_changed(world)
     changed = {name for name, each in namespaces.items() if name not in before or before[name].labels != each.labels}
-    identity_changed(world, changed)
+    identity_changed(world, changed, is_first=is_first)
     _fold_early(world)
     if world.node_state.polled == NEVER:
         world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))

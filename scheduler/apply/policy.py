@@ -35,8 +35,12 @@ def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
     identity_changed(world)
 
 
-def identity_changed(world: World, namespaces: Collection[str] | None = None) -> None:
-    """Mark the workloads whose Slurm user may have changed.  namespaces: only workloads in these; None: all"""
+def identity_changed(world: World, namespaces: Collection[str] | None = None, *, is_first: bool = False) -> None:
+    """Mark the workloads whose Slurm user may have changed.
+
+    namespaces   only workloads in these; None: all
+    is_first     the namespaces are listed for the first time: their labels did not change while this process watched
+    """
     if namespaces is None:
         world.policy_at = world.newest_event_at
     else:
@@ -53,7 +57,7 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None) ->
     world.unmapped.clear()
     if world.ready:
         read_first(world, namespaces)
-    else:
+    elif not is_first:
         world.changed_early = True
 
 

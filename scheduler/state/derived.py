@@ -63,7 +63,7 @@ def validate(world: Jobs) -> None:
     for node, there in world.standing.items():
         _compare(f"standing[{node!r}].taken", there.taken, there.without("").taken)
     _compare("host_ports", world.host_ports.held, _host_ports(world).held)
-    _compare("neighbours", world.affinity_index.counted(), _neighbours(world, world.standing).counted())
+    _compare("affinity_index", world.affinity_index.counted(), _neighbours(world, world.standing).counted())
     for index, key, found, expected in _failed_checks(world):
         raise InvalidIndex(index, key, found, expected)
 
@@ -202,7 +202,7 @@ INDEXES: Mapping[str, Callable[[Jobs], object]] = {
     "node_of": _node_of,
     "by_slurm_name": _by_slurm_name,
     "contested": _contested,
-    "looking": _searching,
+    "searching_workloads": _searching,
     "waits_for_ports": _waits_for_ports,
     "partition_of": _partition_of,
     "queued_in": _queued_in,

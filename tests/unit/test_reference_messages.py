@@ -38,6 +38,7 @@ NO_MESSAGE = {
     "scheduler.model.text": r"a time that has no date|%Y.*",  # times
     "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*",  # keys
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
+    "scheduler.state.jobs": r"Slurm job \{job.id\} is \{list\}",  # traces
     "scheduler.state.derived": r".*",  # an assertion
     "scheduler.state.rivals": r".*",  # /readyz and the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
@@ -46,7 +47,7 @@ NO_MESSAGE = {
     "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
-    "scheduler.state.world": r"the list of .*|Slurm's (nodes|jobs)|Slurm job \{job.id\} is \{list\}",  # `explain`; traces
+    "scheduler.state.tables": r"the list of .*|Slurm's (nodes|jobs)",  # `explain`
     "scheduler.translate.job_options": r"no annotation says \{name\}",  # an assertion
 }
 

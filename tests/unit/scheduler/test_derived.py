@@ -107,7 +107,7 @@ def _holds_back_a_workload_that_was_not_refused(world: World) -> None:
         (_frees_a_node, "node_of"),
         (_counts_room_that_is_taken, "standing['x1'].taken"),
         (_frees_a_host_port, "host_ports"),
-        (_forgets_an_anti_affinity, "neighbours"),
+        (_forgets_an_anti_affinity, "affinity_index"),
         (_counts_one_job_too_many, "queued_in"),
         (_counts_a_member_twice, "pod_counts of hpc/queued"),
         (_misses_a_job, "expected"),

@@ -21,6 +21,7 @@ from scheduler.actions import (
     SubmitJob,
     UpdateJob,
 )
+from scheduler.apply.events import new_world
 from scheduler.events import (
     NamespaceSeen,
     NamespacesListed,
@@ -35,7 +36,6 @@ from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
-from scheduler.state.world import World
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -338,7 +338,7 @@ def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_
 def test_so_does_one_that_a_hint_hides_if_the_policy_changed_before_everything_was_listed_once() -> None:
     story = story_of(Rule(("other",), Tenant("bob")))
     before, managed = story.world, {names.MANAGED_LABEL: "true"}
-    story.world = World(before.config, started=START)
+    story.world = new_world(before.config, started=START)
     both = Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob"))))
     runs = story.bound(pod("runs", created=START - 200), 17, started=START - 190)
     story.sees(
