@@ -468,6 +468,7 @@ def _submitted(
     workload.hint = job.id
     workload.look = workload.releasing = workload.reacquired = workload.renamed = None
     workload.immediate_refused = False
+    workload.wait_until = min(workload.wait_until, event.at)  # of a refusal before; the bind does not wait for that
     world.set_states(job, RUNNING if immediate else PENDING, event.at)
 
 

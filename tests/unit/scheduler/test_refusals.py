@@ -11,7 +11,7 @@ from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, Su
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Partition
-from tests.builders import START, Story, grant, node, pod, slurm_node
+from tests.builders import START, Story, grant, key_of, node, pod, slurm_node
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -141,6 +141,23 @@ def test_a_limit_is_asked_again_with_growing_pauses() -> None:
         [asked] = story.acts(SubmitJob, at)
         story.ended(asked, Outcome.REFUSED, at=at, number=2057, later=True)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_pod_that_is_granted_nodes_before_its_pause_is_over_is_bound_at_once() -> None:
+    """Another job of its user ends, so it is asked for at once; its bind does not wait for the rest of the pause."""
+    story, at = Story(), NOW
+    story.queues(pod("first"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 0.1)
+    story.sees(TRAIN)
+    for _ in range(7):  # long pauses by now
+        for each in (each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)):
+            story.ended(each, Outcome.REFUSED, at=at, number=1007, later=True)
+        at += 61
+    at -= 31  # in the middle of a pause
+    story.polls({17: "COMPLETED"}, at=at)
+    asked = next(each for each in story.decides(at) if isinstance(each, AllocateNow) and each.key == key_of(TRAIN))
+    story.ended(asked, at=at + 0.1, job_id=18, grant=grant(18))
+    assert [each.uid for each in story.acts(BindPod, at + 0.1)] == [TRAIN.uid]
 
 
 def test_when_an_own_job_of_that_user_ends_the_oldest_that_a_limit_held_back_goes_first() -> None:
