@@ -298,6 +298,7 @@ class Clusters:
     slurm_user       as of Bridge
     file             the settings file, from which the policy is read again; None: the policy stays as it is
     leaving          as of Config
+    rejection        why Slurm rejected the token of an action, a sentence (executor.py); "": it rejected none
     """
 
     settings: Settings
@@ -314,6 +315,7 @@ class Clusters:
     guard: Guard = field(default_factory=lambda: Guard(on=True))
     rights: RightsMonitor = field(init=False)
     health: Health | None = None
+    rejection: Callable[[], str] = lambda: ""
 
     def __post_init__(self) -> None:
         self.rights = RightsMonitor(self.kube, clock=self.clock)
@@ -365,6 +367,7 @@ class Clusters:
 
     def _show(self, bridge: Bridge, lease: Lease | None) -> None:
         """From now on /readyz and the metrics show this bridge."""
+        self.rejection = bridge.executor.rejection
         if self.health is None:
             self.health = Health(
                 bridge.loop,
@@ -388,7 +391,8 @@ class Clusters:
         settings, users = self._in_force, self.connections.tokens.users
         about_file = self.file.notes(self.clock()) if self.file is not None else []
         about_users = checks.users_without_token(users, settings, self.clock()) if users is not None else []
-        about_access = [*self.rights.sentences(), *_credential_notes(self.connections)]
+        rejected = [why] if (why := self.rejection()) else []
+        about_access = [*self.rights.sentences(), *_credential_notes(self.connections), *rejected]
         return [*policy_trouble(settings, world), *about_file, *about_users, *about_access]
 
     def replica(self, lease: Lease) -> Replica:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -41,9 +42,11 @@ from scheduler.state.workload import Announced
 
 # Kubernetes events are not needed for correctness: they wait while binds and deletions are in flight, and are dropped if too
 # many wait (O1).
+log = logging.getLogger("slurm-bridge")
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
 MAX_UNDECODED_POSTED = 4096
+REJECTION_SHOWN_S = 120.0  # twice the longest pause between two attempts
 
 OWN_ERROR = Refusal(
     names.REFUSED, "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.", later=True
@@ -88,6 +91,18 @@ class Executor:
         self._urgent = 0
         self._calm = asyncio.Event()
         self._calm.set()
+        self._rejection, self._rejected_at = "", float("-inf")
+
+    def rejection(self) -> str:
+        """Why Slurm rejected the token of an action in the last minutes, a sentence for the admin; "": it rejected none."""
+        return self._rejection if self._clock() - self._rejected_at < REJECTION_SHOWN_S else ""
+
+    def _note_rejection(self, error: FarSideError) -> None:
+        """The pods point to the log and /readyz for it.  The log has the same sentence once while it lasts."""
+        why = f"Slurm: {error.message.rstrip(' .?!')} (error {error.code})."
+        if why != self.rejection():
+            log.warning("%s", why)
+        self._rejection, self._rejected_at = why, self._clock()
 
     async def perform(self, action: Action) -> ActionEnded:
         """Perform the action and return its outcome.  No error of a far side is raised."""
@@ -102,6 +117,8 @@ class Executor:
             with self._before_events(action):
                 ended = await self._PERFORMERS[type(action)](self, action, began)
         except FarSideError as error:
+            if _is_token_rejected(error):
+                self._note_rejection(error)
             return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
         except Exception as error:  # noqa: BLE001 - contained to the action, or raised
             self._guard.caught(error, "action", f"{type(action).__name__}: {action.reason}")
@@ -343,6 +360,11 @@ def _outcome(error: FarSideError) -> Outcome:
     return Outcome.UNREACHED if isinstance(error, Unreachable) else Outcome.UNKNOWN
 
 
+def _is_token_rejected(error: FarSideError) -> bool:
+    """True if Slurm rejected the bridge's own token, which is the admin's concern, not the user's."""
+    return isinstance(error, Unauthorized) and not isinstance(error, NoUserToken) and error.side == SLURM
+
+
 def _refusal(error: FarSideError) -> Refusal:
     later = isinstance(error, Exhausted | Unauthorized | Conflict) or not isinstance(error, Refused)
     retry_after_s = error.retry_after_s if isinstance(error, Exhausted) else None
@@ -352,8 +374,6 @@ def _refusal(error: FarSideError) -> Refusal:
     message = f"{error.side} refused it: {error.message.rstrip(' .?!')}{number}."
     if isinstance(error, NoUserToken):
         message = error.message
-    elif (
-        isinstance(error, Unauthorized) and error.side == SLURM
-    ):  # the bridge's token is the admin's concern, not the user's
+    elif _is_token_rejected(error):
         message = f"Slurm does not let slurm-bridge do this{number}; its admin sees why in /readyz and the log."
     return Refusal(names.REFUSED, message, error.code, later=later, retry_after_s=retry_after_s)

@@ -225,6 +225,22 @@ async def test_what_is_the_admins_to_mend_is_not_told_to_the_user_in_detail() ->
     )
 
 
+async def test_the_admin_sees_in_readyz_and_once_in_the_log_why_slurm_rejects_the_token(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    far = FarEnd(submit=Unauthorized("submit", "Slurm", "token file /etc/token: of a user who may do this?", 1007))
+    now = [0.0]
+    made: Any = Executor(far, far, print, lambda: now[0], far.poll_nodes)  # type: ignore[arg-type]
+    why = "Slurm: token file /etc/token: of a user who may do this (error 1007)."
+    assert made.rejection() == ""
+    for _ in range(2):
+        await made.perform(act.SubmitJob("key", SPEC, "why"))
+    assert [each.getMessage() for each in caplog.records] == [why]
+    assert made.rejection() == why
+    now[0] = 1000.0
+    assert made.rejection() == ""
+
+
 async def test_what_is_wrong_with_the_token_of_a_user_is_told_on_that_users_pods() -> None:
     no = NoUserToken("submit", "Slurm", "slurm-bridge cannot act as Slurm user alice: no file. Put one there.", 401)
     ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=no)
