@@ -365,6 +365,7 @@ def test_lists_of_namespaces_before_the_first_poll_are_no_change_of_labels() -> 
     story = story_of(Rule(("hpc",), Tenant("alice")))
     before, managed = story.world, {names.MANAGED_LABEL: "true"}
     story.world = new_world(before.config, started=START)
+    runs = story.bound(pod("runs", created=START - 200), 17, started=START - 190)
     namespaces = NamespacesListed((KUBE_SYSTEM, Namespace("hpc", "1", managed)))
     story.sees(
         namespaces,
@@ -372,9 +373,9 @@ def test_lists_of_namespaces_before_the_first_poll_are_no_change_of_labels() -> 
         NodesListed(tuple((before.nodes or {}).values())),
         SlurmNodesPolled(tuple((before.slurm_nodes or {}).values()), tuple(before.partitions.values()), START + 2),
         PodsListed(Scope.OTHERS, (), START + 2),
-        PodsListed(Scope.OURS, (replace(TRAIN, created=START - 100),), START + 2),
+        PodsListed(Scope.OURS, (replace(TRAIN, created=START - 100), runs), START + 2),
     )
-    story.polls({}, at=START + 3)
+    story.polls({17: "RUNNING"}, at=START + 3)
     assert [each.spec.user for each in submissions(story, START + 4)] == ["alice"]
 
 
