@@ -13,13 +13,18 @@ from bridge.cli.terminal import LogFormatter, printable
 from bridge.errors import ConfigError
 
 EXIT_CONFIG = 2
+EXIT_NOT_READ = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0, or 2 with one line that says what is wrong and what to do."""
+    """Exit code 0, or 2 with one line that says what is wrong and what to do; 141 if nobody reads the output any more."""
     options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `slurm-bridge doctor | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its exit
+        return EXIT_NOT_READ
     except ConfigError as error:
         print(printable(f"slurm-bridge: {error}"), file=sys.stderr)  # noqa: T201 - the one line
         return EXIT_CONFIG

@@ -722,6 +722,7 @@ class Plan:
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
     left_out   workload key to the Slurm nodes that it does not ask for from now on (crowding.py)
     written_off  (workload key, pod UID) of pods of a former job that count as over, because their node is dead (S8)
+    adopted    ids of jobs of another process, and what their pods ask for, with which later edits are compared (K8)
     settled    keys of the large groups whose members are found anew (membership.py)
     kept       Slurm names of the nodes that were looked at: their marks are cleared
     failed     rules that raised, and about what: nothing is planned for that (quarantine.py)
@@ -742,6 +743,7 @@ class Plan:
     excluded: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     written_off: tuple[tuple[str, str], ...] = ()
+    adopted: tuple[tuple[int, JobSpec], ...] = ()
     settled: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     failed: tuple[tuple[Kind, str, Exception], ...] = ()

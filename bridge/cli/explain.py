@@ -41,7 +41,7 @@ from scheduler.model.slurm import holds_nodes, is_ended
 from scheduler.state.world import World
 
 BRIDGE_DEADLINE_S = 10.0
-REFUSING = (401, 403, 421, 429)  # statuses with which a bridge says why it does not answer
+REFUSING = (401, 403, 421, 429, 503)  # statuses with which a bridge says why it does not answer
 LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no quiet period
 PAGE_WIDTH = 110
 MOST_JOBS = 5  # of one name in accounting: the newest are read

@@ -99,6 +99,7 @@ def _planned(world: World, event: ev.Planned) -> None:
             _write_off(world, key, uid)
         except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
             quarantine.quarantine_workload(world, key, error)
+    _adopt(world, event.plan)
     for key in event.plan.settled:
         _settle(world, key, event.at)
     for name in event.plan.kept:
@@ -110,6 +111,12 @@ def _planned(world: World, event: ev.Planned) -> None:
         except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
             _not_placed(world, event.plan, action, error)
     quarantine.planned(world, event.plan)
+
+
+def _adopt(world: World, plan: act.Plan) -> None:
+    for job_id, spec in plan.adopted:
+        if (job := world.placeholders.get(job_id)) is not None and job.spec is None:
+            job.adopted_as = spec
 
 
 def _settle(world: World, key: str, at: float) -> None:

@@ -477,7 +477,7 @@ def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeh
         )
         return job
     if job.key not in (None, key):
-        job.spec = job.grant = None  # the id was given out again: this is another job
+        job.spec = job.adopted_as = job.grant = None  # the id was given out again: this is another job
     world.detach_others(key, job, event.began)
     return job
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from scheduler.actions import Action, BindPod, EvictPod
 from scheduler.model.kubernetes import OwnerKey, Pod
+from scheduler.model.slurm import JobSpec
 
 NEVER = float("inf")
 
@@ -124,6 +125,7 @@ class Note:
     written_off   UID of a pod of a former job that counts as over (S8); "": none
     is_forgotten  nothing is left of the workload
     begin_is_due  the job's begin time has come, and slurmctld is to be nudged
+    adopted       id of a job of another process, and what the pods ask for now: later edits are compared with that (K8)
     """
 
     awaits: OwnerKey | None = None
@@ -133,6 +135,7 @@ class Note:
     written_off: str = ""
     is_forgotten: bool = False
     begin_is_due: bool = False
+    adopted: tuple[int, JobSpec] | None = None
 
 
 Status = PodStatus | PodStatuses | JobStatus
@@ -207,9 +210,10 @@ def note(
     written_off: str = "",
     is_forgotten: bool = False,
     begin_is_due: bool = False,
+    adopted: tuple[int, JobSpec] | None = None,
 ) -> Decision:
     """What the plan records of the workload; see Note."""
-    return Decision((Note(awaits, exclude, leave_out, is_charged, written_off, is_forgotten, begin_is_due),))
+    return Decision((Note(awaits, exclude, leave_out, is_charged, written_off, is_forgotten, begin_is_due, adopted),))
 
 
 def wake(at: float, why: str = "") -> Decision:

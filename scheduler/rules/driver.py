@@ -109,6 +109,8 @@ def _take_note(note: Note, workload: Workload, this_pass: Pass) -> None:
         _charge(workload, this_pass)
     if note.written_off:
         this_pass.written_off.append((key, note.written_off))
+    if note.adopted is not None:
+        this_pass.adopted.append(note.adopted)
     if note.is_forgotten:
         this_pass.forgotten.append(key)
     this_pass.exclude(key, note.exclude)

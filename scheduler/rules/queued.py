@@ -70,13 +70,25 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         return reads, spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
     asked = job.spec
     if asked is None:
-        assert job.job is not None, "it was read, else nothing is known of it"
-        asked = job_update.adopted(spec, job.job)
+        asked, adopts = _adopted(job, spec)
+        reads += adopts
     if _tasks(asked) != _tasks(spec):
         why = f"{workload.readable} has {_tasks(spec)} pods by shape now, and had {_tasks(asked)}"
         return reads + cancel(job, workload, this_pass, why), ""
     update, note = _update(workload, job, asked, spec, this_pass)
     return reads + update, note
+
+
+def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
+    """What another process asked for: what the pods asked for when this process first looked; and the note of that (K8).
+
+    While the number of pods changes, as after a start, what they ask for counts as unchanged.
+    """
+    assert job.job is not None, "it was read, else nothing is known of it"
+    before = job.adopted_as
+    if before is not None and _tasks(before) == _tasks(spec):
+        return job_update.adopted(before, job.job), NOTHING
+    return job_update.adopted(spec, job.job), note(adopted=(job.id, spec))
 
 
 def _update(

@@ -16,6 +16,7 @@ from scheduler import actions as act
 from scheduler.actions import Action, Kind, Plan
 from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
+from scheduler.model.slurm import JobSpec
 from scheduler.place.affinity import GrantedPods
 from scheduler.place.assign import NodeInfo
 from scheduler.state.phase import WAITING, Phase
@@ -48,6 +49,7 @@ class Pass:
         self.judges_again: dict[str, float] = {}  # workload key to when the nodes that it leaves out are judged again
         self.uncounted: dict[str, Mapping[str, int]] = {}  # node to the resources there that Slurm does not count
         self.written_off: list[tuple[str, str]] = []
+        self.adopted: list[tuple[int, JobSpec]] = []
         self.settled: list[str] = []
         self.kept: list[str] = []
         self.failed: list[tuple[Kind, str, Exception]] = []
@@ -168,7 +170,7 @@ class Pass:
         later = self.world.due(self.now)[1]
         timers += [later] if later is not None else []
         for name, token_bucket in self.world.token_buckets.items() if self.parked or self.world.parked_in else ():
-            if self.parked.get(name) or self.world.parked[name]:
+            if self.parked.get(name) or self.world.parked.get(name):  # nothing may have waited for it yet
                 timers.append(token_bucket.next_at(self.now, self.tokens_taken[name]) + 0.001)
         return Plan(
             actions=tuple(self.actions),
@@ -183,6 +185,7 @@ class Pass:
             excluded=self.newly_excluded,
             left_out=self.left_out,
             written_off=tuple(self.written_off),
+            adopted=tuple(self.adopted),
             settled=tuple(self.settled),
             kept=tuple(self.kept),
             failed=tuple(self.failed),

@@ -47,6 +47,8 @@ class Placeholder:
     recorded      accounting has the end of its pods, or does not take it (S2)
     not_recorded  how often accounting did not take it
     end_read      its end is proven: the job was read, or the cancel was confirmed
+    adopted_as    what the pods asked for when this process first compared it with a job that another process submitted (K8);
+                  None: not yet, or this process submitted the job
     asked_at      when this process sent the submission; None: another process did
     asked_for     UIDs of the pods whose needs the submission names; the needs of other pods are compared before a bind
     bind_refused  pod UID to how many binds to the present grant the API server refused
@@ -61,6 +63,7 @@ class Placeholder:
     job: Job | None = None
     grant: Grant | None = None
     spec: JobSpec | None = None
+    adopted_as: JobSpec | None = None
     hinted_by: set[str] = field(default_factory=set)
     followed_by: frozenset[str] = frozenset()
     read_began: float = float("-inf")

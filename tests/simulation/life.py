@@ -120,7 +120,7 @@ BY_LABEL = {"namespaces": ["*-?"], "user": f"{{namespace.labels['{USER_LABEL}']}
 POLICIES = (
     AnyPolicy(SETTINGS.policy, lambda space, _: {"alice-a": Who("alice", "teama"), "bob-b": Who("bob", "")}.get(space)),
     policy(BY_LABEL, gives=_by_label),
-    policy({**BY_LABEL, "max_jobs": 3, "max_time": "3:00:00"}, gives=_by_label),
+    policy({**BY_LABEL, "max_jobs": 3, "max_submit_rate": 5, "max_time": "3:00:00"}, gives=_by_label),
     by_names(Who("alice", ""), None),
 )
 # Policies that give a namespace another user, or another account.  alice has no association with teamb.

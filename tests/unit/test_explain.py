@@ -213,9 +213,11 @@ async def test_a_bridge_that_does_not_know_the_pod_is_no_answer(both: Both) -> N
     assert "does not know this pod; both clusters were asked instead." in text
 
 
-async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
+async def told_beside(both: Both, said: str, status: int) -> str:
+    """What explain tells of a pod if a program at the bridge's address answers with that text and status."""
+
     async def answer(_: web.Request) -> web.Response:
-        return web.Response(text="<html>")
+        return web.Response(text=said, status=status)
 
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     app = web.Application()
@@ -224,9 +226,19 @@ async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        text = await told_of_pod(both, "train", bridge=f"http://127.0.0.1:{runner.addresses[0][1]}")
+        return await told_of_pod(both, "train", bridge=f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
         await runner.cleanup()
+
+
+async def test_a_standby_says_which_replica_to_ask(both: Both) -> None:
+    text = await told_beside(both, "This replica of slurm-bridge is a standby, r1 leads: ask that one.\n", 503)
+    assert "is a standby, r1 leads: ask that one. Both clusters were asked instead." in text
+    assert "does not know this pod" not in text
+
+
+async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
+    text = await told_beside(both, "<html>", 200)
     assert "is not of this version of slurm-bridge; both clusters were asked instead." in text
 
 

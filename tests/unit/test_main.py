@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from bridge.__main__ import EXIT_CONFIG, main
+from bridge.__main__ import EXIT_CONFIG, EXIT_NOT_READ, main
 from bridge.dev.command import HEADLESS_PODS, LIVE_PODS
 
 
@@ -123,3 +126,16 @@ def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert left.value.code == 0
     assert capsys.readouterr().out.startswith("slurm-bridge ")
+
+
+def test_output_that_nobody_reads_to_its_end_gives_no_traceback(tmp_path: Path) -> None:
+    """As in `slurm-bridge doctor | head`."""
+    file = tmp_path / "settings.yaml"
+    file.write_text("slurm_url: http://127.0.0.1:1\npolicy: {rules: [{namespaces: [hpc], user: alice}]}\n")
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "bridge", "policy", "check", str(file)]
+    environment = os.environ | {"KUBECONFIG": str(tmp_path / "none")}
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (EXIT_NOT_READ, "")

@@ -318,6 +318,19 @@ def test_a_job_of_a_previous_process_is_not_changed_by_a_new_version_of_the_brid
     assert not any(isinstance(each, UpdateJob | CancelJob) for each in story.decides(NOW + 1))
 
 
+def test_and_it_follows_edits_of_its_pod_from_then_on() -> None:
+    story = adopted("")
+    assert story.acts(UpdateJob, NOW + 1) == []
+    story.sees(edited({"nice": "5", "exclusive": "true"}))
+    acts = story.decides(NOW + 20)
+    [update] = [each for each in acts if isinstance(each, UpdateJob)]
+    assert (update.job_id, update.changes, update.spec.nice) == (17, {"nice"}, 5)
+    [said] = [each for each in acts if isinstance(each, SetPodCondition)]
+    assert "Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to ask anew." in said.message
+    story.ended(update, at=NOW + 20)
+    assert story.acts(UpdateJob, NOW + 60) == []
+
+
 def test_its_nodes_are_compared_however_they_were_written() -> None:
     story = adopted("x2,x1")
     story.sees(NodeSeen(node("x1", unschedulable=True)))

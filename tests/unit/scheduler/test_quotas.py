@@ -179,6 +179,23 @@ def test_a_pod_that_waits_for_its_rules_rate_says_so() -> None:
     assert plan.wake_at == pytest.approx(NOW + 10, abs=0.1)
 
 
+def test_a_rule_with_a_rate_that_nobody_waits_for_stops_no_pass_in_which_pods_wait_for_another_rules_jobs() -> None:
+    rules = (
+        Rule(("hpc",), Tenant("alice", max_submit_rate=5.0)),
+        Rule(("other",), Tenant("bob", max_jobs=1)),
+    )
+    story = Story(replace(CONFIG, policy=Policy(rules)))
+    story.sees(pod("quick", says={"begin": "now+1hour"}))
+    [quick] = submits(story, NOW)
+    assert name_of(quick) == "hpc/quick"
+    story.ended(quick, at=NOW, job_id=1)
+    story.sees(*(pod(f"p{number}", namespace="other", says={"begin": "now+1hour"}) for number in range(2)))
+    [first] = submits(story, NOW + 0.1)
+    assert name_of(first) == "other/p0"
+    story.ended(first, at=NOW + 0.2, job_id=2)
+    assert submits(story, NOW + 0.3) == []
+
+
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
