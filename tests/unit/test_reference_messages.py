@@ -41,12 +41,12 @@ NO_MESSAGE = {
     "scheduler.state.derived": r".*",  # an assertion
     "scheduler.state.rivals": r".*",  # /readyz and the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
-    "scheduler.rivals": r".*",  # the log, and /readyz
     "scheduler.rules.status": r"%.*",  # times
     "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
-    "scheduler.state.world": r"the list of .*|Slurm's (nodes|jobs)|Slurm job \{job.id\} is \{list\}",  # `explain`; traces
+    "scheduler.state.jobs": r"Slurm job \{job.id\} is \{list\}",  # traces
+    "scheduler.state.tables": r"the list of .*|Slurm's (nodes|jobs)",  # `explain`
     "scheduler.translate.job_options": r"no annotation says \{name\}",  # an assertion
 }
 
