@@ -1,7 +1,7 @@
-"""The verbs: what the scheduler asks the bridge to do, each with its reason in words a user understands.
+"""Actions: what the scheduler asks the bridge to do, each with its reason in words that a user understands.
 
-An action names everything that its performer needs; the performer (`bridge/executor.py`) reads no world.  How the action
-ended comes back as `events.ActionEnded`, with one of four outcomes: the question is always "did it happen?".
+An action carries all data that its performer needs; the performer (`bridge/executor.py`) does not read the World.  The result
+comes back as `events.ActionEnded`, with one of four outcomes, which answer "did it happen?".
 
 Each class declares its kind (`_Kind`).  Limits, logs and the other tables derive from that.
 """
@@ -35,8 +35,8 @@ class Outcome(Enum):
 class Effect(Enum):
     """What an action changes.
 
-    NOTHING   nothing: it reads, or makes slurmctld look at its queue
-    WORKLOAD  something of one workload: its job, its pods, its volumes
+    NOTHING   nothing: it reads, or makes slurmctld run a scheduling pass
+    WORKLOAD  one workload: its job, its pods, its volumes
     STATUS    a condition of a pod, or an event about it
     NODE      a node, in Slurm or in Kubernetes
     SLURM     slurmctld as a whole
@@ -52,7 +52,7 @@ class Effect(Enum):
 class _Kind:
     """What each action class declares.
 
-    limit_class  the field of Tuning that limits how many such actions are in flight; "": none does, because they are rare
+    limit_class  the field of Tuning that limits how many such actions are in flight; "": no limit, because they are rare
                  or take a token of a bucket
     effect       what such an action changes
     urgent       pods wait for it, so Kubernetes events are posted later (O1)
@@ -131,7 +131,7 @@ class _AboutKubernetesNode(_Kind):
 
 @dataclass(frozen=True, slots=True)
 class AllocateNow(_AboutSubmission):
-    """`POST job/allocate` with `immediate`: nodes now or not at all; then the grant is read (`resources/{id}`)."""
+    """`POST job/allocate` with `immediate`: nodes at once, or a refusal; then the grant is read (`resources/{id}`)."""
 
     limit_class: ClassVar = "submits"
     effect: ClassVar = Effect.WORKLOAD
@@ -196,7 +196,7 @@ class FindJobs(_Kind):
 class UpdateJob(_AboutJob):
     """`POST job/{id}` as the tenant: the fields of the job that `changes` names (fields of JobSpec) get the values of `spec`.
 
-    spec          of the whole job
+    spec          the specification of the whole job
     component     which component is changed: 0 is the job itself, then as in `spec.parts`
     component_id  the job id of that component
     """
@@ -217,7 +217,7 @@ class UpdateJob(_AboutJob):
 
 @dataclass(frozen=True, slots=True)
 class NudgeScheduler(_AboutJob):
-    """A job update without any field, after which slurmctld looks at its queue (ARCHITECTURE 5)."""
+    """A job update without any field, after which slurmctld runs a scheduling pass (ARCHITECTURE 5)."""
 
     limit_class: ClassVar = ""
     effect: ClassVar = Effect.NOTHING
@@ -231,7 +231,7 @@ class NudgeScheduler(_AboutJob):
 
 @dataclass(frozen=True, slots=True)
 class CancelJob(_AboutJob):
-    """End the job with that id and that name, as the tenant: a job that got the same id later is not ended (V6).
+    """End the job with that id and that name, as the tenant: another job with a reused id is not ended (V6).
 
     record   how the pods of the job ended, for accounting (S2); "": nothing to record
     told     the message that the pods show once the job has ended; "": none
@@ -271,7 +271,7 @@ class BindPod(_AboutPod):
     """Bind the pod to the node, in one write: the binding carries the pod's uid and the annotations of rules K.
 
     created, asked, granted   when the pod was created, the job submitted and granted, epoch seconds, for metrics and the
-                              trace; None: before this process, and Slurm does not say
+                              trace; None: before this process started, and Slurm does not say when
     """
 
     limit_class: ClassVar = "binds"
@@ -349,7 +349,7 @@ class SetDeadline(_AboutPod):
 
 @dataclass(frozen=True, slots=True)
 class EvictPod(_AboutPod):
-    """Evict the pod by the Eviction API.  A PodDisruptionBudget may refuse; there is time left to try again (S4b)."""
+    """Evict the pod by the Eviction API, early enough to try again if a PodDisruptionBudget refuses it (S4b)."""
 
     limit_class: ClassVar = "binds"
     effect: ClassVar = Effect.WORKLOAD
@@ -399,7 +399,7 @@ class SetPodCondition(_AboutPod):
     event        reason of the event; "": only the condition
     essence      the parts of the message that matter when it is compared with the next one
     starts       the expected start that the message names, epoch seconds
-    annotations  to write on the bound pod, too, after another job took the place of its own (S7); None: nothing
+    annotations  to write on the bound pod, too, after another job replaced its job (S7); None: none
     """
 
     limit_class: ClassVar = "reports"
@@ -428,8 +428,8 @@ class SetPodCondition(_AboutPod):
 class RestoreKeys(_AboutPod):
     """Restore annotations of a bound pod that only the bridge writes, after another client changed them (K5).
 
-    annotations   by key; None: removes the key
-    say           with an event
+    annotations   key to value; None: the key is removed
+    say           also write an event
     """
 
     limit_class: ClassVar = "reports"
@@ -515,7 +515,7 @@ class ReadPod(_AboutPod):
 
 @dataclass(frozen=True, slots=True)
 class PollNodes(_AboutSlurm):
-    """Poll Slurm's nodes and partitions now (a node was unknown: Slurm error 2018)."""
+    """Poll Slurm's nodes and partitions now, for example after Slurm error 2018 (a node is unknown)."""
 
     limit_class: ClassVar = ""
     effect: ClassVar = Effect.NOTHING
@@ -529,7 +529,7 @@ class NodeChange(Enum):
 
     DRAIN   it gets no more jobs
     RESUME  it gets jobs again
-    DOWN    it is dead: its jobs fail
+    DOWN    it counts as dead: its jobs fail
     """
 
     DRAIN = "DRAIN"
@@ -555,9 +555,9 @@ class RegisterNode(_AboutSlurmNode):
 
 @dataclass(frozen=True, slots=True)
 class ChangeNode(_AboutSlurmNode):
-    """`POST node/{name}`, if the node is still as it was when that was decided (`as_found`).
+    """`POST node/{name}`, if the node is still as it was when the change was decided (`as_found`).
 
-    reason  of DRAIN and DOWN, which Slurm keeps: its first words show that the bridge drained the node (N2)
+    reason  Slurm keeps it with DRAIN and DOWN; its first words show that the bridge drained the node (N2)
     """
 
     limit_class: ClassVar = "node_changes"
@@ -572,7 +572,7 @@ class ChangeNode(_AboutSlurmNode):
 
 @dataclass(frozen=True, slots=True)
 class RemoveNode(_AboutSlurmNode):
-    """`DELETE node/{name}`, under the same condition.  Slurm refuses it if the node is busy, or is in slurm.conf."""
+    """`DELETE node/{name}`, if the node is `as_found`.  Slurm refuses it if the node is busy, or is in slurm.conf."""
 
     limit_class: ClassVar = "node_changes"
     effect: ClassVar = Effect.NODE
@@ -584,7 +584,7 @@ class RemoveNode(_AboutSlurmNode):
 
 
 def as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
-    """True if the node was not drained, set down or resumed since: an admin's decision is not overwritten (N2)."""
+    """True if the node was not drained, set down or resumed since the decision: an admin's change is kept (N2)."""
     was = action.found
     return (now.reason, now.taken_out) == (was.reason, was.taken_out)
 
@@ -690,13 +690,13 @@ LIMIT_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(kind.limit_class for kind i
 
 
 class Kind(Enum):
-    """What an error of the bridge's own is contained to (quarantine.py), and what its name is.
+    """The kind of an object in quarantine after an error of the bridge (quarantine.py), and what names the object.
 
     WORKLOAD  key of the workload
     POD       UID of another scheduler's pod
     NODE      Slurm's name of the node
     JOB       id of a Slurm job that belongs to no workload here
-    SHARED    something done for all objects together, in words
+    SHARED    a step that is done for all objects together, in words
     """
 
     WORKLOAD = "workload"
@@ -710,25 +710,25 @@ class Kind(Enum):
 class Plan:
     """What one pass decided.
 
-    actions    in the order they are to be started
-    looked_at  keys of the workloads that were visited: their marks are cleared
-    deferred   keys of those that were to be visited, and were too many for one pass: they stay marked
-    turns      how many turns each namespace has had since passes are too short for all
-    heard      the workloads that changes of others' anti-affinity concern are among these
-    wake       workload key to the time at which it wants to be looked at again though nothing happened
-    parked     lane or ration to the keys that wanted to act while it was full or used up; they come first when it is not
-    forgotten  keys of workloads of which nothing is left
+    actions    in the order in which they are started
+    visited    keys of the workloads that were visited: their marks are cleared
+    deferred   keys of the workloads that were left to the next pass, because this one was full: they stay marked
+    heard      the visited or deferred workloads include all that a change of another pod's anti-affinity concerns
+    turns      the number of turns of each namespace since the first pass that could not visit all marked workloads
+    wake       workload key to the time of its next visit, epoch seconds, if no event comes before
+    parked     limit class or token bucket to the keys of workloads that wait for it; these are visited first when it is free
+    forgotten  keys of workloads that have no pod, no live job and no action in flight
     awaited    workload key to the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
     left_out   workload key to the Slurm nodes that it does not ask for from now on (crowding.py)
     written_off  (workload key, pod UID) of pods of a former job that count as over, because their node is dead (S8)
     adopted    ids of jobs of another process, and what their pods ask for, with which later edits are compared (K8)
-    settled    keys of the large groups whose members are found anew (membership.py)
-    kept       Slurm names of the nodes that were looked at: their marks are cleared
-    failed     rules that raised, and about what: nothing is planned for that (quarantine.py)
-    lifted     what is in quarantine no more
-    retried    what was dropped, and is to be made anew
-    wake_at    when the loop has to look again though nothing happened; None: never
+    settled    keys of the large groups whose members are determined again (membership.py)
+    kept       Slurm names of the nodes that were visited: their marks are cleared
+    failed     rules that raised, and for which object: nothing is planned for that object (quarantine.py)
+    lifted     objects that leave quarantine
+    retried    objects that were dropped and are rebuilt
+    wake_at    when the loop starts the next pass if no event comes before; None: it does not
     """
 
     actions: tuple[Action, ...] = ()

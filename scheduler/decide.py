@@ -1,8 +1,8 @@
 """What to do now: one rule a phase (ARCHITECTURE 3).
 
-`decide` visits the workloads that events marked, whose time has come, or whose turn it is in a limit class.  With
-everything=True it visits all of them, which must give the same plan (a property test), except for owners that are read again
-in passing.  It reads the world and returns a Plan; nothing else changes.  RULES is the state machine: each rule returns a
+`decide` visits the workloads that events marked, whose wake-up time has come, or whose turn it is in a limit class.  With
+everything=True it visits all workloads, which must give the same plan (a property test), except for additional reads of
+owners.  `decide` reads the World, changes nothing in it, and returns a Plan.  RULES is the state machine: each rule returns a
 Decision, which the driver enters in the plan (rules/driver.py).
 """
 
@@ -33,12 +33,12 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 AGAIN_S = 0.02
-SETTLING = 2  # of the effort of a pass: one pod of a group whose members are found again
-VISIT = 1  # of the effort of a pass, beyond what a rule counts itself
+SETTLING = 2  # effort of one pod of a group whose members are determined again
+VISIT = 1  # effort of one visit, besides what the rule counts itself
 
 
 def decide(world: World, now: float, *, everything: bool = False) -> Plan:
-    """The plan of this moment; if there is nothing to do, it has no actions, and the time of the next pass."""
+    """The plan at *now*, epoch seconds; if there is nothing to do, it has no actions, only the time of the next pass."""
     this_pass = Pass(world, now)
     if not world.ready:
         return this_pass.plan()
@@ -82,7 +82,7 @@ def _keys(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list
 
 
 def _settle_some(this_pass: Pass) -> None:
-    """Plan to find the members of large groups again: at most half of the effort of a pass is counted for them."""
+    """Plan that the members of large groups are determined again.  This takes at most half of the effort of a pass."""
     world, most = this_pass.world, this_pass.tuning.pass_effort // 2
     if this_pass.now < world.settles_at:
         this_pass.wake_shared(world.settles_at)
@@ -110,7 +110,7 @@ def _visit_in_turn(keys: Iterable[str], this_pass: Pass) -> None:
 
 
 def _defer(turns: Turns, this_pass: Pass) -> None:
-    """Leave the rest to the next pass.  A workload that waits for its turn in a limit class may have to wait still."""
+    """Leave the rest to the next pass.  Workloads that only wait for their turn in a limit class stay parked instead."""
     world, left = this_pass.world, turns.left()
     if left:
         parked = set(world.parked_in).difference(world.dirty, world.due(this_pass.now)[0])
@@ -127,7 +127,7 @@ def _with_namespaces(keys: Iterable[str], world: World) -> Iterator[tuple[str, s
 
 
 def _visit(workload: Workload, this_pass: Pass) -> bool:
-    """Visit one workload by the rule of its phase; False if its visit is a long one, and only a part of that is done now."""
+    """Visit one workload by the rule of its phase.  False if the visit takes long, and only a part of it is done now."""
     world = this_pass.world
     if not this_pass.prepared(workload):
         this_pass.deferred.append(workload.key)

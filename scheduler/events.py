@@ -1,8 +1,8 @@
-"""What was observed: past participles, applied to the World in whatever order they come.
+"""Events: what was observed, applied to the World in any order.
 
-Times are seconds of the bridge's one clock (epoch seconds).  `began` is when the question was sent, `ended` when the
-answer was read: a fact that is younger than `began` is not contradicted by that answer.  `at` of what a watch showed is
-when it came; None: with the event before it.
+Times are epoch seconds of the bridge's clock.  `began` is when the request was sent, `ended` when the answer was read: the
+answer does not contradict a fact that was learned after `began`.  `at` of a watch event is when it came; None: with the
+event before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scheduler.policy.rules import Policy
 
 
 class Scope(StrEnum):
-    """Which of the two pod watches saw it: pods that name this scheduler, or all others that stand on a node."""
+    """Which of the two pod watches saw the pod: pods that name this scheduler, or all others that are bound to a node."""
 
     OURS = "ours"
     OTHERS = "others"
@@ -39,7 +39,7 @@ class PodSeen:
 
 @dataclass(frozen=True, slots=True)
 class PodGone:
-    """The watch said DELETED.  `pod` is its last state.  (A pod that only left the selector of OTHERS is gone too.)"""
+    """The watch showed DELETED.  `pod` is the last state.  (A pod that only left the selector of OTHERS is gone, too.)"""
 
     scope: Scope
     pod: Pod
@@ -48,10 +48,10 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class PodsListed:
-    """A complete list: what is not in it does not exist, except for what may be one of `undecoded`.
+    """A complete list: a pod that is not in it does not exist, unless it may be one of `undecoded`.
 
-    inherited   True: these are the pods that this process knew when it began to lead, and they may be behind.  A list that
-                was asked for since then follows.
+    inherited   True: the pods that this process knew when it began to lead, which may be outdated.  A list that is requested
+                after that follows.
     """
 
     scope: Scope
@@ -101,7 +101,7 @@ class NamespacesListed:
 
 @dataclass(frozen=True, slots=True)
 class ObjectUndecoded:
-    """A watch told of an object that cannot be decoded.  What was known of the object stays known.
+    """A watch showed an object that cannot be decoded.  The object keeps its last known state.
 
     scope   of a pod: which watch saw it
     """
@@ -112,7 +112,7 @@ class ObjectUndecoded:
 
 @dataclass(frozen=True, slots=True)
 class ClockObserved:
-    """The other side's own time, in whole seconds, from its answer to what was asked at `began` and came at `ended`."""
+    """The time of that side's clock, in whole seconds, from its answer to a request of `began`, which came at `ended`."""
 
     side: Side
     theirs: float
@@ -122,7 +122,7 @@ class ClockObserved:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRead:
-    """owner None: it does not exist in that namespace, or may not be read; that is no error (W2)."""
+    """owner None: the owner does not exist in that namespace, or may not be read, which is no error (W2)."""
 
     ref: OwnerRef
     owner: Owner | None
@@ -160,9 +160,9 @@ ALL_READ = Unread()
 
 @dataclass(frozen=True, slots=True)
 class JobsPolled:
-    """The whole of `jobs/state`: job id to states.
+    """The complete answer of `jobs/state`: job id to states.
 
-    What is neither in `states` nor in `unread`, Slurm does not know (any more).
+    A job that is neither in `states` nor in `unread` is not, or no longer, known to Slurm.
     """
 
     began: float
@@ -173,7 +173,7 @@ class JobsPolled:
 
 @dataclass(frozen=True, slots=True)
 class JobRead:
-    """One job, read by its id.  job None: Slurm said that it has no such job (error 2017)."""
+    """One job, read by its id.  job None: Slurm has no such job (error 2017)."""
 
     job_id: int
     began: float
@@ -184,7 +184,7 @@ class JobRead:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNodesPolled:
-    """began: when it was asked for; None: as `at`.  partitions None: Slurm does not tell them (slurmdbd is away)."""
+    """began: when the request was sent; None: as `at`.  partitions None: Slurm lists none (slurmdbd is away)."""
 
     nodes: tuple[SlurmNode, ...]
     partitions: tuple[Partition, ...] | None
@@ -196,7 +196,7 @@ class SlurmNodesPolled:
 
 @dataclass(frozen=True, slots=True)
 class SideLost:
-    """One side does not answer, or refuses us.  `why` is a sentence."""
+    """One side does not answer, or refuses the bridge.  `why` is a sentence."""
 
     side: Side
     since: float
@@ -215,9 +215,9 @@ ACCOUNTING_AWAY = 7000
 
 @dataclass(frozen=True, slots=True)
 class AccountingLost:
-    """slurmdbd does not answer: partitions are not told, jobs are not found by name, ends not recorded.  `why` is a sentence.
+    """slurmdbd does not answer: no list of partitions, no search for jobs by name, no record of ends.  `why` is a sentence.
 
-    slurmctld goes on without it, and so does everything else.
+    slurmctld goes on without slurmdbd, and so does everything else.
     """
 
     since: float
@@ -239,7 +239,7 @@ class TokenLost:
 
 @dataclass(frozen=True, slots=True)
 class TokenBack:
-    """There is another token of that Slurm user, or Slurm has accepted the one that there is."""
+    """There is a new token of that Slurm user, or Slurm accepted the present one."""
 
     user: str
     at: float
@@ -247,21 +247,21 @@ class TokenBack:
 
 @dataclass(frozen=True, slots=True)
 class AbsenceConfirmed:
-    """The admin says that the jobs which Slurm lists no more are gone indeed (X6)."""
+    """An admin confirmed that the jobs that Slurm does not list any more are gone (X6)."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class PredecessorDrained:
-    """The bridge that acted before this one left no request that can still take effect, and what it did is listed."""
+    """The former bridge left no request that can still take effect, and this bridge has listed the results of all of them."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """The admin wrote another policy."""
+    """The policy in the settings file changed."""
 
     policy: Policy
     at: float
@@ -269,9 +269,9 @@ class PolicyChanged:
 
 @dataclass(frozen=True, slots=True)
 class RightsChecked:
-    """In which namespaces the bridge lacks rights in Kubernetes that it needs to bind pods and to end them; in no others.
+    """All namespaces in which the bridge lacks rights in Kubernetes that it needs to bind and end pods.
 
-    lacking   namespace to a sentence that says what is missing, for its pods; "": it cannot write on them either
+    lacking   namespace to a sentence for its pods that names the missing rights; "": the bridge cannot write on them either
     """
 
     lacking: Mapping[str, str]
@@ -280,7 +280,7 @@ class RightsChecked:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The loop is about to perform this plan: holds are placed, marks cleared."""
+    """The loop is about to perform this plan: its actions are in flight from now on, and marks are cleared."""
 
     plan: Plan
     at: float
@@ -291,11 +291,11 @@ class ActionEnded:
     """How an action ended.
 
     began     when it was sent
-    refusal   where outcome is REFUSED (or the reason of UNREACHED, UNKNOWN, in words)
-    job_id    of AllocateNow and SubmitJob, where DONE
-    grant     of AllocateNow, where DONE and it could be read
+    refusal   if the outcome is REFUSED (or the reason of UNREACHED, UNKNOWN, in words)
+    job_id    of AllocateNow and SubmitJob, if DONE
+    grant     of AllocateNow, if DONE and the grant could be read
     found     of FindJobs: ids of live jobs of that name
-    node      of ReadPod: the Kubernetes node on which that incarnation stands; "": on none, or it is gone
+    node      of ReadPod: the Kubernetes node of the pod with that UID; "": it has none, or is gone
     """
 
     action: Action

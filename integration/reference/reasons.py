@@ -184,8 +184,8 @@ OF_PODS = (
     Reason(
         names.DISBELIEVED,
         (EVENT,),
-        "The bridge did not believe an observation about the pod's job, and does not act on it.",
-        "Compare the message with `scontrol show job`. See [metrics.md](metrics.md#what-is-not-believed).",
+        "The bridge rejected an implausible observation about the pod's job, and does not act on it.",
+        "Compare the message with `scontrol show job`. See [metrics.md](metrics.md#rejected-observations).",
     ),
     Reason(
         names.RUNS,

@@ -57,7 +57,7 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None, *,
     world.unmapped.clear()
     if world.ready:
         read_first(world, namespaces)
-    elif not is_first:
+    elif not is_first and (namespaces is None or namespaces):
         world.changed_early = True
 
 

@@ -1,9 +1,9 @@
 """Times of other machines' clocks.
 
 The clocks of the API server and slurmctld may differ from the bridge's by hours.  So a wait of the bridge counts from the
-observation of an event, not from its time by another clock.  But the time by another clock is more exact, and the only one
-for events before the bridge's first observation.  So it is used once the offset of that clock is known, and before that if it
-is near to the time of the observation.
+observation of an event, not from its time by another clock.  But the time by the other clock is more exact, and for events
+before the bridge's first observation there is no other.  So the bridge uses that time if the offset of the clock is known,
+and before that if the time is near to the observation.
 
 Kubernetes' clock is the API server's; kubelets and controllers are assumed to have the same time, as Kubernetes does.
 """
@@ -22,7 +22,7 @@ class FarClock:
     """The clock of one side.
 
     ahead   seconds by which it is ahead of the bridge's clock; 0.0 until an answer shows another offset
-    told    an answer has shown its time
+    told    True after the first answer that showed the time of this clock
     """
 
     ahead: float = 0.0
@@ -57,13 +57,13 @@ class FarClock:
 
 @dataclass(slots=True)
 class Sighting:
-    """When this process first saw each of these of a pod, by the bridge's clock; None: not yet.
+    """When this process first saw each of these facts of a pod, by the bridge's clock; None: not yet.
 
-    first    the pod itself
-    bound    its node
-    started  its start by kubelet
-    waits    why it does not start (Pod.waits, of that waits_since)
-    stuck    a reason that needs a person keeps it from starting, after kubelet was at work (scheduler/model/kubelet.py)
+    first    the pod exists
+    bound    it has a node
+    started  kubelet started it
+    waits    the present reason why it does not start (Pod.waits); waits_since is the time that kubelet gives
+    stuck    it cannot start without a person, although kubelet has tried (scheduler/model/kubelet.py)
     """
 
     first: float

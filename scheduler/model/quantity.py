@@ -2,7 +2,7 @@
 
 The grammar is that of the API (`resource.Quantity`): a sign, a decimal number, and either a suffix (binary Ki … Ei,
 decimal n … E) or a decimal exponent, never both.  "1E" is an exa, "1E3" an exponent.  Values are exact fractions until
-they are rounded once, up for requests and down for what a node offers: a float would lose bytes of large memories.
+they are rounded once, up for requests and down for the resources of a node: a float would lose bytes of large memories.
 
 Text can come from a person (annotations), so little is accepted: ASCII digits, 64 characters, exponents of realistic sizes.
 Python's own number parsers also accept NaN, Infinity, "1_000" and Arabic digits, which are no quantities.
@@ -17,7 +17,7 @@ from functools import lru_cache
 
 MAX_LENGTH = 64
 MAX_EXPONENT = 24
-MOST = 2**63 - 1  # the API caps larger ones to that
+MOST = 2**63 - 1  # the API reduces larger quantities to this value
 
 _QUANTITY = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"

@@ -65,9 +65,9 @@ class SlurmNode:
 
     @property
     def loses_devices(self) -> bool:
-        """True for an external node of slurm.conf: devices that a job asks for by the task are lost there (Slurm facts 7).
+        """True for an external node of slurm.conf: devices that a job requests per task are lost there (Slurm facts 7).
 
-        Devices that a job asks for by the node are counted correctly.
+        Devices that a job requests per node are counted correctly.
         """
         return self.external and bool(self.gres) and "DYNAMIC_NORM" not in self.states
 
@@ -94,15 +94,15 @@ class Job:
     submitted, starts, ends   epoch seconds; `starts` of a pending job is Slurm's expected start; None: not known
     preempted                 when its preemption began, while its grace runs; None: it is not preempted
     reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
-    planned_nodes             the nodes on which Slurm plans to start it, a hostlist
+    planned_nodes             the nodes on which Slurm plans to start the job, a hostlist
     sluid                     unique for ever, unlike the id (Slurm facts 2); "": this Slurm has none
-    dependency                the conditions that it still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
-    exit_code                 of the job, as sacct shows it before the colon
+    dependency                the conditions that the job still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
+    exit_code                 the number before the colon in sacct's ExitCode
     tasks                     the number of tasks asked for
-    told_at                   slurmctld's time of the answer, epoch seconds; None: not known
+    as_of                     slurmctld's time of the answer, epoch seconds; None: not known
     het_id, het_offset        of a component of a heterogeneous job: the leader's id, and which component it is (the leader
                               is 0); None: an ordinary job
-    parts                     of a leader that was read: the further components, in their order
+    parts                     of the leader of a heterogeneous job: the further components, in their order
     """
 
     id: int
@@ -187,9 +187,9 @@ class JobSpec:
     licenses        name (with server) to count
     begin           epoch seconds before which the job does not start
     dependency      conditions joined by commas, all of which must hold, SINGLETON always among them
-    switches        the most leaf switches, and the most seconds to wait for so few
-    tasks           at least 1; Slurm distributes several tasks over nodes as it likes
-    tasks_per_node  room for so many tasks on every node, even if fewer are left; None: as many as fit
+    switches        the largest number of leaf switches, and how many seconds the job waits at most for that
+    tasks           at least 1; Slurm chooses how several tasks are distributed over nodes
+    tasks_per_node  room for this many tasks on every node, even if fewer remain; None: as many as fit
     min_nodes, max_nodes  number of nodes for several tasks; None: as few as possible.  (If max_nodes is more than needed,
                     Slurm allocates that many.)
     parts           the further components of a heterogeneous job (W7), all of the same user; they have no parts

@@ -1,7 +1,7 @@
-"""Slurm jobs in the World: their states, their absence, unknown ids, and ids that Slurm gives out again.
+"""Slurm jobs in the World: their states, their absence, unknown ids, and ids that Slurm reuses.
 
-A job that vanished is absent; it counts as lost only after a read denied it, too (ARCHITECTURE 6).  Slurm gives an id out
-again after it lost its state.  Then workloads that had the job of that id, or whose pods show it, lose it (`detach_others`).
+A job that vanished is absent; it counts as lost only after a read found no job, too (ARCHITECTURE 6).  Slurm reuses ids after
+it lost its state.  Then workloads that had the job of that id, or whose pods show the id, lose the job (`detach_others`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from scheduler.state.phase import Phase, chosen
 from scheduler.state.visits import Visits
 from scheduler.state.workload import Placeholder, Workload, lost_record
 
-RELEASED_AT_ONCE = 3  # so many grants that a workload gives back one after another are asked for elsewhere at once
-MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; then it is read once in
+RELEASED_AT_ONCE = 3  # after so many released grants in a row at most, a workload is submitted again without backoff
+MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; after that it is read every UNREADABLE_EVERY_S
 UNREADABLE_EVERY_S = 300.0
 
 
@@ -127,9 +127,9 @@ class Jobs(Visits):
             self._search_without(job_id)
 
     def read_failed(self, job_id: int, at: float) -> None:
-        """Note a failed read.  After some failures the job is read seldom, so that it does not keep others waiting.
+        """Note a failed read.  After MAX_UNREADABLE failures the job is read seldom, and no workload waits for it.
 
-        It does not count as foreign: it may be a job of the bridge without a pod.
+        The job does not count as foreign: it may be a job of the bridge without a pod.
         """
         failed = self.unreadable.get(job_id, (0, at))[0] + 1
         if failed >= MAX_UNREADABLE or job_id in self.reads_postponed:
@@ -138,7 +138,7 @@ class Jobs(Visits):
             self.unreadable[job_id] = (failed, at + self.config.tuning.backoff_s * 2**failed)
 
     def postpone_read(self, job_id: int, at: float) -> None:
-        """Its reads fail: no workload waits for it any more.  It is read again at that time."""
+        """Reads of the job fail: no workload waits for it any more, and it is read again at *at*."""
         self.unreadable.pop(job_id, None)
         self.reads_postponed.pop(job_id, None)
         self.reads_postponed[job_id] = at
@@ -159,7 +159,7 @@ class Jobs(Visits):
             self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
             self.dirty.update(self.by_phase[Phase.ORPHANED])
 
-    # --- ids that were given out again ---------------------------------------------------------------------------------
+    # --- ids that Slurm reused ------------------------------------------------------------------------------------------
 
     def detach_others(self, key: str, job: Placeholder, at: float) -> None:
         """The id belongs to a job of workload *key* now: other workloads that have or show the id lose their job."""
@@ -183,7 +183,7 @@ class Jobs(Visits):
         self.refresh(workload)
 
     def note_lost_job(self, workload: Workload, job: Placeholder, at: float) -> None:
-        """Slurm gave the id of the job that the pods were bound for to another job: the pods do not run for that job."""
+        """Slurm reused the id of the job that the pods were bound for: the pods do not run for the new job."""
         if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
             return
         mine = self.mine(workload)

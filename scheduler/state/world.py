@@ -1,11 +1,11 @@
-"""The World: what is known of both clusters, and the only mutable object.
+"""The World: what is known of both clusters, and the only mutable object of the scheduler.
 
-`apply(event)` is its only door.  It is total: any event in any order, any number of times, is folded into facts.  It
-decides nothing; it only marks the workloads that the next pass visits (ARCHITECTURE 3).  How each event changes the facts is
-in `scheduler/apply/`, and `scheduler.apply.events.new_world` joins both.
+Only `apply(event)` changes it.  `apply` accepts every event, in any order and any number of times, and changes facts.  It
+decides nothing; it only marks the workloads that the next pass visits (ARCHITECTURE 3).  The functions that change the facts
+are in `scheduler/apply/`, and `scheduler.apply.events.new_world` joins both.
 
-Three things keep old news from overwriting new: a list swaps whole, a fact learned from an answer is not contradicted by
-a poll that began before that answer, and what vanished is remembered as absent, not as ended.
+Three rules keep old observations from overwriting newer ones: a list replaces the former list as a whole; a poll that began
+before an answer does not contradict the answer; an object that vanished counts as absent, not as ended.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from scheduler.state import derived
 from scheduler.state.jobs import Jobs
 from scheduler.tuning import Config
 
-MAX_CROWDED = 128  # nodes; of more those that were noted last
+MAX_CROWDED = 128  # nodes; if there are more, the oldest are dropped
 
 
 class World(Jobs):
-    """See the module.  Its facts are those of Tables."""
+    """See the module.  The class Tables declares the facts."""
 
     def __init__(
         self, config: Config, started: float, apply_event: Callable[[World, ev.Event], None], *, guarded: bool = False
@@ -31,7 +31,7 @@ class World(Jobs):
         self._apply_event = apply_event
 
     def apply(self, event: ev.Event) -> None:
-        """Fold one event into the facts."""
+        """Change the facts by one event."""
         self.fold(event)
         if every := self.config.tuning.validate_every:
             self.applied += 1
@@ -39,17 +39,17 @@ class World(Jobs):
                 self.validate()
 
     def validate(self) -> None:
-        """Compute all indexes, counts and phases anew from the facts.  Raises InvalidIndex where the World differs."""
+        """Recompute all indexes, counts and phases from the facts.  Raises InvalidIndex if the World differs."""
         derived.validate(self)
 
     def fold(self, event: ev.Event) -> None:
-        """As `apply`, for an event that is a part of the event which is being applied."""
+        """As `apply`, for an event that is part of the event that is being applied."""
         self._apply_event(self, event)
 
     def slurm_nodes_shown(self, failed: Callable[[str, Exception], None]) -> None:
-        """Note what the last poll shows of nodes, once the mark of the cluster is known.
+        """Note the nodes of the last poll, if the mark of the cluster is known.
 
-        failed   is called with the name of a node that could not be noted, and the exception
+        failed   is called with the name of a node whose state could not be noted, and the exception
         """
         if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
             gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
@@ -80,7 +80,7 @@ class World(Jobs):
                 self.placeholders.pop(job_id)
                 self.absent.discard(job_id)
                 self.expected.discard(job_id)
-        for job_id in workload.foreign_jobs & self.foreign:  # without the workload another user of the policy's will do
+        for job_id in workload.foreign_jobs & self.foreign:  # other users of the policy may own it
             self.foreign.discard(job_id)
             self.schedule_read(job_id, self.last_poll_began)
         before = self.phase_of.pop(key, None)

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bridge.rights import RightsMonitor
-
 from bridge.app import Bridge, watches_of
 from bridge.errors import FarSideError, Unanswered, not_sent
 from bridge.guard import Guard, restart_on_error
@@ -23,6 +21,7 @@ from bridge.kube.lease import Lease, Terms
 from bridge.kube.mirror import Mirror
 from bridge.kube.transport import Call
 from bridge.kube.transport import Reply as KubeReply
+from bridge.preflight.rights import RightsMonitor
 from bridge.replica import Replica
 from bridge.simulation.invariants import Invariants
 from bridge.simulation.kube.in_process import InProcessKube

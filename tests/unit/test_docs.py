@@ -74,7 +74,7 @@ def test_every_reason_why_something_is_not_believed_is_in_the_documentation() ->
     for side in ("slurm", "kubernetes"):
         telemetry.on_call(side)("list", 0.1, "contracterror")
     telemetry.unsolicited()
-    table = re.findall(r"^\| (`[^|]+) \|", METRICS.partition("## What is not believed")[2], re.MULTILINE)
+    table = re.findall(r"^\| (`[^|]+) \|", METRICS.partition("## Rejected observations")[2], re.MULTILINE)
     told = {reason for cell in table for reason in re.findall(r"`([^`]+)`", cell)}
     assert told == {each.value for each in Anomaly} | telemetry.rejected.keys()
 

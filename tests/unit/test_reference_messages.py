@@ -42,7 +42,6 @@ NO_MESSAGE = {
     "scheduler.state.derived": r".*",  # an assertion
     "scheduler.state.rivals": r".*",  # /readyz and the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
-    "scheduler.rivals": r".*",  # the log, and /readyz
     "scheduler.rules.status": r"%.*",  # times
     "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings

@@ -360,6 +360,25 @@ def test_so_does_one_that_a_hint_hides_if_the_policy_changed_before_everything_w
     assert [type(each) for each in acts if getattr(each, "key", "") != key_of(runs)] == [CancelJob]
 
 
+def test_lists_of_namespaces_before_the_first_poll_are_no_change_of_labels() -> None:
+    """A new leader lists the namespaces twice.  If that counted as a change, its first pods would wait for reads of jobs."""
+    story = story_of(Rule(("hpc",), Tenant("alice")))
+    before, managed = story.world, {names.MANAGED_LABEL: "true"}
+    story.world = new_world(before.config, started=START)
+    runs = story.bound(pod("runs", created=START - 200), 17, started=START - 190)
+    namespaces = NamespacesListed((KUBE_SYSTEM, Namespace("hpc", "1", managed)))
+    story.sees(
+        namespaces,
+        namespaces,
+        NodesListed(tuple((before.nodes or {}).values())),
+        SlurmNodesPolled(tuple((before.slurm_nodes or {}).values()), tuple(before.partitions.values()), START + 2),
+        PodsListed(Scope.OTHERS, (), START + 2),
+        PodsListed(Scope.OURS, (replace(TRAIN, created=START - 100), runs), START + 2),
+    )
+    story.polls({17: "RUNNING"}, at=START + 3)
+    assert [each.spec.user for each in submissions(story, START + 4)] == ["alice"]
+
+
 def test_a_job_that_waits_as_another_user_ends_before_the_bind_because_singleton_does_not_hold_it_back() -> None:
     """The job of an earlier process was foreign while the labels gave bob, and is the pod's now that they give alice."""
     story = story_of(user="bob")
