@@ -102,7 +102,7 @@ class SlurmClient:
     user_tokens   the token of each user, for requests as that user; `acting_tokens` is then for nodes
     deadline_s    for each call, a second attempt with a renewed token included
     on_call       called with (operation, seconds, outcome) for each call; outcome: "ok" or the error's class in lower case
-    on_left_out   called with (list, id or name, why) for each item of a list that could not be read, each time
+    on_undecodable called with (list, id or name, why) for each item of a list that could not be read, each time
     """
 
     def __init__(

@@ -56,10 +56,10 @@ class HttpPool:
     ssl_context  for https, instead of tls
     tls          for https; None: the system's trust, and no client certificate
     idle_s       a connection that was idle for longer is not used again
-    on_unasked   called each time that a connection answers twice, or without a request
+    on_unsolicited  called each time that a connection answers twice, or without a request
     may_write    an attribute, called right before a request that changes something is sent; if it returns False, the
                  request is not sent (Unreachable)
-    Raises ConfigError for a URL that is none, and for TLS files that cannot be used.
+    Raises ConfigError if the URL is invalid or TLS files cannot be used.
     """
 
     def __init__(

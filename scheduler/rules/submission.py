@@ -219,11 +219,11 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
 class _Party:
     """The pods of one job.
 
-    pods        how many there will be
-    keep_apart  True if one of them keeps away from another
+    pods        the number of pods
+    has_mutual_anti_affinity  True if one of them keeps away from another
     left_out    Slurm nodes on which a grant of this workload could not be used (F6)
     demands     the node requirements of the pods that were translated so far
-    folds       hostlist of excluded nodes to the same with those left out: most members have the same list
+    folds       hostlist of excluded nodes to the same list with `left_out` added: most members have the same list
     """
 
     own_pods: OwnPods

@@ -152,8 +152,8 @@ class Occupancy(Facts):
     def closed_to(self, pod: Pod, own_pods: OwnPods, *, soon: bool = False) -> frozenset[str]:
         """Nodes that the pod may not use because of other pods (F5).
 
-        company  pods that are placed with it, itself among them
-        soon     pods count, too, whose workload has a grant and that are not bound yet
+        own_pods  pods that are placed with it, itself among them
+        soon      unbound pods of workloads with a grant count, too
         """
         if not (pod.apart or pod.beside or self.affinity_index.any_anti_affinity or (soon and self.affinity_workloads)):
             return NOWHERE

@@ -1,15 +1,15 @@
-"""A simulated Slurm: slurmctld with its queue, slurmdbd with its records, and the face of slurmrestd (slurm_rest.py).
+"""A simulated Slurm: slurmctld with its queue, slurmdbd with its records, and the interface of slurmrestd (rest.py).
 
-A pure state machine: time is an argument, nothing is random but what a seed gives, nothing runs by itself.  It answers as
-Slurm 26.05 was measured to (the contract suite drives it and the real one with the same tests), in what the bridge uses:
+A pure state machine: time is an argument, all randomness comes from a seed, nothing runs by itself.  It answers as Slurm
+26.05 was measured to, in what the bridge uses; the contract suite runs the same tests on it and on the real one:
 
-* Jobs wait in one queue, by partition tier, priority and id.  The first that does not fit has the reason Resources, those
-behind
-  it in its partition have Priority.  A backfill pass starts small jobs that do not delay it, and computes expected starts.
-* `stock` plays Slurm as it is shipped: a new job is looked at after 3 s, freed capacity is noticed by chance (the next
-  event or backfill pass, up to 30 s later), unless an update of any job makes slurmctld look at the next second.  Without
-  `stock` every second is a full pass.
-* A heterogeneous job is started by the backfill pass alone, all of its components together or none.
+* Jobs wait in one queue, by partition tier, priority and id.  The first job that does not fit has the reason Resources, the
+  jobs behind it in its partition have Priority.  A backfill pass starts small jobs that do not delay that job, and computes
+  expected starts.
+* `stock` simulates Slurm's defaults: a new job is considered after 3 s, and freed capacity is used at the next event or
+  backfill pass (up to 30 s later), unless an update of any job triggers a pass in the next second.  Without `stock` every
+  second has a full pass.
+* Only the backfill pass starts a heterogeneous job, all of its components together or none.
 * Immediate allocations are refused with 2013 while a runnable job of an equal or higher tier waits anywhere, with 2016
   if there is no room now (and preempt lower jobs all the same, as the real one does).
 

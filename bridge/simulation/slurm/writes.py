@@ -1,4 +1,4 @@
-"""What the simulated slurmrestd does: jobs, nodes, reservations, accounting.  (Job descriptions: slurm_wishes.py.)"""
+"""Requests that change the simulated Slurm: jobs, nodes, reservations, accounting.  (Job descriptions: job_request.py.)"""
 
 from __future__ import annotations
 
