@@ -465,7 +465,7 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
 
 
 def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
-    """What can be used of settings that `load` refuses, so that somebody may look further, and the keys that are in doubt.
+    """The usable part of settings that `load` refuses, for further checks; and the keys that are in doubt.
 
     Each key with a mistake is left out.  It may have been meant for any that is spelled nearly so, or for one without which
     nothing goes.  Of a file that cannot be read every key is in doubt that nothing else gives.

@@ -75,7 +75,7 @@ class Mirror:
     def hand_over(
         self, hear: Callable[[Event], None], hear_undecoded: Callable[[Undecoded], None], now: float, *, drained: bool
     ) -> None:
-        """Tell all that is known, as lists of this moment, then list anew, and tell each event as it comes.
+        """Emit all that is known, as lists of this moment; then list again, and emit each event as it comes.
 
         drained   no request of the process that led before can take effect any more
         """

@@ -74,7 +74,7 @@ class Mint:
     def _write(self, user: str, token: str) -> None:
         new = self._folder / f".{user}.new"
         try:
-            new.unlink(missing_ok=True)  # of an earlier life that was killed
+            new.unlink(missing_ok=True)  # left by an earlier process that was killed
             with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
                 if self._group is not None:
                     if os.fstat(file.fileno()).st_gid != self._group:  # else the right to chown is not needed

@@ -40,7 +40,7 @@ class Users:
         self._sources += [_Source(file, in_policy, slurm_user) for file in policies]
 
     def now(self) -> tuple[str, ...]:
-        """All of them, each once.  Raises ConfigError where a source cannot be read, or names somebody it must not."""
+        """All of them, each once.  Raises ConfigError if a source cannot be read, or names a user that is not allowed."""
         found = dict.fromkeys(self._named)
         for source in self._sources:
             found |= dict.fromkeys(source.users())

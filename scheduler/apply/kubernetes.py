@@ -133,7 +133,7 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
 
 
 def _fold_place(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
-    """Fold the place of one pod.  If that raises, the counts of all other pods are made anew."""
+    """Apply the node of one pod.  If that raises, the counts of all other pods are recomputed."""
     try:
         fold(world, pod)
     except Exception:
@@ -198,7 +198,7 @@ def _our_pod(world: World, pod: Pod) -> None:
 
 
 def _tell_node(world: World, workload: Workload, pod: Pod) -> None:
-    """Add to the story of the workload that the pod stands on its node, with a time not before that of the last entry."""
+    """Add to the story of the workload that the pod is on its node, with a time not before that of the last entry."""
     last_at = workload.story[-1][0] if workload.story else world.born(pod)
     where = f"stands on node {pod.node}"
     workload.tell(max(last_at, world.born(pod)), where if workload.group is None else f"{pod.name} {where}")

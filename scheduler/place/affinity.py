@@ -297,7 +297,7 @@ class AffinityIndex:
         self._coming[now.key] = now
         if came or left or before is None or before.nodes != now.nodes:
             self._version += 1
-        for pod in came:  # first, so that a list of terms that moves to another pod is not indexed anew
+        for pod in came:  # first, so that a list of terms that moves to another pod is not indexed again
             self._soon.came(pod, now.key)
         for pod in left:
             self._soon.left(pod, now.key)

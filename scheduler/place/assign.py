@@ -209,7 +209,7 @@ class NodeInfo:
         return left
 
     def without(self, uid: str) -> NodeInfo:
-        """The same node without that pod, counted anew."""
+        """A copy of the node without that pod, with all sums recomputed."""
         anew = NodeInfo()
         for pod in self.pods.values():
             if pod.uid != uid:

@@ -154,7 +154,7 @@ def _unplaceable(
     """
     newcomers = {pod.uid for pod in unbound} - job.asked_for
     mine = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
-    anew = f". To ask for all of them anew, delete the other pods of {workload.readable}, too"
+    anew = f". To submit all of them again, delete the other pods of {workload.readable}, too"
     do = anew if len(unbound) < len(workload.members) else ""
     for part, pod in mine:
         own = translated(workload, pod, len(workload.members), this_pass)
@@ -517,6 +517,6 @@ def _release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: s
 
     That unwinds a gang of which some are bound: the bound pods follow their job (W9, V4).
     """
-    message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
-    ended = cancel(job, workload, this_pass, f"given back: {why}", told=message)
+    message = f"Slurm job {job.id} was released, and nodes are requested again: {why.rstrip('.')}."
+    ended = cancel(job, workload, this_pass, f"released: {why}", told=message)
     return ended.followed_by(if_planned=note(exclude=exclude))

@@ -113,7 +113,7 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     if (settled := _may_have_started_until(workload, job, this_pass)) is not None:
         return wake(max(settled, this_pass.now + this_pass.tuning.absent_s))
     if "PENDING" in job.states and (job.id == workload.hint or workload.all_bound_by_others):
-        by_others = f"somebody else bound the pods that wait for job {job.id}"
+        by_others = f"another client bound the pods that wait for job {job.id}"
         requeued = f"Slurm requeued job {job.id} while its pods run"
         return cancel(job, workload, this_pass, by_others if workload.all_bound_by_others else requeued)
     silent = silent_until(workload, this_pass)
@@ -152,7 +152,7 @@ def _no_place(workload: Workload, why: str) -> Decision:
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     message = (
         f"The others of {workload.readable} run, but {why}, so that there is no place for this pod. It waits until they "
-        "end; delete them to start all of them anew."
+        "end; delete them to start all of them again."
     )
     return statuses(waiting, names.GATHERING, message)
 
@@ -162,7 +162,7 @@ def _report_late_changes(workload: Workload) -> Decision:
     found = []
     for uid, what in workload.late_changes.items():
         message = (
-            f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
+            f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to apply it."
         )
         found.append(event_alone(workload, workload.pods[uid], names.CHANGE_IGNORED, message))
     return every(found)

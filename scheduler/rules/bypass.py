@@ -71,7 +71,7 @@ def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision
         return wait
     ends, found = this_pass.world.config.bypass == END, []
     for pod in pods:
-        why = f"The pod stands on node {pod.node}, which Slurm gives away, and no Slurm job holds its place"
+        why = f"The pod runs on node {pod.node}, which Slurm allocates, and no Slurm job holds its place"
         how = (
             f"scheduler {pod.scheduler_name} brought it there"
             if workload.others

@@ -424,9 +424,9 @@ def _silent(known: SlurmNode, ours: bool) -> str:
         return f"Slurm says that the slurmd of {known.name} does not respond, and gives it no jobs."
     said = f"Slurm says that {known.name} does not respond, and gives it no jobs: a signal or preemption with grace did that."
     if ours:
-        return f"{said} It is registered anew as soon as no job is there."
+        return f"{said} It is registered again as soon as no job is there."
     if "DYNAMIC_NORM" in known.states:
-        return f"{said} Delete it when no job is there, and make it anew: nothing else brings it back."
+        return f"{said} Delete it when no job is there, and create it again: nothing else restores it."
     return f"{said} `scontrol reconfigure` brings it back."
 
 

@@ -389,7 +389,7 @@ def is_to_be_recorded(job: Placeholder, workload: Workload, this_pass: Pass) -> 
 
 
 def record_former(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """Record the end of the former job of a gang that was made anew before the last pod of that job was gone (S2)."""
+    """Record the end of the former job of a gang that was recreated before the last pod of that job was gone (S2)."""
     if workload.group is None or workload.hold is not None:
         return NOTHING
     running = {pod.annotations.get(names.JOB_ID) for pod in workload.unfinished}

@@ -61,7 +61,7 @@ class Occupancy(Facts):
         self.room_changed()
 
     def restand(self, without: str) -> None:
-        """Count all pods on nodes anew, without that pod, whose counts may be half-written."""
+        """Recount all pods on nodes, without that pod, whose counts may be half-written."""
         node = self.assumed.pop(without, "")
         self.unanswered_binds.pop(without, None)
         for name in {
@@ -176,7 +176,7 @@ class Occupancy(Facts):
         return self.coming
 
     def compute_granted_unbound(self) -> Iterator[GrantedPods]:
-        """As `granted_unbound`, computed anew."""
+        """As `granted_unbound`, recomputed."""
         for key in self.by_phase[Phase.GRANTED]:
             workload = self.workloads[key]
             job = chosen(workload, self.mine(workload))

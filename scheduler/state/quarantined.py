@@ -18,7 +18,7 @@ class Quarantined:
     readable   for people: namespace and name of a pod or a gang, a node's name
     origin     type of the exception, file and line where it was raised
     since, retry_at   epoch seconds; it is tried again then, though nothing changed
-    dropped    its facts were dropped, and are made anew when it is tried again
+    dropped    its facts were dropped, and are rebuilt when it is tried again
     pods       the pods of a dropped workload, by UID, as they were seen last
     nodes      the Kubernetes nodes of that name in Slurm, by name, as they were seen last
     changed    one of these was seen since; then it is tried again from `changes_at` on

@@ -252,7 +252,7 @@ def _several_nodes(options: JobOptions) -> Refusal | None:
     """The Refusal of a single pod whose annotations ask for several nodes; None: they do not."""
     for key_name, nodes in ((names.MIN_NODES, options.min_nodes), (names.MAX_NODES, options.max_nodes)):
         if nodes not in (None, 1):
-            said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod stands on one. Take it away."
+            said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod runs on one. Remove the annotation."
             return Refusal(names.REFUSED, said)
     return None
 

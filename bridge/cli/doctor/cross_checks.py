@@ -88,7 +88,7 @@ def _sizes(seen: Observations) -> Iterator[Result]:
     if larger:
         yield warning(
             f"Slurm gives away more of {count(len(larger), 'node')} than pods may use: {some(larger, 2)}. "
-            "Grants of the rest are given back.",
+            "Grants of the rest are released.",
             "Make Slurm's node no larger than kubectl's allocatable (CPUs, RealMemory, Gres).",
         )
     elif both:
@@ -124,7 +124,7 @@ def _external(seen: Observations) -> Iterator[Result]:
         said.append(
             error(
                 f"External nodes that Slurm takes for not responding: {some(silent)}: they get no job, and stay so.",
-                "Of slurm.conf: scontrol reconfigure. Others: delete each when idle, and make it anew (the bridge does so "
+                "Of slurm.conf: scontrol reconfigure. Others: delete each when idle, and create it again (the bridge does so "
                 "with its own). Signals, suspend and preemption with GraceTime cause it.",
             )
         )
@@ -193,7 +193,7 @@ def _others(seen: Observations) -> Iterator[Result]:
         where, who = some({pod.node for pod in strangers}), some(pod.full_name for pod in strangers)
         yield warning(
             f"{count(len(strangers), 'pod')} of other schedulers on {where} ({who}): Slurm does not know of the room that "
-            "they take, and grants of it are given back.",
+            "they take, and grants of it are released.",
             f"Keep them away: kubectl taint node NAME {names.MANAGED_TAINT}=true:NoSchedule (pods of the bridge ignore it)",
         )
     else:
