@@ -108,7 +108,7 @@ class Mirror:
         if self._hear is None:
             self._keep(event)
             return
-        if isinstance(event, ev.PodsListed) and self._again.is_set():  # it was asked for before this replica led
+        if isinstance(event, ev.PodsListed) and self._again.is_set():  # the list was requested before this replica led
             event = replace(event, inherited=True)
         self._hear(event)
         if isinstance(event, ev.PodsListed) and event.scope in self._awaited:

@@ -1,11 +1,12 @@
 """What a rule decides about one workload, as a value (ARCHITECTURE 3).
 
-A rule reads the world and the pass, changes neither, and returns a Decision.  The driver (driver.py) enters the decision in
-the plan at once after the rule, so the rule of the next workload sees it.  The driver alone applies what is not the rule's
-concern: limits and token buckets, reads that are in flight already, and conditions that the pods show already.
+A rule reads the World and the pass, changes nothing there but the counted effort, and returns a Decision.  The driver
+(driver.py) enters the Decision in the plan directly after the rule, so the rule of the next workload sees it.  Only the
+driver applies limits and token buckets, and drops reads that are in flight already and conditions that the pods show
+already.
 
 A helper that checks a precondition returns `Decision | None`.  None: the precondition holds.  A Decision: it does not hold,
-or is not known yet, and the Decision is all that is to be done now.
+or is not known yet, and the caller returns this Decision.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class EvictAlone:
 
 @dataclass(frozen=True, slots=True)
 class BindTogether:
-    """Plan the binds of one workload; several go out at once, beyond the limit (W9).  At the first that is refused: stop."""
+    """Plan the binds of one workload; several are sent at once, beyond the limit (W9), until the plan refuses one."""
 
     binds: tuple[BindPod, ...]
 
@@ -54,7 +55,7 @@ class PodStatus:
 
     reason       the condition's reason; "": the event alone
     event        the event's reason; "": the condition's
-    essence      what of the message matters when the next one is compared with it; None: all of it
+    essence      the parts of the message that matter when it is compared with the next one; None: all of it
     starts       the expected start that the message names, epoch seconds
     annotations  to write on the bound pod, too
     """

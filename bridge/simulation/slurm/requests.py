@@ -46,7 +46,7 @@ class Asked:
 
 
 def known(asked: Asked, argument: str) -> SimJob:
-    """The job that the path names.  Raises SlurmSaysNo."""
+    """The job that the path names.  Raises SlurmRefusal."""
     job = asked.cluster.jobs.get(job_id_of(argument))
     if job is None:
         raise SlurmRefusal(2017)
