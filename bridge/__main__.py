@@ -174,7 +174,7 @@ def _add_dev(dev: argparse.ArgumentParser) -> None:
 
 
 def _ends() -> argparse.ArgumentParser:
-    """Where both ends are: the same options for every command that talks to them."""
+    """The options that name both clusters, the same for every command that calls them."""
     ends = argparse.ArgumentParser(add_help=False)
     ends.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
     ends.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else the pod's own service account")

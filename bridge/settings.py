@@ -189,7 +189,7 @@ class Tuning(Strict):
 
 
 class Settings(Strict):
-    """All of it."""
+    """All settings."""
 
     kubeconfig: str = Field(
         default="",
@@ -500,7 +500,7 @@ def path_of(options: Mapping[str, str | None], environment: Mapping[str, str]) -
 
 
 def _given(options: Mapping[str, str | None], environment: Mapping[str, str]) -> dict[str, Any]:
-    """What is not in the file, by field."""
+    """The settings from the command line and the environment, by field; they override the file."""
     given = {}
     for name in OPTIONS:
         value = options.get(name)

@@ -21,7 +21,7 @@ ON_KUBERNETES = "Only in a simulated Kubernetes: a real one is not ours to break
 
 
 class Session(Protocol):
-    """What faults need of the session (session.py)."""
+    """The interface of the session that faults use (session.py)."""
 
     kube: KubeBackend
     slurm: SlurmBackend

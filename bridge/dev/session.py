@@ -85,7 +85,7 @@ class Session:
 
     @property
     def world(self) -> World | None:
-        """What the bridge of this moment knows."""
+        """The World of the present bridge."""
         return self.bridge.world if self.bridge else None
 
     @property
@@ -102,7 +102,7 @@ class Session:
         return self.invariants.violations
 
     async def run(self) -> None:
-        """For ever; cancel it."""
+        """Never returns; cancel it."""
         await self._observe()  # jobs that exist already are not the bridge's
         parts: list[Coroutine[Any, Any, None]] = [
             self._restart_for_ever(),

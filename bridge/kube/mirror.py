@@ -63,7 +63,7 @@ class Mirror:
             self._awaited = set(Scope) if self._drained else set()
 
     def missing(self) -> list[str]:
-        """What has not been listed yet, in words."""
+        """The lists that have not come yet, in words."""
         lacking = {
             "the list of namespaces": self._namespaces is None,
             "the list of Kubernetes nodes": self._nodes is None,

@@ -229,7 +229,7 @@ class _Pages(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Nothing is known, or what is known has a gap."""
+    """The state in which nothing is known, or events are missing: a list follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +396,7 @@ class ListWatch(Generic[M]):
 
 
 class _TooOld(Exception):
-    """What is known has a gap that a list closes.
+    """Events may be missing: a new list is needed.
 
     410 Gone: the version, or the snapshot of a list, is out of the server's memory.  Or an object is gone that could not be
     decoded.

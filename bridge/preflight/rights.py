@@ -150,7 +150,7 @@ class RightsMonitor:
         )
 
     async def run(self) -> None:
-        """For ever; cancel it."""
+        """Never returns; cancel it."""
         while True:
             await self.check()
             await asyncio.sleep(CHECK_EVERY_S)

@@ -86,7 +86,7 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is not as promised.  about: the job or pod, the same at every look."""
+    """A violation of an invariant.  about: the job or pod, the same in every observation."""
 
     invariant: str
     about: str
@@ -277,7 +277,7 @@ class Invariants:
         self._judge("V6", foreign)
 
     def sent_to_kube(self, method: str, path: str, body: bytes | None) -> None:
-        """What was decided is judged when it is sent."""
+        """Check a request when it is sent."""
         match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding|/eviction)?", path)
         if match is None or method == "GET":
             return

@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
 
 
 def _encoded(request: Request) -> bytes:
-    """As it goes over the wire.  Raises Invalid; its text never quotes a header, which may be the token."""
+    """The bytes of the request.  Raises Invalid, whose text never quotes a header, because it may hold the token."""
     given = "".join((request.method, request.target, *request.headers.values()))
     if not (given.isascii() and given.isprintable()) or " " in request.target:
         raise Invalid(request.operation, SIDE, "a header or the path would hold a forbidden character")

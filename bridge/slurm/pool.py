@@ -162,7 +162,7 @@ class HttpPool:
         return self._idle.pop() if self._idle else None
 
     def _context(self) -> ssl.SSLContext | None:
-        """Of the connections that may be used now; None: they are not encrypted."""
+        """The TLS context of new connections; None: they are not encrypted."""
         return (self._given or self._tls.context()) if self._server.secure else None
 
     async def _connect(self, request: Request) -> Connection:
@@ -204,7 +204,7 @@ def _watched(connection: socket.socket) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """Where slurmrestd is.  prefix: a path before every target, without a slash at its end."""
+    """The address of slurmrestd.  prefix: a path before every target, without a slash at its end."""
 
     host: str
     port: int

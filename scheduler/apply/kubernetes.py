@@ -269,7 +269,7 @@ def _resources(pod: Pod) -> tuple[object, ...]:
 
 
 def _changed(before: Pod, pod: Pod) -> str:
-    """What of the user's input is another than before, in words; "": nothing (K8, T11)."""
+    """The parts of the user's input that changed, in words; "": none (K8, T11)."""
     if _resources(before) != _resources(pod):
         return "its resources"
     was, now = (user_input(each) for each in (before, pod))
@@ -387,12 +387,12 @@ def _node_seen(world: World, event: ev.NodeSeen) -> None:
 
 
 def _read_by_feasibility(node: Node) -> tuple[object, ...]:
-    """What the bridge itself writes on a node changes nothing for pods."""
+    """The parts of a node that decide where pods may run; the bridge's own writes on a node are not among them."""
     return (node.labels, node.ready, node.unschedulable, node.taints, node.allocatable)
 
 
 def _look_at_those_on(world: World, names: Collection[str]) -> None:
-    """Their kubelets fell silent or speak again: that matters to pods that end there, and to those gone from there (S8)."""
+    """Visit the workloads with pods on these nodes, or gone from there: their kubelets fell silent or answer again (S8)."""
     there = [world.standing[name] for name in names if name in world.standing]
     keys = (world.key_of_pod.get(uid) for each in there for uid in each.pods)
     world.dirty.update(dict.fromkeys(key for key in keys if key is not None))

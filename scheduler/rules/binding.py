@@ -295,7 +295,7 @@ def _obstructed(
 def _obstacle(
     workload: Workload, pod: Pod, job: Placeholder, granted: str, there: Sequence[NodeInfo], this_pass: Pass
 ) -> Blocked | None:
-    """What keeps the pod from the node that Slurm granted; None: nothing does.
+    """Why the pod cannot be bound to the node that Slurm granted; None: it can.
 
     granted   Slurm's name of the node
     there     pods that are bound to the node, or are about to be

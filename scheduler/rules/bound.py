@@ -21,13 +21,13 @@ from scheduler.state.workload import RUNNING, Placeholder, Workload
 
 
 def bound(workload: Workload, this_pass: Pass) -> Decision:
-    """Pods run: leave them in peace; if it is in doubt whether their job lives, read the job itself (V7)."""
+    """Pods run: leave them alone; if it is not certain that their job lives, read the job itself (V7)."""
     late = _report_late_changes(workload) if workload.late_changes else NOTHING
     return late + _by_its_job(workload, this_pass)
 
 
 def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
-    """What follows from what is known of the job that bound pods name."""
+    """The decision for bound pods, by the state of the job that they name."""
     world, absent_s = this_pass.world, this_pass.tuning.absent_s
     if workload.renamed is not None and workload.renamed == workload.hint:
         return _without_its_name(workload, this_pass)
@@ -59,7 +59,7 @@ def _claimed(workload: Workload, this_pass: Pass) -> Placeholder | None:
 
 
 def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """Of the job that the pods name only the id is known: read it if more has to be known."""
+    """Only the id of the job that the pods name is known: read the job if more is needed."""
     if any(not workload.node_of(pod) for pod in workload.members):  # a member of a gang is to take a place in it
         return read_job(job, workload, this_pass, _is_it_its_own(job, workload))
     if job.states != RUNNING:

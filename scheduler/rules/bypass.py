@@ -64,7 +64,7 @@ def _those_that_count(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
 
 
 def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
-    """These pods show that no job holds their place, and are ended if the settings say so."""
+    """Show on these pods that no job holds their place, and end them if the settings say so."""
     if not pods:
         return NOTHING
     if (wait := _proven(workload, pods, this_pass)) is not None:

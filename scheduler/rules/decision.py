@@ -116,7 +116,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the plan records of the workload beside actions.
+    """Entries of the plan about the workload besides actions.
 
     awaits        the owner at whose read the workload is visited again; None: none
     exclude       Slurm node on which a grant of the workload could not be used (F6); "": none
@@ -142,7 +142,7 @@ Step = Act | EvictAlone | BindTogether | Status | Note | InTurn | Branch
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done about one workload now.
+    """The decision of a rule about one workload.
 
     steps       actions, statuses and notes, in the order in which they come into the plan
     wake_at     when the workload is visited again though nothing happened, epoch seconds
@@ -209,7 +209,7 @@ def note(
     is_forgotten: bool = False,
     begin_is_due: bool = False,
 ) -> Decision:
-    """What the plan records of the workload; see Note."""
+    """A decision that only makes entries in the plan; see Note."""
     return Decision((Note(awaits, exclude, leave_out, is_charged, written_off, is_forgotten, begin_is_due),))
 
 

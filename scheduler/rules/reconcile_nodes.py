@@ -362,7 +362,7 @@ def left_on_nodes(world: World) -> Iterator[str]:
 
 
 def _not_before(known: SlurmNode) -> str:
-    """What the removal of the node waits for, in words."""
+    """The reason why the removal of the node waits, in words."""
     if known.taken_out and not known.reason.startswith(names.NODE_REASON):
         return (
             f", which an admin took out of service: resume it (scontrol update nodename={known.name} state=resume), or "

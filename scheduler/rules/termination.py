@@ -100,7 +100,7 @@ def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
 
 
 def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
-    """What is done while the pods may keep running though no job of theirs is known to live; None: they may not.
+    """The decision while the pods may keep running although none of their jobs is known to live; None: they may not.
 
     Slurm does not answer (X1), another job of theirs may be found, or their nodes may be granted to them again (S7).
     """

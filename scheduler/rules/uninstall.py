@@ -133,7 +133,7 @@ def _under_way(world: World) -> str:
 
 
 def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
-    """What is left of one workload, by its phase."""
+    """The remaining work for one workload, by its phase."""
     world = this_pass.world
     if workload.others or _is_left_alone(workload, world):
         return

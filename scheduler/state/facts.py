@@ -27,7 +27,7 @@ class Facts(Tables):
 
     @property
     def translation_context(self) -> TranslationContext:
-        """What a translation needs besides the pod."""
+        """The inputs of a translation besides the pod."""
         return TranslationContext(
             self.config.translation, self.cluster, self.longest_min, self.config.policy.priorities
         )

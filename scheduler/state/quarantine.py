@@ -33,7 +33,7 @@ from scheduler.state.world import World
 
 
 def is_dropped(world: World, kind: Kind, name: str) -> bool:
-    """Nothing is known of it but what its quarantine keeps."""
+    """True if the facts of the object were dropped: only its entry in quarantine is left."""
     entry = world.quarantine.get((kind, name))
     return entry is not None and entry.dropped
 
@@ -176,7 +176,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
 
 
 def forget_job(world: World, job: Placeholder) -> None:
-    """Nothing is known of that job any more; it is read again."""
+    """Forget the job, and schedule a read of it."""
     for index in (world.absent, world.expected):
         index.discard(job.id)
     world.placeholders.pop(job.id, None)
@@ -408,7 +408,7 @@ def folded(world: World, event: ev.Event) -> None:
 
 
 def _node_well(world: World, nodes: set[str]) -> None:
-    """These are known again, or are no more."""
+    """These nodes are known again, or do not exist any more: remove them from entries, and entries without nodes."""
     for entry in [each for each in world.quarantine.values() if not nodes.isdisjoint(each.nodes)]:
         for node in nodes:
             entry.nodes.pop(node, None)

@@ -43,7 +43,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """For the log, once: what came into quarantine, and the exception with its traceback."""
+    """An entry for the log: the object that entered quarantine, and the exception with its traceback."""
 
     kind: Kind
     readable: str
@@ -51,7 +51,7 @@ class Alarm:
 
 
 def origin_of(error: BaseException) -> Origin:
-    """Where the exception was raised."""
+    """The place where the exception was raised."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

@@ -356,7 +356,7 @@ def stays(pod: Pod) -> bool:
 
 @dataclass(slots=True)
 class Workload:
-    """Its pods by UID, its jobs by id, and what is in flight.
+    """A workload: its pods by UID, its jobs by id, and its actions in flight.
 
     readable    for people: the pod's full name, or namespace and name of the group
     group       what makes its pods one; None: a pod by itself

@@ -43,7 +43,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class TranslationContext:
-    """What a translation depends on besides the pod.
+    """The inputs of a translation besides the pod.
 
     longest_min   the longest time limit of a partition in minutes, UNLIMITED, or None: not known (T7)
     priorities    PriorityClass to the QOS and nice value of its pods, unless their annotations choose
@@ -186,7 +186,7 @@ def jobspec(
 
 
 class _Checked(NamedTuple):
-    """What a pod asks for, checked against its containers and the policy."""
+    """The options that a pod asks for, checked against its containers and the policy."""
 
     options: JobOptions
     allowed: dict[str, str]

@@ -114,7 +114,7 @@ def _larger(node: Node, known: NodeDetails, gres: Mapping[str, str]) -> str:
 
 
 def _external(seen: Observations) -> Iterator[Result]:
-    """What goes wrong with external nodes (Slurm facts 2, 7)."""
+    """Known problems of external nodes (Slurm facts 2, 7)."""
     external = [each for each in seen.slurm_nodes.get() if each.node.external]
     if not external:
         yield ok("none: every node of Slurm runs slurmd, and pods that ask for devices get such a node whole")
@@ -165,7 +165,7 @@ def _addresses(seen: Observations) -> Iterator[Result]:
 
 
 def _partitions(seen: Observations) -> Iterator[Result]:
-    """Where the pods of each rule would go: is there a node at all?"""
+    """Whether the pods of each rule can run on any node."""
     known = {each.name: each for each in seen.partitions.get()}
     policy = seen.chosen("policy").policy
     filled = {name for _, details in common(seen).values() for name in details.node.partitions}
@@ -210,7 +210,7 @@ def _kept(node: Node) -> bool:
 
 
 def _mapping(seen: Observations) -> Iterator[Result]:
-    """Who the managed namespaces are in Slurm."""
+    """The Slurm users of the managed namespaces."""
     policy, managed = seen.chosen("policy").policy.policy(), managed_namespaces(seen)
     spaces = [each for each in seen.namespaces.get() if each.name in managed]
     unmapped = [each.name for each in spaces if not any(rule.selects(each.name, each.labels) for rule in policy.rules)]

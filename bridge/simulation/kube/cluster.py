@@ -75,7 +75,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """The object or list that a path names."""
 
     resource: str
     kind: Kind

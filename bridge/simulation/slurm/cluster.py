@@ -318,19 +318,19 @@ class SlurmCluster:
                     self.end(other.id, state, now)
 
     def refuse(self, job: SimJob, now: float) -> None:
-        """An immediate allocation that got nothing leaves a record."""
+        """Refuse an immediate allocation, which leaves a record."""
         self.end(job.id, "FAILED", now)
         job.reason = "BadConstraints"
 
     def cancel(self, job_id: int, now: float) -> None:
-        """It is cancelled: of a heterogeneous job one component, or by its leader all that live."""
+        """Cancel the job; of a heterogeneous job one component, or, by the id of its leader, all components that live."""
         job = self.jobs[job_id]
         for each in self.components(job) if job.id == job.het_id else [job]:
             if not each.ended:
                 self.end(each.id, "CANCELLED", now)
 
     def preempt(self, job_id: int, now: float, *, grace_s: int = 0) -> None:
-        """It gives way: at once, or after a grace in which it is SIGNALING and its end is known."""
+        """Preempt the job: at once, or after a grace in which it is SIGNALING and its end is known."""
         job = self.jobs[job_id]
         if grace_s:
             job.flags, job.preempted, job.ends = ("SIGNALING",), int(now), int(now) + grace_s
@@ -338,7 +338,7 @@ class SlurmCluster:
             self.end(job_id, "PREEMPTED", now)
 
     def suspend(self, job_id: int) -> None:
-        """`scontrol suspend`: it keeps its nodes."""
+        """`scontrol suspend`: the job keeps its nodes."""
         assert self.jobs[job_id].state == "RUNNING"
         self.jobs[job_id].state = "SUSPENDED"
 
@@ -348,7 +348,7 @@ class SlurmCluster:
         self.jobs[job_id].state = "RUNNING"
 
     def hold(self, job_id: int, *, by_admin: bool = True) -> None:
-        """It waits until it is released."""
+        """Hold the job until it is released."""
         job = self.jobs[job_id]
         job.held = job.reason = "JobHeldAdmin" if by_admin else "JobHeldUser"
 
@@ -388,11 +388,11 @@ class SlurmCluster:
     # --- nodes
 
     def drain(self, node: str, reason: str = "") -> None:
-        """Jobs there run on, new ones do not start."""
+        """Drain the node: jobs there run on, new jobs do not start."""
         self.nodes[node].drained, self.nodes[node].reason = True, reason
 
     def down(self, node: str, now: float, reason: str = "") -> None:
-        """Its jobs fail at once and for good."""
+        """Set the node down: its jobs fail at once."""
         self.nodes[node].down, self.nodes[node].reason = True, reason
         while self.nodes[node].jobs:
             self.end(min(self.nodes[node].jobs), "NODE_FAIL", now)
@@ -444,7 +444,7 @@ class SlurmCluster:
     # --- slurmctld's own rounds
 
     def _queue(self) -> list[SimJob]:
-        """Who is next: tier, then priority (less by nice), then id."""
+        """The order of the queue: tier, then priority (reduced by nice), then id."""
         return sorted(self._pending.values(), key=lambda job: (-self.partitions[job.partition].tier, job.nice, job.id))
 
     def _schedule(self, now: float) -> None:
