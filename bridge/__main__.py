@@ -135,12 +135,17 @@ def _add_mint(mint: argparse.ArgumentParser) -> None:
     mint.add_argument("--key", metavar="FILE", required=True, help="Slurm's jwt_hs256.key; no other process needs it")
     mint.add_argument("--out", metavar="DIR", required=True, help="a file of each user's name is written there")
     mint.add_argument("--user", metavar="NAME", action="append", help="for whom; may be given more than once")
-    mint.add_argument("--users-file", metavar="FILE", action="append", help="for whom, a name a line, read anew")
+    mint.add_argument(
+        "--users-file",
+        metavar="FILE",
+        action="append",
+        help="users to mint for, one name a line; read again when it changes",
+    )
     mint.add_argument(
         "--policy",
         metavar="FILE",
         action="append",
-        help="settings of a bridge: for the users that its rules name, read anew",
+        help="settings of a bridge: mints for the users that its rules name; read again when they change",
     )
     mint.add_argument(
         "--slurm-user", metavar="NAME", default="slurm", help="SlurmUser; no file may name it; default: slurm"
@@ -174,7 +179,7 @@ def _add_dev(dev: argparse.ArgumentParser) -> None:
 
 
 def _ends() -> argparse.ArgumentParser:
-    """Where both ends are: the same options for every command that talks to them."""
+    """The options that name both clusters, the same for every command that calls them."""
     ends = argparse.ArgumentParser(add_help=False)
     ends.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
     ends.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else the pod's own service account")

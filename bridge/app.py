@@ -60,7 +60,7 @@ class Bridge:
 
     clock    epoch seconds; the one clock of the bridge
     rng      source of jitter
-    on_left_out   called for each object of Kubernetes that cannot be decoded: what, which, why
+    on_undecodable     called for each object of Kubernetes that cannot be decoded: what, which, why
     on_event_dropped   called for each Kubernetes event that is not posted
     guard    contains and reports the bridge's own errors
     mirror   what the watches of a replica that begins to lead have observed; None: the bridge watches by itself

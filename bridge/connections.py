@@ -191,7 +191,7 @@ class Connections:
         return {Side.SLURM: self.tls.trouble, Side.KUBERNETES: kubernetes}
 
     def let_write(self, may_write: Callable[[], bool]) -> None:
-        """From now on each request that changes something is sent only if `may_write` returns True at that moment.
+        """Send each later request that changes something only if `may_write` returns True at that moment.
 
         It does not concern `another_transport`.
         """

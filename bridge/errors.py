@@ -84,7 +84,7 @@ class NoUserToken(Unauthorized):
 
 
 class Invalid(Refused):
-    """Not possible as asked."""
+    """The request is invalid."""
 
 
 class Exhausted(Refused):

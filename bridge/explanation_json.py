@@ -11,7 +11,7 @@ from scheduler.explain import Explanation
 
 
 def encoded(explanation: Explanation) -> bytes:
-    """What the running bridge sends; `decoded` reads it."""
+    """The explanation as the running bridge sends it; `decoded` reads it."""
     return msgspec.json.encode(explanation, enc_hook=plain)
 
 

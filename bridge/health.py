@@ -184,7 +184,7 @@ class Health:
         counter("slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors)
 
     def follow(self, loop: Loop) -> None:
-        """From now on answer for the bridge of this loop: the same process leads again."""
+        """Answer for the bridge of this loop from now on: the same process leads again."""
         self._loop = loop
 
     def _quarantined(self) -> Values:

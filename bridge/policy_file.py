@@ -53,7 +53,7 @@ def unknown_partition(settings: Settings, known: Collection[str]) -> str:
 
 
 def policy_trouble(settings: Settings, world: World) -> list[str]:
-    """What could not be checked at start because Slurm did not list its partitions then."""
+    """Unknown partitions of the policy; at the start Slurm may not have listed its partitions."""
     found = unknown_partition(settings, world.partitions) if world.partitions else ""
     return [found] if found else []
 
@@ -122,11 +122,11 @@ class PolicyFile:
             return None
         self._loaded_at = self.clock()
         self.settings = before.model_copy(update={key: getattr(found, key) for key in RELOADED})
-        log.info("policy read anew from %s: %d rules", self.path, len(found.policy.rules))
+        log.info("policy read again from %s: %d rules", self.path, len(found.policy.rules))
         return PolicyChanged(self.settings.core_policy(self.slurm_user), self._loaded_at)
 
     def notes(self, now: float) -> list[str]:
-        """What an admin has to know about the file, a sentence each."""
+        """Notes about the file for the admin, one sentence each."""
         said = []
         if self.trouble:
             at = time_of_day(self._loaded_at, now)
@@ -136,7 +136,7 @@ class PolicyFile:
         return said
 
     def rejected(self) -> list[tuple[float, dict[str, str]]]:
-        """For a gauge: 1 while the file cannot be used."""
+        """The value of the gauge: 1 while the file cannot be used."""
         return [(1.0 if self.trouble else 0.0, {})]
 
     def _usable(self, world: World) -> Settings:
@@ -167,7 +167,7 @@ class PolicyFile:
         self._other_keys = changed
 
     def _stamped(self) -> _Stamp | None:
-        """What changes when the file is written or replaced; None: it cannot be read."""
+        """A stamp that changes when the file is written or replaced; None: the file cannot be read."""
         try:
             seen = os.stat(self.path)
         except OSError:

@@ -31,7 +31,7 @@ log = logging.getLogger("slurm-bridge")
 
 
 class Bridge(Protocol):
-    """What a replica needs of the bridge that leads (bridge/app.py)."""
+    """The interface of the bridge that leads, for a replica (bridge/app.py)."""
 
     loop: Loop
     world: World

@@ -189,7 +189,7 @@ class Tuning(Strict):
 
 
 class Settings(Strict):
-    """All of it."""
+    """All settings."""
 
     kubeconfig: str = Field(
         default="",
@@ -465,7 +465,7 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
 
 
 def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
-    """What can be used of settings that `load` refuses, so that somebody may look further, and the keys that are in doubt.
+    """The usable part of settings that `load` refuses, for further checks; and the keys that are in doubt.
 
     Each key with a mistake is left out.  It may have been meant for any that is spelled nearly so, or for one without which
     nothing goes.  Of a file that cannot be read every key is in doubt that nothing else gives.
@@ -500,7 +500,7 @@ def path_of(options: Mapping[str, str | None], environment: Mapping[str, str]) -
 
 
 def _given(options: Mapping[str, str | None], environment: Mapping[str, str]) -> dict[str, Any]:
-    """What is not in the file, by field."""
+    """The settings from the command line and the environment, by field; they override the file."""
     given = {}
     for name in OPTIONS:
         value = options.get(name)

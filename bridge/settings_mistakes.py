@@ -43,7 +43,7 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def in_words(error: ErrorDetails) -> str:
-    """What is wrong, as the rest of a sentence that begins with the key."""
+    """The mistake, as the rest of a sentence that begins with the key."""
     if error["type"] in KINDS:
         return KINDS[error["type"]](error.get("ctx", {}))
     return error["msg"].removeprefix("Value error, ")

@@ -25,7 +25,7 @@ class Strict(BaseModel):
 
 
 class Choice(Strict):
-    """What pods may choose of one thing.  The texts may be templates, as that of `user`."""
+    """The default and the allowed values of one choice.  The texts may be templates, like `user`."""
 
     default: str = Field(
         default="",
@@ -54,7 +54,7 @@ class Choice(Strict):
 
 
 class Tenant(Strict):
-    """Who a workload is in Slurm."""
+    """The identity of a workload in Slurm."""
 
     user: str = Field(
         min_length=1,
@@ -237,7 +237,7 @@ class Rule(Tenant):
 
 
 class Policy(Strict):
-    """Who a namespace is in Slurm."""
+    """The identity of namespaces in Slurm."""
 
     rules: tuple[Rule, ...] = Field(
         default=(), description="Rules in their order. The first rule that matches decides."

@@ -405,7 +405,7 @@ class BridgeProcess:
 
         def looks() -> int:
             told = self.log.read_text()
-            return told.count("policy read anew from") + told.count("The policy before stays in force.")
+            return told.count("policy read again from") + told.count("The policy before stays in force.")
 
         before = looks()
         self._write(text)

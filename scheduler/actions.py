@@ -33,7 +33,7 @@ class Outcome(Enum):
 
 
 class Effect(Enum):
-    """What an action changes.
+    """The kind of change that an action makes.
 
     NOTHING   nothing: it reads, or makes slurmctld run a scheduling pass
     WORKLOAD  one workload: its job, its pods, its volumes
@@ -50,7 +50,7 @@ class Effect(Enum):
 
 
 class _Kind:
-    """What each action class declares.
+    """The declarations of each action class.
 
     limit_class  the field of Tuning that limits how many such actions are in flight; "": no limit, because they are rare
                  or take a token of a bucket
@@ -525,7 +525,7 @@ class PollNodes(_AboutSlurm):
 
 
 class NodeChange(Enum):
-    """What is done to a node of Slurm.
+    """A change of a node of Slurm.
 
     DRAIN   it gets no more jobs
     RESUME  it gets jobs again
@@ -708,7 +708,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one pass decided.
+    """The decisions of one pass.
 
     actions    in the order in which they are started
     visited    keys of the workloads that were visited: their marks are cleared

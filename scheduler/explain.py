@@ -403,7 +403,7 @@ def as_sbatch(spec: JobSpec) -> str:
 
 
 def _options(spec: JobSpec) -> list[str]:
-    """Of one component."""
+    """The sbatch options of one component."""
     wanted = {
         "job-name": spec.name,
         "account": spec.account,

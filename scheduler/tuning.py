@@ -60,7 +60,7 @@ class Tuning:
     submits, reads, cancels, records, binds, reports, node_changes, node_reports  the most actions of a limit class that may
                       be in flight (scheduler/actions.py)
     node_gone_s       a registered node without a labelled Kubernetes node is removed from Slurm after this time (N5)
-    node_silent_s, cure_every_s  a node that is NOT_RESPONDING for this time is registered anew or reconfigured; least time
+    node_silent_s, cure_every_s  a node that is NOT_RESPONDING for this time is registered again or reconfigured; least time
                       between two reconfigurations (N3)
     node_retry_s      an action on a node that Slurm refused is tried again after this time
     quarantine_s      an object in quarantine is tried again after this time, even without a change
@@ -123,7 +123,7 @@ class Tuning:
     )
     claims_s: float = for_admins(  # F4
         120.0,
-        "A bind waits this long for the volumes of the pod to be provisioned. Then the grant is given back.\n"
+        "A bind waits this long for the volumes of the pod to be provisioned. Then the grant is released.\n"
         "Raise it if the storage provisioner needs more time.",
     )
     claims_every_s: float = 1.0
@@ -200,7 +200,7 @@ class Tuning:
     )
     node_unlike_s: float = for_admins(  # N1
         600.0,
-        "A registered node is drained and registered anew if it has offered less than what is registered for "
+        "A registered node is drained and registered again if it has offered less than what is registered for "
         "this time without a break.\n"
         "Raise it if restarts of device plugins take longer.",
     )

@@ -207,7 +207,7 @@ def _nodes(what: Explanation, width: int) -> Iterator[str]:
     if nodes.usable:
         yield from _wrapped(_some(nodes.usable), width)
     if nodes.away:
-        yield from _wrapped(f"of these Slurm gives nobody: {_some(nodes.away)}", width)
+        yield from _wrapped(f"of these, Slurm allocates to no job: {_some(nodes.away)}", width)
     for why, count in nodes.misses:
         yield from _wrapped(f"{count} {why}", width)
 

@@ -168,7 +168,7 @@ def _how_many(kind: str, spec: Mapping[str, Any]) -> int:
 
 
 def _at_once(job: Mapping[str, Any]) -> int:
-    """Of a batch Job."""
+    """The pods of a batch Job."""
     return min(_number(job, "parallelism"), _number(job, "completions", _number(job, "parallelism")))
 
 

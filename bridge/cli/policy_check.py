@@ -90,7 +90,7 @@ async def _managed(options: Mapping[str, str | None]) -> tuple[list[Namespace], 
 
 
 def in_slurm(chosen: Settings, seen: Observations) -> list[Finding]:
-    """What Slurm says of the users, accounts, partitions, QOS and reservations that are written out."""
+    """Slurm's answers about the literal users, accounts, partitions, QOS and reservations of the policy."""
     if not chosen.slurm_url:
         return [_not_checked("the settings name no Slurm")]
     if (missing := seen.jobs.missing) is not None:

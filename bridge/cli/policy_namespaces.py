@@ -58,7 +58,7 @@ def choices_in(found: Sequence[Pods]) -> list[Choice]:
 def judged(
     policy: Policy, found: Sequence[Pods], seen: Observations, *, named: bool = False
 ) -> Iterator[tuple[str, Result]]:
-    """What is said of the namespaces, by check.
+    """The findings about the namespaces, by check.
 
     named   an admin named these namespaces; there may be others, for which a rule decides that decides for none of these
     """

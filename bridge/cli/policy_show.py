@@ -47,12 +47,12 @@ def asks_for_labels(policy: Policy) -> bool:
 
 
 def templates_of(tenant: Tenant) -> list[str]:
-    """Those texts of a rule that are templates."""
+    """The texts of a rule that are templates."""
     return [text for text in tenant.texts if templates.is_template(text)]
 
 
 def told(tenant: Tenant, policy: Policy) -> Iterator[str]:
-    """What the policy gives, a line each."""
+    """The values that the policy gives, one line each."""
     rows = {"by": tenant.rule.removesuffix("."), "Slurm user": tenant.user}
     rows |= {what: _choice(choice) for what, choice in tenant.choices.items()}
     rows["time limit"] = _most(tenant.max_time_min, "minutes; that is also asked for pods that name none")

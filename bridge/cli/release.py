@@ -35,7 +35,7 @@ def main(options: Mapping[str, str | None]) -> int:
 
 
 async def ask(url: str, token_file: str = "") -> str:
-    """What the bridge answers.  Raises ConfigError."""
+    """The answer of the bridge.  Raises ConfigError."""
     try:
         answer = await bridge_client.ask(
             "POST", f"{url}/release", within_s=DEADLINE_S, headers={HEADER: "release"}, token_file=token_file

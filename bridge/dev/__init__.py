@@ -1,12 +1,11 @@
-"""Two simulated clusters, and `slurm-bridge dev`, which puts the real bridge between them, or between real ones.
+"""`slurm-bridge dev`: the real bridge between two clusters, each simulated (`bridge/simulation`) or real.
 
-The clusters are pure state machines (`kube_*.py`, `slurm_*.py`) with transports in this process, an HTTP shell, and a loop on
-virtual time; the contract suite compares them with the real servers, and the simulation runs on them.  The invariants
-(`promises.py`) are checked by the simulation and by `dev` alike, on what can be seen (`sight.py`) of either kind of cluster.
+The simulation tests and `dev` check the same invariants (`bridge/simulation/invariants.py`), on observations of either kind
+of cluster (`bridge/simulation/observations.py`).
 
-    command.py                 options → a performance: `show.py` (the page) or `story.py` (headless)
-    sides.py, wires.py         the two ends, simulated or real; the way to them, and faults on it
+    command.py                 from the options to a session with a page (`web.py`) or without one (`headless.py`)
+    backends.py                the two clusters, simulated or real
     session.py                 the bridge between them, its restarts, and the invariants
-    load.py, faults.py         what is run, what goes wrong: tables
-    workload_client.py         makes the pods and watches them
+    load.py, faults.py         tables of the workloads and of the faults
+    workload_client.py         creates the pods and watches them
 """

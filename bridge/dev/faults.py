@@ -21,7 +21,7 @@ ON_KUBERNETES = "Only in a simulated Kubernetes: a real one is not ours to break
 
 
 class Session(Protocol):
-    """What faults need of the session (session.py)."""
+    """The interface of the session that faults use (session.py)."""
 
     kube: KubeBackend
     slurm: SlurmBackend
@@ -203,7 +203,7 @@ async def _expire(session: Session) -> str:
     assert session.kube.simulated is not None, "the button is disabled"
     session.kube.simulated.cluster.compact()
     session.kube.simulated.wake()
-    return "The API server has forgotten its history: every watch has to list anew."
+    return "The API server has forgotten its history: every watch has to list again."
 
 
 async def _restart(session: Session) -> str:
@@ -278,7 +278,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "expire-watches": Fault(
         "expire watches",
-        "The API server forgets its history: watches end, and everything is listed anew.",
+        "The API server forgets its history: watches end, and everything is listed again.",
         _expire,
         needs="kubernetes",
     ),

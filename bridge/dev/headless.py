@@ -1,7 +1,7 @@
-"""The headless run: a number of pods, until each was bound and has ended; a log for people, or one JSON object.
+"""The headless run: creates pods, and waits until each was bound and has ended; writes a log, or one JSON object.
 
-Then a replica set, whose job is cancelled in Slurm: its pod ends and is recreated.  A stall is reported: which pods are
-not there, and what they say.
+Then a ReplicaSet: one of its jobs is cancelled in Slurm, the pod ends and is recreated.  If a step takes too long, the run
+ends with an error that names the missing pods and their conditions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from scheduler.model.hostlist import fold
 
 LOOK_EVERY_S = 0.02
 PAUSE_S = 0.05
-OUTLIVED_S = 5.0  # a pod that plays only (no containers) does not end by itself: its user ends it
+OUTLIVED_S = 5.0  # a pod without real containers does not end by itself: the run deletes it after this time
 
 
 class StalledError(Exception):
-    """What was waited for did not come; str() says what."""
+    """A step of the run took too long; str() names the step."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Run:
     _overdue: set[str] = field(default_factory=set)
 
     async def go(self, services: Sequence[Kind]) -> None:
-        """All of it.  Raises StalledError, FarSideError."""
+        """Perform the run.  Raises StalledError, FarSideError."""
         self.workload_client.on_change = self._tell
         await self._until("the bridge to be ready", lambda: self.session.world is not None and self.session.world.ready)
         self.say("", f"{self.pods} pods")
@@ -62,7 +62,7 @@ class Run:
 
     async def _service(self, kind: Kind) -> None:
         """Cancel one of its jobs in Slurm; the pod ends, and is recreated."""
-        self.say("", "a replica set; one of its jobs is cancelled in Slurm, that pod follows and is made anew")
+        self.say("", "a ReplicaSet; one of its jobs is cancelled in Slurm, the pod of that job ends and is recreated")
         await self.workload_client.create("replicasets", self.load.service(kind))
         first = await self._until(f"{kind.weight} pods of {kind.name} to run", lambda: self._running(kind))
         job = next(iter(first.values()))
@@ -70,7 +70,7 @@ class Run:
         await self._until(
             f"another pod of {kind.name} to run", lambda: job not in (now := self._running(kind)).values() and now
         )
-        self.say("", "the replica set is deleted; its pods end, and so do their jobs")
+        self.say("", "the ReplicaSet is deleted; its pods end, and so do their jobs")
         await self.workload_client.delete("replicasets", kind.name)
         await self._until("its pods to be gone", lambda: all(life.gone for life in self._of(kind)))
 
@@ -82,7 +82,7 @@ class Run:
         ]
 
     def _running(self, kind: Kind) -> dict[str, int]:
-        """Job ids by pod, once as many run as there should."""
+        """Pod name to job id, if as many pods run as the ReplicaSet wants; otherwise empty."""
         running = {life.name: life.job for life in self._of(kind) if life.phase == "Running" and not life.gone}
         found = {name: job for name, job in running.items() if job is not None}
         return found if len(found) == kind.weight else {}
@@ -118,7 +118,7 @@ class Run:
             return
 
     def _lacking(self) -> str:
-        """Which pods are not there, and what they say."""
+        """The pods that are not bound or have not ended, the jobs left, and the reasons, as the end of a sentence."""
         lives = [self.workload_client.lives[uid] for uid in self.mine]
         unbound = [f"{life.name} is not bound ({life.says or 'it says nothing'})" for life in lives if not life.bound]
         running = [f"{life.name} has not ended ({life.phase})" for life in lives if life.bound and not life.ended]
@@ -154,7 +154,7 @@ class Run:
             self.say(who, line)
 
     def result(self) -> dict[str, Any]:
-        """What a machine reads; milliseconds."""
+        """The result of the run for the JSON output; times in milliseconds."""
         lives = {uid: self.workload_client.lives[uid] for uid in self.mine}
         took = {uid: (life.bound - life.created) * 1000 for uid, life in lives.items() if life.bound and life.created}
         at_once = [ms for uid, ms in took.items() if names.workload_key(uid) in self.session.at_once]
@@ -171,12 +171,12 @@ class Run:
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """0 where every pod was bound and ended, and every promise kept; else 1."""
+    """0 if every pod was bound and ended, and every invariant held; else 1."""
     return 1 if result.get("stalled") or result["failed"] or result["violations"] else 0
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """n, p50, p90, p99, max; only n where there are none."""
+    """n, p50, p90, p99, max; only n if there are no values."""
     if not values:
         return {"n": 0}
     cut = quantiles(values, n=100, method="inclusive") if len(values) > 1 else list(values) * 99

@@ -1,7 +1,7 @@
-"""The session of `slurm-bridge dev`: the real bridge between two ends, its restarts, and the invariants that are checked.
+"""The session of `slurm-bridge dev`: the real bridge between two clusters, its restarts, and the checks of invariants.
 
-Everything between the ends is what `slurm-bridge run` runs.  The bridge can be killed at any instant and begins again with
-a new world; the ends, the promises and the traces live on.
+Everything between the clusters is what `slurm-bridge run` runs.  The bridge can be killed at any instant and starts again
+with a new World; the clusters, the checks and the traces stay.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ RESTART_S = 1.0  # between the end of one bridge and the start of the next
 TRACES = 1000
 SHOWN_VIOLATIONS = 20
 AT_ONCE_MOST = 20_000
-# With simulated ends a call takes two seconds at most, so times that must outlast a call may be as short.
+# A call to a simulated cluster takes two seconds at most, so times that must be longer than a call may be this short.
 QUICK = {"quiet_s": 2, "settle_s": 3}
 
 
 class Session:
-    """All of it.  `run` it; then everything else is there to be looked at.
+    """One session.  After `run` has started, the other methods show and change it.
 
-    cable        the way to slurmrestd, and the faults on it
-    outage       of the API server
-    settings     of the bridge
-    note         what the last fault did
+    cable        the connection to slurmrestd, and the faults on it
+    outage       outages of the API server
+    settings     the settings of the bridge
+    note         what the last fault did, in words
     calm_since   when the last fault was made, or ended
     at_once      keys of the last workloads that Slurm gave nodes at once
     """
@@ -85,7 +85,7 @@ class Session:
 
     @property
     def world(self) -> World | None:
-        """What the bridge of this moment knows."""
+        """The World of the present bridge."""
         return self.bridge.world if self.bridge else None
 
     @property
@@ -102,7 +102,7 @@ class Session:
         return self.invariants.violations
 
     async def run(self) -> None:
-        """For ever; cancel it."""
+        """Never returns; cancel it."""
         await self._observe()  # jobs that exist already are not the bridge's
         parts: list[Coroutine[Any, Any, None]] = [
             self._restart_for_ever(),

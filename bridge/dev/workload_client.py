@@ -48,7 +48,7 @@ class PodHistory:
 
     @property
     def node(self) -> str:
-        """Its node; "": none."""
+        """The node of the pod; "": none."""
         return str(self.last["spec"].get("nodeName") or "")
 
     @property

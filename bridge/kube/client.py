@@ -405,7 +405,7 @@ class KubeClient:
         try:
             return codec.event_count((await self._read("read event", f"{path}/{_q(event)}")).body)
         except (NotFound, Unauthorized):
-            return 1  # gone again, or ours to write and not to read: start counting anew
+            return 1  # deleted meanwhile, or not readable for the bridge: the count starts again
 
     def _remember(self, event: str, count: int) -> None:
         self._events[event] = count
@@ -476,7 +476,7 @@ class KubeClient:
             return Claim(name, False, problem=problem)
         if found.provisioner == NO_PROVISIONER:
             problem = (
-                f"claim {name} waits for its first consumer, and nobody makes volumes of storage class {storage_class}: "
+                f"claim {name} waits for its first consumer, and storage class {storage_class} has no provisioner: "
                 "bind the claim to one of its volumes first"
             )
             return Claim(name, False, problem=problem)

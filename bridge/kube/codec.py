@@ -183,7 +183,7 @@ def event_count(body: bytes) -> int:
 
 
 def is_allowed(body: bytes) -> bool:
-    """What a SelfSubjectAccessReview answers."""
+    """The answer of a SelfSubjectAccessReview."""
     return decoded(_reviews.decode, body, "check rights").status.allowed
 
 

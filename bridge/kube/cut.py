@@ -48,14 +48,14 @@ def _is_too_much(**said: Any) -> bool:
 
 
 def _sum(pod: Pod) -> Amounts:
-    """Its requests.  If there are too many resources: those that every node has, and the first others."""
+    """The requests of a pod.  If there are too many resources: the resources that every node has, and the first others."""
     wanted = {kind: number for kind, number in summed(pod).items() if kind != "pods"}
     kinds = sorted(wanted, key=lambda kind: (kind not in FIRST, "/" in kind))
     return {kind: wanted[kind] for kind in kinds[:MAX_KINDS]}
 
 
 def _as_few(terms: tuple[PodTerm, ...]) -> tuple[PodTerm, ...]:
-    """These terms.  If they are too many: one term that keeps all pods of the first of their namespaces away."""
+    """These terms.  If there are too many: one term that excludes all pods of the first of their namespaces."""
     if not _is_too_much(apart=terms):
         return terms
     spaces = sorted({space for term in terms for space in term.namespaces})

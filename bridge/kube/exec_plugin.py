@@ -111,7 +111,7 @@ class ExecPlugin:
         return status
 
     def wrong(self, what: str, hint: str = "") -> ConfigError:
-        """What went wrong, and what to do."""
+        """The error, with what to do."""
         return ConfigError(f"{self.where}: its exec plugin {self.entry.get('command')} {what}.", hint or BY_HAND)
 
 

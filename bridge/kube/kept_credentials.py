@@ -67,7 +67,7 @@ async def access_by(
 
 @dataclass(slots=True)
 class _RenewedCredentials:
-    """Who we are, kept fresh."""
+    """The credentials for the API server, renewed before they expire."""
 
     configuration: Read
     where: str

@@ -82,25 +82,25 @@ class Terms:
 
     @property
     def look_every_s(self) -> float:
-        """Seconds between two looks of a standby."""
+        """Seconds between two reads of a standby."""
         return min(1.0, self.duration_s / 25)
 
     @property
     def readable(self) -> str:
-        """Where it is, for a person."""
+        """Namespace and name of the Lease, for messages."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a Lease says.
+    """The content of a Lease.
 
     holder      the replica that holds it; "": none
-    process     mark of the process that took it last
+    process     mark of the process that acquired it last
     drained     its last holder released it, and none of that holder's requests can take effect any more
-    duration_s  as written, if that is possible; else None
+    duration_s  as written; None: no valid duration is written
     beat        changes with every renewal
-    wrong       what cannot be as it is written, as a sentence; "": nothing
+    wrong       what is invalid in it, as a sentence; "": nothing
     content     the whole object
     """
 
@@ -141,7 +141,7 @@ class Lease:
     """One replica's part in the election.
 
     clock     monotonic seconds; wall: epoch seconds, for people
-    on_wrong  called with a sentence when something about the Lease goes wrong, once for each problem
+    on_wrong  called with a sentence for each problem with the Lease, once for each problem
     holder    the replica that leads, as far as is known; "": none
     rival     another replica that renewed it while this one waited; "": none
     trouble   why the Lease cannot be read or written now, as a sentence; "": it can be
@@ -177,10 +177,10 @@ class Lease:
         """True if this replica may act now."""
         return self._clock() < self._works_until
 
-    # --- to get it ------------------------------------------------------------------------------------------------
+    # --- acquire --------------------------------------------------------------------------------------------------
 
     async def lead(self) -> bool:
-        """Wait until this replica holds the lease.  True if its last holder left nothing that can still take effect."""
+        """Wait until this replica holds the lease.  True if no request of its last holder can still take effect."""
         while True:
             began = self._clock()
             try:
@@ -207,10 +207,10 @@ class Lease:
         return record is not None and record.drained
 
     def _is_free(self, record: Record, asked: float, *, first: bool) -> bool:
-        """Whether this replica may take it.
+        """True if this replica may acquire the lease.
 
-        asked   when the question was sent to which this is the answer
-        first   it is the first answer that this process has
+        asked   when the read was sent
+        first   True for the first answer that this process has
         """
         if not record.holder:
             return True
@@ -230,10 +230,10 @@ class Lease:
         changed = {"acquireTime": now, "leaseTransitions": count + (record is not None)}
         return self._with({**changed, **self._renewed()}, {PROCESS: self._process, DRAINED: None})
 
-    # --- to keep it -----------------------------------------------------------------------------------------------
+    # --- renew and release ----------------------------------------------------------------------------------------
 
     async def keep(self) -> str:
-        """Renew the lease until that fails for too long or another replica has it; why, as a sentence."""
+        """Renew the lease until that fails for too long or another replica has it.  Returns why, as a sentence."""
         renewed, why = True, ""
         while self.holds():
             pause_s = self.terms.renew_every_s if renewed else RETRY_S
@@ -282,7 +282,7 @@ class Lease:
     async def release(self, *, drained: bool) -> None:
         """Let the next replica begin at once.  drained: none of this process's requests can take effect any more.
 
-        A failure is no matter: the lease then ends by itself.
+        A failure does not matter: the lease then expires.
         """
         if not self.holds():
             return
@@ -297,7 +297,7 @@ class Lease:
         self.holder = ""
 
     async def _put_released(self, body: dict[str, Any]) -> None:
-        """Renew again after a Conflict with this process's own last renewal, whose answer was not awaited."""
+        """Write again after a Conflict with this process's own last renewal, whose answer was not awaited."""
         try:
             await self._exchange("release lease", "PUT", self._path, body, RELEASE_S)
         except Conflict:
@@ -330,7 +330,7 @@ class Lease:
     async def _exchange(
         self, operation: str, method: str, path: str, body: Mapping[str, Any] | None, deadline_s: float
     ) -> Mapping[str, Any]:
-        """What the API server answers, with a resourceVersion.  Raises FarSideError."""
+        """The Lease in the API server's answer, with a resourceVersion.  Raises FarSideError."""
         try:
             sent = encode(body) if body is not None else None
         except OverflowError:  # a number that no API server keeps
@@ -351,7 +351,7 @@ class Lease:
         }
 
     def _with(self, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> dict[str, Any]:
-        """The Lease as it is known, with these changes; None takes a field away."""
+        """The Lease as it is known, with these changes; None removes a field."""
         content = self._content or {}
         meta = {key: value for key, value in _mapping(content, "metadata").items() if key != "managedFields"}
         meta |= {"namespace": self.terms.namespace, "name": self.terms.name}
@@ -381,7 +381,7 @@ class Lease:
         return f"The lease {self.terms.readable} was edited: {record.wrong}. It is taken over when that is safe."
 
     def _silent(self, record: Record | None) -> str:
-        """That nothing renews a Lease which asks for more patience than this replica's setting, as a sentence; "": not so."""
+        """A sentence if nothing renews a Lease whose duration is longer than this replica's setting; "": not so."""
         if record is None or self._seen is None or self._clock() - self._seen.since <= self.terms.duration_s:
             return ""
         holder, patience_s = line(record.holder)[:NAME_MOST], max(self.terms.duration_s, record.duration_s or 0)

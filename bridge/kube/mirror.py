@@ -63,7 +63,7 @@ class Mirror:
             self._awaited = set(Scope) if self._drained else set()
 
     def missing(self) -> list[str]:
-        """What has not been listed yet, in words."""
+        """The lists that have not come yet, in words."""
         lacking = {
             "the list of namespaces": self._namespaces is None,
             "the list of Kubernetes nodes": self._nodes is None,
@@ -75,7 +75,7 @@ class Mirror:
     def hand_over(
         self, hear: Callable[[Event], None], hear_undecoded: Callable[[Undecoded], None], now: float, *, drained: bool
     ) -> None:
-        """Tell all that is known, as lists of this moment, then list anew, and tell each event as it comes.
+        """Emit all that is known, as lists of this moment; then list again, and emit each event as it comes.
 
         drained   no request of the process that led before can take effect any more
         """
@@ -108,7 +108,7 @@ class Mirror:
         if self._hear is None:
             self._keep(event)
             return
-        if isinstance(event, ev.PodsListed) and self._again.is_set():  # it was asked for before this replica led
+        if isinstance(event, ev.PodsListed) and self._again.is_set():  # the list was requested before this replica led
             event = replace(event, inherited=True)
         self._hear(event)
         if isinstance(event, ev.PodsListed) and event.scope in self._awaited:

@@ -75,7 +75,7 @@ def to_node(wire: WireNode) -> model.Node:
 
 
 def _offered(texts: Mapping[str, str] | None) -> Amounts:
-    """What a node has, rounded down; what cannot be read it does not have."""
+    """The resources of a node, rounded down; unreadable amounts count as none."""
     offered = {}
     for resource, text in _some(texts, MOST_OF_NODE).items():
         try:
@@ -213,7 +213,7 @@ def controller_of(meta: Meta) -> model.OwnerRef | None:
 
 
 def condition_of(wire: WireCondition) -> model.Condition:
-    """What is remembered of a condition."""
+    """The parts of a condition that the scheduler keeps."""
     return model.Condition(wire.status == "True", (wire.reason or "")[:MOST_WORD], (wire.message or "")[:MOST_MESSAGE])
 
 

@@ -275,7 +275,7 @@ def _required_nodes(affinity: Affinity | None) -> tuple[model.NodeTerm, ...] | N
 
 
 def _pod_terms(meta: Meta, terms: PodTerms | None, kind: str, refused: list[str]) -> tuple[model.PodTerm, ...]:
-    """Those on hostname; any other is refused (F5)."""
+    """The terms on hostname; a term on another topology key is refused (F5)."""
     found = []
     for term in (terms.required if terms else None) or ():
         if term.topology_key != HOSTNAME:

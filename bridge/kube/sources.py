@@ -13,7 +13,7 @@ Read = Callable[[], Awaitable[Configuration]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was read; two that are equal make the same credentials.
+    """The content of the files that were read; equal contents give the same credentials.
 
     token        the Authorization header
     trusted      certificate authorities, PEM; b"": those of the machine

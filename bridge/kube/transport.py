@@ -427,7 +427,7 @@ async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) 
 
 
 def _broken(operation: str, server: str, error: Exception, sent: bool, deadline_s: float) -> Unreachable | Unanswered:
-    """What a failed exchange was, in words of ours: the library's may quote headers."""
+    """Why an exchange failed, in the bridge's own words, because the library's text may quote headers."""
     if isinstance(error, TLS_FAILED):
         why = f"TLS with {server} failed: {_tls_reason(error)}"
     elif isinstance(error, aiohttp.ClientConnectorDNSError):

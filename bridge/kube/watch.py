@@ -229,7 +229,7 @@ class _Pages(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Nothing is known, or what is known has a gap."""
+    """The state in which nothing is known, or events are missing: a list follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +246,13 @@ State = Listing | Watching
 class ListWatch(Generic[M]):
     """Lists and watches one resource; `emit` receives the events.
 
-    clock       epoch seconds; waiting goes through asyncio, so a virtual loop moves both
-    on_trouble  called with a sentence at each failure; the facts are getting old
-    on_fine     called when a list came whole, and when a watch was accepted: the facts are fresh
+    clock         epoch seconds; pauses go through asyncio, so a virtual loop controls both
+    on_failure    called with a sentence at each failure: the facts become outdated
+    on_recovered  called when a list is complete, and when a watch is accepted: the facts are current
     on_undecoded  called for each object that could not be decoded, each time
-    on_time     called with what the server says what time it is, before the list that it says it with
-    rng         source of jitter; a seeded one makes a run repeatable
-    seen        the versions that this process has seen
+    on_time       called with the server's time in the answer to a list, before the list is emitted
+    rng           source of jitter; a seeded one makes a run repeatable
+    seen          the versions that this process has seen
     """
 
     transport: Transport
@@ -270,7 +270,7 @@ class ListWatch(Generic[M]):
     bookmarked: bool = False
 
     async def run(self) -> None:
-        """Never returns; cancel it.  What it raises is a mistake of ours."""
+        """Never returns; cancel it.  An exception from it is a defect of the bridge."""
         state: State = Listing()
         while True:
             state = await self.step(state)
@@ -279,7 +279,7 @@ class ListWatch(Generic[M]):
         """From one state to the next, however long that takes; waits out a failure first."""
         try:
             return await (self._list() if isinstance(state, Listing) else self._watch(state))
-        except ContractError as error:  # what it said cannot be trusted, nor what followed from it
+        except ContractError as error:  # neither the answer nor the events of this watch can be trusted
             await self._wait(error)
             return Listing()
         except _TooOld:  # ordinary once: list again; twice with nothing emitted in between is a failure
@@ -287,7 +287,7 @@ class ListWatch(Generic[M]):
                 await self._wait(FarSideError("watch", "Kubernetes", "the server forgets faster than it tells", 410))
             self.failures += 1
             return Listing()
-        except _Interrupted as error:  # ordinary once too: a load balancer, a server that restarts
+        except _Interrupted as error:  # ordinary once: a load balancer, a server that restarts
             if self.failures:
                 self.on_failure(str(error.cause))
             await self._pause(error.cause)
@@ -315,7 +315,7 @@ class ListWatch(Generic[M]):
         return Watching(everything.version)
 
     def _emit_time(self, reply: Reply, began: float) -> None:
-        """What time it is for the server, which every answer says: its clock may be another than ours."""
+        """Emit the server's time, which every answer has: its clock may differ from the bridge's."""
         if (theirs := http_date(reply.headers.get("date", ""))) is not None:
             self.on_time(ClockObserved(Side.KUBERNETES, theirs, began, self.clock()))
 
@@ -396,7 +396,7 @@ class ListWatch(Generic[M]):
 
 
 class _TooOld(Exception):
-    """What is known has a gap that a list closes.
+    """Events may be missing: a new list is needed.
 
     410 Gone: the version, or the snapshot of a list, is out of the server's memory.  Or an object is gone that could not be
     decoded.

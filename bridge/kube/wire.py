@@ -463,7 +463,7 @@ class WireReview(Wire):
 
 
 class Version(Wire):
-    """What `/version` says."""
+    """The answer of `/version`."""
 
     git_version: str
 

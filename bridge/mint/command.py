@@ -1,8 +1,8 @@
 """The command line of the mint: write tokens, renew them, stop at SIGTERM.
 
-The process has no loop of events and no connection: it looks once a second whether a token is due, and waits for a signal
-meanwhile.  What cannot be used at start ends it with exit code 2.  Later it says so once, keeps the tokens that are there and
-tries again each second, because a bridge can go on with them for half of their life.
+The process has no event loop and no connection: it checks once a second whether a token is due, and waits for a signal
+meanwhile.  A mistake at the start ends the process with exit code 2.  A later problem is logged once; the existing tokens
+stay, and the mint tries again each second, because a bridge can use the tokens for half of their life.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("slurm-bridge")
 
 
 def main(options: Mapping[str, Any]) -> int:
-    """Exit code 0 after SIGTERM.  Raises ConfigError for what cannot be used at start."""
+    """Exit code 0 after SIGTERM.  Raises ConfigError for a mistake at the start."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -68,7 +68,7 @@ def _until_signalled(users: Users, mint: Mint) -> None:
 
 
 def _renewed(users: Users, mint: Mint) -> str:
-    """Why what is due was not renewed; "": it was."""
+    """Renew the tokens that are due.  Returns why that failed; "": it did not."""
     try:
         if count := mint.renew(users.now(), time.time()):
             log.info("wrote %s", _tokens(count))

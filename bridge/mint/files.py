@@ -1,7 +1,7 @@
 """One token file for each user, written as a whole or not at all, and renewed at half of its life.
 
-A new token is written beside the old one and put in its place by one rename, so that a reader sees either.  The files can be
-read by the user of this process alone (0600), or by one group, too (0640).
+A new token is written beside the old one and replaces it by one rename, so that a reader sees one or the other.  The files
+can be read only by the user of this process (0600), or by one group, too (0640).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHORTEST_KEY_BYTES = 16
 
 
 def key_of(path: str) -> bytes:
-    """The key in that file.  Raises ConfigError where there is none, or everybody could read it."""
+    """The key in that file.  Raises ConfigError if there is none, or if every user could read it."""
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -37,10 +37,10 @@ def key_of(path: str) -> bytes:
 
 
 class Mint:
-    """The files of a folder.
+    """Writes the token files of one folder.
 
-    folder      where each user's token is, under the user's name
-    key_file    read each time that tokens are made, so that a new key is used from the next one on
+    folder      holds each user's token, in a file with the user's name
+    key_file    read each time that tokens are made, so that a new key is used for the next token
     lifetime_s  of each token
     group       id of a group that may read the files; None: none may
     """
@@ -51,10 +51,10 @@ class Mint:
         self._issued: dict[str, int] = {}
 
     def renew(self, users: Sequence[str], now: float) -> int:
-        """Write the token of each user who has none, or one at half of its life; remove those of users not named any more.
+        """Write the tokens that are missing or at half of their life; remove the tokens of users not named any more.
 
         now   epoch seconds
-        Returns how many were written.  Raises ConfigError; what was written before that stays.
+        Returns the number of written tokens.  Raises ConfigError; tokens that were written before the error stay.
         """
         due = [user for user in users if not self._is_fresh(user, now)]
         key = key_of(self._key_file) if due else b""
@@ -67,14 +67,14 @@ class Mint:
         return len(due)
 
     def _is_fresh(self, user: str, now: float) -> bool:
-        """Also not fresh is a token from after now, since a clock that was set back makes it live longer than it should."""
+        """True if the token need not be renewed.  A token from the future is not fresh: the clock was set back since."""
         issued = self._issued.get(user)
         return issued is not None and issued <= now < issued + self._lifetime_s / 2 and (self._folder / user).is_file()
 
     def _write(self, user: str, token: str) -> None:
         new = self._folder / f".{user}.new"
         try:
-            new.unlink(missing_ok=True)  # of an earlier life that was killed
+            new.unlink(missing_ok=True)  # left by an earlier process that was killed
             with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
                 if self._group is not None:
                     if os.fstat(file.fileno()).st_gid != self._group:  # else the right to chown is not needed

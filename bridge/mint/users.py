@@ -1,9 +1,9 @@
-"""For whom tokens are minted: users that are named on the command line, in a file, or by the rules of a policy.
+"""The users to mint tokens for: named on the command line, in a file, or by the rules of a policy.
 
-A policy with templates names users that follow from namespaces, which this process does not see: for these the admin keeps a
-file.  Both files are read again when they change.  Users that a file or a policy names must be ordinary: neither root nor
-SlurmUser nor a number, because whoever may write there must not become an administrator of Slurm.  On the command line
-SlurmUser may be named, too, so that a bridge whose one token acts for all users gets a short-lived one; root may not.
+The templates of a policy give users that depend on namespaces, which this process does not see: the admin lists these users
+in a file.  Both files are read again when they change.  Users in a file or a policy must be ordinary: neither root nor
+SlurmUser nor a number, because an author of these files must not become an administrator of Slurm.  The command line may
+name SlurmUser, too, so that a bridge with one token for all users gets a short-lived token; it may not name root.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Users:
     """The users of all sources.
 
     named     given on the command line
-    files     a file with a name a line; what follows a # is a comment
+    files     files with one name a line; text after a # is a comment
     policies  settings files
-    slurm_user   by whom Slurm runs
+    slurm_user   the name of SlurmUser
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Users:
         self._sources += [_Source(file, in_policy, slurm_user) for file in policies]
 
     def now(self) -> tuple[str, ...]:
-        """All of them, each once.  Raises ConfigError where a source cannot be read, or names somebody it must not."""
+        """All users, each once.  Raises ConfigError if a source cannot be read, or names a user that is not allowed."""
         found = dict.fromkeys(self._named)
         for source in self._sources:
             found |= dict.fromkeys(source.users())
@@ -50,7 +50,7 @@ class Users:
 
 
 class _Source:
-    """One file, read when it changed."""
+    """One file, which is read again when it has changed."""
 
     def __init__(self, path: str, read: Callable[[str, str], Iterator[str]], slurm_user: str) -> None:
         self._path, self._read, self._slurm_user = path, read, slurm_user
@@ -58,7 +58,7 @@ class _Source:
         self._users: tuple[str, ...] = ()
 
     def users(self) -> tuple[str, ...]:
-        """Raises ConfigError."""
+        """The users of the file.  Raises ConfigError."""
         try:
             stat = Path(self._path).stat()
         except OSError as error:
@@ -87,8 +87,8 @@ def in_file(path: str, slurm_user: str) -> Iterator[str]:
 
 
 def in_policy(path: str, slurm_user: str) -> Iterator[str]:
-    """The users that the rules of a settings file name; what templates give is not known here.  Raises ConfigError."""
-    from bridge import settings  # and the libraries that read them: what holds the key holds little else without need
+    """The users that the rules of a settings file name, without those of templates.  Raises ConfigError."""
+    from bridge import settings  # imported only here: the process that holds the key loads few libraries
 
     for tenant in settings.load({"config": path}, {}).policy.tenants:
         if not templates.is_template(tenant.user):

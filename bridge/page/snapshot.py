@@ -1,6 +1,6 @@
-"""The World as the page shows it: pure, and bounded however many pods there are.
+"""The World as the page shows it: a pure function, whose result is limited for any number of pods.
 
-Times are epoch seconds and never ages: an item that did not change is not sent again, and the browser counts.
+Times are epoch seconds, not ages: an item that did not change is not sent again, and the browser computes the ages.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Sections = Mapping[str, Mapping[str, Item]]
 ROWS_A_PHASE = 100
 NODES_MOST = 200
 SENTENCE_MOST = 400
-# Actions on one pod of a gang, which mean nothing for its other pods.
+# Phases in which an action on one pod of a gang says nothing about its other pods.
 BY_ITSELF = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.GRANTED, Phase.BOUND)
-# Those that want attention first; within a phase the newest come first.
+# Order of the rows: phases that need attention first; within a phase the newest first.
 ORDER = (Phase.ORPHANED, Phase.GRANTED, Phase.UNSUBMITTED, Phase.GATHERING, Phase.QUEUED, Phase.BOUND, Phase.DONE)
 
 

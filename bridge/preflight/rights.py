@@ -95,7 +95,7 @@ def remedy(namespace: str) -> str:
 class RightsMonitor:
     """Checks the rights everywhere and in each managed namespace: at once when a namespace is new, then from time to time.
 
-    A refused request leads to a check soon.  A change becomes the event RightsTold: no job is submitted for pods of a
+    A refused request leads to a check soon.  A change becomes the event RightsChecked: no job is submitted for pods of a
     namespace without rights, and these pods go on at once when the rights are back.
 
     world       holds the namespaces; None: no bridge acts yet
@@ -150,7 +150,7 @@ class RightsMonitor:
         )
 
     async def run(self) -> None:
-        """For ever; cancel it."""
+        """Never returns; cancel it."""
         while True:
             await self.check()
             await asyncio.sleep(CHECK_EVERY_S)

@@ -1,7 +1,7 @@
-"""Transports between the bridge and each end: they show requests to the invariants, and inject faults.
+"""Transports between the bridge and each cluster: they report requests to the invariants, and inject faults.
 
-The same for simulated and for real ends, so that these faults can be made with either: nothing reaches slurmrestd, or one
-answer of it is lost.
+They work with simulated and with real clusters.  The faults are: no request reaches slurmrestd, one answer of slurmrestd is
+lost, or the API server is away.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ END = b"the end of a stream"
 
 @dataclass(slots=True)
 class Cable:
-    """The way to slurmrestd.
+    """The connection to slurmrestd.
 
-    cut        nothing reaches it
+    cut        no request reaches slurmrestd
     lose_next  the answer to the next write is lost
     on_lost    called with the operation when that happens
     """
@@ -39,26 +39,26 @@ class Cable:
 
 
 class Outage:
-    """True while nothing reaches the API server; open streams break off when that begins."""
+    """An outage of the API server: no request reaches it, and open streams end when the outage begins."""
 
     def __init__(self) -> None:
         self._began = asyncio.Event()
 
     @property
     def lasts(self) -> bool:
-        """It is away now."""
+        """True during an outage."""
         return self._began.is_set()
 
     def begin(self) -> None:
-        """From now on it is away."""
+        """Begin the outage."""
         self._began.set()
 
     def end(self) -> None:
-        """It is back."""
+        """End the outage."""
         self._began.clear()
 
     def check(self, operation: str) -> None:
-        """Raises Unreachable while it is away."""
+        """Raises Unreachable during an outage."""
         if self.lasts:
             raise Unreachable(operation, SIDE, "connection refused (simulated: the API server is away)")
 
@@ -82,7 +82,7 @@ class Outage:
 
 
 class SlurmFaults:
-    """A transport to slurmrestd over that cable."""
+    """A transport to slurmrestd through that Cable."""
 
     def __init__(self, inner: SlurmTransport, cable: Cable, invariants: Invariants) -> None:
         self._inner, self._cable, self._promises = inner, cable, invariants

@@ -1,7 +1,7 @@
-"""Whom the policy gave each namespace, now and before: what the promise V8 is judged by.
+"""The Slurm users that the policy gave each namespace, now and before: the reference for the invariant V8.
 
-The bridge learns of a changed policy at once, and of a changed label when its watch shows it.  So a job that is made now may
-be made by the policy of this moment, filled with labels of a minute ago, but by no policy or label older than that.
+The bridge learns of a changed policy at once, and of a changed label when its watch shows it.  So a job that is submitted now
+may follow the present policy with labels of a minute ago, but no older policy and no older labels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 Labels = Mapping[str, str]
 
-POLICY_S = 1.0  # a request is sent within this after the pass that decided it
+POLICY_S = 1.0  # a request is sent within this time after the pass that decided it
 LABELS_S = 60.0  # the longest outage of the API server in a run, and the backoff of a watch after it
 
 
@@ -26,7 +26,7 @@ class Who:
 
 
 Gives = Callable[[str, Labels], Who | None]
-"""What a policy makes of a namespace with these labels; None: nobody."""
+"""The user that a policy gives a namespace with these labels; None: no user."""
 
 
 class Given:
@@ -45,12 +45,12 @@ class Given:
         return cls(lambda namespace, _: Who(users[namespace]), {each: {} for each in users})
 
     def policy(self, gives: Gives, at: float) -> None:
-        """Another policy is in force."""
+        """Note that another policy is in force."""
         self._policies.append((at, gives))
         self._note()
 
     def labels(self, namespace: str, labels: Labels, at: float) -> None:
-        """The namespace has other labels."""
+        """Note that the namespace has other labels."""
         self._labels[namespace].append((at, dict(labels)))
         self._note()
 
@@ -59,7 +59,7 @@ class Given:
         return any(user in users for users in self._ever.values())
 
     def ever_gave(self, namespace: str, user: str) -> bool:
-        """True if that namespace was given that user at some time; of an unknown namespace that cannot be denied."""
+        """True if that namespace was given that user at some time, or if the namespace is unknown."""
         return namespace not in self._ever or user in self._ever[namespace]
 
     def gives(self, namespace: str, user: str, account: str, at: float) -> bool:
@@ -78,7 +78,7 @@ class Given:
 
 
 def _since(history: Sequence[tuple[float, T]], since: float) -> Iterator[T]:
-    """What was in force at some moment from then on, the latest first."""
+    """The entries that were in force at some time after *since*, the latest first."""
     for at, each in reversed(history):
         yield each
         if at <= since:

@@ -1,15 +1,14 @@
-"""The invariants of ARCHITECTURE 7, checked on what both clusters show; the bridge's own facts are never asked.
+"""The invariants of ARCHITECTURE 7, checked on what both clusters show; the bridge's own facts are not used.
 
-There are two moments.  What the bridge sends is judged when it is sent (V2, V3, V5, V6, V7), since it may take effect
-when it is no longer right; and what stands in the clusters is judged whenever anything took effect (V1, V8) and when
-faults ended long ago (V4, L1, L2, L3, L4).
+There are two times of checks.  A request of the bridge is checked when it is sent (V2, V3, V5, V6, V7), because it may take
+effect when it is no longer right.  The state of the clusters is checked after each effect (V1, V8), and a while after the
+last fault (V4, L1, L2, L3, L4).
 
-Where both clusters are simulated, every judgment is on the truth and counts at once.  Where one is real, it is on what was
-seen a moment ago, and the two were seen at different moments: a contradiction counts when it still stands at a second
-look.
+If both clusters are simulated, every check sees the true state and counts at once.  If one is real, a check sees observations
+of a moment ago, of different moments for the two clusters: a violation counts if a second observation shows it, too.
 
-Which pods are a gang is taken from their gang label, and of a batch Job from their gang-size; what others' controllers
-show is not looked at here.
+The gang label shows which pods are a gang, and gang-size for the pods of a batch Job.  Groups of other controllers are not
+checked here.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ from scheduler.model.quantity import amount
 from scheduler.place.host_ports import ports_conflict
 from scheduler.translate import values
 
-# A bind may be on its way while its job ends: what it was decided for was true so long ago at most.
+# A bind may be in flight while its job ends: the facts of its decision are at most this old.
 ON_ITS_WAY_S = 30.0
 # A bind by another scheduler is observed within this time: until then the bridge cannot have considered it (V3).
 UNHEARD_S = ON_ITS_WAY_S
 # A workload whose job Slurm started is bound within this time (L3).
 SOON_S = 60.0
-# A workload waits without end if so many of its grants are released unused (L3).  Counted since the last fault: the first
-# grant, and each later one whose nodes had all been granted in vain before.  Not counted: grants on nodes to which another
-# pod of the bridge was bound meanwhile, because of two grants for one place one is released.
+# A workload waits without end if this many of its grants are released unused (L3).  Counted since the last fault: the first
+# grant, and each later grant whose nodes had all been granted in vain before.  Not counted: grants on nodes to which another
+# pod of the bridge was bound meanwhile, because one of two grants for one place is released.
 GRANTS_IN_VAIN = 3
 VAIN_REMEMBERED = 50  # grants in vain that are remembered of one workload
 # A gang that was granted nodes is bound wholly, or not at all, within this time (V4).
 GANG_S = 30.0
 # A pod whose job has ended is deleted with a short grace within this time after the longest grace that counts (L4).
 DELETED_S = 45.0
-# An id that is given out again is noticed within some polls.
+# The bridge notices a reused id within some polls.
 GIVEN_AGAIN_S = 5.0
 # Slurm's times are in whole seconds, by a clock that may differ from the bridge's.
 CLOCKS_S = 2.0
 MAKES_JOBS = ("/job/submit", "/job/allocate")
-# Before the time limit of their job services are moved, and other pods ended (S4b); as scheduler/tuning.py has it.
+# Seconds before the time limit at which services are moved, and other pods ended (S4b); the values of scheduler/tuning.py.
 MOVES_BEFORE_S = 600.0
 ENDS_BEFORE_S = 10.0  # when its grace is over
 ENDS_MOST_BEFORE_S = 3600.0
@@ -87,7 +86,7 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is not as promised.  about: the job or pod, the same at every look."""
+    """A violation of an invariant.  about: the job or pod, the same in every observation."""
 
     invariant: str
     about: str
@@ -278,7 +277,7 @@ class Invariants:
         self._judge("V6", foreign)
 
     def sent_to_kube(self, method: str, path: str, body: bytes | None) -> None:
-        """What was decided is judged when it is sent."""
+        """Check a request when it is sent."""
         match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding|/eviction)?", path)
         if match is None or method == "GET":
             return

@@ -1,9 +1,9 @@
-"""What can be observed of the two clusters from outside the bridge: the invariants are checked on it.
+"""Observations of the two clusters from outside the bridge, on which the invariants are checked.
 
-Two ways to see.  A simulated cluster is seen as it is, at any moment.  A real one is seen by asking its API now and then,
-so an observation is a moment old, and the two clusters are observed at different moments: a check needs two observations.
-A real cluster may be large and is used by others: only the pods of one namespace, the nodes that they run on and the jobs
-that came since the first look are asked for, so many a look.
+A simulated cluster is observed as it is, at any moment.  A real cluster is polled, so an observation is a moment old, and the
+two clusters are observed at different moments: a check needs two observations.  A real cluster may be large and has other
+users.  So a poll reads only the pods of one namespace, their nodes, and the jobs that came since the first poll, a limited
+number of each at a time.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ DEADLINE_S = 10.0
 class SeenJob(Protocol):
     """A job as Slurm shows it.  Times are epoch seconds.
 
-    serial   never given out twice
-    nodes    what it holds, in Slurm's order
-    tasks    how many it asked for
-    places   node to the number of tasks that its resources there suffice for; {}: not known
+    serial   identifies the job, and is never reused
+    nodes    the nodes that it holds, in Slurm's order
+    tasks    the number of tasks that it asked for
+    places   node to the number of tasks for which its resources there suffice; {}: not known
     het_id   of a component of a heterogeneous job: the leader's id; 0: an ordinary job
     """
 
@@ -112,15 +112,15 @@ class KubeSimulatedObservations:
     cluster: KubeCluster
 
     def pods(self) -> Iterable[Object]:
-        """See KubeSight."""
+        """See KubeObservations."""
         return self.cluster.store.all("pods")
 
     def pod(self, namespace: str, name: str) -> Object | None:
-        """See KubeSight."""
+        """See KubeObservations."""
         return self.cluster.store.get("pods", namespace, name)
 
     def node(self, name: str) -> Object | None:
-        """See KubeSight."""
+        """See KubeObservations."""
         return self.cluster.store.get("nodes", "", name)
 
 
@@ -131,11 +131,11 @@ class SlurmSimulatedObservations:
     cluster: SlurmCluster
 
     def jobs(self) -> Iterable[SimJob]:
-        """See SlurmSight."""
+        """See SlurmObservations."""
         return self.cluster.jobs.values()
 
     def job(self, job_id: int) -> SimJob | None:
-        """See SlurmSight."""
+        """See SlurmObservations."""
         return self.cluster.jobs.get(job_id)
 
 
@@ -172,15 +172,15 @@ class KubePolledObservations:
         return read
 
     def pods(self) -> Iterable[Object]:
-        """See KubeSight."""
+        """See KubeObservations."""
         return self._pods.values()
 
     def pod(self, namespace: str, name: str) -> Object | None:
-        """See KubeSight."""
+        """See KubeObservations."""
         return self._pods.get((namespace, name))
 
     def node(self, name: str) -> Object | None:
-        """See KubeSight."""
+        """See KubeObservations."""
         return self._nodes.get(name)
 
 
@@ -279,10 +279,10 @@ class SlurmPolledObservations:
                 self._jobs[job_id] = ReadJob(job)
 
     def jobs(self) -> Iterable[ReadJob]:
-        """See SlurmSight."""
+        """See SlurmObservations."""
         return self._jobs.values()
 
     def job(self, job_id: int) -> ReadJob | None:
-        """See SlurmSight.  One that is not known is asked for at the next look."""
+        """See SlurmObservations.  One that is not known is asked for at the next look."""
         self._asked.add(job_id)
         return self._jobs.get(job_id)

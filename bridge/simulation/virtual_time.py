@@ -1,12 +1,12 @@
 """An event loop whose clock jumps: hours of waiting pass in milliseconds, in an order that is always the same.
 
 An event loop waits for two things, sockets and timers.  Code that uses no sockets waits for timers alone, and then the
-next moment at which anything can happen is known: it is the next timer.  So when nothing is ready this loop does not
-sleep, it sets its clock to that timer.  What runs on it sees ordinary asyncio (`sleep`, `timeout`, `Event`), with
-`loop.time()` as the one clock.  No timer and nothing ready means that nothing can ever happen again: a deadlock, which
-is raised, with what every task waits for.
+next moment at which anything can happen is known: it is the next timer.  So if nothing is ready, this loop does not
+sleep, but sets its clock to that timer.  Code on this loop uses ordinary asyncio (`sleep`, `timeout`, `Event`), with
+`loop.time()` as the only clock.  If no timer is set and nothing is ready, nothing can ever happen again: the loop raises
+Deadlock, which names what every task waits for.
 
-Threads and real sockets have no place here: their time is not ours.
+Threads and real sockets cannot be used: they do not follow the virtual clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 START = 1_800_000_000.0
-"""The first moment of a virtual life, epoch seconds, so that `loop.time()` serves as the epoch clock too."""
+"""The start of the virtual clock, epoch seconds, so that `loop.time()` serves as the epoch clock, too."""
 
 
 class Deadlock(RuntimeError):

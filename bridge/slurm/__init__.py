@@ -1,7 +1,8 @@
-"""The Slurm end: calls to slurmrestd, each honest about whether it happened, and what the answers mean.
+"""The Slurm side: calls to slurmrestd.  The error of each call says whether the call may have had an effect.
 
-transport.py  carries one request and one answer        token.py    the bridge's token
-codec.py      the nouns of the core <-> Slurm's JSON    answers.py  what status, errors and warnings of an answer mean
-lists.py      lists with items that cannot be decoded   tls.py   authorities and the client certificate
-client.py     one method a call, on top of these
+transport.py  the interface for one request and its answer  pool.py, connection.py  its implementation over HTTP
+codec.py      the scheduler's nouns <-> Slurm's JSON        responses.py  what status, errors and warnings of an answer mean
+lists.py      lists with items that cannot be decoded       tls.py        authorities and the client certificate
+token.py      the bridge's token                            user_tokens.py  the tokens of Slurm users
+client.py     one method for each call                      poll.py       the one poller
 """

@@ -71,7 +71,7 @@ class NodeDetails:
 
     @property
     def static(self) -> bool:
-        """It is in slurm.conf, where external nodes lose GPUs and show no indices (Slurm facts 7)."""
+        """True if the node is in slurm.conf, where external nodes lose GPUs and show no indices (Slurm facts 7)."""
         return "DYNAMIC_NORM" not in self.node.states
 
 
@@ -93,7 +93,7 @@ class PartitionDetails:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What Slurm said to the probe.  number: its error number; 0: it took the job, which is cancelled again."""
+    """Slurm's answer to the probe.  number: the error number; 0: Slurm accepted the job, which is cancelled again."""
 
     number: int
     text: str

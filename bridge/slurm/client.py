@@ -66,7 +66,7 @@ _ACCOUNTED = ListDecoder("jobs", wire.AccountedJob, "job_id")
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What is at the other end.
+    """The Slurm and the API version that `discover()` found.
 
     api         the API version that is used from now on
     release     Slurm's release, "26.05.5"
@@ -102,7 +102,7 @@ class SlurmClient:
     user_tokens   the token of each user, for requests as that user; `acting_tokens` is then for nodes
     deadline_s    for each call, a second attempt with a renewed token included
     on_call       called with (operation, seconds, outcome) for each call; outcome: "ok" or the error's class in lower case
-    on_left_out   called with (list, id or name, why) for each item of a list that could not be read, each time
+    on_undecodable called with (list, id or name, why) for each item of a list that could not be read, each time
     """
 
     def __init__(
@@ -140,10 +140,10 @@ class SlurmClient:
 
     @property
     def discovery(self) -> Discovery | None:
-        """What `discover()` found last."""
+        """The result of the last `discover()`; None: not called yet."""
         return self._discovery
 
-    # --- the far side itself
+    # --- Slurm itself
 
     async def discover(self) -> Discovery:
         """Find the newest API version that both know (`GET ping/` of each, newest first).
@@ -266,7 +266,7 @@ class SlurmClient:
         return _sensible("job", lambda a: codec.job(a, job_id), answer)
 
     async def grant(self, job_id: int, user: str) -> Grant:
-        """What a running job or component holds, node by node (`GET resources/{id}`, 0.3 kB a node).
+        """The grant of a running job or component, node by node (`GET resources/{id}`, 0.3 kB a node).
 
         user   the user of the job: Slurm shows this to the job's user and to operators alone (2010)
         Raises NotFound if the job is gone, Invalid if it has no nodes, yet or any more (2085).

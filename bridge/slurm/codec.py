@@ -27,7 +27,7 @@ _interned: dict[tuple[str, ...], States] = {}
 
 
 def states(words: tuple[str, ...]) -> States:
-    """The same set for the same words, so that polls of 10,000 jobs make no 10,000 sets."""
+    """The set of these states; equal states give the same object, so that a poll of 10,000 jobs does not make 10,000 sets."""
     known = _interned.get(words)
     if known is None:
         known = frozenset(words)

@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
     A protocol rather than a pair of streams: it notices at once if an idle connection is closed or receives bytes, so
     neither is ever found out by the next request.
 
-    on_unasked  called if the server sends bytes without a request, or answers twice
+    on_unsolicited  called if the server sends bytes without a request, or answers twice
     may_write   asked at the last moment before a request that changes something is sent
     reusable    it may be asked once more
     idle_since  when its last exchange ended, by the clock of the event loop
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
 
     async def ask(self, request: Request) -> Reply:
         """Send the request; its whole answer.  Raises ClosedError, ContractError, Invalid, Unreachable."""
-        assert self._transport is not None, "a lane is asked only once it is connected"
+        assert self._transport is not None, "a connection is used only after it is connected"
         assert self._answer is None, "one exchange at a time"
         data = _encoded(request)
         if request.method != "GET" and not self._may_write():
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
 
 
 def _encoded(request: Request) -> bytes:
-    """As it goes over the wire.  Raises Invalid; its text never quotes a header, which may be the token."""
+    """The bytes of the request.  Raises Invalid, whose text never quotes a header, because it may hold the token."""
     given = "".join((request.method, request.target, *request.headers.values()))
     if not (given.isascii() and given.isprintable()) or " " in request.target:
         raise Invalid(request.operation, SIDE, "a header or the path would hold a forbidden character")

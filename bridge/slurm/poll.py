@@ -40,7 +40,7 @@ MAX_BACKOFF_S = 3.0  # what ends or is created after an outage is handled within
 
 
 class Tick:
-    """Where within the second slurmctld's tick falls, learned from when jobs were seen to start.
+    """The offset of slurmctld's tick within the second, estimated from the observed starts of jobs.
 
     A start seen by a poll fell between the one before and it; each one narrows the window by half.
     """

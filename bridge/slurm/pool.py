@@ -56,10 +56,10 @@ class HttpPool:
     ssl_context  for https, instead of tls
     tls          for https; None: the system's trust, and no client certificate
     idle_s       a connection that was idle for longer is not used again
-    on_unasked   called each time that a connection answers twice, or without a request
+    on_unsolicited  called each time that a connection answers twice, or without a request
     may_write    an attribute, called right before a request that changes something is sent; if it returns False, the
                  request is not sent (Unreachable)
-    Raises ConfigError for a URL that is none, and for TLS files that cannot be used.
+    Raises ConfigError if the URL is invalid or TLS files cannot be used.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class HttpPool:
         return self._idle.pop() if self._idle else None
 
     def _context(self) -> ssl.SSLContext | None:
-        """Of the connections that may be used now; None: they are not encrypted."""
+        """The TLS context of new connections; None: they are not encrypted."""
         return (self._given or self._tls.context()) if self._server.secure else None
 
     async def _connect(self, request: Request) -> Connection:
@@ -204,7 +204,7 @@ def _watched(connection: socket.socket) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """Where slurmrestd is.  prefix: a path before every target, without a slash at its end."""
+    """The address of slurmrestd.  prefix: a path before every target, without a slash at its end."""
 
     host: str
     port: int

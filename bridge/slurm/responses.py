@@ -173,7 +173,7 @@ def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
     if number in _NO_NUMBER:
         return _without_number(operation, entry)
     if number == DEPENDENCY and operation == "allocate":  # its only dependency is singleton: a twin of this name lives
-        return Conflict(operation, SIDE, "a job of this name lives", number)
+        return Conflict(operation, SIDE, "a job of this name exists", number)
     default = Invalid if number >= FIRST_VERDICT else Unanswered
     return MEANING.get(number, default)(operation, SIDE, text or "it said no, without a text", number)
 

@@ -143,13 +143,13 @@ class TlsFiles:
 
     @property
     def perhaps_refused(self) -> str:
-        """What to look for if a server closes a new connection without a word, as some do that refuse the client."""
+        """Advice if a server closes a new connection without an answer, as some servers do that refuse the client."""
         if self._cert_file:
             return f"See in the log there whether the client certificate ({CERTIFICATE} {self._cert_file}) is accepted"
         return f"See in the log there whether a client certificate ({CERTIFICATE}) is wanted"
 
     def _to_trust(self, code: int) -> str:
-        """What to do about a certificate of the server that is not trusted, by OpenSSL's number of the reason."""
+        """Advice about a certificate of the server that is not trusted, by OpenSSL's number of the reason."""
         if code in _NAMES:
             return "Name in slurm_url a host that the certificate is for, or renew the certificate with this name"
         authorities = f"{CA} {self._ca_file}" if self._ca_file else "the authorities of the system"

@@ -51,7 +51,7 @@ class TokenSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Where it comes from, for sentences: "token file /etc/token"."""
+        """The source of the token, for messages: "token file /etc/token"."""
         ...
 
     def check(self, now: float) -> None:
@@ -82,7 +82,7 @@ class Claims(msgspec.Struct):
 
 
 class Unfinished(ConfigError):
-    """There is no whole token, as in the middle of being written."""
+    """The file holds no complete token, for example because it is being written."""
 
 
 @dataclass(slots=True, repr=False)
@@ -211,7 +211,7 @@ class LiteralToken:
 
 
 def problem(tokens: TokenSource, now: float) -> str | None:
-    """What is wrong with it, in a sentence that says what to do; None: nothing that can be seen from here."""
+    """The problem with the token, in a sentence that says what to do; None: no problem can be seen from here."""
     try:
         tokens.check(now)
     except ConfigError as error:

@@ -29,7 +29,7 @@ LONGEST_SHOWN = 64  # characters of a name that a token gives
 
 
 def advice(user: str) -> str:
-    """What an admin does about whatever is wrong with the token file of that user."""
+    """Advice for the admin about any problem with the token file of that user."""
     return f"Put a token of {user} there: scontrol token username={user} lifespan=900."
 
 

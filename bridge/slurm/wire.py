@@ -102,7 +102,7 @@ class Meta(msgspec.Struct):
 
 
 class Envelope(msgspec.Struct):
-    """What every answer of slurmrestd has around it."""
+    """The envelope of every answer of slurmrestd."""
 
     errors: tuple[ErrorEntry, ...] | None = ()
     warnings: tuple[WarningEntry, ...] | None = ()

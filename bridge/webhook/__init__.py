@@ -3,7 +3,7 @@
     review.py        what is answered to one AdmissionReview (pure)
     server.py        the HTTPS server that the API server calls
     certificates.py  certificates: made, read and judged, without files and network (pure)
-    given.py         a certificate in two files, which somebody else renews
+    given.py         a certificate in two files, which another program renews
     own.py           makes and renews a certificate, keeps it in a Secret, and shows its authority to the API server
     metrics.py       what it counts, for Prometheus
     command.py       the command line, start and stop

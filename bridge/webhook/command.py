@@ -37,7 +37,7 @@ log = logging.getLogger("slurm-bridge")
 
 
 class Source(Protocol):
-    """Where the certificate comes from."""
+    """The source of the certificate."""
 
     async def look(self) -> None:
         """Use the certificate as it is to be now.  Raises ConfigError."""
@@ -89,7 +89,7 @@ async def _first_look(source: Source) -> None:
 
 
 async def _look(source: Source, server: Server) -> None:
-    """Once after a while.  What is wrong is told when it changes, and the certificate before stays in use."""
+    """Check the certificate once, after a pause.  A changed problem is logged, and the former certificate stays in use."""
     await asyncio.sleep(LOOK_EVERY_S)
     try:
         await source.look()

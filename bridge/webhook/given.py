@@ -1,7 +1,7 @@
 """A certificate in two files, which an admin or cert-manager renews.
 
-API servers trust the certificate if `caBundle` in the MutatingWebhookConfiguration names its authority; that is written by
-whoever renews the certificate.  This process then needs no rights in Kubernetes.
+API servers trust the certificate if `caBundle` in the MutatingWebhookConfiguration names its authority.  The program that
+renews the certificate writes `caBundle`, so this process needs no rights in Kubernetes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_BYTES = 2**20
 class Given:
     """The pair of two PEM files.
 
-    use   is called with the pair of each look; raises Unusable
+    use   is called with the pair at each `look`; raises Unusable
     wall  epoch seconds
     """
 
@@ -30,7 +30,7 @@ class Given:
         self._wall = wall
 
     async def look(self) -> None:
-        """Read both files, and use the pair.  Raises ConfigError, and then the pair before stays in use."""
+        """Read both files, and use the pair.  Raises ConfigError; then the former pair stays in use."""
         certificate, key = _content(CERTIFICATE, self._certificate), _content(KEY, self._key)
         try:
             pair = read(certificate, key)

@@ -14,7 +14,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 3)  # the AP
 
 
 class Outcome(StrEnum):
-    """What became of one review."""
+    """The outcome of one review."""
 
     INTERCEPTED = "intercepted"  # the pod gets the scheduler
     LEFT_ALONE = "left_alone"  # the pod stays as it is

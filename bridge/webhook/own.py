@@ -1,6 +1,6 @@
 """The webhook's own certificate: kept in a Secret, renewed in time, and trusted by the API server.
 
-All replicas look at two objects every few seconds, and each replica does what is to be done:
+Every replica reads two objects every few seconds, and writes what is missing or due:
 
     Secret                         tls.crt, tls.key: the certificate that replicas use.  ca.crt: its authority, and the
                                    authorities of earlier certificates that have not expired
@@ -40,7 +40,7 @@ from bridge.webhook.certificates import Made, Pair, Unusable, bundle, check, mak
 CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
 SETTLE_S = 5.0
 DEADLINE_S = 5.0
-MOST_TRIES = 5  # after conflicts, at one look
+MOST_TRIES = 5  # tries of one `look`, after conflicts
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 RIGHTS = "Give its account the rights of manifests/webhook/rbac.yaml, or the process a certificate (--tls-cert-file)."
 
@@ -50,9 +50,9 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Which two objects.
+    """The two objects that are kept.
 
-    namespace, secret   of the Secret
+    namespace, secret   namespace and name of the Secret
     configuration       name of the MutatingWebhookConfiguration
     """
 
@@ -62,12 +62,12 @@ class Places:
 
     @property
     def secret_path(self) -> str:
-        """Of the Secret in the API."""
+        """The path of the Secret in the API."""
         return f"/api/v1/namespaces/{quote(self.namespace, safe='')}/secrets/{quote(self.secret, safe='')}"
 
     @property
     def configuration_path(self) -> str:
-        """Of the MutatingWebhookConfiguration in the API."""
+        """The path of the MutatingWebhookConfiguration in the API."""
         return f"{CONFIGURATIONS}/{quote(self.configuration, safe='')}"
 
     @property
@@ -105,9 +105,9 @@ class Own:
         self._trusted: tuple[bytes, float] | None = None  # a certificate, and since when it is seen to be trusted
 
     async def look(self) -> None:
-        """Read both objects, write what is to be written, and use the certificate when that is safe.
+        """Read both objects, write what is missing or due, and use the certificate when that is safe.
 
-        Raises ConfigError; NotYet if waiting may mend it.  The certificate before then stays in use.
+        Raises ConfigError; NotYet if the problem may end by itself.  The former certificate then stays in use.
         """
         for _ in range(MOST_TRIES):
             try:
@@ -131,7 +131,7 @@ class Own:
     # --- the Secret -----------------------------------------------------------------------------------------------
 
     def _kept(self, secret: Object, names: frozenset[str]) -> Made | None:
-        """What the Secret holds; None if a certificate has to be made.  Raises ConfigError for a Secret of something else."""
+        """The certificate in the Secret; None: a new one is needed.  Raises ConfigError if the Secret has other content."""
         data = _data(secret)
         kind = secret.get("type") or "Opaque"
         if kind != "Opaque" or data.keys() - {CERTIFICATE, KEY, AUTHORITIES}:
@@ -177,7 +177,7 @@ class Own:
         return frozenset(found)
 
     async def _be_trusted(self, configuration: Object, authorities: bytes) -> None:
-        """Write the authorities into each webhook of the configuration if it has others.  Raises Conflict, ConfigError."""
+        """Write the authorities into each webhook of the configuration that has others.  Raises Conflict, ConfigError."""
         wanted = base64.b64encode(authorities).decode()
         webhooks = _webhooks(configuration)
         if all(_client(each).get("caBundle") == wanted for each in webhooks):
@@ -191,9 +191,9 @@ class Own:
     # --- which certificate is used --------------------------------------------------------------------------------
 
     def _switch(self, kept: Made, *, is_trusted: bool) -> None:
-        """Use that certificate if the API server trusts it long enough, or if there is none to use meanwhile.
+        """Use that certificate if the API server has trusted it for SETTLE_S, or if there is no other to use meanwhile.
 
-        is_trusted   the configuration trusted the certificate when it was read at this look
+        is_trusted   True if the configuration, as it was read now, trusts the certificate
         """
         if self._used is not None and kept.pair == self._used.pair:
             self._used = kept
@@ -232,7 +232,7 @@ class Own:
             raise _mistake(f"write {what}", error) from None
 
     async def _exchange(self, operation: str, method: str, path: str, body: Object | None) -> Object:
-        """What the API server answers.  Raises FarSideError."""
+        """The object in the API server's answer.  Raises FarSideError."""
         sent = None if body is None else encode(body)
         reply = judged(operation, await self._transport.exchange(Call(method, path, body=sent, deadline_s=DEADLINE_S)))
         content = decoded(msgspec.json.decode, reply.body, operation)
@@ -255,7 +255,7 @@ def _trusts(configuration: Object, pair: Pair) -> bool:
 
 
 def _host(webhook: Object) -> str:
-    """The name that the API server expects in the certificate; "": none can be told."""
+    """The name that the API server expects in the certificate; "": not known."""
     client = _client(webhook)
     service, url = _mapping(client.get("service")), client.get("url")
     if service.get("name") and service.get("namespace"):

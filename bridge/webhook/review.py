@@ -9,8 +9,8 @@ The rules are those of manifests/admission/intercept.yaml, which Kubernetes 1.36
     its controller is a DaemonSet
     it has the annotation slurm-bridge/intercept: "false"
 
-Which namespaces are managed is the business of the MutatingWebhookConfiguration: its namespaceSelector selects them, and the
-API server sends pods of no other namespace.
+The namespaceSelector of the MutatingWebhookConfiguration selects the managed namespaces, and the API server sends no pods of
+other namespaces.
 
 No input makes this function refuse a pod or fail.  A review that is malformed gets an answer that changes nothing.
 """

@@ -105,7 +105,10 @@ def test_a_pod_that_waits_is_changed_in_place(kube: Kube, slurm: Slurm, space: S
     eventually(f"it is {wanted}", lambda: now() == wanted)
     annotate(kube, ns, "train", exclusive="true")
     waits(
-        kube, ns, "train", "Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to ask anew."
+        kube,
+        ns,
+        "train",
+        "Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to apply it.",
     )
 
 

@@ -133,7 +133,7 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
 
 
 def _fold_place(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
-    """Fold the place of one pod.  If that raises, the counts of all other pods are made anew."""
+    """Apply the node of one pod.  If that raises, the counts of all other pods are recomputed."""
     try:
         fold(world, pod)
     except Exception:
@@ -198,7 +198,7 @@ def _our_pod(world: World, pod: Pod) -> None:
 
 
 def _tell_node(world: World, workload: Workload, pod: Pod) -> None:
-    """Add to the story of the workload that the pod stands on its node, with a time not before that of the last entry."""
+    """Add to the story of the workload that the pod is on its node, with a time not before that of the last entry."""
     last_at = workload.story[-1][0] if workload.story else world.born(pod)
     where = f"stands on node {pod.node}"
     workload.tell(max(last_at, world.born(pod)), where if workload.group is None else f"{pod.name} {where}")
@@ -269,7 +269,7 @@ def _resources(pod: Pod) -> tuple[object, ...]:
 
 
 def _changed(before: Pod, pod: Pod) -> str:
-    """What of the user's input is another than before, in words; "": nothing (K8, T11)."""
+    """The parts of the user's input that changed, in words; "": none (K8, T11)."""
     if _resources(before) != _resources(pod):
         return "its resources"
     was, now = (user_input(each) for each in (before, pod))
@@ -387,12 +387,12 @@ def _node_seen(world: World, event: ev.NodeSeen) -> None:
 
 
 def _read_by_feasibility(node: Node) -> tuple[object, ...]:
-    """What the bridge itself writes on a node changes nothing for pods."""
+    """The parts of a node that decide where pods may run; the bridge's own writes on a node are not among them."""
     return (node.labels, node.ready, node.unschedulable, node.taints, node.allocatable)
 
 
 def _look_at_those_on(world: World, names: Collection[str]) -> None:
-    """Their kubelets fell silent or speak again: that matters to pods that end there, and to those gone from there (S8)."""
+    """Visit the workloads with pods on these nodes, or gone from there: their kubelets fell silent or answer again (S8)."""
     there = [world.standing[name] for name in names if name in world.standing]
     keys = (world.key_of_pod.get(uid) for each in there for uid in each.pods)
     world.dirty.update(dict.fromkeys(key for key in keys if key is not None))

@@ -1,12 +1,12 @@
 """Which pod is in which workload, as pods come, end and go (W1–W5).
 
-Pods of one group are members of one workload as long as it needs members.  Those beyond its size stand for themselves, and
-come back when a place in it falls free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only
-if the gang is whole with it; its own job then has no pod any more, and is cancelled.  Who that is follows from the pods
-alone, not from the order in which they were seen: those that stand on nodes, then the rest by rank.
+Pods of one group are members of one workload until it has its size.  Surplus pods are workloads by themselves, and come back
+when a place in the group is free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only if the
+gang is complete with it; its own job then has no pod any more, and is cancelled.  The members follow from the pods alone, not
+from the order of events: first the pods on nodes, then the others by rank.
 
-To find them anew takes as long as the group is large.  So for a large group that is not done for each pod event: the group
-is noted as unsettled, and it is settled once there was news enough, or once by the plan of the next pass (`settle`).
+The time to determine the members grows with the group.  So for a large group it is not done for each pod event: the group is
+noted as unsettled, and is settled after enough events, or by the plan of the next pass (`settle`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from scheduler.translate.grouping import (
     rank_of,
 )
 
-ALONE = "1"  # what a bound pod shows as its `size` where it stood for itself
-SETTLED_AT_ONCE = 64  # a group of so many pods is settled at each event
-PODS_PER_NEWS = 8  # each event of a larger one pays for looking at so many of its pods
-PAUSE_PER_POD_S = 5e-5  # after pods were looked at because a plan said so: some ten times as long as that took
+ALONE = "1"  # the annotation `size` of a pod that was bound as a workload by itself
+SETTLED_AT_ONCE = 64  # a group of up to this many pods is settled at each event
+PODS_PER_NEWS = 8  # a larger group is settled after one event for each 8 of its pods
+PAUSE_PER_POD_S = 5e-5  # pause after a plan settled groups: some ten times as long as that took
 MAX_PAUSE_S = 5.0
 
 
 def take_workload(world: World, pod: Pod) -> Workload:
-    """The workload that a pod belongs to, made where there is none yet."""
+    """The workload that a pod belongs to; it is created if there is none yet."""
     key = world.key_of_pod.get(pod.uid)
     if key is not None:
         workload = world.workloads[key]
@@ -52,7 +52,7 @@ def take_workload(world: World, pod: Pod) -> Workload:
 
 
 def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
-    """The group that a pod shows; of a JobSet that is made in stages the stage, as soon as the JobSet was read."""
+    """The group that a pod shows; of a JobSet with stages the stage, after the JobSet was read."""
     group = group_of(pod)
     if not isinstance(group, Group) or group.size_source_kind != "JobSet" or group.stage or pod.node:
         return group
@@ -63,19 +63,19 @@ def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
 
 
 def _jobset_of(world: World, pod: Pod) -> Owner | None:
-    """As it was read; None: it was not."""
+    """The JobSet of the pod as it was read; None: it was not read."""
     return world.owner_of_kind(pod, "JobSet") or world.owners.get((pod.namespace, pod.labels.get(JOBSET_UID, "")))
 
 
 def _was_refused_alone(workload: Workload, uid: str) -> bool:
-    """What it showed of its group said nothing, so that it stood for itself, and was refused for that."""
+    """True if the pod was a workload by itself, refused because its labels did not define a group."""
     before = workload.pods.get(uid)
     idle = workload.hold is None and workload.look is None and not workload.jobs
     return idle and before is not None and not before.node and isinstance(group_of(before), Refusal)
 
 
 def _join_group(world: World, alone: Workload, pod: Pod) -> Workload:
-    """Mended by an edit: it belongs to its gang from now on."""
+    """After an edit corrected the labels of the pod, it belongs to its gang."""
     group = _shown_by(world, pod)
     if not isinstance(group, Group):
         return alone
@@ -86,9 +86,9 @@ def _join_group(world: World, alone: Workload, pod: Pod) -> Workload:
 
 
 def _was_bound_alone(world: World, pod: Pod, group: Group) -> bool:
-    """True if a previous process bound the pod by a job of its own, because its group was complete.
+    """True if a previous process bound the pod for a job of its own, because its group was complete.
 
-    Not so where it was the last of its gang, and traced as that.
+    False if the pod was the last pod of its gang, which its trace id shows.
     """
     if not pod.node or pod.annotations.get(names.SIZE) != ALONE:
         return False
@@ -115,10 +115,10 @@ def _take_group(world: World, pod: Pod, group: Group) -> Workload:
 
 
 def _is_surplus(workload: Workload, pod: Pod, group: Group) -> bool:
-    """Told without counting them all, so that a label on a hundred thousand pods costs each of them the same.
+    """True if the group needs no further pod.  The cost does not grow with the number of pods.
 
-    It has all that it needs, and this one comes after the last of them; or nobody knows how many it needs, and there are
-    more than any gang may have (`too_many` says so on it).
+    Either the group has its size and the pod ranks after its last member; or the size is unknown, and there are more
+    pods than any gang may have (`too_many` says so on the pod).
     """
     if pod.node or pod.gated or pod.finished:
         return False
@@ -129,7 +129,7 @@ def _is_surplus(workload: Workload, pod: Pod, group: Group) -> bool:
 
 
 def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
-    """Why a pod of that group that stands for itself is not to run by itself; None: its group has all that it needs."""
+    """Why a surplus pod of that group does not run by itself; None: its group has its size, so the pod may run by itself."""
     gang = world.workloads.get(names.workload_key(group.identity))
     if gang is None or gang.size or pod.uid not in gang.surplus:
         return None
@@ -150,14 +150,14 @@ def _take_or_make(world: World, key: str, pod: Pod, readable: str) -> Workload:
 
 
 def _show(world: World, workload: Workload, pod: Pod) -> None:
-    """What it shows may have been edited while it waits."""
+    """Note the group that the pod shows now: its labels may have been edited while it waits."""
     group = _shown_by(world, pod)
     if isinstance(group, Group) and workload.group is not None and group.identity == workload.group.identity:
         workload.show(pod.uid, group)
 
 
 def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
-    """True if the event of the pod changes no membership, as most events of a large gang."""
+    """True if the event of the pod changes no membership, which holds for most events of a large gang."""
     if workload.group is None:
         return True
     return (
@@ -172,13 +172,13 @@ def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
 
 
 def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
-    """Determine the size of the group anew, and move surplus pods out, or missing pods back in.
+    """Determine the size of the group again, and move surplus pods out, or missing pods back in.
 
-    pod   the one that was seen, if that is why
+    pod   the pod whose event is the reason; None: another reason
 
-    If that takes a look at each pod of a large group, it waits for enough events, so that many events of one group cost about
-    the same each.  Until then the workload is in `world.unsettled`: no pass looks at it, and the next
-    one has it settled.  Returns False then; the workload is refreshed when it is settled.
+    If this has to compare all pods of a large group, it waits for enough events, so that each event costs about the same.
+    Until then the workload is in `world.unsettled`: no pass visits it, and the plan of the next pass settles it.  Then the
+    result is False, and the workload is refreshed when it is settled.
     """
     if workload.group is None:
         return True
@@ -304,7 +304,7 @@ def _split(world: World, workload: Workload) -> None:
 
 
 def _ending_pods(workload: Workload) -> list[Pod]:
-    """Its bound pods that the bridge is ending."""
+    """The bound pods of the workload that the bridge is ending."""
     ends = (uid for uid, held in workload.pods_in_flight.items() if isinstance(held.action, DeletePod | FailByDeadline))
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 

@@ -1,4 +1,4 @@
-"""A new policy, or new labels of a namespace: the Slurm users and limits of pods from now on.
+"""Applies a new policy, or new labels of a namespace: the Slurm users and limits of pods from now on.
 
 Jobs that wait or run keep their user (job_ownership.py).  A waiting job follows the policy in what Slurm can change in place.
 A workload without a job is submitted by the new policy, even if Slurm or the former policy refused it.
@@ -51,7 +51,7 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None, *,
             if namespaces is None or workload.namespace in namespaces:
                 world.input_changed(workload)
                 world.dirty[key] = None
-    for job_id in world.unmapped:  # it may be a job of these pods now, or an orphan, or neither any more
+    for job_id in world.unmapped:  # the job may belong to these pods now, or be an orphan, or neither
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.unmapped.clear()
@@ -62,10 +62,10 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None, *,
 
 
 def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
-    """Read what may hide a job of pods of an earlier life that want a job, and may have had one as another user (V1).
+    """Schedule reads before pods of an earlier process get a new job: they may have a job of another user (V1).
 
-    Singleton does not hold that job back from the one that they ask for now.  It may be any job that is not read yet.  If
-    slurmctld lost its state since, it may have the id of a job that other pods show, which no scan reads.
+    Singleton does not hold back a job of another user.  That job may be any job that is not read yet.  If slurmctld lost its
+    state since, it may have the id of a job that other pods show, which no scan reads.
 
     namespaces   where identities may have changed; None: everywhere
     """

@@ -1,8 +1,8 @@
-"""What was observed in Slurm, folded into the World: polls of all jobs, reads of one, nodes, and outages.
+"""Applies observations of Slurm to the World: polls of all jobs, reads of one, nodes, and outages.
 
-Three things keep old news from overwriting new: a poll that began before an answer says nothing about what that answer
-told; what vanished is absent, not ended (workload.Placeholder); and after ids were given out again everything that was
-known by its id alone is read anew (ARCHITECTURE 4).
+Three rules keep old observations from overwriting newer ones: a poll that began before an answer does not contradict the
+answer; a job that vanished is absent, not ended (workload.Placeholder); and after Slurm reused ids, every job that is known
+by its id alone is read again (ARCHITECTURE 4).
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def _believe_poll(world: World, event: ev.JobsPolled) -> None:
         world.scan_until = event.ended + world.config.tuning.scan_s
     world.polled = event
     arrived = []
-    same = event.states is before  # as most polls: the client tells the very same mapping then
+    same = event.states is before  # most polls: the client returns the same mapping if nothing changed
     for job_id, states in () if same else event.states.items():
         was = before.get(job_id)
         if was is None:
             arrived.append(job_id)
         elif was is states or was == states:
             continue
-        elif is_ended(states) and not is_ended(was):  # of a waiting one, too: others may have waited for its end
+        elif is_ended(states) and not is_ended(was):  # of a waiting job, too: other jobs may have waited for its end
             world.freed_at = event.ended
         elif is_ended(was) and not is_ended(
             states
-        ):  # no job comes to life again: between two polls the id was given out
+        ):  # an ended job does not run again: Slurm reused the id between two polls
             arrived.append(job_id)
         _fold_job(world, job_id, _poll_shows, states, event)
         if job_id in world.component_of and is_ended(states):
@@ -70,7 +70,7 @@ def _believe_poll(world: World, event: ev.JobsPolled) -> None:
         _fold_job(world, job_id, _poll_lacks, before[job_id], event)
     _still_missing(world, event)
     _newly_seen(world, arrived, event)
-    if any(job_id <= world.highest for job_id in arrived):  # ids are given out again, from here on
+    if any(job_id <= world.highest for job_id in arrived):  # Slurm reuses ids from here on
         reject(world, Anomaly.ID_AGAIN)
         _read_anew(world, event.ended)
         world.highest = 0
@@ -90,7 +90,7 @@ def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[
 def _fold_job(
     world: World, job_id: int, fold: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """Fold what a poll shows of one job.  If that raises, the other jobs are folded all the same."""
+    """Apply what a poll shows of one job.  If that raises, the other jobs are applied nevertheless."""
     try:
         fold(world, job_id, *args, **kwargs)
     except Exception as error:  # noqa: BLE001 - contained to the job, or raised
@@ -98,7 +98,7 @@ def _fold_job(
 
 
 def _weigh_absence(world: World, at: float) -> None:
-    """If the absence cannot be judged, no missing job is believed to be gone."""
+    """Judge if too many jobs are missing.  If that raises, no missing job counts as lost."""
     try:
         weigh_absence(world, at)
     except Exception as error:  # noqa: BLE001 - contained, or raised
@@ -111,7 +111,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     job = world.placeholders.get(job_id)
     if job is None or event.began <= job.learned:
         return
-    if job.denied and job_id in world.foreign:  # the id was given out again, to a foreign job
+    if job.denied and job_id in world.foreign:  # Slurm reused the id for a foreign job
         world.mark_absent(job, event.began)
         return
     world.expected.discard(job_id)
@@ -119,10 +119,12 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
         world.absent.discard(job_id)
         reject(world, Anomaly.CAME_BACK, job_id, world.concerned(job))
     job.mark_present()
-    if job.ended and job.end_read and not is_ended(states):  # no job comes to life again: the id was given out again
+    if job.ended and job.end_read and not is_ended(states):  # an ended job does not run again: Slurm reused the id
         job.denied, job.end_read = True, False
         reject(world, Anomaly.ID_AGAIN, job_id, world.concerned(job))
-    if job.denied and not is_ended(states):  # a read denied it, and there it is: what got the id since may be ours too
+    if job.denied and not is_ended(
+        states
+    ):  # a read found no such job, but the poll shows it: the job that got the id since may be ours, too
         world.schedule_read(job_id, event.began)
     if states != job.states:
         world.set_states(job, states, event.ended)
@@ -149,7 +151,7 @@ def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) ->
 
 
 def _still_missing(world: World, event: ev.JobsPolled) -> None:
-    """Jobs that no poll has shown, and those absent before: this answer lacks them too."""
+    """Note that this poll, too, lacks the jobs that no poll has shown and the jobs that were absent before."""
     for job_id in (world.expected | world.absent) - event.states.keys():
         if job_id not in event.unread:
             _fold_job(world, job_id, _note_missing, event)
@@ -161,7 +163,7 @@ def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
         return
     if job.ended and job.proven_end(world.config.tuning.absent_s):
         if world.phase_of.get(job.key or "") is Phase.ORPHANED:
-            world.expected.add(job_id)  # its pods are yet to be told why they end
+            world.expected.add(job_id)  # its pods do not show yet why they end
         else:
             world.drop(job)
     elif job.proven:
@@ -175,14 +177,14 @@ def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
 
 
 def _forget_inventions(world: World, job: Placeholder) -> None:
-    """Detach the job from workloads whose pods show its id though no bind of the bridge can have written it."""
+    """Detach the job from workloads whose pods show its id, although no bind of the bridge can have written it."""
     for workload in world.concerned(job):
         if not world.may_have_bound(workload):
             world.detach_unproven(workload, job)
 
 
 def _drop_hint(world: World, job: Placeholder) -> None:
-    """Remove a job that pods show and that is not theirs."""
+    """Remove a job whose id pods show, and that is not their job."""
     for workload in world.concerned(job):
         if not _may_run_for(workload, job):
             world.detach_unproven(workload, job)
@@ -217,7 +219,7 @@ def _read_if_needed(world: World, job_id: int, event: ev.JobsPolled) -> None:
 
 
 def _needs_reading(world: World, job_id: int) -> bool:
-    """True if the job is not known, or if a pod that came after the start shows its id, which proves nothing."""
+    """True if the job is not known, or if only a pod that came after the start shows its id, which proves nothing."""
     job = world.placeholders.get(job_id)
     if job is None:
         return True
@@ -225,7 +227,7 @@ def _needs_reading(world: World, job_id: int) -> bool:
 
 
 def _read_anew(world: World, at: float) -> None:
-    """Ids are given out again after slurmctld lost its state: hints and foreign ids prove nothing (ARCHITECTURE 4)."""
+    """Read all jobs again: slurmctld lost its state, so hints and foreign ids prove nothing (ARCHITECTURE 4)."""
     tuning = world.config.tuning
     began = world.last_poll_began
     for job_id in (*world.foreign, *world.placeholders):
@@ -252,7 +254,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         strays.job_read(world, event.job_id, event.job)
     if event.job is None:
         if event.job_id in world.first_listed_at and not is_ended(world.states.get(event.job_id, CANCELLED)):
-            world.read_failed(event.job_id, event.ended)  # the list says that it is there: it may be ours
+            world.read_failed(event.job_id, event.ended)  # the poll lists the job: it may be ours
         else:
             world.stop_reading(event.job_id)
         _deny(world, placeholder, event)
@@ -266,7 +268,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         return
     if event.job.het_id is not None and event.job.het_offset:
         _note_component(world, event.job_id, event.job.het_id)
-        _deny(world, placeholder, event)  # no workload's own job; a pod may show such an id, given out again
+        _deny(world, placeholder, event)  # not a workload's own job; but a pod may show this id, which Slurm reused
     elif placeholder is not None and _is_no_end(world, placeholder, event.job):
         world.stop_reading(event.job_id)
         world.detach_others("", placeholder, event.began)
@@ -276,7 +278,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
 
 
 def _workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
-    """The workloads whose pods a previous process bound for the job that had the id before.  That job is lost (S7).
+    """The workloads whose pods a previous process bound for the former job of this id, which is lost (S7).
 
     The present job was submitted after all pods of the workload that name the id had started, or after their `job-since`.  An
     older job may be the workload's, renamed by its user: then the pods are left alone.
@@ -294,10 +296,10 @@ def _came_later(world: World, workload: Workload, job_id: int, submitted: float)
 
 
 def _had_their_nodes(world: World, workload: Workload, read: Job) -> bool:
-    """True if a job of another name, as old as the pods that name its id, is of their user and has, or had, their nodes.
+    """True if the job has another name, but the user and the nodes of the pods that name its id.
 
-    Without its name the job is theirs only if the policy can give its user still.  Pods that another client bound may name a
-    job of their user, too; a bind of the bridge writes more than that.
+    As the name is no proof, the policy must still be able to give the job's user.  Pods that another client bound may name a
+    job of their user, too; so the pods must have all annotations that a bind of the bridge writes.
     """
     standing = [pod for pod in workload.unfinished if workload.node_of(pod)]
     if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in standing):
@@ -314,23 +316,23 @@ def _had_their_nodes(world: World, workload: Workload, read: Job) -> bool:
 
 
 def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:
-    """Pods stand on nodes for it, and what is read under its id ended without ever having held any.
+    """True if pods run for the job, but the job that was read under its id ended without ever having held nodes.
 
-    That is another one of the same name: the record of an attempt to have a lost job's nodes again (S7), which slurmctld
-    gave the lost one's id.
+    That is another job of the same name: the record of an attempt to reacquire a lost job's nodes (S7), for which slurmctld
+    reused the id of the lost job.
     """
     return is_ended(read.states) and not read.nodes and not job.requeued and _is_depended_on(world, job)
 
 
 def _note_component(world: World, job_id: int, leader: int) -> None:
-    """Not a placeholder by itself: it is read, and ended, with its leader (docs/decisions/0002)."""
+    """Note a component.  It is no placeholder by itself: it is read and ended with its leader (docs/decisions/0002)."""
     world.stop_reading(job_id)
     world.foreign.add(job_id)
     world.component_of[job_id] = leader
 
 
 def _deny(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
-    """A read proved that the id is not the workload's job, which it was taken for, or which a pod shows."""
+    """A read proved that the id does not belong to the job for which it was taken, or which a pod shows."""
     began = event.began
     if job is None:
         return
@@ -342,12 +344,12 @@ def _deny(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
     if event.job is not None and _renamed_unread(world, job, event.job):
         assert job.key is not None
         job.hinted_by.add(job.key)
-        job.key = None  # its name says so no more, and no other proof is enough to end it (V6)
+        job.key = None  # without the name, there is not enough proof to end the job (V6)
     elif event.job is not None:
         for workload in _workloads_that_lost(world, job, event.job):
             world.detach(workload, job, began)
     job.read_began = began
-    if job.key is None and (job.id in world.foreign or not _is_depended_on(world, job)):  # a hint that led nowhere
+    if job.key is None and (job.id in world.foreign or not _is_depended_on(world, job)):  # the hint was wrong
         if event.job is not None and _follow_if_renamed(world, job, event.job):
             return
         _drop_hint(world, job)
@@ -358,11 +360,11 @@ def _deny(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
 
 
 def _follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
-    """A job as old as the pods that show it, by another name: it may be theirs, renamed (docs/decisions/0003).
+    """Decide if the job of another name, as old as the pods that show its id, is their job, renamed (docs/decisions/0003).
 
     If a job with the workload's own name holds the nodes of the pods, that job is the workload's, and another client wrote
     this id.  A workload follows the job if the job has its user and has, or had, its nodes: the job's end ends its pods.
-    Returns True if a workload follows it.
+    Returns True if a workload follows the job.
     """
     followed = set()
     for workload in world.concerned(job):
@@ -381,7 +383,7 @@ def _follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
 
 
 def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bool:
-    """True if the job was granted every node on which a pod of the workload stands."""
+    """True if the job was granted every node on which a pod of the workload runs."""
     granted = {node.name for node in job.grant.everywhere} if job.grant is not None else set()
     stands = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
     return bool(stands) and stands <= granted
@@ -390,7 +392,7 @@ def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bo
 def _identify(world: World, job: Job) -> str | None:
     """The key of a job that is ours: by its name, and by its user (ARCHITECTURE 4).
 
-    All components of a heterogeneous job have the same name.  If its user gave the leader another one, the others still tell.
+    All components of a heterogeneous job have the same name.  If its user renamed the leader, the other components show it.
     """
     if world.namespaces is None:
         return None
@@ -415,16 +417,16 @@ def _identify(world: World, job: Job) -> str | None:
 
 
 def _key_of_renamed(known: Placeholder | None, read: Job) -> str | None:
-    """The key of a job of ours that its user gave another name: its id and its submission say that it is the same."""
+    """The key of a job of ours that its user renamed: the same id, submission time and user prove that it is the same job."""
     if known is None or known.job is None or known.job.submitted is None:
         return None
     return known.key if (known.job.submitted, known.job.user) == (read.submitted, read.user) else None
 
 
 def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
-    """True for a job of this process that is read first, by another name, of the same user, no younger than Slurm's answer.
+    """True if the first read of a job that this process submitted shows another name, and the same user and time.
 
-    It may be theirs, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).
+    The job may be that job, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).
     """
     if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
         return False
@@ -469,7 +471,7 @@ def _workload_without_pods(world: World, key: str, read: Job) -> Workload:
 
 
 def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeholder:
-    """The record of the job that was read.  A record of another workload's job, which had the id before, is made its own."""
+    """The record of the job that was read.  If another workload's job had the id before, its record is reused."""
     job = world.placeholders.get(event.job_id)
     if job is None:
         job = world.placeholders[event.job_id] = Placeholder(
@@ -477,7 +479,7 @@ def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeh
         )
         return job
     if job.key not in (None, key):
-        job.spec = job.adopted_as = job.grant = None  # the id was given out again: this is another job
+        job.spec = job.adopted_as = job.grant = None  # Slurm reused the id: this is another job
     world.detach_others(key, job, event.began)
     return job
 
@@ -513,17 +515,17 @@ def _take_details(world: World, workload: Workload, job: Placeholder, read: Job,
 
 
 def _is_on_other_nodes(grant: Grant, read: Job) -> bool:
-    """True if the job holds other nodes than it was granted, by what it says itself (of a leader, by its own component)."""
+    """True if the job, as it was read, holds other nodes than it was granted (of a leader: its own component)."""
     if not holds_nodes(read.states) or not read.nodes:
         return False
     try:
         return set(expand(read.nodes)) != {node.name for node in grant.nodes}
     except HostlistError:
-        return False  # what it holds is not known
+        return False  # its nodes are not known
 
 
 def _takes_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
-    """The pods of the workload stand for this job from now on, if their former job is lost (S7) or is a stranger's job.
+    """The pods of the workload run for this job from now on, if their former job is lost (S7) or is a foreign job.
 
     states   of this job, as they were read
     """
@@ -539,9 +541,9 @@ def _takes_over(world: World, workload: Workload, job: Placeholder, states: Stat
 
 
 def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
-    """Singleton holds it back: a job of this name runs that we do not see.  Its id may be one that a pod hints at.
+    """Singleton holds the job back, so an unknown job of this name runs.  Its id may be one that a pod hints at.
 
-    Everything is read anew for it, seldom for each workload: its user may have made a job of that name himself.
+    All jobs are read again to find it, but seldom for one workload: the user may have submitted a job of that name by hand.
     """
     tuning = world.config.tuning
     if at >= max(world.twins_searched_at + tuning.settle_s, workload.twin_searched_at + tuning.refused_retry_s):
@@ -551,7 +553,7 @@ def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
 
 def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     began = event.at if event.began is None else event.began
-    if world.nodes_polled is not None and began < world.nodes_polled[0]:  # two were under way
+    if world.nodes_polled is not None and began < world.nodes_polled[0]:  # two polls were in flight
         reject(world, Anomaly.OLD_POLL)
         return
     nodes = _kept(world.slurm_nodes or {}, event.unread_nodes) | {node.name: node for node in event.nodes}
@@ -565,10 +567,10 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     if partitions != world.partitions:
         world.partitions = partitions
         world.default_partition = next((each.name for each in partitions.values() if each.default), "")
-        for key in world.by_phase[Phase.UNSUBMITTED]:  # Slurm's configuration changed: ask again (Q4)
+        for key in world.by_phase[Phase.UNSUBMITTED]:  # Slurm's configuration changed: submit again (Q4)
             world.input_changed(world.workloads[key])
         for key in (*world.by_phase[Phase.UNSUBMITTED], *world.by_phase[Phase.QUEUED]):
-            world.refresh(world.workloads[key])  # which partition is the default one may be another now
+            world.refresh(world.workloads[key])  # the default partition may have changed
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
     world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))
@@ -578,12 +580,12 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
 
 
 def _kept(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
-    """The objects that could not be decoded, as they were known before."""
+    """The last known state of the objects that could not be decoded."""
     return {name: known for name, known in before.items() if name in unread} if unread else {}
 
 
 def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:
-    """States change with every allocation; where pods may stand at all depends on this alone."""
+    """The part of each node that decides where pods may run; states change with every allocation and do not matter."""
     return {name: (node.external, node.partitions, node.cpus, node.gres) for name, node in nodes.items()}
 
 
@@ -601,7 +603,9 @@ def _absence_believed(world: World, event: ev.AbsenceConfirmed) -> None:
 
 def _predecessor_drained(world: World, event: ev.PredecessorDrained) -> None:
     world.predecessor_drained = True
-    world.dirty.update(dict.fromkeys(world.workloads))  # what waits for the end of the quiet period waits no longer
+    world.dirty.update(
+        dict.fromkeys(world.workloads)
+    )  # workloads that wait for the end of the quiet period are visited
 
 
 def _side_back(world: World, event: ev.SideBack) -> None:
@@ -615,14 +619,14 @@ def _side_back(world: World, event: ev.SideBack) -> None:
         return
     if event.at - lost.since >= world.config.tuning.outage_s:
         _read_anew(world, event.at)
-    else:  # a hiccup, or a quick restart: what is acted on is read again first, the rest is believed
+    else:  # a short outage: a job is read again only before the bridge acts on it
         world.trust_since = world.last_poll_began
 
 
 def _accounting_lost(world: World, event: ev.AccountingLost) -> None:
     if world.accounting_lost is None:
         world.accounting_lost = event
-        world.dirty.update(world.searching_workloads)  # which do not wait for it
+        world.dirty.update(world.searching_workloads)  # they do not wait for slurmdbd
 
 
 def _accounting_back(world: World, event: ev.AccountingBack) -> None:
@@ -634,7 +638,7 @@ def _token_lost(world: World, event: ev.TokenLost) -> None:
 
 
 def _token_back(world: World, event: ev.TokenBack) -> None:
-    """What failed for want of that token is tried at once."""
+    """Try at once what failed because the token was missing."""
     world.users_without_token.discard(event.user)
     for key in world.limited.pop(event.user, {}):
         world.workloads[key].retry_at = float("-inf")

@@ -130,18 +130,18 @@ class Pod:
     priority_class  spec.priorityClassName
     gated           the pod has scheduling gates
     apart, beside   required pod anti-affinity, affinity, on hostname (F5)
-    claims          names of the persistent volume claims it mounts
+    claims          names of the persistent volume claims that it mounts
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
-    too_much        why the pod is beyond the limits, in a sentence; then only the fields that other pods depend on are kept
+    limit_exceeded  why the pod is beyond the limits, in a sentence; then only the fields that other pods depend on are kept
     exit_code       the largest exit code of its ended containers (128 + signal where there is none); None: none ended
     end_reason      status.reason, else the reason of the container with that code ("OOMKilled", "Error", "Completed")
-    active_deadline_s, handed_deadline_s  spec.activeDeadlineSeconds: the user's own, or the one that the bridge wrote (T7)
+    active_deadline_s, set_deadline_s  spec.activeDeadlineSeconds: the user's own, or the one that the bridge wrote (T7)
     bound_at        when PodScheduled became True, epoch seconds
-    started         status.startTime, epoch seconds: when its kubelet took it over; deadlines count from then
+    started         status.startTime, epoch seconds: when its kubelet accepted it; deadlines count from then
     waits           why its containers do not start, as its kubelet reports it ("container main: ImagePullBackOff"); "": one
                     runs or ran; waits_since: not before that
     crashes         of a pod that started: the container that kubelet restarts repeatedly, and its last end; "": none
-    on_job          the condition names.RUNNING_CONDITION
+    job_condition   the condition names.RUNNING_CONDITION
     """
 
     uid: str
@@ -203,9 +203,9 @@ class Node:
 
     allocatable  includes `pods`
     ready_since  since when it is ready, epoch seconds; None: it is not ready, or not known
-    silent_since  since when its kubelet is silent (Ready is Unknown), epoch seconds; None: it is not
+    kubelet_silent_since  since when its kubelet is silent (Ready is Unknown), epoch seconds; None: it is not
     address      its InternalIP; "": it has none
-    partitions   the admin's annotation, unread (K6)
+    partitions   the admin's annotation, not parsed (K6)
     in_slurm     the bridge's condition of the node; None: none
     """
 
@@ -239,7 +239,7 @@ class Undecoded:
     why: str
 
     def is_it(self, namespace: str, name: str, uid: str) -> bool:
-        """True if it is, or may be, that object."""
+        """True if this is, or may be, that object."""
         if self.uid:
             return self.uid == uid
         return not self.name or (self.namespace, self.name) == (namespace, name)

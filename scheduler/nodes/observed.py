@@ -30,7 +30,7 @@ HINTS = {
 
 
 def hint(refusal: Refusal) -> str:
-    """What Slurm said, and what to do."""
+    """Slurm's message, with what to do."""
     return f"{refusal.message} {HINTS[refusal.number]}" if refusal.number in HINTS else refusal.message
 
 
@@ -49,7 +49,7 @@ def is_to_be_registered(node: Node) -> bool:
 
 
 class NodeState:
-    """What is remembered of each node, by its name in Slurm unless something else is said.
+    """What is remembered of each node, by its name in Slurm unless said otherwise.
 
     dirty     nodes to visit
     named     the Kubernetes nodes of that name

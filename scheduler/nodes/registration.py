@@ -47,7 +47,7 @@ class ExternalNodes:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a node offers, in Slurm's units."""
+    """The resources that a node offers, in Slurm's units."""
 
     cpus: int
     memory_mib: int

@@ -4,16 +4,16 @@ kube-scheduler's rules apply: terminating pods count until they are gone, and an
 Slurm cannot queue for affinity.  So the nodes that are closed now are excluded now, and the job is updated when that changes
 (F2).
 
-A tenant chooses how many terms its pods have, and pods of other schedulers cannot be refused.  So no question is answered
-pod by pod.  `Neighbours` counts by node:
+A tenant chooses how many terms its pods have, and pods of other schedulers cannot be refused.  So no query compares pod by
+pod.  `AffinityIndex` counts by node:
 
 - the anti-affinity of the pods there, each distinct list of terms once (affinity_terms.py).
-- the pods that a term of a waiting pod selects, from the first question with this term on.
+- the pods that a term of a waiting pod selects, from the first query with this term on.
 
-Both counts are carried from one question to the next.  The cost of a question is the cost of what changed since the last.
+Both counts are kept between queries.  The cost of a query is the cost of the changes since the former one.
 
-Pods that have a grant and are not bound yet are counted in the same way, by workload: each of them may come to each node of
-the grant.
+Pods that have a grant and are not bound yet are counted in the same way, by workload: each of them may be bound to each node
+of the grant.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ class AffinityIndex:
         self._coming[now.key] = now
         if came or left or before is None or before.nodes != now.nodes:
             self._version += 1
-        for pod in came:  # first, so that a list of terms that moves to another pod is not indexed anew
+        for pod in came:  # first, so that a list of terms that moves to another pod is not indexed again
             self._soon.came(pod, now.key)
         for pod in left:
             self._soon.left(pod, now.key)
@@ -360,7 +360,7 @@ class AffinityIndex:
         """Kubernetes names of the nodes that other pods close to this pod.
 
         nodes     all nodes
-        company   pods that do not count, this pod among them
+        own_pods  pods that do not count, this pod among them
         soon      granted pods that are not bound yet count on each of their granted nodes, except those of the company
         """
         self._effort += PER_TERM * (1 + len(pod.apart) + len(pod.beside))

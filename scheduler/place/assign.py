@@ -34,7 +34,7 @@ class Blocked:
 
 
 def shortfall(spec: JobSpec, grant: Grant) -> str:
-    """What the grant lacks of the job specification, in words; "": nothing (S11, Slurm facts 7).
+    """The part of the job specification that the grant lacks, in words; "": none (S11, Slurm facts 7).
 
     Slurm may round CPUs up and never down; a GRES may be counted under its type only; memory may not be counted at all.
     """
@@ -57,7 +57,7 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
 
 
 def lacks(place: JobSpec, wanted: JobSpec) -> str:
-    """What `wanted` asks for beyond `place`, in words; "": nothing.  Both are specifications of one task."""
+    """The resources that `wanted` asks for beyond `place`, in words; "": none.  Both are specifications of one task."""
     if wanted.cpus_per_task > place.cpus_per_task:
         return f"{wanted.cpus_per_task} CPUs"
     if wanted.memory_mib > place.memory_mib:
@@ -209,7 +209,7 @@ class NodeInfo:
         return left
 
     def without(self, uid: str) -> NodeInfo:
-        """The same node without that pod, counted anew."""
+        """A copy of the node without that pod, with all sums recomputed."""
         anew = NodeInfo()
         for pod in self.pods.values():
             if pod.uid != uid:

@@ -90,7 +90,7 @@ class Tenant:
 
     @property
     def choices(self) -> dict[str, Choice]:
-        """What pods may choose, by annotation."""
+        """Annotation to the values that pods may choose."""
         return {
             "account": self.accounts,
             "partition": self.partitions,

@@ -1,6 +1,6 @@
 """A cache of the policy: the identity in Slurm of the pods of each namespace and service account.
 
-An answer is kept with the labels that it depends on, and is made anew after they change.
+An answer is kept with the labels that it depends on, and is computed again after they change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import Policy, Tenant
 
-MAX_REMEMBERED = 16_384  # tenants choose how many service accounts there are
+MAX_REMEMBERED = 16_384  # a limit, because tenants choose how many service accounts there are
 
 
 class Identities:

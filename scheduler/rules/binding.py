@@ -33,8 +33,8 @@ from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.gang import components
 from scheduler.translate.grouping import by_rank
 
-RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after so long
-SHOWN_AFTER_FAILURES = 3  # after so many failed binds in a row, the pod shows that
+RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after this time
+SHOWN_AFTER_FAILURES = 3  # after this many failed binds in a row, the pod shows the failure
 MOST_COMPARED = (
     256  # terms with pods that may still be bound; if there are more, the bind waits for the end of the quiet period
 )
@@ -48,7 +48,7 @@ def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     if workload.hold is not None or not unbound:
         return NOTHING
     lost = world.lost.get(Side.SLURM)
-    if lost is not None and job.learned < lost.since:  # old news: the job may have ended meanwhile
+    if lost is not None and job.learned < lost.since:  # read before the outage: the job may have ended meanwhile
         return outage(unbound, lost, f"The pod waits to be bound for job {job.id}.", this_pass)
     if (ends := cancel_broken(workload, job, this_pass)) is not None:
         return ends
@@ -56,7 +56,7 @@ def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
         return statuses(unbound, names.GRANT_WAITS, f"The bind waits: {not_now}.")
     if job.grant is None or not trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
-    # Pods that were not listed since this process leads may lack one that takes the room; the list wakes this workload.
+    # The pods known from before this process led may lack a pod that takes the room; the next list wakes this workload.
     if world.pods_inherited:
         return Decision(why="The list of pods is read again, because another replica led before.")
     if (reads := read_first(workload, unbound, this_pass)) is not None:
@@ -65,7 +65,7 @@ def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 
 
 def _use_grant(workload: Workload, unbound: Sequence[Pod], job: Placeholder, grant: Grant, this_pass: Pass) -> Decision:
-    """All is known that a bind needs: bind these pods, if the grant is what was asked for."""
+    """All facts that a bind needs are known: bind these pods, if the grant has what the job asked for."""
     replacing = any(map(workload.node_of, workload.members)) and _came_later(workload, unbound, job)
     if why_not := next((why for pod in unbound if (why := _not_allowed(pod, workload, job, this_pass))), ""):
         return _cannot_use(workload, unbound, job, why_not, this_pass, replacing=replacing)
@@ -91,7 +91,7 @@ def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
     """Why no pod is bound to the nodes of the job for the moment; "": nothing is in the way."""
     if "SUSPENDED" in job.states:  # another job may use its nodes meanwhile (S6)
         return f"an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)"
-    if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # and soon over (S5)
+    if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # the job ends soon (S5)
         return f"Slurm preempts job {job.id}"
     for pod in unbound:
         if (
@@ -115,7 +115,7 @@ def _cannot_use(
 ) -> Decision:
     """The grant does not serve these pods: release it.  If other members run in it, these pods wait and show why (W5).
 
-    exclude   Slurm node that is not asked for again for a while (F6)
+    exclude   the Slurm node that the workload does not ask for again for a while (F6)
     """
     if not replacing:
         return _release_grant(workload, job, this_pass, why, exclude=exclude)
@@ -129,9 +129,9 @@ def _waits(unbound: Sequence[Pod], message: str, *, warning: bool = False) -> De
 
 
 def _asked(workload: Workload, job: Placeholder, this_pass: Pass, *, replacing: bool) -> JobSpec | Refusal:
-    """What the job was asked for.  Of a job that a previous process submitted: what its pods ask for now.
+    """The specification of the job.  If a previous process submitted the job: the specification of its pods now.
 
-    A replacement may ask for something else than the pod whose place it takes, so it is not evidence about the job.
+    A replacement may ask for other resources than the pod whose place it takes, so it proves nothing about the job.
     """
     if job.spec is not None:
         return job.spec
@@ -150,11 +150,11 @@ def _unplaceable(
 ) -> str:
     """Why these pods cannot take the places that the job holds, in words; "": they can.
 
-    A pod that came, or was resized, after the job was submitted is compared with what its place was asked for (W5).
+    A pod that came, or was resized, after the job was submitted is compared with the specification of its place (W5).
     """
     newcomers = {pod.uid for pod in unbound} - job.asked_for
     mine = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
-    anew = f". To ask for all of them anew, delete the other pods of {workload.readable}, too"
+    anew = f". To submit all of them again, delete the other pods of {workload.readable}, too"
     do = anew if len(unbound) < len(workload.members) else ""
     for part, pod in mine:
         own = translated(workload, pod, len(workload.members), this_pass)
@@ -168,12 +168,12 @@ def _unplaceable(
 def _came_later(workload: Workload, unbound: Sequence[Pod], job: Placeholder) -> bool:
     """True if these pods take the places of others that were bound for the job before (W5).
 
-    A gang is bound as a whole.  So pods are replacements once as many pods as the job was asked for have been bound for it,
-    whatever any clock says.  Of the pods that a previous process bound, some may be gone.  Then a replacement is a pod that
-    the API server created after it bound another member, by its own clock; or after it created all of them, if it does not
-    show when it bound them.
+    A gang is bound as a whole.  So if as many pods have been bound for the job as it was submitted for, further pods are
+    replacements, whatever their times are.  Of the pods that a previous process bound, some may be gone.  Then a
+    replacement is a pod that the API server created after it bound another member, by its own clock; or, if it does not
+    show when it bound them, after it created all of them.
     """
-    if job.spec is not None and job.spec.required_nodes:  # asked for pods that stood on these nodes already (S7)
+    if job.spec is not None and job.spec.required_nodes:  # submitted for pods that ran on these nodes already (S7)
         return True
     asked = job.spec or job.job
     every = (*workload.pods.values(), *(gone.pod for gone in workload.gone.values()))
@@ -193,7 +193,7 @@ def _names_job(pod: Pod, job: Placeholder) -> bool:
 
 
 def _all_bound_by(workload: Workload, this_pass: Pass) -> float | None:
-    """Until when the other members are to be bound (V4), epoch seconds; None: no member is bound yet."""
+    """The deadline for the binds of the other members (V4), epoch seconds; None: no member is bound yet."""
     if not any(workload.node_of(pod) for pod in workload.members):
         return None
     return max(workload.first_bound_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
@@ -202,8 +202,8 @@ def _all_bound_by(workload: Workload, this_pass: Pass) -> float | None:
 def _not_allowed(pod: Pod, workload: Workload, job: Placeholder, this_pass: Pass) -> str:
     """Why the pod may not use that job, in words; "": it may.
 
-    A job that this process did not make may have been made under another policy, or by its user himself (V8).  Its user may
-    also change the account, partition or QOS of a job while the job waits: what the bridge asked for stays allowed.
+    A job that this process did not submit may have been submitted under another policy, or by its user by hand (V8).  The
+    user may also change the account, partition or QOS of a waiting job.  The values that the bridge asked for stay allowed.
     """
     if not is_managed(pod, this_pass.world):
         return not_managed(pod)
@@ -230,9 +230,9 @@ def _not_allowed(pod: Pod, workload: Workload, job: Placeholder, this_pass: Pass
 def _place(
     workload: Workload, unbound: Sequence[Pod], job: Placeholder, asked: JobSpec, this_pass: Pass, *, replacing: bool
 ) -> Decision:
-    """No member is bound until every place is fit; then all binds go out together (W9, F6).
+    """Bind no member until every place fits; then send all binds together (W9, F6).
 
-    replacing   the others run: the grant is not released, whatever is in the way of these pods
+    replacing   the other members run: the grant is not released, even if these pods cannot be bound
     """
     assert job.grant is not None
     stands = _nodes_taken(workload, job.grant, this_pass)
@@ -256,7 +256,7 @@ def _place(
 
 
 def _nodes_taken(workload: Workload, grant: Grant, this_pass: Pass) -> Mapping[str, str]:
-    """UID of each member that is bound, or may be by a bind in flight, to Slurm's name of its node."""
+    """UID to Slurm's name of the node, of each member that is bound, or may be bound by a bind in flight."""
     nodes = {pod.uid: workload.node_of(pod) or _on_its_way(pod, grant, this_pass) for pod in workload.unfinished}
     return {uid: this_pass.world.in_slurm(node) for uid, node in nodes.items() if node}
 
@@ -295,7 +295,7 @@ def _obstructed(
 def _obstacle(
     workload: Workload, pod: Pod, job: Placeholder, granted: str, there: Sequence[NodeInfo], this_pass: Pass
 ) -> Blocked | None:
-    """What keeps the pod from the node that Slurm granted; None: nothing does.
+    """Why the pod cannot be bound to the node that Slurm granted; None: it can.
 
     granted   Slurm's name of the node
     there     pods that are bound to the node, or are about to be
@@ -517,6 +517,6 @@ def _release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: s
 
     That unwinds a gang of which some are bound: the bound pods follow their job (W9, V4).
     """
-    message = f"Slurm job {job.id} was given back, nodes are asked for again: {why.rstrip('.')}."
-    ended = cancel(job, workload, this_pass, f"given back: {why}", told=message)
+    message = f"Slurm job {job.id} was released, and nodes are requested again: {why.rstrip('.')}."
+    ended = cancel(job, workload, this_pass, f"released: {why}", told=message)
     return ended.followed_by(if_planned=note(exclude=exclude))

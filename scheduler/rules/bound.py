@@ -21,13 +21,13 @@ from scheduler.state.workload import RUNNING, Placeholder, Workload
 
 
 def bound(workload: Workload, this_pass: Pass) -> Decision:
-    """Pods run: leave them in peace; if it is in doubt whether their job lives, read the job itself (V7)."""
+    """Pods run: leave them alone; if it is not certain that their job lives, read the job itself (V7)."""
     late = _report_late_changes(workload) if workload.late_changes else NOTHING
     return late + _by_its_job(workload, this_pass)
 
 
 def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
-    """What follows from what is known of the job that bound pods name."""
+    """The decision for bound pods, by the state of the job that they name."""
     world, absent_s = this_pass.world, this_pass.tuning.absent_s
     if workload.renamed is not None and workload.renamed == workload.hint:
         return _without_its_name(workload, this_pass)
@@ -59,7 +59,7 @@ def _claimed(workload: Workload, this_pass: Pass) -> Placeholder | None:
 
 
 def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """Of the job that the pods name only the id is known: read it if more has to be known."""
+    """Only the id of the job that the pods name is known: read the job if more is needed."""
     if any(not workload.node_of(pod) for pod in workload.members):  # a member of a gang is to take a place in it
         return read_job(job, workload, this_pass, _is_it_its_own(job, workload))
     if job.states != RUNNING:
@@ -113,7 +113,7 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     if (settled := _may_have_started_until(workload, job, this_pass)) is not None:
         return wake(max(settled, this_pass.now + this_pass.tuning.absent_s))
     if "PENDING" in job.states and (job.id == workload.hint or workload.all_bound_by_others):
-        by_others = f"somebody else bound the pods that wait for job {job.id}"
+        by_others = f"another client bound the pods that wait for job {job.id}"
         requeued = f"Slurm requeued job {job.id} while its pods run"
         return cancel(job, workload, this_pass, by_others if workload.all_bound_by_others else requeued)
     silent = silent_until(workload, this_pass)
@@ -152,7 +152,7 @@ def _no_place(workload: Workload, why: str) -> Decision:
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     message = (
         f"The others of {workload.readable} run, but {why}, so that there is no place for this pod. It waits until they "
-        "end; delete them to start all of them anew."
+        "end; delete them to start all of them again."
     )
     return statuses(waiting, names.GATHERING, message)
 
@@ -162,7 +162,7 @@ def _report_late_changes(workload: Workload) -> Decision:
     found = []
     for uid, what in workload.late_changes.items():
         message = (
-            f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
+            f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to apply it."
         )
         found.append(event_alone(workload, workload.pods[uid], names.CHANGE_IGNORED, message))
     return every(found)

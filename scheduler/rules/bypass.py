@@ -64,14 +64,14 @@ def _those_that_count(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
 
 
 def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
-    """These pods show that no job holds their place, and are ended if the settings say so."""
+    """Show on these pods that no job holds their place, and end them if the settings say so."""
     if not pods:
         return NOTHING
     if (wait := _proven(workload, pods, this_pass)) is not None:
         return wait
     ends, found = this_pass.world.config.bypass == END, []
     for pod in pods:
-        why = f"The pod stands on node {pod.node}, which Slurm gives away, and no Slurm job holds its place"
+        why = f"The pod runs on node {pod.node}, which Slurm allocates, and no Slurm job holds its place"
         how = (
             f"scheduler {pod.scheduler_name} brought it there"
             if workload.others

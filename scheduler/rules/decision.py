@@ -1,11 +1,12 @@
 """What a rule decides about one workload, as a value (ARCHITECTURE 3).
 
-A rule reads the world and the pass, changes neither, and returns a Decision.  The driver (driver.py) enters the decision in
-the plan at once after the rule, so the rule of the next workload sees it.  The driver alone applies what is not the rule's
-concern: limits and token buckets, reads that are in flight already, and conditions that the pods show already.
+A rule reads the World and the pass, changes nothing there but the counted effort, and returns a Decision.  The driver
+(driver.py) enters the Decision in the plan directly after the rule, so the rule of the next workload sees it.  Only the
+driver applies limits and token buckets, and drops reads that are in flight already and conditions that the pods show
+already.
 
 A helper that checks a precondition returns `Decision | None`.  None: the precondition holds.  A Decision: it does not hold,
-or is not known yet, and the Decision is all that is to be done now.
+or is not known yet, and the caller returns this Decision.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class EvictAlone:
 
 @dataclass(frozen=True, slots=True)
 class BindTogether:
-    """Plan the binds of one workload; several go out at once, beyond the limit (W9).  At the first that is refused: stop."""
+    """Plan the binds of one workload; several are sent at once, beyond the limit (W9), until the plan refuses one."""
 
     binds: tuple[BindPod, ...]
 
@@ -55,7 +56,7 @@ class PodStatus:
 
     reason       the condition's reason; "": the event alone
     event        the event's reason; "": the condition's
-    essence      what of the message matters when the next one is compared with it; None: all of it
+    essence      the parts of the message that matter when it is compared with the next one; None: all of it
     starts       the expected start that the message names, epoch seconds
     annotations  to write on the bound pod, too
     """
@@ -116,7 +117,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the plan records of the workload beside actions.
+    """Entries of the plan about the workload besides actions.
 
     awaits        the owner at whose read the workload is visited again; None: none
     exclude       Slurm node on which a grant of the workload could not be used (F6); "": none
@@ -144,7 +145,7 @@ Step = Act | EvictAlone | BindTogether | Status | Note | InTurn | Branch
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done about one workload now.
+    """The decision of a rule about one workload.
 
     steps       actions, statuses and notes, in the order in which they come into the plan
     wake_at     when the workload is visited again though nothing happened, epoch seconds
@@ -212,7 +213,7 @@ def note(
     begin_is_due: bool = False,
     adopted: tuple[int, JobSpec] | None = None,
 ) -> Decision:
-    """What the plan records of the workload; see Note."""
+    """A decision that only makes entries in the plan; see Note."""
     return Decision((Note(awaits, exclude, leave_out, is_charged, written_off, is_forgotten, begin_is_due, adopted),))
 
 

@@ -147,7 +147,7 @@ def _read_size_source(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _ended_since(workload: Workload, read_at: float | None, this_pass: Pass) -> bool:
-    """Its job ended since: some of its pods may have succeeded before (W5)."""
+    """The job of the gang ended: some of its pods may have succeeded before (W5)."""
     ends = [job.ended_seen for job in this_pass.world.mine(workload) if job.ended_seen is not None]
     return read_at is not None and any(end >= read_at for end in ends)
 
@@ -166,5 +166,5 @@ def _shown(workload: Workload, message: str, *, warning: bool = True) -> Decisio
 
 
 def _not_gated(workload: Workload) -> list[Pod]:
-    """Its pods that show a status of the bridge; Kubernetes shows SchedulingGated on the others."""
+    """The pods that show a status of the bridge; Kubernetes shows SchedulingGated on the others."""
     return [pod for pod in workload.unfinished if not pod.gated]

@@ -56,7 +56,7 @@ def cancel_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> D
 
 
 def stands_on_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
-    """True unless a pod stands on a node that its job does not hold.
+    """True unless a pod is on a node that its job does not hold.
 
     If the Kubernetes node of a granted one is not known, or not any more, that proves nothing (V7).  The node of each
     pod is compared, so that a second node with the same name in Slurm changes nothing.

@@ -53,7 +53,7 @@ def visit(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], 
 
 
 def _show(workload: Workload, this_pass: Pass) -> None:
-    """Its pods show that the workload is left alone: a condition while they wait, an event while they run."""
+    """Show on the pods that the workload is in quarantine: a condition if they wait, an event if they run."""
     entry = this_pass.world.quarantine.get((Kind.WORKLOAD, workload.key))
     pods: dict[str, Pod] = workload.pods | (entry.pods if entry is not None else {})
     concerned = [pod for pod in pods.values() if not pod.finished and pod.deleting_at is None]

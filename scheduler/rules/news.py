@@ -15,7 +15,7 @@ from scheduler.state.workload import Workload
 
 
 def news(workload: Workload, this_pass: Pass) -> Decision:
-    """What the pods of a workload in any phase show once; and the read of a job that a waiting pod names."""
+    """Events that the pods of a workload in any phase show once; and the read of a job that a waiting pod names."""
     found = NOTHING
     if workload.anomalies:
         found += _report_anomaly(workload)
@@ -42,7 +42,7 @@ def _read_what_waiting_pods_show(workload: Workload, this_pass: Pass) -> Decisio
 
 
 def _report_anomaly(workload: Workload) -> Decision:
-    """What was observed of its job and rejected is shown once."""
+    """Show each rejected observation of the workload's job once."""
     found = []
     for uid, message in workload.anomalies.items():
         if (pod := workload.pods.get(uid)) is not None:  # else it is in another workload by now

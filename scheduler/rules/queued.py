@@ -105,7 +105,7 @@ def _update(
     if component is not None:
         wanted = job_update.taken(asked, spec, component, possible[component])
         update = _change(workload, job, wanted, component, possible[component], this_pass)
-    notes = [f"Slurm cannot change {said} of a waiting job; recreate the pod to ask anew."] if said else []
+    notes = [f"Slurm cannot change {said} of a waiting job; recreate the pod to apply it."] if said else []
     if "user" in fixed_all:
         notes.append(
             f"The policy gives the pod Slurm user {spec.user} now, and job {job.id} waits on as {job.user}'s; recreate the "

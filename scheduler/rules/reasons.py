@@ -14,7 +14,7 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What one reason means.
+    """The meaning of one reason.
 
     meaning   a clause for the sentence on the pod
     user      what the pod's user can do; "": nothing but wait
@@ -140,7 +140,7 @@ _LIMIT = re.compile(
 
 @cache
 def meaning_of(reason: str) -> Reason | None:
-    """What a reason means; None: it is not known, and is shown as it is.
+    """The meaning of a reason; None: the reason is unknown, and is shown unchanged.
 
     Limits are named as sacctmgr(1) names them, so that an admin finds the value.
     """

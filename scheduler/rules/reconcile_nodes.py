@@ -362,7 +362,7 @@ def left_on_nodes(world: World) -> Iterator[str]:
 
 
 def _not_before(known: SlurmNode) -> str:
-    """What the removal of the node waits for, in words."""
+    """The reason why the removal of the node waits, in words."""
     if known.taken_out and not known.reason.startswith(names.NODE_REASON):
         return (
             f", which an admin took out of service: resume it (scontrol update nodename={known.name} state=resume), or "
@@ -424,9 +424,9 @@ def _silent(known: SlurmNode, ours: bool) -> str:
         return f"Slurm says that the slurmd of {known.name} does not respond, and gives it no jobs."
     said = f"Slurm says that {known.name} does not respond, and gives it no jobs: a signal or preemption with grace did that."
     if ours:
-        return f"{said} It is registered anew as soon as no job is there."
+        return f"{said} It is registered again as soon as no job is there."
     if "DYNAMIC_NORM" in known.states:
-        return f"{said} Delete it when no job is there, and make it anew: nothing else brings it back."
+        return f"{said} Delete it when no job is there, and create it again: nothing else restores it."
     return f"{said} `scontrol reconfigure` brings it back."
 
 

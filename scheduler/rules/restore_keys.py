@@ -28,7 +28,7 @@ def restore(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
             right |= keys_of(job, this_pass)
         elif names.JOB_ID not in right and not names_job(pod, job, this_pass.world):
             continue  # reacquire.show_new_job writes both in this pass
-        why = f"Changed by somebody else and written back: {', '.join(sorted(right))}. Only slurm-bridge writes there."
+        why = f"Changed by another client and written back: {', '.join(sorted(right))}. Only slurm-bridge writes there."
         restore = act.RestoreKeys(workload.key, uid, pod.namespace, pod.name, right, why, say=edited.put_back == 0)
         found.append(do(restore))
     return every(found)

@@ -36,7 +36,7 @@ WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
 
 
 def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """The job of the pods lives: the pods show its state, and its end is prepared."""
+    """The job of the pods lives: show its state on the pods, and prepare its end."""
     standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job))
     pods = [pod for pod in standing if pod.deleting_at is None]
     if Side.SLURM in this_pass.world.lost or not pods:
@@ -88,7 +88,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
 def _resumed(
     workload: Workload, job: Placeholder, ends: float | None, pods: Sequence[Pod], this_pass: Pass
 ) -> Decision:
-    """The job was resumed since it was read, which moves its end; otherwise it is read again in its turn."""
+    """The states of the job changed after its read.  If it was resumed, its end moved: read it now; else in its turn."""
     if any(_shown(workload, pod) == names.SUSPENDED for pod in pods):
         return read_job(job, workload, this_pass, f"when does job {job.id} end, now that it runs again?")
     return _read_before(ends, workload, job, pods, this_pass) if ends is not None else NOTHING
@@ -101,7 +101,7 @@ def _prepare_end(workload: Workload, job: Placeholder, ends: float, pod: Pod, le
 
 
 def _read_owners(workload: Workload, pods: Sequence[Pod], ends: float, this_pass: Pass) -> Decision:
-    """After a restart, plan the read of owners before the earliest SIGTERM that their annotation `signal` may ask for."""
+    """After a restart, read the owners before the earliest SIGTERM that their annotation `signal` may ask for."""
     signal = names.PREFIX + names.SIGNAL
     asking = [pod for pod in pods if signal not in pod.annotations and this_pass.world.owners_of(pod)[1] is not None]
     opens = ends - notice_s(this_pass.tuning.end_lead_max_s, this_pass.tuning)
@@ -119,7 +119,7 @@ def _notice_s(pod: Pod, lead: Lead, length_s: float | None, this_pass: Pass) -> 
 
 
 def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
-    """If thousands run, the job's turn to be read may come late; the time limit asked for tells when it must be read."""
+    """Read the job before its submitted time limit ends; if thousands run, its turn to be read may come later than that."""
     limit = job.spec.time_least_min or job.spec.time_limit_min if job.spec is not None else None
     if limit is None or limit == UNLIMITED or job.granted_at is None:
         return NOTHING
@@ -160,7 +160,7 @@ def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequen
 
 
 def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
-    """Once for each end, with the seconds that are left now."""
+    """Warn the pod, once for each end of the job, with the seconds that are left now."""
     left = max(0, int(ends - this_pass.now))
     message = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {left} s are left. "
     if is_service(pod):
@@ -173,9 +173,9 @@ def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) 
 
 
 def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
-    """kubelet counts from when it took the pod over; a deadline can be lowered, never raised (Kubernetes facts 2).
+    """Set the pod's deadline.  Kubelet counts from its startTime; a deadline can only be lowered (Kubernetes facts 2).
 
-    If that time is not known, because the node's clock is another, the deadline ends the pod at once when the time has come.
+    If that time is not known, because the node's clock differs, a deadline that ends the pod at once is set then.
     """
     if pod.started is None:
         return NOTHING
@@ -193,7 +193,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
 
 
 def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
-    """Evict a replica when no other one of its controller is on its way, or when just its grace is left."""
+    """Evict a replica if no other replica of its controller is moving, or if only its grace is left."""
     if (wait := wait_to_act(workload, pod, this_pass)) is not None:
         return wait
     assert pod.owner is not None, "a service has a controller"
@@ -210,7 +210,7 @@ def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lea
 
 
 def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision | None:
-    """End the pods at once, with the time that is left as their grace.  None: the signal to the job is another one."""
+    """End the pods at once, with the time that is left as their grace.  None: the signal to the job is no preemption."""
     first = _read_since(workload, job, job.states_since, f"is job {job.id} preempted?", this_pass)
     if first is not None:
         return first
@@ -245,7 +245,7 @@ def _end_all(
 
 
 def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> tuple[Decision, bool]:
-    """Pods that have not started show why after a minute; and True if the workload ends for it.
+    """Pods that have not started show why after a minute; and True if the workload ends because of it.
 
     It ends if a reason needs a person, after the time that the admin gives it.
     """
@@ -268,7 +268,7 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
 
 
 def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pass: Pass) -> Decision:
-    """The pod shows why it has not started.  until: when it is ended for that, epoch seconds"""
+    """The pod shows why it has not started.  until: when it is ended because of that, epoch seconds"""
     then = NOT_ENDED if kubelet.goes_on(pod.waits) else ""
     if until < float("inf"):
         then = f" It is ended at {clock(until, this_pass.now)} if it does not start."
@@ -293,7 +293,7 @@ def _waits_since(pod: Pod, this_pass: Pass) -> float | None:
 
 
 def _stuck_since(pod: Pod, since: float, this_pass: Pass) -> float:
-    """Since when kubelet has reported a reason that a person has to mend; the time of a pull before that does not count."""
+    """Since when kubelet has reported a reason that needs a person; the time of an image pull before that does not count."""
     seen = this_pass.world.sightings.get(pod.uid)
     return since if seen is None or seen.stuck is None else max(since, seen.stuck)
 

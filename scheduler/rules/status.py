@@ -29,7 +29,7 @@ def clock(at: float, now: float) -> str:
 
 
 def exact_clock(at: float, now: float) -> str:
-    """The same to the second."""
+    """As `clock`, with seconds."""
     return dated(at, "%H:%M:%S UTC" if _same_day(at, now) else "%Y-%m-%d %H:%M:%S UTC")
 
 

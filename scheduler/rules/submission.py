@@ -43,7 +43,7 @@ def is_managed(pod: Pod, world: World) -> bool:
 
 
 def not_managed(pod: Pod) -> str:
-    """What to do about a namespace that may not use the bridge, a sentence."""
+    """Advice about a namespace that may not use the bridge, a sentence."""
     return f"Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it {names.MANAGED_LABEL}=true."
 
 
@@ -125,7 +125,7 @@ def foreseen_job(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
 
 
 def present_pods(workload: Workload) -> list[Pod]:
-    """Its waiting pods, by rank; gated pods, too, which count as soon as their gates are gone."""
+    """The waiting pods of the workload, by rank; gated pods, too, which count when their gates are removed."""
     return by_rank([pod for pod in workload.unfinished if pod.deleting_at is None] or workload.unfinished)
 
 
@@ -219,11 +219,11 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
 class _Party:
     """The pods of one job.
 
-    pods        how many there will be
-    keep_apart  True if one of them keeps away from another
+    pods        the number of pods
+    has_mutual_anti_affinity  True if one of them keeps away from another
     left_out    Slurm nodes on which a grant of this workload could not be used (F6)
     demands     the node requirements of the pods that were translated so far
-    folds       hostlist of excluded nodes to the same with those left out: most members have the same list
+    folds       hostlist of excluded nodes to the same list with `left_out` added: most members have the same list
     """
 
     own_pods: OwnPods
@@ -372,7 +372,7 @@ def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:
 
 
 def _charged(submit: Decision, this_pass: Pass) -> Decision:
-    """If the submission comes into the plan, it counts against the limits of its rule."""
+    """Count the submission against the limits of its rule, if the plan takes it."""
     if not this_pass.world.quotas.limited:
         return submit
     return submit.followed_by(if_planned=note(is_charged=True))

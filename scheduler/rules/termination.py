@@ -100,7 +100,7 @@ def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
 
 
 def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
-    """What is done while the pods may keep running though no job of theirs is known to live; None: they may not.
+    """The decision while the pods may keep running although none of their jobs is known to live; None: they may not.
 
     Slurm does not answer (X1), another job of theirs may be found, or their nodes may be granted to them again (S7).
     """
@@ -389,7 +389,7 @@ def is_to_be_recorded(job: Placeholder, workload: Workload, this_pass: Pass) -> 
 
 
 def record_former(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """Record the end of the former job of a gang that was made anew before the last pod of that job was gone (S2)."""
+    """Record the end of the former job of a gang that was recreated before the last pod of that job was gone (S2)."""
     if workload.group is None or workload.hold is not None:
         return NOTHING
     running = {pod.annotations.get(names.JOB_ID) for pod in workload.unfinished}

@@ -31,8 +31,8 @@ from scheduler.state.world import World
 WAIT, END = "wait", "end"
 WHY = "slurm-bridge is being uninstalled"
 MESSAGE = (
-    "slurm-bridge is being uninstalled, and asks Slurm for no more nodes. The pod waits for nothing: delete it, or make it "
-    "anew with another schedulerName."
+    "slurm-bridge is being uninstalled, and asks Slurm for no more nodes. The pod waits for nothing: delete it, or create it "
+    "again with another schedulerName."
 )
 WRITES = frozenset({act.Effect.WORKLOAD, act.Effect.STATUS, act.Effect.NODE})
 
@@ -133,7 +133,7 @@ def _under_way(world: World) -> str:
 
 
 def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
-    """What is left of one workload, by its phase."""
+    """The remaining work for one workload, by its phase."""
     world = this_pass.world
     if workload.others or _is_left_alone(workload, world):
         return

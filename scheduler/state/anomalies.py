@@ -94,7 +94,7 @@ def held_back(world: World) -> str:
 
 
 def claims_held_back(world: World) -> str:
-    """The same for jobs that are known only because pods from before the start show them."""
+    """As above, for jobs that are known only because pods from before the start name them."""
     if world.claims_held_back_since is None:
         return ""
     gone = sum(not job.proven for job in missing(world))

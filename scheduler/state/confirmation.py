@@ -1,7 +1,7 @@
 """Writes on pods whose answer was lost: did they happen after all?
 
 A bind or an end of a pod is announced as an event when the API server has confirmed it.  If the answer is lost, nothing is
-announced.  The pod itself then proves what happened: the watch shows that it stands on its node, is being deleted, or is
+announced.  The pod itself then proves what happened: the watch shows that it has its node, is being deleted, or is
 gone.  From then on the event is due, and posted once.
 """
 

@@ -1,4 +1,4 @@
-"""What the World derives from its facts, computed anew: to check the World, and to make a copy that relies on no index.
+"""What the World derives from its facts, recomputed: to check the World, and to make a copy that relies on no index.
 
 The World keeps indexes, counts and phases up to date while events change its facts.  An index that is not kept up to date
 is a silent defect: the pass visits the wrong workloads, or counts room that is not there.  `validate` computes each index
@@ -69,7 +69,7 @@ def validate(world: Jobs) -> None:
 
 
 def rebuilt(world: AnyWorld) -> AnyWorld:
-    """A world of the same facts, with all indexes and counts computed anew and all remembered answers forgotten.
+    """A world of the same facts, with all indexes and counts recomputed and all remembered answers forgotten.
 
     It is for decisions.  It shares the facts with the original, so no event may be applied to it.
     """

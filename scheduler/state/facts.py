@@ -1,6 +1,6 @@
-"""Questions to the facts of the World.  None of them changes anything.
+"""Queries of the facts of the World.  None of them changes anything.
 
-Times are epoch seconds by the bridge's clock, unless a parameter says otherwise (scheduler/state/clocks.py).
+Times are epoch seconds by the bridge's clock, unless a parameter says otherwise (scheduler/model/clocks.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.job_spec import TranslationContext
 
 WHOLE_SECOND_S = 1.0  # creation times are cut to whole seconds
-MAX_OWNERS = 8  # how far up a chain of controllers annotations are looked for
-FOLLOWED = 200  # so many running jobs are read in turn at the whole rate; twice as many at half of it
+MAX_OWNERS = 8  # levels of a chain of controllers that are searched for annotations
+FOLLOWED = 200  # up to this many running jobs are each read at the full rate; twice as many at half of it
 
 
 class Facts(Tables):
@@ -27,7 +27,7 @@ class Facts(Tables):
 
     @property
     def translation_context(self) -> TranslationContext:
-        """What a translation needs besides the pod."""
+        """The inputs of a translation besides the pod."""
         return TranslationContext(
             self.config.translation, self.cluster, self.longest_min, self.config.policy.priorities
         )

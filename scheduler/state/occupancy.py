@@ -61,7 +61,7 @@ class Occupancy(Facts):
         self.room_changed()
 
     def restand(self, without: str) -> None:
-        """Count all pods on nodes anew, without that pod, whose counts may be half-written."""
+        """Recount all pods on nodes, without that pod, whose counts may be half-written."""
         node = self.assumed.pop(without, "")
         self.unanswered_binds.pop(without, None)
         for name in {
@@ -152,8 +152,8 @@ class Occupancy(Facts):
     def closed_to(self, pod: Pod, own_pods: OwnPods, *, soon: bool = False) -> frozenset[str]:
         """Nodes that the pod may not use because of other pods (F5).
 
-        company  pods that are placed with it, itself among them
-        soon     pods count, too, whose workload has a grant and that are not bound yet
+        own_pods  pods that are placed with it, itself among them
+        soon      unbound pods of workloads with a grant count, too
         """
         if not (pod.apart or pod.beside or self.affinity_index.any_anti_affinity or (soon and self.affinity_workloads)):
             return NOWHERE
@@ -176,7 +176,7 @@ class Occupancy(Facts):
         return self.coming
 
     def compute_granted_unbound(self) -> Iterator[GrantedPods]:
-        """As `granted_unbound`, computed anew."""
+        """As `granted_unbound`, recomputed."""
         for key in self.by_phase[Phase.GRANTED]:
             workload = self.workloads[key]
             job = chosen(workload, self.mine(workload))

@@ -24,7 +24,7 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # as Kubernetes writes times
 
 
 def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """Remember the right value of each key that somebody else changed; forget those that are right again.
+    """Note the right value of each key that another client changed; forget keys that are right again.
 
     before   the same pod as it was seen last, or None
     """

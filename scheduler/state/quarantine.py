@@ -8,7 +8,7 @@ A rule that raised has changed no facts.  It runs again when its object changes,
 
 A fold that raised may have written half of its facts.  So its object is dropped whole, as if the bridge had just started:
 the pods of a workload and the Kubernetes node are kept as they were seen last, a job is read again.  When the object is
-tried again, its facts are made anew from these.  What is under way for a workload and what other objects hold of it, such as
+tried again, its facts are rebuilt from these.  What is under way for a workload and what other objects hold of it, such as
 the room that its pods take on their nodes, stays true.
 
 `alarms` of the World are news for the log: one where an object comes into quarantine, none while the same error repeats.
@@ -33,7 +33,7 @@ from scheduler.state.world import World
 
 
 def is_dropped(world: World, kind: Kind, name: str) -> bool:
-    """Nothing is known of it but what its quarantine keeps."""
+    """True if the facts of the object were dropped: only its entry in quarantine is left."""
     entry = world.quarantine.get((kind, name))
     return entry is not None and entry.dropped
 
@@ -54,7 +54,7 @@ def put(world: World, kind: Kind, name: str, error: Exception, readable: str = "
 
 
 def planned(world: World, plan: act.Plan) -> None:
-    """What a pass found out: about what a rule raised, about what it does not raise any more, what is made anew."""
+    """What a pass found: objects for which a rule raised, objects that leave quarantine, objects that are rebuilt."""
     for kind, name, error in plan.failed:
         _only_guarded(world, error)
         workload = world.workloads.get(name) if kind is Kind.WORKLOAD else None
@@ -176,7 +176,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
 
 
 def forget_job(world: World, job: Placeholder) -> None:
-    """Nothing is known of that job any more; it is read again."""
+    """Forget the job, and schedule a read of it."""
     for index in (world.absent, world.expected):
         index.discard(job.id)
     world.placeholders.pop(job.id, None)
@@ -230,7 +230,7 @@ def quarantine_slurm_node(world: World, name: str, error: Exception) -> None:
 
 
 def quarantine_job(world: World, job_id: int, error: Exception) -> None:
-    """Drop a job, and with it the workloads that have it or show it: all are made anew."""
+    """Drop a job, and with it the workloads that have it or show it: all are rebuilt."""
     _only_guarded(world, error)
     job = world.placeholders.get(job_id)
     concerned = world.concerned(job) if job is not None else []
@@ -356,7 +356,7 @@ def kept_pod(world: World, uid: str) -> Pod | None:
 
 
 def try_again(world: World, kind: Kind, name: str) -> None:
-    """Make the facts of a dropped object anew; where that raises again, it is dropped again.
+    """Rebuild the facts of a dropped object; if that raises again, it is dropped again.
 
     A workload stays in quarantine until its rule has run, too.
     """
@@ -408,7 +408,7 @@ def folded(world: World, event: ev.Event) -> None:
 
 
 def _node_well(world: World, nodes: set[str]) -> None:
-    """These are known again, or are no more."""
+    """These nodes are known again, or do not exist any more: remove them from entries, and entries without nodes."""
     for entry in [each for each in world.quarantine.values() if not nodes.isdisjoint(each.nodes)]:
         for node in nodes:
             entry.nodes.pop(node, None)

@@ -18,7 +18,7 @@ class Quarantined:
     readable   for people: namespace and name of a pod or a gang, a node's name
     origin     type of the exception, file and line where it was raised
     since, retry_at   epoch seconds; it is tried again then, though nothing changed
-    dropped    its facts were dropped, and are made anew when it is tried again
+    dropped    its facts were dropped, and are rebuilt when it is tried again
     pods       the pods of a dropped workload, by UID, as they were seen last
     nodes      the Kubernetes nodes of that name in Slurm, by name, as they were seen last
     changed    one of these was seen since; then it is tried again from `changes_at` on
@@ -43,7 +43,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """For the log, once: what came into quarantine, and the exception with its traceback."""
+    """An entry for the log: the object that entered quarantine, and the exception with its traceback."""
 
     kind: Kind
     readable: str
@@ -51,7 +51,7 @@ class Alarm:
 
 
 def origin_of(error: BaseException) -> Origin:
-    """Where the exception was raised."""
+    """The place where the exception was raised."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

@@ -17,7 +17,7 @@ from scheduler.state.world import World
 
 
 def stands_on_shared(world: World, pod: Pod) -> bool:
-    """True if the pod stands on a node that Slurm gives away, and serves no node itself.
+    """True if the pod is on a node that Slurm allocates, and is no node daemon.
 
     Pods of system namespaces and static pods serve their nodes.  That a DaemonSet made the pod says nothing: in a managed
     namespace any user may create one.

@@ -284,7 +284,7 @@ class Tables:
 
     @property
     def missing(self) -> list[str]:
-        """What has not been listed yet, in words."""
+        """The lists that have not come yet, in words."""
         lacking = {
             "the list of namespaces": not self.cluster_known,
             "the list of Kubernetes nodes": self.nodes is None,

@@ -10,7 +10,7 @@ from itertools import islice
 
 
 class Breaker:
-    """Whether immediate allocations are worth trying in one partition (ARCHITECTURE 5)."""
+    """The circuit breaker of immediate allocations in one partition (ARCHITECTURE 5)."""
 
     __slots__ = ("open_until", "refusals", "trusted")
 
@@ -20,12 +20,12 @@ class Breaker:
         self.trusted = False
 
     def granted(self) -> None:
-        """There was room."""
+        """Note a granted allocation: there was room."""
         self.refusals = 0
         self.trusted = True
 
     def refused(self, now: float, open_s: float) -> None:
-        """No room; the second time in a row it opens."""
+        """Note a refusal for lack of room; the second one in a row opens the breaker for open_s seconds."""
         self.refusals += 1
         self.trusted = False
         if self.refusals >= 2:
@@ -34,7 +34,7 @@ class Breaker:
 
 
 class TokenBucket:
-    """A token bucket: so many a second, at most `burst` at once."""
+    """A token bucket: `rate` tokens a second, at most `burst` at once."""
 
     __slots__ = ("at", "burst", "left", "rate")
 

@@ -17,13 +17,13 @@ NAMESPACE = "namespace"
 
 
 class UndecodedObjects:
-    """What cannot be decoded now, by where it was seen: the scope of pods, or the kind of other objects."""
+    """The objects that cannot be decoded now, by the scope of pods, or by the kind of other objects."""
 
     def __init__(self) -> None:
         self._found: dict[Scope | str, list[Undecoded]] = {}
 
     def listed(self, where: Scope | str, undecoded: Iterable[Undecoded]) -> None:
-        """A list tells of these, and of no others."""
+        """Note that a list showed these undecoded objects, and no others."""
         self._found[where] = list(undecoded)
 
     def observe(self, where: Scope | str, undecoded: Undecoded) -> None:

@@ -359,7 +359,7 @@ def stays(pod: Pod) -> bool:
 
 @dataclass(slots=True)
 class Workload:
-    """Its pods by UID, its jobs by id, and what is in flight.
+    """A workload: its pods by UID, its jobs by id, and its actions in flight.
 
     readable    for people: the pod's full name, or namespace and name of the group
     group       what makes its pods one; None: a pod by itself
@@ -379,8 +379,8 @@ class Workload:
     wait_until  after a failed attempt nothing is tried before that
     anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
     late_changes  pod UID to what was changed of that pod after it was bound, until the event is posted (K8, T11)
-    bound_here  this process sent a bind for one of its pods
-    brought     UIDs of the pods that a bind of this process put on their nodes
+    bound_by_this_process   this process sent a bind for one of its pods
+    bound_by_bridge_before  UIDs of the pods that a bind of the bridge put on their nodes
     strays      pod UID to when that pod was first seen on a node to which no process of the bridge bound it
     others      it is a pod of another scheduler, in a managed namespace, on a node that Slurm allocates
     covered     of such a pod: True if another bridge made the job that it names; None: not read yet

@@ -72,10 +72,10 @@ class Group:
     name      its name, for people and for the job's name
     identity  what identifies the group: the key of the workload is a hash of it
     size      number of pods of the group as the pod shows it; None: it shows none
-    size_source   without a size: the object that defines it, to be read
-    size_told_by  without such an object: the kind of the controller that defines the size; "": none does
+    size_source       without a size: the object that defines the size, to be read
+    size_source_kind  without such an object: the kind of the controller that defines the size; "": none does
     timeout_s  annotation gang-timeout, seconds (K3)
-    run       which run of the group; "": the group has one run
+    run       the run of the group; "": the group has one run
     stage     of a JobSet whose Jobs are created in stages, the stage of the pod; "": not known, or none
     """
 

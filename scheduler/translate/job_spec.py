@@ -43,7 +43,7 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class TranslationContext:
-    """What a translation depends on besides the pod.
+    """The inputs of a translation besides the pod.
 
     longest_min   the longest time limit of a partition in minutes, UNLIMITED, or None: not known (T7)
     priorities    PriorityClass to the QOS and nice value of its pods, unless their annotations choose
@@ -186,7 +186,7 @@ def jobspec(
 
 
 class _Checked(NamedTuple):
-    """What a pod asks for, checked against its containers and the policy."""
+    """The options that a pod asks for, checked against its containers and the policy."""
 
     options: JobOptions
     allowed: dict[str, str]
@@ -252,7 +252,7 @@ def _several_nodes(options: JobOptions) -> Refusal | None:
     """The Refusal of a single pod whose annotations ask for several nodes; None: they do not."""
     for key_name, nodes in ((names.MIN_NODES, options.min_nodes), (names.MAX_NODES, options.max_nodes)):
         if nodes not in (None, 1):
-            said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod stands on one. Take it away."
+            said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod runs on one. Remove the annotation."
             return Refusal(names.REFUSED, said)
     return None
 

@@ -24,7 +24,7 @@ _SAID_MOST = 3  # unsupported demands that a sentence names
 
 
 def beyond_limits(pod: Pod) -> str:
-    """What this pod has too many of, as a sentence with the number and the limit; "": nothing."""
+    """The limit that this pod exceeds, as a sentence with the number and the limit; "": none."""
     if pod.limit_exceeded:
         return pod.limit_exceeded
     if not (pod.node_affinity or pod.apart or pod.beside):

@@ -78,7 +78,7 @@ def test_every_reason_has_its_messages() -> None:
     [
         "Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {time}.",
         "Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it slurm-bridge/managed=true.",
-        "Changed by somebody else and written back: {list}. Only slurm-bridge writes there.",
+        "Changed by another client and written back: {list}. Only slurm-bridge writes there.",
         "{path}: must be a mapping of keys to values. | Write lines like key: value there.",
         "This needs the bearer token of the setting http\\_token\\_file.",
         "{token.source} can be read by every user of this host. | chmod o= FILE",

@@ -1,4 +1,4 @@
-"""What the policy lets pods choose in Slurm, as single choices that Slurm can be asked about."""
+"""The accounts, partitions and QOS that the policy lets pods choose, as single choices that Slurm can be asked about."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scheduler.policy.templates import is_template
 
 
 def choices(chosen: Settings) -> list[Choice]:
-    """What the policy lets pods choose, for each Slurm user, without what templates give: that follows from namespaces."""
+    """The choices of each Slurm user, without those of templates, which depend on namespaces."""
     return choices_of(chosen.policy.policy().tenants)
 
 
 def choices_of(tenants: Iterable[Tenant]) -> list[Choice]:
-    """What these tenants let pods choose, one choice at a time, for each Slurm user; ("", "") is the user's own default."""
+    """The single choices of the Slurm users of these tenants; ("", "") stands for the user's own default."""
     wanted: dict[Choice, None] = {}
     for tenant in tenants:
         if is_template(tenant.user):

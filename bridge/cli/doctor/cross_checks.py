@@ -88,7 +88,7 @@ def _sizes(seen: Observations) -> Iterator[Result]:
     if larger:
         yield warning(
             f"Slurm gives away more of {count(len(larger), 'node')} than pods may use: {some(larger, 2)}. "
-            "Grants of the rest are given back.",
+            "Grants of the rest are released.",
             "Make Slurm's node no larger than kubectl's allocatable (CPUs, RealMemory, Gres).",
         )
     elif both:
@@ -114,7 +114,7 @@ def _larger(node: Node, known: NodeDetails, gres: Mapping[str, str]) -> str:
 
 
 def _external(seen: Observations) -> Iterator[Result]:
-    """What goes wrong with external nodes (Slurm facts 2, 7)."""
+    """Known problems of external nodes (Slurm facts 2, 7)."""
     external = [each for each in seen.slurm_nodes.get() if each.node.external]
     if not external:
         yield ok("none: every node of Slurm runs slurmd, and pods that ask for devices get such a node whole")
@@ -124,7 +124,7 @@ def _external(seen: Observations) -> Iterator[Result]:
         said.append(
             error(
                 f"External nodes that Slurm takes for not responding: {some(silent)}: they get no job, and stay so.",
-                "Of slurm.conf: scontrol reconfigure. Others: delete each when idle, and make it anew (the bridge does so "
+                "Of slurm.conf: scontrol reconfigure. Others: delete each when idle, and create it again (the bridge does so "
                 "with its own). Signals, suspend and preemption with GraceTime cause it.",
             )
         )
@@ -165,7 +165,7 @@ def _addresses(seen: Observations) -> Iterator[Result]:
 
 
 def _partitions(seen: Observations) -> Iterator[Result]:
-    """Where the pods of each rule would go: is there a node at all?"""
+    """Whether the pods of each rule can run on any node."""
     known = {each.name: each for each in seen.partitions.get()}
     policy = seen.chosen("policy").policy
     filled = {name for _, details in common(seen).values() for name in details.node.partitions}
@@ -193,7 +193,7 @@ def _others(seen: Observations) -> Iterator[Result]:
         where, who = some({pod.node for pod in strangers}), some(pod.full_name for pod in strangers)
         yield warning(
             f"{count(len(strangers), 'pod')} of other schedulers on {where} ({who}): Slurm does not know of the room that "
-            "they take, and grants of it are given back.",
+            "they take, and grants of it are released.",
             f"Keep them away: kubectl taint node NAME {names.MANAGED_TAINT}=true:NoSchedule (pods of the bridge ignore it)",
         )
     else:
@@ -210,7 +210,7 @@ def _kept(node: Node) -> bool:
 
 
 def _mapping(seen: Observations) -> Iterator[Result]:
-    """Who the managed namespaces are in Slurm."""
+    """The Slurm users of the managed namespaces."""
     policy, managed = seen.chosen("policy").policy.policy(), managed_namespaces(seen)
     spaces = [each for each in seen.namespaces.get() if each.name in managed]
     unmapped = [each.name for each in spaces if not any(rule.selects(each.name, each.labels) for rule in policy.rules)]

@@ -10,7 +10,7 @@ from bridge.cli.doctor.views import NotSeen, Observations
 
 
 class Level(Enum):
-    """UNKNOWN: it could not be checked; the finding says why, and what failed is a finding of its own."""
+    """UNKNOWN: not checked; the finding says why, and the failure that prevented the check is a finding by itself."""
 
     OK = "ok"
     UNKNOWN = "unknown"
@@ -23,10 +23,10 @@ EXIT_CODES = {Level.OK: 0, Level.UNKNOWN: 0, Level.WARNING: 1, Level.ERROR: 2}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check came to.
+    """The result of one check.
 
-    check       which row of the table
-    sentence    what, where
+    check       the row of the table
+    sentence    what was found, and where
     do          what to do about it; "": nothing
     unchecked   why it could not be checked; "": it was checked
     """
@@ -78,14 +78,14 @@ Judge = Callable[[Observations], Iterable[Result]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row: what it is about, and the judgement."""
+    """One row of the table: its name, and the function that judges the observations."""
 
     name: str
     judge: Judge
 
 
 def findings(groups: Sequence[tuple[str, Sequence[Check]]], observations: Observations) -> Iterator[Finding]:
-    """Every check in order.  What failed is an error once, and the reason why later checks say nothing."""
+    """The findings of all checks, in order.  A failed observation is one error; later checks that need it are not checked."""
     told: set[str] = set()
     for group, checks in groups:
         for check in checks:
@@ -105,7 +105,7 @@ def _missing(missing: NotSeen, told: set[str]) -> Result:
 
 
 def exit_code(found: Iterable[Finding]) -> int:
-    """0, 1 where something is to be looked at, 2 where something does not work."""
+    """0: nothing to do; 1: warnings; 2: errors."""
     return max((EXIT_CODES[each.level] for each in found), default=0)
 
 

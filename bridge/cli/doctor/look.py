@@ -27,7 +27,7 @@ Options = Mapping[str, str | None]
 
 
 async def look(options: Options, environment: Mapping[str, str]) -> Observations:
-    """Everything that can be seen from here."""
+    """All observations that can be made from here: settings, both clusters, and the bridge."""
     async with _observing(options, environment) as (seen, connections):
         await asyncio.gather(
             look_at_kubernetes(seen, connections), look_slurm.look_at_slurm(seen, connections), _look_at_bridge(seen)
@@ -38,14 +38,14 @@ async def look(options: Options, environment: Mapping[str, str]) -> Observations
 async def look_at_slurm(
     options: Options, environment: Mapping[str, str], filled: Sequence[Choice] = ()
 ) -> Observations:
-    """What can be seen of the settings and of Slurm; nothing else is looked at.  filled: what templates give"""
+    """The observations of the settings and of Slurm alone.  filled: choices that the templates of the policy give"""
     async with _observing(options, environment) as (seen, connections):
         await look_slurm.look_at_slurm(seen, connections, filled)
     return seen
 
 
 async def look_at_namespaces(options: Options, environment: Mapping[str, str]) -> Observations:
-    """What can be seen of the settings and of the namespaces of Kubernetes; nothing else is looked at."""
+    """The observations of the settings and of the namespaces of Kubernetes alone."""
     async with _observing(options, environment) as (seen, connections):
         await look_at_kubernetes(seen, connections, look_kubernetes.NAMESPACES)
     return seen
@@ -55,7 +55,7 @@ async def look_at_namespaces(options: Options, environment: Mapping[str, str]) -
 async def _observing(
     options: Options, environment: Mapping[str, str]
 ) -> AsyncIterator[tuple[Observations, Connections]]:
-    """Observations that hold the settings alone, and the way to both clusters."""
+    """Observations that hold only the settings so far, and the connections to both clusters."""
     seen = Observations(now=time.time())
     _observe_settings(seen, options, environment)
     async with AsyncExitStack() as stack:

@@ -1,7 +1,7 @@
-"""How a question is asked, once, and how its answer or failure is kept for the checks.
+"""Asks each question once, and keeps its answer or failure for the checks.
 
-A group of questions is a table: the field of Observations, and what is asked for it.  If what the group needs cannot be
-reached, every field of the table is marked as not seen for that one reason.
+A group of questions is a table: a field of Observations, and the function that asks for it.  If the cluster of the group
+cannot be reached, every field of the table is marked as not seen for that reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def ask_none(seen: Observations, names: Iterable[str], because: str) -> None:
 
 
 async def observed(asked: Callable[[], Awaitable[T]], because: str = "", do: str = "") -> Observed[T]:
-    """because, do: the short reason why later questions are not asked if this one fails, and what to do about it."""
+    """The answer or the failure.  because, do: if it fails, the short reason why later questions are not asked, and advice"""
     began, clock = time.perf_counter(), time.time()
     try:
         value = await asked()
@@ -46,7 +46,7 @@ async def observed(asked: Callable[[], Awaitable[T]], because: str = "", do: str
 
 
 def not_seen(error: BridgeError, because: str, do: str = "") -> NotSeen:
-    """do: used if the error itself does not say what to do."""
+    """The error as NotSeen.  do: the advice if the error itself has none"""
     advice = error.do if isinstance(error, ConfigError) else ""
     return NotSeen(sentence(error), because=because, do=advice or do)
 

@@ -16,7 +16,7 @@ NARROWEST = 60
 
 
 def as_text(found: Sequence[Finding], width: int) -> str:
-    """Grouped and aligned; the advice is below the finding.  width: columns of the terminal."""
+    """The findings as text, grouped and aligned, each with its advice below.  width: columns of the terminal"""
     names = max((len(each.check) for each in found), default=0)
     lines: list[str] = []
     for group, members in groupby(found, key=lambda each: each.group):
@@ -40,7 +40,7 @@ def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
 
 
 def _skipped_rows(found: list[Finding], width: int) -> Iterator[str]:
-    """One row for each reason, with all checks that could not be made for it."""
+    """One row for each reason, with all checks that it prevented."""
     reasons: dict[str, list[str]] = {}
     for each in found:
         if each.unchecked:

@@ -147,7 +147,7 @@ def _preemption(seen: Observations) -> Iterator[Result]:
         return
     yield warning(
         f"Preemption with notice (GraceTime, SUSPEND) in partition {some(harmful)} leaves external nodes NOT_RESPONDING: "
-        "they take no job until they are deleted and made anew.",
+        "they take no job until they are deleted and created again.",
         "Let these partitions be preempted at once (PreemptMode=REQUEUE or CANCEL, GraceTime=0), or keep external nodes "
         "out of them.",
     )

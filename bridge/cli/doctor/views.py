@@ -56,7 +56,7 @@ def nothing(because: str) -> Observed[T]:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a Slurm token shows of itself.
+    """The content of a Slurm token that can be read without its key.
 
     source     "token file /run/token", "token in SLURM_JWT"
     file       it is read from a file, and again when that changes

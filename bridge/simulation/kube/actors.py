@@ -50,7 +50,7 @@ _NAP_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Verbs(Protocol):
-    """What actors do in their cluster (KubeCluster)."""
+    """The interface of the cluster for its actors (KubeCluster)."""
 
     store: Store
     rng: Random
@@ -470,7 +470,7 @@ def _runs_s(pod: Object) -> float:
 
 
 def _asked(pod: Object, resource: str) -> int:
-    """What a pod's containers request of one resource."""
+    """The sum of the requests of a pod's containers for one resource."""
     if resource == "pods":
         return 1
     requests = (container["resources"].get("requests") or {} for container in pod["spec"]["containers"])

@@ -1,14 +1,14 @@
 """A simulated Kubernetes: the API server's rules, without a clock, a socket or a thread.
 
 `handle` answers one request at a given time; `open_watch` and `changes_after` return what happened; `tick` lets the
-cluster's own actors (kubelets, controllers, in `kube_actors`) do what is due.  Same seed and same calls, same cluster:
-uids, names and delays come from the seed.
+cluster's own actors (kubelets, controllers, in `actors.py`) do what is due.  The same seed and the same calls give the same
+cluster: UIDs, names and delays come from the seed.
 
-The rules are those that a scheduler meets, as measured on a real 1.36: what may be bound, what may be patched on a
-pod, how deletion goes, what conflicts, in which words.  The contract suite asks both and must get the same.
+The rules are those that concern a scheduler, as measured on a real 1.36: which binds and patches are accepted, how pods are
+deleted, what conflicts, and the texts of the answers.  The contract suite sends the same requests to both.
 
-Not here: admission webhooks, RBAC beyond `forbidden`, finalizers of other kinds than pods, other API versions, server-side
-apply.
+Not simulated: admission webhooks, RBAC beyond `forbidden`, finalizers of kinds other than pods, other API versions,
+server-side apply.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """The object or list that a path names."""
 
     resource: str
     kind: Kind

@@ -34,7 +34,7 @@ class InProcessKube:
         return self.answer(call)
 
     def answer(self, call: Call) -> Reply:
-        """What the cluster says at once."""
+        """The immediate answer of the cluster."""
         before = self.cluster.store.version
         now = self.clock()
         status, headers, body = self.cluster.handle(

@@ -205,7 +205,7 @@ _LABEL = re.compile(r"(?P<absent>!)?(?P<key>[A-Za-z0-9./_-]+)(?:(?P<op>==|=|!=)(
 
 
 def selection(resource: str, namespace: str, query: Mapping[str, str]) -> Selection:
-    """What a list or a watch asks for.  Raises BadSelector."""
+    """The selection of a list or a watch.  Raises BadSelector."""
     tests = [*_field_tests(resource, query.get("fieldSelector", "")), *_label_tests(query.get("labelSelector", ""))]
     if not tests:
         return Selection(resource, namespace, lambda _thing: True)

@@ -1,15 +1,15 @@
-"""A simulated Slurm: slurmctld with its queue, slurmdbd with its records, and the face of slurmrestd (slurm_rest.py).
+"""A simulated Slurm: slurmctld with its queue, slurmdbd with its records, and the interface of slurmrestd (rest.py).
 
-A pure state machine: time is an argument, nothing is random but what a seed gives, nothing runs by itself.  It answers as
-Slurm 26.05 was measured to (the contract suite drives it and the real one with the same tests), in what the bridge uses:
+A pure state machine: time is an argument, all randomness comes from a seed, nothing runs by itself.  It answers as Slurm
+26.05 was measured to, in what the bridge uses; the contract suite runs the same tests on it and on the real one:
 
-* Jobs wait in one queue, by partition tier, priority and id.  The first that does not fit has the reason Resources, those
-behind
-  it in its partition have Priority.  A backfill pass starts small jobs that do not delay it, and computes expected starts.
-* `stock` plays Slurm as it is shipped: a new job is looked at after 3 s, freed capacity is noticed by chance (the next
-  event or backfill pass, up to 30 s later), unless an update of any job makes slurmctld look at the next second.  Without
-  `stock` every second is a full pass.
-* A heterogeneous job is started by the backfill pass alone, all of its components together or none.
+* Jobs wait in one queue, by partition tier, priority and id.  The first job that does not fit has the reason Resources, the
+  jobs behind it in its partition have Priority.  A backfill pass starts small jobs that do not delay that job, and computes
+  expected starts.
+* `stock` simulates Slurm's defaults: a new job is considered after 3 s, and freed capacity is used at the next event or
+  backfill pass (up to 30 s later), unless an update of any job triggers a pass in the next second.  Without `stock` every
+  second has a full pass.
+* Only the backfill pass starts a heterogeneous job, all of its components together or none.
 * Immediate allocations are refused with 2013 while a runnable job of an equal or higher tier waits anywhere, with 2016
   if there is no room now (and preempt lower jobs all the same, as the real one does).
 
@@ -318,19 +318,19 @@ class SlurmCluster:
                     self.end(other.id, state, now)
 
     def refuse(self, job: SimJob, now: float) -> None:
-        """An immediate allocation that got nothing leaves a record."""
+        """Refuse an immediate allocation, which leaves a record."""
         self.end(job.id, "FAILED", now)
         job.reason = "BadConstraints"
 
     def cancel(self, job_id: int, now: float) -> None:
-        """It is cancelled: of a heterogeneous job one component, or by its leader all that live."""
+        """Cancel the job; of a heterogeneous job one component, or, by the id of its leader, all components that live."""
         job = self.jobs[job_id]
         for each in self.components(job) if job.id == job.het_id else [job]:
             if not each.ended:
                 self.end(each.id, "CANCELLED", now)
 
     def preempt(self, job_id: int, now: float, *, grace_s: int = 0) -> None:
-        """It gives way: at once, or after a grace in which it is SIGNALING and its end is known."""
+        """Preempt the job: at once, or after a grace in which it is SIGNALING and its end is known."""
         job = self.jobs[job_id]
         if grace_s:
             job.flags, job.preempted, job.ends = ("SIGNALING",), int(now), int(now) + grace_s
@@ -338,7 +338,7 @@ class SlurmCluster:
             self.end(job_id, "PREEMPTED", now)
 
     def suspend(self, job_id: int) -> None:
-        """`scontrol suspend`: it keeps its nodes."""
+        """`scontrol suspend`: the job keeps its nodes."""
         assert self.jobs[job_id].state == "RUNNING"
         self.jobs[job_id].state = "SUSPENDED"
 
@@ -348,7 +348,7 @@ class SlurmCluster:
         self.jobs[job_id].state = "RUNNING"
 
     def hold(self, job_id: int, *, by_admin: bool = True) -> None:
-        """It waits until it is released."""
+        """Hold the job until it is released."""
         job = self.jobs[job_id]
         job.held = job.reason = "JobHeldAdmin" if by_admin else "JobHeldUser"
 
@@ -388,11 +388,11 @@ class SlurmCluster:
     # --- nodes
 
     def drain(self, node: str, reason: str = "") -> None:
-        """Jobs there run on, new ones do not start."""
+        """Drain the node: jobs there run on, new jobs do not start."""
         self.nodes[node].drained, self.nodes[node].reason = True, reason
 
     def down(self, node: str, now: float, reason: str = "") -> None:
-        """Its jobs fail at once and for good."""
+        """Set the node down: its jobs fail at once."""
         self.nodes[node].down, self.nodes[node].reason = True, reason
         while self.nodes[node].jobs:
             self.end(min(self.nodes[node].jobs), "NODE_FAIL", now)
@@ -444,7 +444,7 @@ class SlurmCluster:
     # --- slurmctld's own rounds
 
     def _queue(self) -> list[SimJob]:
-        """Who is next: tier, then priority (less by nice), then id."""
+        """The order of the queue: tier, then priority (reduced by nice), then id."""
         return sorted(self._pending.values(), key=lambda job: (-self.partitions[job.partition].tier, job.nice, job.id))
 
     def _schedule(self, now: float) -> None:

@@ -45,7 +45,7 @@ MAX_SWITCH_WAIT_S = 300  # SchedulerParameters=max_switch_wait
 
 
 def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, operator: bool) -> SimJob:
-    """A job as it is wished, not yet in the queue.  Raises SlurmSaysNo, in the order in which Slurm looks."""
+    """A job as it is wished, not yet in the queue.  Raises SlurmRefusal, in the order in which Slurm looks."""
     wished = {**_NEW, **wished}
     partition = _partition_of(cluster, wished.get("partition", ""))
     account = wished.get("account") or user.accounts[0]
@@ -86,7 +86,7 @@ def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, op
 
 
 def _limits(partition: SimPartition, wished: Body) -> tuple[int | None, int]:
-    """The time limit (None: none) and the least time, in minutes.  Raises SlurmSaysNo."""
+    """The time limit (None: none) and the least time, in minutes.  Raises SlurmRefusal."""
     limit = _limit(partition, wished.get("time_limit"))
     least = int((wished.get("time_minimum") or {}).get("number") or 0)
     if limit is not None and least > limit:
@@ -95,7 +95,7 @@ def _limits(partition: SimPartition, wished: Body) -> tuple[int | None, int]:
 
 
 def _check_user(cluster: SlurmCluster, user: SimUser, account: str, qos: str, *, may_raise: bool) -> None:
-    """Raises SlurmSaysNo.  may_raise: the user may give the job the priority that it asks for"""
+    """Raises SlurmRefusal.  may_raise: the user may give the job the priority that it asks for"""
     if account not in user.accounts:
         raise SlurmRefusal(2045)
     if qos not in user.qos:

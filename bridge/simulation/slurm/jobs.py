@@ -138,7 +138,7 @@ class SimJob:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """What it holds, in Slurm's node order."""
+        """The nodes that the job holds, in Slurm's node order."""
         return tuple(holding.node for holding in self.holdings)
 
     @property

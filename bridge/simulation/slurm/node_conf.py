@@ -16,7 +16,7 @@ _KNOWN = frozenset(
 
 
 def node_of(line: str, gres_names: Collection[str]) -> SlurmSimNode:
-    """The node that this line makes.  Raises SlurmSaysNo.
+    """The node that this line makes.  Raises SlurmRefusal.
 
     gres_names  what GresTypes names
     """

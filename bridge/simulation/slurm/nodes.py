@@ -1,8 +1,8 @@
 """The nodes of the simulated Slurm: which jobs fit where, and the resources of each job there.
 
 A node counts cores, memory and devices, and hands out devices by index, lowest first, so that a device given twice is an
-assertion and not an average.  Typed devices ("gpu:h100") are asked for with their type or without.  Which nodes a job of
-several tasks gets, and how many tasks each, is decided in slurm_layout.py.
+assertion and not an average.  Typed devices ("gpu:h100") are requested with their type or without.  layout.py decides
+which nodes a job of several tasks gets, and how many tasks each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Gres = tuple[tuple[str, str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a job asks for.
+    """The resources that a job asks for.
 
     cpus            of each task
     memory_mib      on each node that it gets, or, with memory_by_cpu, for each CPU that it gets
@@ -57,7 +57,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a job holds on one node.
+    """The resources that a job holds on one node.
 
     cores    a bitmap
     devices  (name, type) to the indices held
@@ -209,7 +209,7 @@ class SlurmSimNode:
             self.whole_for = None
 
     def find_devices(self) -> None:
-        """What was lost is free again, as after a reconfigure."""
+        """Free the lost devices, as a reconfigure does."""
         for kind, indices in self.lost_devices.items():
             self.free_devices[kind] = sorted([*self.free_devices[kind], *indices])
         self.lost_devices.clear()

@@ -44,7 +44,7 @@ def _told(asked: Asked, job: SimJob) -> Mapping[str, Any]:
 
 
 def _request(asked: Asked, job: SimJob) -> Mapping[str, Any]:
-    """What the job asked for."""
+    """The fields that the job was submitted with."""
     limit = job.time_limit_min
     return {
         "account": job.account,
@@ -77,7 +77,7 @@ def _request(asked: Asked, job: SimJob) -> Mapping[str, Any]:
 
 
 def _state(asked: Asked, job: SimJob) -> Mapping[str, Any]:
-    """What became of it."""
+    """The fields of the state and the result of the job."""
     return {
         "dependency": ",".join(map(str, asked.cluster.waits_for(job, asked.now))) if job.pending else "",
         "eligible_time": number(max(job.submitted, job.begin)),

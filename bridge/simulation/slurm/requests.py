@@ -27,8 +27,8 @@ NO_URL = b"Unable to find requested URL endpoint. Please query the '/openapi/v3'
 class Asked:
     """One request.
 
-    acts_as     the user as whom the request is sent
-    operator    whether that is an administrator of Slurm
+    as_user     the user who sends the request
+    operator    True if this user is an administrator of Slurm
     """
 
     __slots__ = ("as_user", "body", "cluster", "now", "operator", "query", "version")
@@ -46,7 +46,7 @@ class Asked:
 
 
 def known(asked: Asked, argument: str) -> SimJob:
-    """The job that the path names.  Raises SlurmSaysNo."""
+    """The job that the path names.  Raises SlurmRefusal."""
     job = asked.cluster.jobs.get(job_id_of(argument))
     if job is None:
         raise SlurmRefusal(2017)
@@ -83,12 +83,12 @@ def _meta(asked: Asked) -> msgspec.Raw:
 
 
 def yes(asked: Asked, content: Mapping[str, Any], warnings: tuple[Mapping[str, str], ...] = ()) -> Answer:
-    """It was done, or here is what was asked for."""
+    """The answer of success, with this content."""
     return 200, JSON, msgspec.json.encode({**content, "meta": _meta(asked), "errors": (), "warnings": warnings})
 
 
 def refusal(asked: Asked, number: int, source: str = "slurmctld") -> Answer:
-    """No, with the status and the text of that number."""
+    """The answer of a refusal, with the status and the text of that error number."""
     status, text = TEXTS[number]
     errors = ({"description": "Request failed", "error_number": number, "error": text, "source": source},)
     body = msgspec.json.encode({"meta": _meta(asked), "errors": errors, "warnings": ()})

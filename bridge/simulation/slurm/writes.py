@@ -1,4 +1,4 @@
-"""What the simulated slurmrestd does: jobs, nodes, reservations, accounting.  (Job descriptions: slurm_wishes.py.)"""
+"""Requests that change the simulated Slurm: jobs, nodes, reservations, accounting.  (Job descriptions: job_request.py.)"""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _wished(asked: Asked) -> Body:
 
 
 def _taken(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
-    """The job in the queue.  Raises SlurmSaysNo."""
+    """The job in the queue.  Raises SlurmRefusal."""
     draft, warnings = _drafted(asked, wished)
     _queued(asked, draft)
     if not asked.cluster.could(draft.wanted):
@@ -81,7 +81,7 @@ def _taken(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], 
 
 
 def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
-    """The components of a heterogeneous job in the queue; its leader.  Raises SlurmSaysNo."""
+    """The components of a heterogeneous job in the queue; its leader.  Raises SlurmRefusal."""
     cluster = asked.cluster
     if any(isinstance(wished, dict) and wished.get("immediate") for wished in wishes):
         raise SlurmRefusal(2078)
@@ -158,7 +158,7 @@ def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
 
 
 def _check_change(asked: Asked, wished: Body) -> None:
-    """Raises SlurmSaysNo for what a user may not ask for."""
+    """Raises SlurmRefusal for what a user may not ask for."""
     if (wished.get("nice", 0) < 0 or wished.get("shared")) and not asked.operator:
         raise SlurmRefusal(2002)
     if wished.get("account") == "":
@@ -166,7 +166,7 @@ def _check_change(asked: Asked, wished: Body) -> None:
 
 
 def _hold(asked: Asked, job: SimJob, hold: bool) -> None:
-    """Hold or release it; a hold of an operator is released by an operator alone.  Raises SlurmSaysNo."""
+    """Hold or release it; a hold of an operator is released by an operator alone.  Raises SlurmRefusal."""
     if job.held == "JobHeldAdmin" and not asked.operator:
         raise SlurmRefusal(2002)
     job.held = ("JobHeldAdmin" if asked.operator else "JobHeldUser") if hold else ""

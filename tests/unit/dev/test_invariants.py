@@ -228,7 +228,7 @@ def release_messages(kept: Invariants, seen: Seen, job_id: int, node: str = "x1"
 def test_a_workload_whose_jobs_are_granted_and_given_back_without_end_breaks_l3() -> None:
     seen = Seen()
     kept = invariants(seen)
-    seen.has_pod("doomed", said="Slurm job 20 was given back, nodes are asked for again.")
+    seen.has_pod("doomed", said="Slurm job 20 was released, and nodes are requested again.")
     for job_id in range(20, 20 + GRANTS_IN_VAIN):
         assert kept.violations == []
         release_messages(kept, seen, job_id)
@@ -242,7 +242,7 @@ def test_a_workload_learns_of_each_node_by_one_grant(nodes: str, is_end: bool) -
     """A full node is asked for again after a minute; meanwhile another one may be granted, and turn out full as well."""
     seen = Seen()
     kept = invariants(seen)
-    seen.has_pod("doomed", said="Slurm job 20 was given back, nodes are asked for again.")
+    seen.has_pod("doomed", said="Slurm job 20 was released, and nodes are requested again.")
     for job_id, node in enumerate(nodes.split(), 20):
         release_messages(kept, seen, job_id, node)
     for _ in range(3):
@@ -253,7 +253,7 @@ def test_a_workload_learns_of_each_node_by_one_grant(nodes: str, is_end: bool) -
 def test_grants_that_are_given_back_while_a_fault_lasts_break_nothing() -> None:
     seen = Seen()
     kept = invariants(seen)
-    seen.has_pod("patient", said="Slurm job 20 was given back, nodes are asked for again.")
+    seen.has_pod("patient", said="Slurm job 20 was released, and nodes are requested again.")
     for job_id in range(20, 20 + GRANTS_IN_VAIN):
         job = seen.has_job(job_id, "patient", on="x1")
         looks(kept, seen, calm_since=float("inf"))

@@ -78,7 +78,7 @@ def test_a_pod_with_a_node_of_its_own_choice_is_told_and_counted_and_lives() -> 
     story.sees(squatter())
     acts = goes_on(story)
     assert told(acts) == {
-        "squatter": "The pod stands on node x1, which Slurm gives away, and no Slurm job holds its place: slurm-bridge did "
+        "squatter": "The pod runs on node x1, which Slurm allocates, and no Slurm job holds its place: slurm-bridge did "
         "not bring it there. Slurm may give that place to others. Give it schedulerName slurm-bridge and no nodeName."
     }
     assert len([each for each in acts if isinstance(each, SetPodCondition)]) == 1, "once"
@@ -480,4 +480,4 @@ def test_what_it_takes_is_known_to_placement_as_ever() -> None:
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, at=NOW, job_id=17, grant=grant(17, cpus=8))
     [cancel] = story.acts(CancelJob, NOW)
-    assert cancel.reason == "given back: on node x1 other pods take the cpu that it needs"
+    assert cancel.reason == "released: on node x1 other pods take the cpu that it needs"

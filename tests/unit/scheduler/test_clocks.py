@@ -70,7 +70,7 @@ def half_bound(ahead: float) -> tuple[Story, list[Pod]]:
 def test_a_gang_that_stays_half_bound_is_unwound_whatever_the_api_servers_clock_says(ahead: float) -> None:
     story, _ = half_bound(ahead)
     [reason] = live(story, 17, NOW + 1, NOW + 60)
-    assert reason.startswith("given back: only 1 of the 2 pods could be bound within 30 s")
+    assert reason.startswith("released: only 1 of the 2 pods could be bound within 30 s")
 
 
 @pytest.mark.parametrize("ahead", AHEAD)
@@ -83,7 +83,7 @@ def test_after_a_restart_too(ahead: float) -> None:
     read = replace(job_of(bound, 17, starts=NOW, tasks=2), name=f"hpc/ring~{story.world.cluster}.{workload.key}")
     story.reads(read, at=START, granted=granted(17, ("x1", 2)))
     [reason] = live(story, 17, START + 1, START + 60)
-    assert reason.startswith("given back: only 1 of the 2 pods could be bound within 30 s")
+    assert reason.startswith("released: only 1 of the 2 pods could be bound within 30 s")
 
 
 def test_a_member_that_was_made_anew_before_the_gang_was_whole_does_not_keep_it_half_bound() -> None:

@@ -331,7 +331,7 @@ def test_a_refused_bind_is_tried_again_with_growing_pauses_and_then_the_grant_is
             [bind] = [each for each in acts if isinstance(each, BindPod)]
         else:
             [cancel] = [each for each in acts if isinstance(each, CancelJob)]
-            assert cancel.reason == "given back: Kubernetes refused the bind again and again"
+            assert cancel.reason == "released: Kubernetes refused the bind again and again"
 
 
 def test_a_bind_whose_answer_was_lost_is_repeated_for_it_cannot_hit_twice() -> None:

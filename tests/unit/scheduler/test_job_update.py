@@ -82,7 +82,7 @@ def test_what_slurm_cannot_change_is_said(before: dict[str, str], after: dict[st
     acts = story.decides(NOW + 2)
     assert not any(isinstance(each, UpdateJob) for each in acts)
     [said] = [each for each in acts if isinstance(each, SetPodCondition)]
-    cannot = f"Slurm cannot change slurm-bridge/{what} of a waiting job; recreate the pod to ask anew."
+    cannot = f"Slurm cannot change slurm-bridge/{what} of a waiting job; recreate the pod to apply it."
     assert said.message == f"Waiting as job 17. {cannot}"
 
 
@@ -92,7 +92,7 @@ def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_said() -> None:
     acts = story.decides(NOW + 2)
     assert [each.changes for each in acts if isinstance(each, UpdateJob)] == [{"nice"}]
     assert [each.message for each in acts if isinstance(each, SetPodCondition)] == [
-        "Waiting as job 17. Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to ask anew."
+        "Waiting as job 17. Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to apply it."
     ]
     [update] = [each for each in acts if isinstance(each, UpdateJob)]
     story.ended(update, at=NOW + 2)
@@ -153,7 +153,7 @@ def test_what_is_changed_after_the_bind_is_ignored_and_said_once(says: dict[str,
     assert isinstance(said, SetPodCondition)
     assert (said.condition, said.event, said.warning) == ("", "SlurmChangeIgnored", True)
     assert said.message == (
-        f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to ask anew."
+        f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to apply it."
     )
     story.ended(said, at=NOW + 5)
     story.sees(replace(changed, labels={"unrelated": "news"}))

@@ -54,7 +54,7 @@ def test_an_edit_by_another_client_is_written_back_and_said(key: str, invented: 
     assert restore.annotations == {names.PREFIX + key: right}
     assert restore.say
     assert restore.reason == (
-        f"Changed by somebody else and written back: {names.PREFIX + key}. Only slurm-bridge writes there."
+        f"Changed by another client and written back: {names.PREFIX + key}. Only slurm-bridge writes there."
     )
     story.ended(restore, at=NOW + 2)
     story.sees(shown)

@@ -37,7 +37,7 @@ def test_a_grant_that_lacks_a_gpu_is_released_and_said() -> None:
     granted(story, pod("train", gpu=2), grant(17, gpu=1))
     [cancel] = story.decides(NOW)
     assert isinstance(cancel, CancelJob)
-    assert cancel.reason == "given back: Slurm granted it without 2 gpu (1 on x1)"
+    assert cancel.reason == "released: Slurm granted it without 2 gpu (1 on x1)"
     story.ended(cancel, at=NOW + 1)
     said, again = story.decides(NOW + 2)
     assert isinstance(said, SetPodCondition)
@@ -45,7 +45,7 @@ def test_a_grant_that_lacks_a_gpu_is_released_and_said() -> None:
     assert (said.condition, said.event) == ("SlurmGrantReleased", "SlurmGrantReleased")
     assert (
         said.message
-        == "Slurm job 17 was given back, nodes are asked for again: Slurm granted it without 2 gpu (1 on x1)."
+        == "Slurm job 17 was released, and nodes are requested again: Slurm granted it without 2 gpu (1 on x1)."
     )
     assert again.spec.excluded_nodes == "x1"  # for a minute, or it would be granted and given back over and over
 
@@ -77,7 +77,7 @@ def test_a_node_that_kubernetes_does_not_have_is_never_bound_to() -> None:
     acts = story.decides(NOW)
     assert not any(isinstance(each, BindPod) for each in acts)
     [cancel] = [each for each in acts if isinstance(each, CancelJob)]
-    assert cancel.reason == "given back: Kubernetes has no node for Slurm's unheard-of"
+    assert cancel.reason == "released: Kubernetes has no node for Slurm's unheard-of"
 
 
 def test_a_node_that_went_between_grant_and_bind_is_not_bound_to() -> None:
@@ -95,7 +95,7 @@ def test_where_another_schedulers_pod_stands_the_node_is_left_out_for_a_minute()
     story.sees(PodSeen(Scope.OTHERS, OTHER))
     granted(story, BIG, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)
-    assert cancel.reason == ("given back: on node x1 other pods take the cpu that it needs")
+    assert cancel.reason == ("released: on node x1 other pods take the cpu that it needs")
     story.ended(cancel, at=NOW + 1)
     [again] = story.acts(AllocateNow, NOW + 2)
     assert again.spec.excluded_nodes == "x1"
@@ -254,7 +254,7 @@ def test_a_node_with_as_many_pods_as_it_may_have_is_not_asked_for_again_though_s
     story.runs(pod("ours"), 16, at=NOW)
     granted(story, BIG, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)
-    assert cancel.reason == "given back: on node x1 other pods take the place that it needs"
+    assert cancel.reason == "released: on node x1 other pods take the place that it needs"
     story.ended(cancel, at=NOW)
     for at in (1, 61, 121):
         [asked] = story.acts(AllocateNow, NOW + at)
@@ -364,7 +364,7 @@ def test_it_does_not_wait_for_ever() -> None:
     granted(story, BIG, grant(17, cpus=40))
     assert story.acts(CancelJob, NOW + 84.9) == []
     [cancel] = story.acts(CancelJob, NOW + 85)
-    assert cancel.reason == "given back: on node x1 elsewhere/other still terminates"
+    assert cancel.reason == "released: on node x1 elsewhere/other still terminates"
 
 
 def test_a_pod_that_comes_to_stay_ends_the_waiting() -> None:
@@ -395,7 +395,7 @@ def test_a_pod_that_is_refused_by_now_gives_its_grant_back() -> None:
     story.polls({17: "RUNNING"}, at=NOW)
     story.reads(job_of(edited, 17), at=NOW, granted=grant(17))
     [cancel] = story.acts(CancelJob, NOW)
-    assert cancel.reason.startswith('given back: The account "teamx" is not allowed')
+    assert cancel.reason.startswith('released: The account "teamx" is not allowed')
 
 
 def test_a_pod_that_stands_elsewhere_than_its_grant_ends_that_job() -> None:
@@ -421,5 +421,5 @@ def test_a_grant_with_less_memory_than_asked_for_is_released_where_memory_is_cou
     story = Story()
     granted(story, pod("train", memory=100), grant(17, memory=99))
     assert [cancel.reason for cancel in story.acts(CancelJob, NOW)] == [
-        "given back: Slurm granted it without 100 MiB of memory (99 on x1)"
+        "released: Slurm granted it without 100 MiB of memory (99 on x1)"
     ]

@@ -98,7 +98,7 @@ def test_a_larger_one_waits_and_says_why(life: Any, shape: Mapping[str, Any], mo
         [],
         [
             f"It waits to take a place in job 17. Pod w-1 asks for {more}, more than its place in job 17 has. "
-            "To ask for all of them anew, delete the other pods of hpc/ring, too."
+            "To submit all of them again, delete the other pods of hpc/ring, too."
         ],
     )
 
@@ -130,7 +130,7 @@ def test_a_larger_one_that_comes_before_anybody_is_bound_has_the_gang_asked_for_
     story.sees(member(1, 2, uid="uid-new", created=LATER, cpu=8000))
     story.ended(asked, at=LATER + 1, job_id=17, grant=granted(17, ("x1", 2)))
     [cancel] = story.acts(CancelJob, LATER + 1)
-    assert cancel.reason == "given back: pod w-1 asks for 8 CPUs, more than its place in job 17 has"
+    assert cancel.reason == "released: pod w-1 asks for 8 CPUs, more than its place in job 17 has"
     story.ended(cancel, at=LATER + 1)
     again = asks(story, LATER + 20)
     assert [each.cpus_per_task for each in (again.spec, *again.spec.parts)] == [1, 8]
@@ -186,6 +186,6 @@ def test_a_pod_that_is_resized_after_it_was_asked_for_is_compared_as_well(when: 
     story.ended(asked, at=LATER, job_id=17, grant=granted(17, ("x1", 1)))
     story.sees(large)
     [cancel] = story.acts(CancelJob, LATER)
-    assert cancel.reason == "given back: pod train asks for 4 CPUs, more than its place in job 17 has"
+    assert cancel.reason == "released: pod train asks for 4 CPUs, more than its place in job 17 has"
     story.ended(cancel, at=LATER)
     assert asks(story, LATER + 20).spec.cpus_per_task == 4

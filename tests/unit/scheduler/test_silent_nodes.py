@@ -109,7 +109,7 @@ def test_two_tenants_never_hold_one_gpu_though_slurm_gives_it_again() -> None:
     story.ended(asked, at=NOW + 312, job_id=18, grant=grant(18, gpu=8))
     acts = story.decides(NOW + 312)
     assert [act.reason for act in acts if isinstance(act, CancelJob)] == [
-        "given back: on node x1 hpc/train still terminates"
+        "released: on node x1 hpc/train still terminates"
     ]
     assert [act for act in acts if isinstance(act, BindPod)] == []
 
@@ -284,4 +284,4 @@ def test_a_grant_does_not_wait_for_centuries_for_the_pod_in_its_place() -> None:
     story.ended(asked, at=NOW, job_id=17, grant=grant(17, cpus=8))
     assert cancels(story, NOW + 359) == []
     [cancel] = cancels(story, NOW + 360)
-    assert cancel.reason == "given back: on node x1 other/leaving still terminates"
+    assert cancel.reason == "released: on node x1 other/leaving still terminates"

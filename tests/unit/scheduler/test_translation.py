@@ -279,7 +279,7 @@ NO = [
     (
         "K more nodes than a pod can stand on",
         saying("min-nodes", "2"),
-        "Annotation slurm-bridge/min-nodes: 2 nodes, but a single pod stands on one. Take it away.",
+        "Annotation slurm-bridge/min-nodes: 2 nodes, but a single pod runs on one. Remove the annotation.",
     ),
     (
         "K alternatives in a dependency",
