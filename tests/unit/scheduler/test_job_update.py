@@ -326,7 +326,7 @@ def test_and_it_follows_edits_of_its_pod_from_then_on() -> None:
     [update] = [each for each in acts if isinstance(each, UpdateJob)]
     assert (update.job_id, update.changes, update.spec.nice) == (17, {"nice"}, 5)
     [said] = [each for each in acts if isinstance(each, SetPodCondition)]
-    assert "Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to ask anew." in said.message
+    assert "Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to apply it." in said.message
     story.ended(update, at=NOW + 20)
     assert story.acts(UpdateJob, NOW + 60) == []
 
