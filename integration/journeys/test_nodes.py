@@ -318,7 +318,7 @@ def test_a_node_that_a_signal_left_not_responding_says_so_and_is_made_anew_once_
 ) -> None:
     ns = trains_on(node, kube, space)
     slurm.signal(job_of(kube, ns, "train"), "USR1")
-    says(kube, node, "False SlurmNodeNotResponding", "registered anew")
+    says(kube, node, "False SlurmNodeNotResponding", "registered again")
     eventually("and an event", lambda: "SlurmNodeNotResponding" in told(kube, node))
     run(kube, ns, "next", node, gpu=1)
     eventually("Slurm gives it no job", lambda: kube.said(ns, "next"))
