@@ -28,6 +28,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler import decide, names
+from scheduler.actions import AllocateNow
 from scheduler.apply import kubernetes
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
@@ -111,10 +112,10 @@ def test_a_pod_whose_rule_raises_stops_nobody_and_runs_when_that_is_mended(
 ) -> None:
     whole, broken = decide.RULES[Phase.UNSUBMITTED], [True]
 
-    def rule(workload: Workload, view: Any) -> None:
-        whole(workload, view)
+    def rule(workload: Workload, this_pass: Any) -> Any:
         if broken and workload.readable == f"{SPACE}/bad":
             raise ZeroDivisionError("a defect")
+        return whole(workload, this_pass)
 
     monkeypatch.setitem(decide.RULES, Phase.UNSUBMITTED, rule)  # type: ignore[arg-type]
     there = Clusters()
@@ -187,7 +188,7 @@ def test_an_error_of_an_action_is_an_outcome_that_nobody_knows(monkeypatch: pyte
             raise KeyError("a defect")
         return await whole(self, action, began)
 
-    monkeypatch.setattr(Executor, "_allocate_now", allocate)
+    monkeypatch.setitem(Executor._PERFORMERS, AllocateNow, allocate)  # type: ignore[arg-type]
     there = Clusters()
 
     async def story(bridge: Bridge) -> None:
