@@ -288,6 +288,8 @@ def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
         for workload in world.concerned(job):
             if job.id not in workload.jobs:
                 yield "jobs", workload.key, workload.jobs, {job.id}
+        if job.key is not None and not job.denied and job.id in world.foreign:
+            yield "foreign", job.id, "foreign", f"the job of {job.key}"
 
 
 def _a_job_that_no_poll_shows_is_missed(world: Jobs) -> Iterator[_Difference]:
@@ -339,6 +341,11 @@ def _rounds_of_reads(world: Jobs) -> Iterator[_Difference]:
 
 
 def _limits(world: Jobs) -> Iterator[_Difference]:
+    for user, held in world.limited.items():
+        for key in held:
+            workload = world.workloads.get(key)
+            if workload is None or workload.refused is None:
+                yield f"limited[{user!r}]", key, "held back by a limit", "not refused"
     jobs = Counter(world.quotas.counted_in().values())
     for limit_class in jobs.keys() | world.quotas.jobs.keys():
         if jobs[limit_class] != world.quotas.jobs[limit_class]:

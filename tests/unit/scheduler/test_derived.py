@@ -94,6 +94,10 @@ def _wakes_never(world: World) -> None:
     world.wakes["nobody"] = START + 99
 
 
+def _holds_back_a_workload_that_was_not_refused(world: World) -> None:
+    world.limited["alice"] = {key_of(WAITING): None}
+
+
 @pytest.mark.parametrize(
     ("sabotage", "index"),
     [
@@ -112,6 +116,7 @@ def _wakes_never(world: World) -> None:
         (_loses_a_reader, "detail_new"),
         (_does_not_wake_at_a_freed_port, "waits_for_ports"),
         (_wakes_never, "timers"),
+        (_holds_back_a_workload_that_was_not_refused, "limited['alice']"),
     ],
 )
 def test_an_index_that_differs_from_the_facts_is_found(
