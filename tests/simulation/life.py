@@ -57,7 +57,7 @@ RIGHTS_GO = 0.2  # share of the lives
 # after the new one looked.  SEED=2938 (V7): the job that took a lost job's place, which no pod shows, is of a user whom no
 # rule names any more.
 IDENTITY_CHANGES = float(os.environ.get("IDENTITY_CHANGES", "0.25"))
-# Share of the lives in which the indexes of the World are checked after every event; it makes such a life thrice as slow.  The
+# Share of the lives in which the indexes of the World are checked after every event; that makes a life thrice as slow.  The
 # thousand lives have none: in some 2 % of the lives, all with changes of users, an entry of `foreign`, `limited` or
 # `partition_of` outlives its reason (VALIDATED=1 SEED=167, 207).  No invariant breaks by it.
 VALIDATED = float(os.environ.get("VALIDATED", "0"))
