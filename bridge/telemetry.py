@@ -143,7 +143,7 @@ class Telemetry:
             "slurm_bridge_grants_released", "1", "grants that could not be used"
         )
         self._conditions_written = meter.create_counter(
-            "slurm_bridge_pod_conditions_written", "1", "what bound pods were told, by reason"
+            "slurm_bridge_pod_conditions_written", "1", "conditions and events written on bound pods, by reason"
         )
         self._unreadable = meter.create_counter(
             "slurm_bridge_unreadable_items", "1", "items of lists that were left out"

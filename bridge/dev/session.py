@@ -90,7 +90,7 @@ class Session:
 
     @property
     def left(self) -> bool:
-        """True if a job may be left in Slurm: one that was observed, or one that only the bridge knows of yet."""
+        """True if a job may be left in Slurm: an observed job, or a job that only the bridge has recorded."""
         world = self.world
         if self.invariants.ours() or world is None:
             return bool(self.invariants.ours())

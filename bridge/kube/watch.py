@@ -17,7 +17,7 @@ half a cluster and takes the other half for deleted.  A list that is older than 
 An object that cannot be decoded, or is too long to be read, exists: a list names it as `undecoded`, beside what it could
 decode, and a watch goes on behind it.  Where such an object is deleted, only a new list proves which one is gone.
 
-A watch that sends nothing looks like one that works.  So the server is asked to end it after some minutes
+A broken watch that sends nothing looks like a quiet watch.  So the server is asked to end it after some minutes
 (`timeoutSeconds`), and a stream that stays silent longer than that is given up; sooner where the server is known to send
 bookmarks, which come once a minute.  Dead paths are found by TCP keepalive, which a server that hangs still answers.
 """

@@ -436,7 +436,7 @@ class Invariants:
         self._judge("V7", lambda: self._job_lived(pod, self._job_of(pod, int(claimed), sent), sent, ends, not_before_s))
 
     def _job_of(self, pod: Object, claimed: int, sent: float) -> SeenJob | None:
-        """The job that the pod names; if Slurm lost that job, the one that has held its place for a while (S7).
+        """The job that the pod names; if Slurm lost that job, the job that replaced it some time ago (S7).
 
         The id of a lost job may since belong to the other pods of its gang, which run elsewhere.
         """

@@ -283,6 +283,6 @@ class SlurmPolledObservations:
         return self._jobs.values()
 
     def job(self, job_id: int) -> ReadJob | None:
-        """See SlurmObservations.  One that is not known is asked for at the next look."""
+        """See SlurmObservations.  The next observation reads a job that is not known yet."""
         self._asked.add(job_id)
         return self._jobs.get(job_id)

@@ -49,7 +49,7 @@ class Listed(Generic[_T]):
 
 
 def job_states(answer: ListAnswer[wire.JobState]) -> Listed[Mapping[int, States]]:
-    """Job id to states.  The tasks of an array share an id; one that has not ended is shown first."""
+    """Job id to states.  The tasks of an array share an id; a task that has not ended is shown first."""
     found: dict[int, States] = {}
     left_out: list[LeftOut] = list(answer.left_out)
     for job in answer.items:

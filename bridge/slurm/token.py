@@ -41,7 +41,7 @@ class TokenSource(Protocol):
         ...
 
     def renewed(self, refused: str) -> bool:
-        """True if there is a newer token than the one that Slurm did not accept."""
+        """True if there is a newer token than the token that Slurm rejected."""
         ...
 
     @property

@@ -103,7 +103,7 @@ class UserTokens:
         return known
 
     def refused(self, user: str, why: str, token: str = "") -> None:
-        """Record that the token of that user cannot be used.  token: the one that Slurm did not accept; "": there is none"""
+        """Record that the user's token cannot be used.  token: the token that Slurm rejected; "": the user has none"""
         while len(self._lost) >= MOST_USERS:
             del self._lost[next(iter(self._lost))]
         self._lost[user] = _Lost(why, token)

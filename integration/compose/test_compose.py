@@ -72,7 +72,7 @@ class Seen:
         return sum(value for _, value in self.query(f"{BIND}_count"))
 
     def bound_now(self) -> float:
-        """How many binds the bridge itself has counted by now."""
+        """The number of binds in the bridge's own metrics."""
         [count] = re.findall(rf"^{BIND}_count(?:\{{.*\}})? (\S+)$", self.get(8080, "/metrics"), re.MULTILINE)
         return float(count)
 

@@ -6,10 +6,10 @@ state.  Parts of `World.apply`; only marks what is worth another look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from scheduler import events as ev
 from scheduler import names
@@ -30,6 +30,8 @@ from scheduler.state.undecoded import NAMESPACE, NODE
 from scheduler.state.workload import PENDING, RUNNING, DeletedPod, Placeholder, Workload, stays
 from scheduler.state.world import World
 from scheduler.translate.job_options import user_input
+
+_Listed = TypeVar("_Listed", Node, Namespace)
 
 MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the oldest are read again when needed
 USUAL_OWNER = 4096  # characters; one that says more counts as several
@@ -410,12 +412,20 @@ def _node_gone(world: World, event: ev.NodeGone) -> None:
         _nodes_changed(world)
 
 
+def _with_undecoded(
+    listed: Iterable[_Listed], before: Mapping[str, _Listed] | None, undecoded: Collection[Undecoded]
+) -> dict[str, _Listed]:
+    """What a list shows, by name; an object that cannot be decoded keeps its last known state."""
+    found = {each.name: each for each in listed}
+    if undecoded:
+        kept = (each for each in (before or {}).values() if each.name not in found)
+        found |= {each.name: each for each in kept if any(its.is_it("", each.name, each.uid) for its in undecoded)}
+    return found
+
+
 def _nodes_listed(world: World, event: ev.NodesListed) -> None:
-    nodes = {node.name: node for node in event.nodes}
     _undecoded_listed(world, NODE, event.undecoded)
-    if event.undecoded:
-        kept = (node for node in (world.nodes or {}).values() if node.name not in nodes)
-        nodes |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
+    nodes = _with_undecoded(event.nodes, world.nodes, event.undecoded)
     if nodes != world.nodes:
         before, world.nodes = world.nodes or {}, nodes
         for index in (world.kubelet_silent_since, world.ready_since):
@@ -458,11 +468,8 @@ def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
 
 
 def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
-    namespaces = {namespace.name: namespace for namespace in event.namespaces}
     _undecoded_listed(world, NAMESPACE, event.undecoded)
-    if event.undecoded:
-        kept = (each for each in (world.namespaces or {}).values() if each.name not in namespaces)
-        namespaces |= {n.name: n for n in kept if any(each.is_it("", n.name, n.uid) for each in event.undecoded)}
+    namespaces = _with_undecoded(event.namespaces, world.namespaces, event.undecoded)
     is_first = world.namespaces is None
     before, world.namespaces = world.namespaces or {}, namespaces
     _managed_changed(world)
