@@ -190,8 +190,7 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
     lost = _lost_job(world, workload) if action.spec.required_nodes else None
     asked_for = frozenset(pod.uid for pod in workload.members)
     workload.hold = InFlight(action, at, lost_job=lost.id if lost is not None else None, asked_for=asked_for)
-    workload.refused = None
-    world.limited.get(action.spec.user, {}).pop(action.key, None)
+    world.clear_refusal(workload)
     partition = action.spec.partition or world.default_partition
     workload.asked_in = partition
     if isinstance(action, act.AllocateNow):
@@ -600,7 +599,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if job is None:
         return
     if event.outcome is Outcome.DONE:
-        workload.refused = None
+        world.clear_refusal(workload)
         _take_changes(job, action)
         return
     world.back_off(workload, event.at)

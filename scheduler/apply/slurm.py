@@ -447,6 +447,9 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     job = _take_record(world, key, event, read.user)
     for part in read.parts:
         _note_component(world, part.id, job.id)
+        former = world.placeholders.get(part.id)
+        if former is not None and not former.denied:  # Slurm reused the id: a read of the component settles that record
+            world.schedule_read(part.id, event.began)
     job.broken = any(is_ended(part.states) for part in read.parts)
     _take_details(world, workload, job, read, event.grant)
     _prove(world, workload, job, read, event.began)

@@ -288,7 +288,7 @@ def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
         for workload in world.concerned(job):
             if job.id not in workload.jobs:
                 yield "jobs", workload.key, workload.jobs, {job.id}
-        if job.key is not None and not job.denied and job.id in world.foreign:
+        if job.key is not None and not job.denied and job.id in world.foreign - world.first_listed_at.keys():
             yield "foreign", job.id, "foreign", f"the job of {job.key}"
 
 

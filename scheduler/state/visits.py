@@ -119,8 +119,13 @@ class Visits(Occupancy):
 
     def input_changed(self, workload: Workload) -> None:
         """The input of the workload changed: what was refused may be accepted now (Q4)."""
-        workload.refused = None
+        self.clear_refusal(workload)
         workload.retry_at = float("-inf")
+        self.count_queued(workload)
+
+    def clear_refusal(self, workload: Workload) -> None:
+        """Slurm has not refused the workload any more, and no limit of any user holds it back."""
+        workload.refused = None
         for held in self.limited.values():
             held.pop(workload.key, None)
 

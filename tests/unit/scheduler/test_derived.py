@@ -10,7 +10,7 @@ import pytest
 from scheduler import names
 from scheduler.actions import AllocateNow, Outcome, SubmitJob
 from scheduler.decide import decide
-from scheduler.events import NodeSeen, PodSeen, Scope
+from scheduler.events import NodeSeen, PodSeen, PolicyChanged, Scope
 from scheduler.model.kubernetes import HostPort, PodTerm, Requirement
 from scheduler.state.derived import INDEXES, InvalidIndex, rebuilt
 from scheduler.state.phase import Phase
@@ -128,6 +128,19 @@ def test_an_index_that_differs_from_the_facts_is_found(
         world.validate()
     assert found.value.index == index
     assert index in str(found.value)
+
+
+def test_a_workload_that_slurm_refused_counts_in_its_partition_again_once_the_policy_changed() -> None:
+    story = Story()
+    story.sees(pod("train"))
+    [now] = story.acts(AllocateNow, START + 1)
+    story.ended(now, Outcome.REFUSED, at=START + 1, number=2013)
+    [queued] = story.acts(SubmitJob, START + 1)
+    story.ended(queued, Outcome.REFUSED, at=START + 1, number=2045)
+    assert story.world.queued_in["main"] == 0
+    story.sees(PolicyChanged(CONFIG.policy, START + 2))
+    assert story.world.queued_in["main"] == 1
+    story.world.validate()
 
 
 @pytest.mark.parametrize("index", INDEXES)

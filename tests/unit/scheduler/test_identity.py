@@ -427,6 +427,22 @@ def test_a_hint_at_a_component_of_another_job_leads_nowhere_and_is_read_once() -
     assert 18 not in story.world.placeholders
 
 
+def test_a_job_whose_id_is_a_component_of_another_job_now_is_read_and_counts_as_lost() -> None:
+    """slurmctld lost its state; the leader is read first and names the component."""
+    story = Story()
+    story.queues(TRAIN, 18, at=NOW)
+    story.queues(pod("launcher"), 17, at=NOW)
+    part = replace(job_of(pod("launcher"), 18), het_id=17, het_offset=1)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 1)
+    story.reads(replace(job_of(pod("launcher"), 17), het_id=17, parts=(part,)), at=NOW + 2)
+    story.world.validate()
+    [read] = [each for each in story.acts(ReadJob, NOW + 3) if each.job_id == 18]
+    story.reads(part, at=NOW + 3)
+    story.ended(read, at=NOW + 3)
+    assert story.world.placeholders[18].denied
+    story.world.validate()
+
+
 def test_a_pod_that_claims_another_pods_job_changes_nothing_for_that_pod() -> None:
     story = Story()
     owner = story.runs(pod("owner"), 17, at=NOW)
