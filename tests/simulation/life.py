@@ -57,8 +57,8 @@ RIGHTS_GO = 0.2  # share of the lives
 # after the new one looked.  SEED=2938 (V7): the job that took a lost job's place, which no pod shows, is of a user whom no
 # rule names any more.
 IDENTITY_CHANGES = float(os.environ.get("IDENTITY_CHANGES", "0.25"))
-# Share of the lives in which the indexes of the World are checked after every event; that makes a life thrice as slow.  In the
-# other lives they are checked after every 50th event.
+# Share of the lives in which the indexes of the World are checked after every event, which makes a life thrice as slow.
+# In the other lives they are checked after every 50th event.
 VALIDATED = float(os.environ.get("VALIDATED", "0.1"))
 VALIDATED_EVERY = 50
 STUBBORN = 0.5  # share of the lives in which no grace is longer than the chaos
