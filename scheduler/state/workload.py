@@ -507,10 +507,20 @@ class Workload:
             if uid in self.pods:
                 self._count(self.pods[uid])
 
+    def counts_anew(self) -> PodCounts:
+        """Count all pods anew: what `pod_counts` has to be."""
+        anew = PodCounts()
+        for pod in self.pods.values():
+            self._count_in(anew, pod)
+        return anew
+
     def _count(self, pod: Pod) -> None:
-        over = pod.uid in self.written_off
-        if self.pod_counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over):
+        if self._count_in(self.pod_counts, pod):
             self.last_rank = None
+
+    def _count_in(self, counts: PodCounts, pod: Pod) -> bool:
+        over = pod.uid in self.written_off
+        return counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over)
 
     def tell(self, at: float, what: str) -> None:
         """Add an entry to the story, of which the last entries are kept."""
