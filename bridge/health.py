@@ -217,7 +217,7 @@ class Health:
 
     def _ahead(self) -> Values:
         clocks = self._loop.world.clocks
-        return [(clock.ahead, {"side": side.value}) for side, clock in clocks.items() if clock.told]
+        return [(clock.ahead, {"side": side.value}) for side, clock in clocks.items() if clock.is_known]
 
     def _lost(self) -> Values:
         lost = self._loop.world.lost

@@ -69,8 +69,8 @@ def _keys(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list
         if waiting_keys:
             keys.update(dict.fromkeys(waiting_keys.first(this_pass.free(limit_class))))
     keys.update(world.dirty)
-    if world.affinity_index.has_news or world.anti_affinity_namespaces:
-        this_pass.heard = True
+    if world.affinity_index.has_changes or world.anti_affinity_namespaces:
+        this_pass.anti_affinity_done = True
         keys.update(dict.fromkeys(world.visits_for_anti_affinity()))
     keys.update(dict.fromkeys(world.due(this_pass.now)[0]))
     keys.update(dict.fromkeys(quarantined))

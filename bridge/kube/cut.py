@@ -33,8 +33,8 @@ def cut(pod: Pod) -> Pod:
     }
     if _is_too_much(**asked):
         short |= dict.fromkeys(asked, EMPTY) | {"containers": (Container("", _sum(pod)),), "init_containers": ()}
-    if _is_too_much(apart=pod.apart, beside=pod.beside):
-        short |= {"apart": _as_few(pod.apart), "beside": ()}
+    if _is_too_much(apart=pod.anti_affinity, beside=pod.affinity):
+        short |= {"anti_affinity": _as_few(pod.anti_affinity), "affinity": ()}
     if _is_too_much(host_ports=pod.host_ports):
         short["host_ports"] = (*pod.host_ports[:MAX_PORTS], ALL_PORTS)
     for field, nothing in (("tolerations", ()), ("node_selector", NO_TEXT), ("node_affinity", None), ("claims", ())):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from bridge.errors import AccountingAway, ConfigError, FarSideError, NotYet, Refused, Unauthorized, said
+from bridge.errors import AccountingUnavailable, ConfigError, NotYet, Refused, RemoteError, Unauthorized, said
 from bridge.kube.client import KubeClient
 from bridge.policy_file import privileged_user, unknown_partition
 from bridge.preflight import rights
@@ -70,7 +70,7 @@ async def check_kubernetes(kube: KubeClient, server: str) -> str:
     try:
         version = await kube.server_version()
         lacking = await rights.missing(kube, rights.CLUSTER)
-    except FarSideError as error:
+    except RemoteError as error:
         raise _at_start(f"kubeconfig's server {server}", error) from None
     if lacking:
         raise ConfigError(
@@ -90,7 +90,7 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
     try:
         found = await slurm.discover()
         found, partitions = await _check_slurmctld(slurm, settings, user, found)
-    except FarSideError as error:
+    except RemoteError as error:
         if found is None or found.responding or isinstance(error, Refused):
             raise _at_start(f"slurm_url {settings.slurm_url}", error) from None
         if settings.policy.policy().has_templates:
@@ -107,7 +107,7 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
 async def _check_slurmctld(
     slurm: SlurmClient, settings: Settings, user: str, found: Discovery
 ) -> tuple[Discovery, frozenset[str] | None]:
-    """What was found, with SlurmUser, and the names of the partitions.  Raises ConfigError, FarSideError."""
+    """What was found, with SlurmUser, and the names of the partitions.  Raises ConfigError, RemoteError."""
     # A ping is answered even to a token that nothing else accepts.
     partitions, conf = await _both(_partitions(slurm), admin_reads.configuration(slurm))
     if conf is not None and not await admin_reads.sees_all_jobs(slurm, conf, user):
@@ -126,7 +126,7 @@ async def _partitions(slurm: SlurmClient) -> frozenset[str] | None:
     """Their names; None while slurmdbd is away: slurmrestd does not list partitions without it."""
     try:
         return frozenset(partition.name for partition in await slurm.partitions())
-    except AccountingAway:
+    except AccountingUnavailable:
         return None
 
 
@@ -139,7 +139,7 @@ async def _both(one: Awaitable[_A], other: Awaitable[_B]) -> tuple[_A, _B]:
     return cast(_A, a), cast(_B, b)
 
 
-def _at_start(where: str, error: FarSideError) -> ConfigError:
+def _at_start(where: str, error: RemoteError) -> ConfigError:
     """A refused token or right is a mistake; anything else may pass."""
     kind = ConfigError if isinstance(error, Unauthorized) else NotYet
     return kind(f"{where}: {said(error)}")

@@ -667,13 +667,13 @@ class Invariants:
         made = self._of_kube(pod["metadata"]["creationTimestamp"])
         return made > self._of_slurm(job.starts) and names.GRANT_WAITS in said
 
-    def _of_kube(self, told: str) -> float:
+    def _of_kube(self, shown: str) -> float:
         """A time of Kubernetes, by the clock of the invariants."""
-        return epoch(told) - self.kube_ahead
+        return epoch(shown) - self.kube_ahead
 
-    def _of_slurm(self, told: float) -> float:
+    def _of_slurm(self, shown: float) -> float:
         """The same of Slurm; 0 means that there is none."""
-        return told - self.slurm_ahead if told else told
+        return shown - self.slurm_ahead if shown else shown
 
     def _members(self, pod: Object) -> list[Object]:
         """The other pods of its gang that have not ended."""

@@ -164,5 +164,5 @@ def _device_files(spec: NodeSpec) -> Iterator[str]:
 
 def node_change_body(change: NodeChange, reason: str) -> bytes:
     """The change of a node.  A resume takes no reason: it clears the present one."""
-    told = {} if change is NodeChange.RESUME else {"reason": reason}
-    return msgspec.json.encode({"state": [change.value], **told})
+    extra = {} if change is NodeChange.RESUME else {"reason": reason}
+    return msgspec.json.encode({"state": [change.value], **extra})

@@ -71,12 +71,12 @@ _JOB_ID = re.compile(r"[0-9]{1,10}(?![0-9])")
 MAX_JOB_ID = 2**32 - 1
 
 
-def job_number(told: str | int) -> int:
+def job_number(value: str | int) -> int:
     """The job id in 53, "53", "53+0", "12_3", "12_[0-3]".  Raises ValueError."""
-    match = _JOB_ID.match(told) if isinstance(told, str) else None
-    number = told if isinstance(told, int) else int(match[0]) if match else 0
+    match = _JOB_ID.match(value) if isinstance(value, str) else None
+    number = value if isinstance(value, int) else int(match[0]) if match else 0
     if not 0 < number <= MAX_JOB_ID:
-        raise ValueError(f"not a job id: {str(told)[:40]!r}")
+        raise ValueError(f"not a job id: {str(value)[:40]!r}")
     return number
 
 

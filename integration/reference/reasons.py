@@ -182,7 +182,7 @@ OF_PODS = (
         "Keep that client from writing them (`manifests/admission`).",
     ),
     Reason(
-        names.DISBELIEVED,
+        names.REJECTED,
         (EVENT,),
         "The bridge rejected an implausible observation about the pod's job, and does not act on it.",
         "Compare the message with `scontrol show job`. See [metrics.md](metrics.md#rejected-observations).",

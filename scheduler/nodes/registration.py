@@ -88,9 +88,9 @@ def registration(
         return Refusal(names.NODE_INVALID, problem)
     labels = (node.labels.get(label, "") for label in settings.feature_labels)
     features = dict.fromkeys([mark, *wanted, *(value for value in labels if _NAME.fullmatch(value))])
-    gres_told = tuple(sorted(offered.gres.items()))
+    gres_counts = tuple(sorted(offered.gres.items()))
     topology = tuple(_units(node, settings.topology))
-    return NodeSpec(name, node.address, cpus, memory_mib, gres_told, tuple(features), topology)
+    return NodeSpec(name, node.address, cpus, memory_mib, gres_counts, tuple(features), topology)
 
 
 def _units(node: Node, topology: Mapping[str, str]) -> Iterator[tuple[str, str]]:

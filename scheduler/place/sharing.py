@@ -44,7 +44,7 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
 
 def has_mutual_anti_affinity(pods: Collection[Pod]) -> bool:
     """True if the anti-affinity of one of these pods selects one of them; also if finding out takes many comparisons."""
-    return any(pod.apart for pod in pods) and _select(_terms(pods), pods)
+    return any(pod.anti_affinity for pod in pods) and _select(_terms(pods), pods)
 
 
 def sharing_conflict(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> str:
@@ -63,7 +63,7 @@ def sharing_conflict(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> s
 
 
 def _terms(pods: Iterable[Pod]) -> Collection[PodTerm]:
-    return dict.fromkeys(term for pod in pods for term in pod.apart)
+    return dict.fromkeys(term for pod in pods for term in pod.anti_affinity)
 
 
 def _select(terms: Collection[PodTerm], pods: Iterable[Pod]) -> bool:

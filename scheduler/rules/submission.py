@@ -19,7 +19,7 @@ from scheduler.place.sharing import has_mutual_anti_affinity, most_pods_on, shar
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
-from scheduler.rules.decision import NOTHING, Decision, do, every, note, wait_for, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wait_for, wake
 from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -81,7 +81,7 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
 def read_first(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
     """Read the owners and volume claims that have not been read, all at once.  None: all of these pods' are read."""
     reads = [read for pod in pods if (read := _reads_of(workload, pod, this_pass)) is not None]
-    return every(reads) if reads else None
+    return combine(reads) if reads else None
 
 
 def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
@@ -91,9 +91,13 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     is_late = this_pass.now < workload.wait_until
     if ref is not None:
         key, what = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
-        read = wake(workload.wait_until) if is_late else do(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
+        read = (
+            wake(workload.wait_until)
+            if is_late
+            else plan_action(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
+        )
         failing = unreadable(pod, what, key, this_pass)
-        return every((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
+        return combine((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
     if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway has nothing read
         return None
     claims = world.claims.get(pod.uid)
@@ -102,9 +106,9 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
         return None
     shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
     again = act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes")
-    read = wake(workload.wait_until) if is_late else do(again)
+    read = wake(workload.wait_until) if is_late else plan_action(again)
     failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if claims is None else NOTHING
-    return every((shown, read, failing, Decision(why="The pod's volume claims are read first.")))
+    return combine((shown, read, failing, Decision(why="The pod's volume claims are read first.")))
 
 
 def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
@@ -309,7 +313,7 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass:
     party   what its pods use already does not exclude a node for them (S7)
     """
     world, own_pods = this_pass.world, party.own_pods
-    closed, taken = world.closed_to(pod, own_pods, soon=True), world.host_ports.taken(pod, own_pods.standing)
+    closed, taken = world.closed_to(pod, own_pods, with_granted=True), world.host_ports.taken(pod, own_pods.on_nodes)
     wanted = node_requirements(pod, spec, partition, world.volumes_of(pod), closed, taken)
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
@@ -338,9 +342,9 @@ def submit(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
     wanted, left_out = _where_there_is_room(workload, spec, this_pass)
     if is_immediate and first_try is None:
         allocate = act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")
-        return _charged(do(allocate), this_pass)
+        return _charged(plan_action(allocate), this_pass)
     # the job will wait in the queue, so the workload leaves these nodes out until it judges them again
-    submit = do(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"))
+    submit = plan_action(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"))
     return _charged(submit, this_pass) + (note(leave_out=left_out) if left_out is not None else NOTHING)
 
 
@@ -395,7 +399,9 @@ def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pas
 
 def _chooses_beside_others(workload: Workload, this_pass: Pass) -> bool:
     """True if its pods have anti-affinity, as have pods with an allocation in flight: Slurm might put both on one node."""
-    return workload.has_anti_affinity and (this_pass.apart or bool(this_pass.world.anti_affinity_in_flight))
+    return workload.has_anti_affinity and (
+        this_pass.submits_anti_affinity or bool(this_pass.world.anti_affinity_in_flight)
+    )
 
 
 def _first_try(partition: str, this_pass: Pass) -> float | None:

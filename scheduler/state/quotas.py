@@ -78,13 +78,13 @@ class Quotas:
         """Keys of the workloads that count, to the limit class in which each counts."""
         return self._counted
 
-    def count(self, workload: Workload, mine: Iterable[Placeholder]) -> None:
-        """Count the workload, or remove it from the counts, by its present jobs (*mine*).
+    def count(self, workload: Workload, candidates: Iterable[Placeholder]) -> None:
+        """Count the workload, or remove it from the counts, by its present jobs (*candidates*).
 
         It counts where it was counted first, though its pods are gone or their namespace has other labels since.
         """
-        held = workload.hold is not None and isinstance(workload.hold.action, act.AllocateNow | act.SubmitJob)
-        if not held and workload.look is None and all(job.ended or job.denied for job in mine):
+        held = workload.in_flight is not None and isinstance(workload.in_flight.action, act.AllocateNow | act.SubmitJob)
+        if not held and workload.job_search is None and all(job.ended or job.denied for job in candidates):
             self.forget(workload)
         elif workload.key not in self._counted and (limit_class := self.limit_class(workload)) is not None:
             self._counted[workload.key] = limit_class

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from scheduler import names
 from scheduler.model.amounts import EMPTY, Amounts
-from scheduler.model.cache import Weighed
+from scheduler.model.cache import BoundedDict
 from scheduler.model.kubernetes import Container, Owner, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, UNLIMITED, JobSpec, Shape
@@ -60,7 +60,7 @@ class TranslationContext:
 
 MAX_AMOUNTS_REMEMBERED = 100_000  # some 20 MiB
 # By the id() of the objects with the requests, which are kept here: pods with equal requests share these objects.
-_needs: Weighed[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = Weighed(MAX_AMOUNTS_REMEMBERED)
+_needs: BoundedDict[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = BoundedDict(MAX_AMOUNTS_REMEMBERED)
 _WEIGHT = 16  # of a pod that asks for nothing, in amounts
 
 

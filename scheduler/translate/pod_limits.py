@@ -27,7 +27,7 @@ def beyond_limits(pod: Pod) -> str:
     """The limit that this pod exceeds, as a sentence with the number and the limit; "": none."""
     if pod.limit_exceeded:
         return pod.limit_exceeded
-    if not (pod.node_affinity or pod.apart or pod.beside):
+    if not (pod.node_affinity or pod.anti_affinity or pod.affinity):
         lists = len(pod.containers) + len(pod.init_containers) + len(pod.tolerations) + len(pod.node_selector)
         if lists + len(pod.host_ports) + len(pod.claims) + _amounts_of_all(pod) <= _LEAST:
             return ""  # as most pods are
@@ -73,7 +73,7 @@ def _node_requirements(pod: Pod) -> Iterable[Requirement]:
 
 
 def _pod_terms(pod: Pod) -> tuple[PodTerm, ...]:
-    return (*pod.apart, *pod.beside)
+    return (*pod.anti_affinity, *pod.affinity)
 
 
 def _pod_requirements(pod: Pod) -> Iterable[Requirement]:

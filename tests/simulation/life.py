@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bridge.app import Bridge
-from bridge.errors import FarSideError
+from bridge.errors import RemoteError
 from bridge.kube.client import KubeClient
 from bridge.preflight.rights import RightsMonitor
 from bridge.settings import Settings
@@ -523,7 +523,7 @@ class Life:
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
                     raise
-            except FarSideError as error:
+            except RemoteError as error:
                 self.invariants.note(f"could not start: {error}")
             await asyncio.sleep(self.rng.uniform(0.1, 3.0))
 

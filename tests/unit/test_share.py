@@ -84,7 +84,7 @@ def crowded() -> World:
     story = Story(CONFIG, [node("x1")])
     everybody = frozenset({"hpc"})
     shy = tuple(PodTerm((Requirement("app", "NotIn", ("train", str(n))),), everybody) for n in range(10_000))
-    story.sees(PodSeen(Scope.OTHERS, Pod("shy", "grey", "shy", node="x1", apart=shy)))
+    story.sees(PodSeen(Scope.OTHERS, Pod("shy", "grey", "shy", node="x1", anti_affinity=shy)))
     story.sees(PodsListed(Scope.OURS, (pod(labels={"app": "train"}),), START))
     return story.world
 

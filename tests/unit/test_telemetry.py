@@ -212,7 +212,9 @@ def test_metrics_carry_no_ids() -> None:
 
 def test_grants_released_are_counted() -> None:
     story, telemetry = Story(), Telemetry()
-    ends(telemetry, story, CancelJob("key", 17, "name", "alice", "no GPU", told="Slurm job 17 was released."), NOW)
+    ends(
+        telemetry, story, CancelJob("key", 17, "name", "alice", "no GPU", pod_message="Slurm job 17 was released."), NOW
+    )
     ends(telemetry, story, CancelJob("key", 18, "name", "alice", "released: in words alone"), NOW)
     assert find(scraped(telemetry), "slurm_bridge_grants_released_total") == 1
 

@@ -85,8 +85,8 @@ def _of_users(seen: Observations) -> Iterator[Result]:
     for user, observed in sorted(seen.user_tokens.get().items()):
         if observed.missing is not None:
             yield error(f"{observed.missing.why} Pods of {user} are not run.", observed.missing.do)
-        elif told := [each for each in _life(observed.get(), seen.now) if each.level is not Level.OK]:
-            yield from told
+        elif found := [each for each in _life(observed.get(), seen.now) if each.level is not Level.OK]:
+            yield from found
         else:
             fine.append(user)
     if fine:

@@ -151,11 +151,11 @@ class KubeCluster:
     def changes_after(self, version: int, chosen: Selection) -> tuple[list[bytes], int, bool]:
         """(lines, version, ended): the lines of a watch after `version`, and the version to go on from unless it ended."""
         try:
-            told, newer = self.store.changes_since(version, chosen)
+            changes, newer = self.store.changes_since(version, chosen)
         except TooOld:
             status = _status_body(410, "Expired", f"too old resource version: {version} ({self.store.version})", {})
             return [_line("ERROR", msgspec.json.encode(status))], version, True
-        return [_line(kind, raw) for kind, raw in told], newer, False
+        return [_line(kind, raw) for kind, raw in changes], newer, False
 
     def bookmark(self, chosen: Selection, version: int) -> bytes:
         """The line that says: nothing more up to here."""

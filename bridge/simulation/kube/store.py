@@ -124,12 +124,12 @@ class Store:
         """
         if version < self._forgotten:
             raise TooOld
-        told = [
+        changes = [
             event
             for change in self._history[version - self._forgotten :]
             if change.resource == selection.resource and (event := _event(change, selection))
         ]
-        return told, max(version, self.version)
+        return changes, max(version, self.version)
 
     def changed_since(self, version: int) -> list[Change]:
         """Every write after `version`, for the cluster's own controllers, which never fall behind."""

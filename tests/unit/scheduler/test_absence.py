@@ -36,7 +36,7 @@ def cannot_have_them_again(story: Story, at: float) -> None:
     """What of the lost jobs' nodes is asked for again then is somebody else's by now."""
     story.decides(at)
     for workload in story.world.workloads.values():
-        if workload.hold is not None and isinstance(asked := workload.hold.action, AllocateNow):
+        if workload.in_flight is not None and isinstance(asked := workload.in_flight.action, AllocateNow):
             assert asked.spec.required_nodes == "x1"
             story.ended(asked, Outcome.REFUSED, at=at, number=2016)
 
@@ -165,9 +165,9 @@ def test_a_mass_absence_is_said_and_not_believed() -> None:
         cannot_have_them_again(story, at)
     acts = story.decides(NOW + 10)
     assert {type(each) for each in acts} <= {SetPodCondition}
-    said = [each for each in story.world.workloads.values() for _ in each.told]
+    said = [each for each in story.world.workloads.values() for _ in each.last_status]
     assert len(said) == 11
-    assert all("That is not believed" in told.message for each in said for told in each.told.values())
+    assert all("That is not believed" in told.message for each in said for told in each.last_status.values())
 
     assert story.world.rejected[Anomaly.MASS_ABSENCE] == 1
 

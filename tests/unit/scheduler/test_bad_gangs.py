@@ -111,7 +111,7 @@ def test_what_they_do_not_agree_on_is_called_as_users_call_it(odd: dict[str, Any
 def test_an_anti_affinity_that_leaves_too_few_nodes_is_said_before_anything_is_asked() -> None:
     apart = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
     story = Story(nodes=(node("x1"), node("x2")))
-    story.sees(*[member(number, "3", labels={"app": "ring"}, apart=apart) for number in range(3)])
+    story.sees(*[member(number, "3", labels={"app": "ring"}, anti_affinity=apart) for number in range(3)])
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
     assert {each.message for each in acts if isinstance(each, SetPodCondition)} == {
@@ -124,7 +124,7 @@ def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_said_as_well() -> N
     apart = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
     story = Story(nodes=(node("x1"), node("x2")))
     one = {"max-nodes": "1"}
-    story.sees(*[member(number, "2", labels={"app": "ring"}, says=one, apart=apart) for number in range(2)])
+    story.sees(*[member(number, "2", labels={"app": "ring"}, says=one, anti_affinity=apart) for number in range(2)])
     assert {each.message for each in story.acts(SetPodCondition, NOW)} == {
         "w-0: Its pod anti-affinity wants each of the 2 pods of hpc/ring on a node of its own, "
         "and annotation slurm-bridge/max-nodes or the policy (max_nodes) allows 1."

@@ -471,7 +471,7 @@ def test_a_deletion_that_took_no_effect_is_repeated() -> None:
 @pytest.mark.parametrize("ahead", [0.0, 7200.0, -7200.0])
 def test_a_long_grace_that_is_soon_over_is_left_to_its_end(ahead: float) -> None:
     story = Story()
-    story.world.clocks[Side.KUBERNETES].tells(NOW + ahead, NOW, NOW)
+    story.world.clocks[Side.KUBERNETES].observe(NOW + ahead, NOW, NOW)
     shown = deleted(story, 3600, at=NOW + 1, ahead=ahead)
     assert over(story, shown, NOW + 3500) == []
     assert story.decides(NOW + 3601 + 28) == []

@@ -550,7 +550,7 @@ def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
 def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
     """A gang of a previous process, one a node: a node is cordoned for later, and then another member is made again."""
     apart = (PodTerm((Requirement("app", "In", ("db",)),), frozenset({"hpc"})),)
-    pods = ring(2, labels={"app": "db"}, apart=apart)
+    pods = ring(2, labels={"app": "db"}, anti_affinity=apart)
     gang = runs(Story(), pods, ("x1", 1), ("x2", 1))
     story = Story()
     story.sees(gang[0], replace(pods[1], uid="uid-again", created=NOW + 20))
