@@ -204,13 +204,12 @@ def _version() -> str:
 
 def _run(options: argparse.Namespace) -> int:
     gc.disable()  # loading makes no garbage; the bridge enables it again
-    import uvloop
-
     from bridge import app, settings
+    from bridge.event_loop import new_event_loop
 
     chosen = settings.load(vars(options), os.environ)
     _log_to_stderr(chosen.log_level)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         path = settings.path_of(vars(options), os.environ) or ""
         runner.run(app.run(chosen, path, lambda: settings.load(vars(options), os.environ)))
     return 0
