@@ -1,6 +1,6 @@
 """Names of the code, settings and files in the documents exist; tables of files and of fields agree with the code.
 
-Names of the code stand in backticks in README, ARCHITECTURE, CONTRIBUTING and docs/: `World.validate`, `quiet_s`.
+Names of the code stand in backticks in README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/: `World.validate`, `quiet_s`.
 """
 
 from __future__ import annotations
