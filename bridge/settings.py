@@ -1,4 +1,4 @@
-"""What an admin writes: one YAML file, a few command-line options, the same by environment.
+"""The settings: one YAML file, a few command-line options, and environment variables for the same options.
 
 Every field is documented here and nowhere else: docs/settings.md and the schema of the Helm chart are generated from the
 descriptions (`make reference`, `make chart-schema`).  The first line of a description says what the setting means, the second
@@ -482,7 +482,7 @@ def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) ->
 
 
 def _without_mistakes(written: Mapping[str, Any]) -> tuple[Settings, set[str]]:
-    """What is left, and which keys are not."""
+    """The valid part of the settings, and the keys that were left out."""
     wrong: set[str] = set()
     for _ in range(len(written)):  # each time one key is left out at least
         left = {key: value for key, value in written.items() if str(key) not in wrong}

@@ -1,4 +1,4 @@
-"""What an admin writes of the policy: who a namespace is in Slurm, and how much a job of it may ask for (I1).
+"""The policy in the settings file: the Slurm user of each namespace, and the limits of its jobs (I1).
 
 The policy is a part of the settings (bridge/settings.py).  No other part is read again at run time (policy_file.py).
 """
@@ -263,7 +263,7 @@ class Policy(Strict):
 
 
 class PriorityClass(Strict):
-    """What pods of a PriorityClass ask for in Slurm where their annotations do not say it."""
+    """The QOS and nice value that pods of a PriorityClass get if their annotations set none."""
 
     qos: str = Field(
         default="",

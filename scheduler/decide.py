@@ -1,4 +1,4 @@
-"""What to do now: one rule a phase (ARCHITECTURE 3).
+"""One pass: each marked workload is visited by the rule of its phase (ARCHITECTURE 3).
 
 `decide` visits the workloads that events marked, whose wake-up time has come, or whose turn it is in a limit class.  With
 everything=True it visits all workloads, which must give the same plan (a property test), except for additional reads of

@@ -186,7 +186,7 @@ def _pod(workload: Workload) -> Pod | None:
 
 
 def _absent(workload: Workload) -> tuple[int | None, str]:
-    """How many pods of its gang do not exist yet, and the name of the pod that they are taken to be like."""
+    """The number of pods of its gang that do not exist yet, and the name of the pod that they are assumed to equal."""
     if not workload.size:
         return None, ""
     absent = missing_pods(workload)
@@ -442,7 +442,7 @@ def _how_many_nodes(spec: JobSpec) -> str:
 
 
 def _memory_and_devices(spec: JobSpec) -> dict[str, str]:
-    """Of a node if the number of its pods is known, else of each CPU and each pod."""
+    """sbatch's options for memory and devices: by node if the number of pods on a node is known, else by CPU and by pod."""
     places = 1 if spec.tasks == 1 else spec.tasks_per_node
     devices = ",".join(f"{name}:{count * (places or 1)}" for name, count in spec.gres)
     if places is not None:

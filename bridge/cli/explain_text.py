@@ -180,7 +180,7 @@ def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _needs(spec: JobSpec) -> str:
-    """What one pod needs, the number of pods, and how they may be placed."""
+    """Lines with the needs of one pod, the number of pods, and the limits of their placement."""
     devices = "".join(f", {count} {name}" for name, count in spec.gres)
     one = f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices}"
     if spec.tasks == 1:
@@ -218,7 +218,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
-    """What the bridge remembers and the events of Kubernetes, in the order of time."""
+    """The story that the bridge remembers, and the events of Kubernetes, in the order of time."""
     lines = [(at, what) for at, what in answer.explanation.story]
     lines += [
         (each.at, f"{each.reason}: {each.message}" + (f" ({each.count} times)" if each.count > 1 else ""))

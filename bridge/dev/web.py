@@ -89,7 +89,7 @@ async def _busy(session: Session, workload_client: WorkloadClient, load: Load, m
 
 
 def _is_over(life: PodHistory, runs_s: int, now: float) -> bool:
-    """It has ended a while ago; or it should have, where nothing really runs."""
+    """True if the pod ended a while ago, or should have ended in a simulation, where nothing runs."""
     if life.gone:
         return False
     if life.ended is not None:

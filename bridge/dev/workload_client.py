@@ -221,7 +221,7 @@ class WorkloadClient:
             self.on_change(life)
 
     def forget(self, before: float) -> None:
-        """Of pods that went before then nothing is remembered."""
+        """Forget the pods that were gone before that time."""
         self.lives = {u: life for u, life in self.lives.items() if not life.gone or (life.ended or 0.0) >= before}
 
     def _path(self, resource: str) -> str:

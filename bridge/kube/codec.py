@@ -163,7 +163,7 @@ def _undecodable(kind: str, line: bytes, error: ContractError) -> Undecodable:
 
 
 def undecoded(kind: str, head: Head, under: tuple[str, ...], why: str) -> Undecoded:
-    """What the first bytes say of an object.  under: the path to the object in them."""
+    """An object that cannot be decoded, with the names in its first bytes.  under: the path to the object in them."""
     namespace, name, uid = (head.of(*under, "metadata", field) for field in ("namespace", "name", "uid"))
     return Undecoded(kind, namespace, name, uid, why)
 
@@ -178,7 +178,7 @@ def status_of(body: bytes) -> Status | None:
 
 
 def event_count(body: bytes) -> int:
-    """How often an event has been said."""
+    """The number of times that an event was posted."""
     return decoded(_events.decode, body, "read event").count or 1
 
 

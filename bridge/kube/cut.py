@@ -1,4 +1,4 @@
-"""What is kept of a pod that asks for more than the limits allow (X7).
+"""The part of a pod that is kept if the pod exceeds the limits (X7).
 
 A tenant makes as many such pods as its quota allows, of a megabyte each.  So what is beyond a limit is kept only as far as
 others have to know it: the pod is refused in the same words, and where it stands all the same (another scheduler's, or bound

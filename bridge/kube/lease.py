@@ -375,7 +375,7 @@ class Lease:
         return f"The lease {self.terms.readable} cannot be used: {said(error)}"
 
     def _edited(self, record: Record | None) -> str:
-        """What is wrong with a Lease that names a holder, as a sentence; "": nothing."""
+        """A sentence about a mistake in a Lease that names a holder; "": there is none."""
         if record is None or not record.holder or not record.wrong:
             return ""
         return f"The lease {self.terms.readable} was edited: {record.wrong}. It is taken over when that is safe."

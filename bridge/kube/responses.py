@@ -1,4 +1,4 @@
-"""What an HTTP answer of the API server means: done, or one of the errors of `bridge/errors.py`.
+"""Classification of HTTP answers of the API server: done, or one of the errors of `bridge/errors.py`.
 
 Judged by the status and by the `reason` of the Status in the body, never by its text.  A 404 that is no Status is the
 answer of another program (an ingress, a wrong URL), and proves nothing about any object.  A 404 that names no object proves

@@ -129,7 +129,7 @@ class Transport(Protocol):
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a request has got."""
+    """The progress of a request."""
 
     authenticated: bool = False
     sent: bool = False
@@ -138,7 +138,7 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Answered:
-    """Whether calls are answered.  Watches that are open go on while calls fail, for instance after a wrong authority.
+    """Notes if calls are answered.  Open watches go on while calls fail, for instance after a wrong certificate authority.
 
     since     monotonic seconds of the first of the calls that failed one after the other; None: the last one was answered
     lasted_s  seconds from then to the last of them

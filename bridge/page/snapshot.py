@@ -167,7 +167,7 @@ def _slurm_node(node: SlurmNode, held: Mapping[str, int]) -> Item:
 
 
 def _held(world: World) -> dict[str, dict[str, int]]:
-    """What our jobs hold, by Slurm's name of the node."""
+    """The resources that the bridge's jobs hold, by Slurm's name of the node."""
     held: dict[str, dict[str, int]] = {}
     for job in world.placeholders.values():
         if job.grant is None or not job.holds_nodes:

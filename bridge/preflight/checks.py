@@ -46,7 +46,7 @@ def users_without_token(users: UserTokens, settings: Settings, now: float) -> li
 
 
 def token_lacks_node_rights(settings: Settings, whose: str, slurm_user: str) -> ConfigError | None:
-    """What the bridge leaves undone with a token for each user, because no token is SlurmUser's; None: nothing.
+    """The error about actions on nodes that fail because the token for nodes is not SlurmUser's; None: there is none.
 
     whose        the user of the token that is used for nodes
     slurm_user   SlurmUser of slurm.conf; "": not known
@@ -107,7 +107,7 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
 async def _check_slurmctld(
     slurm: SlurmClient, settings: Settings, user: str, found: Discovery
 ) -> tuple[Discovery, frozenset[str] | None]:
-    """What was found, with SlurmUser, and the names of the partitions.  Raises ConfigError, RemoteError."""
+    """Slurm as discovered, with SlurmUser, and the names of the partitions.  Raises ConfigError, RemoteError."""
     # A ping is answered even to a token that nothing else accepts.
     partitions, conf = await _both(_partitions(slurm), admin_reads.configuration(slurm))
     if conf is not None and not await admin_reads.sees_all_jobs(slurm, conf, user):

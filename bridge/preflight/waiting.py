@@ -80,7 +80,7 @@ class Waiting:
 
 
 async def unless(signalled: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """What `work` returns; None if `signalled` is set before: then `work` is cancelled."""
+    """The result of `work`.  If `signalled` is set before `work` ends, `work` is cancelled, and None is returned."""
     task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(signalled.wait())
     try:
         await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -228,7 +228,7 @@ class ReadJob:
 
     @property
     def places(self) -> Mapping[str, int]:
-        """How a real Slurm lays tasks out is not asked: what nodes hold is checked by V3."""
+        """The layout of tasks in a real Slurm is not read: V3 checks what the nodes hold."""
         return {}
 
     @property

@@ -57,7 +57,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class NodeDetails:
-    """How a node of Slurm is made.
+    """The configuration of a node of Slurm.
 
     address      NodeAddr; the node's own name where none was given
     reason       an admin's words, for drained and down nodes
@@ -77,7 +77,7 @@ class NodeDetails:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDetails:
-    """How a partition is made.
+    """The configuration of a partition.
 
     preempt_mode  its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption
     default_min   None: no default limit
@@ -262,7 +262,7 @@ async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> b
 
 
 async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
-    """How partitions preempt, and which time limit a job gets that names none."""
+    """The partitions: their preemption, grace time, default time limit and node sets."""
     answer = await slurm.ask("partitions", "GET", "partitions/", _PARTITIONS)
     return tuple(
         PartitionDetails(

@@ -582,7 +582,7 @@ def _node_path(name: str) -> str:
 
 
 def _sensible(operation: str, decode: Callable[[_A], _N], answer: _A) -> _N:
-    """What the codec makes of an answer.  Raises ContractError if the answer makes no sense."""
+    """Decode an answer.  Raises ContractError if the answer makes no sense."""
     try:
         return decode(answer)
     except UNDECODABLE as error:

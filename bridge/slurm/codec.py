@@ -142,7 +142,7 @@ def grant(
 
 
 def cpus_held(answer: wire.JobResourcesAnswer, job_id: int) -> tuple[bool, Mapping[str, int]]:
-    """Whether this Slurm allocates single CPUs (CR_CPU…: threads, not cores), and how many the job has on each node."""
+    """True if this Slurm allocates single CPUs (CR_CPU…: threads, not cores), and the CPUs of the job on each node."""
     held = next((job.job_resources for job in answer.jobs if job.job_id == job_id), None)
     if held is None:
         return False, {}
@@ -171,7 +171,7 @@ _BITMAP = re.compile(r"(?:0x)?[0-9A-Fa-f]*")
 
 
 def _bits(bitmap: str) -> int:
-    """How many bits are set in a number in hexadecimal; raises ValueError."""
+    """The number of bits that are set in a hexadecimal number.  Raises ValueError."""
     if not _BITMAP.fullmatch(bitmap):
         raise ValueError(f"not a bitmap: {bitmap[:40]!r}")
     return int(bitmap or "0", 16).bit_count()
@@ -194,7 +194,7 @@ def _each(answer: ListAnswer[_I], make: Callable[[_I], _T], key: Callable[[_I], 
 
 
 def slurm_node(node: wire.Node) -> SlurmNode:
-    """What Slurm can give away of it: CPUs and memory that it keeps for itself are left out.  Raises ValueError."""
+    """The node's resources that Slurm can allocate, without the CPUs and memory that it reserves.  Raises ValueError."""
     return SlurmNode(
         name=node.name,
         states=states(node.state),

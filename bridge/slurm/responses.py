@@ -1,4 +1,4 @@
-"""What an answer of slurmrestd means: did it happen?
+"""Classification of slurmrestd's answers: did the request take effect?
 
 By status and Slurm's error *number*, never by text (Slurm facts 4).  Slurm answers 200 to things it did not do (errors are in
 the body), 422 or 500 to the same mistake in two releases, 403 "Operation not permitted" to a cancel while slurmctld is down,

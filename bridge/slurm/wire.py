@@ -1,4 +1,4 @@
-"""What slurmrestd sends, in its own words, and the versions of its interface.
+"""The JSON that slurmrestd sends, field by field, and the versions of its interface.
 
 Only the fields that decisions need are read; everything else in an answer (a job is 20 kB) is skipped without being built.
 What is read is checked: a field of another type or size than Slurm documents is a msgspec.ValidationError.  The client makes
@@ -95,7 +95,7 @@ class SlurmVersion(msgspec.Struct):
 
 
 class Meta(msgspec.Struct):
-    """Who answered."""
+    """The server that answered."""
 
     plugin: Plugin | None = None
     slurm: SlurmVersion | None = None

@@ -1,4 +1,4 @@
-"""What was observed in Kubernetes, folded into the World: pods, nodes, namespaces, and what pods refer to.
+"""Applies observations of Kubernetes to the World: pods, nodes, namespaces, and the objects that pods refer to.
 
 A list swaps whole: what is not in it does not exist.  An object that cannot be decoded exists, and keeps its last known
 state.  Parts of `World.apply`; only marks what is worth another look.
@@ -224,7 +224,7 @@ def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod)
 
 
 def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """What the user asks for came, or changed: jobs that were asked for before that did not name what it needs now."""
+    """Note a new or changed input of the user: a job that was requested before does not name what the pod needs now."""
     if before is None:
         world.input_changed(workload)
         return
@@ -417,7 +417,7 @@ def _node_gone(world: World, event: ev.NodeGone) -> None:
 def _with_undecoded(
     listed: Iterable[_Listed], before: Mapping[str, _Listed] | None, undecoded: Collection[Undecoded]
 ) -> dict[str, _Listed]:
-    """What a list shows, by name; an object that cannot be decoded keeps its last known state."""
+    """The objects of a list, by name.  An object that cannot be decoded keeps its last known state."""
     found = {each.name: each for each in listed}
     if undecoded:
         kept = (each for each in (before or {}).values() if each.name not in found)
@@ -518,7 +518,7 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
 
 
 def _size_of(owner: Owner | None) -> int:
-    """How many controllers of usual size this one is as large as."""
+    """The size of the controller in memory, in controllers of usual size."""
     if owner is None:
         return 1
     jobs = sum(len(job) for stage in owner.stages for job in stage.jobs)

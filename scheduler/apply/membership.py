@@ -414,7 +414,7 @@ def _add_split_to_stories(gang: Workload, alone: Workload, pod: Pod) -> None:
 
 
 def _size(world: World, workload: Workload) -> int:
-    """How many unfinished members it needs (W5); 0: not known, more than a gang may have, or its pods do not agree.
+    """The number of unfinished members that it needs (W5); 0: not known, above the limit of gangs, or its pods do not agree.
 
     Those that succeeded count less, except where as many as the group has did: then they are a run of it that is over.
     """
@@ -439,6 +439,6 @@ def _size(world: World, workload: Workload) -> int:
 
 
 def members_of(owner: Owner, group: Group | None) -> int:
-    """How many pods the owner means the group to have; of a stage only those of that stage."""
+    """The number of pods that the owner wants in the group; of a stage, the number of its pods."""
     stage = next((each for each in owner.stages if group is not None and each.name == group.stage), None)
     return stage.members if stage is not None else owner.members or 0

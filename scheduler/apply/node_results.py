@@ -1,4 +1,4 @@
-"""What was decided for nodes, and how it ended, folded into the World (see results.py)."""
+"""Applies planned and ended actions on nodes to the World (see results.py)."""
 
 from __future__ import annotations
 

@@ -621,7 +621,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
 
 
 def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
-    """What this answer says of slurmdbd is a fact from now on."""
+    """Note if slurmdbd answers, as far as this answer shows it."""
     away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
     if away and event.refusal is not None:
         world.fold(ev.AccountingLost(event.at, event.refusal.message))
@@ -810,7 +810,7 @@ def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded)
 
 
 def _note_failure(world: World, what: OwnerKey | str, event: ev.ActionEnded) -> None:
-    """What pods wait for cannot be read: since when, and why.  what: an owner, or the UID of a pod with claims."""
+    """Note since when, and why, a read that pods wait for fails.  what: an owner, or the UID of a pod with claims."""
     if event.outcome is Outcome.DONE:
         world.cannot_read.pop(what, None)
         return

@@ -1,4 +1,4 @@
-"""What is remembered of nodes between two visits (rules N).
+"""The state of nodes that is remembered between two visits (rules N).
 
 Everything that must survive a restart is in the clusters: the mark of a node shows which cluster registered it, the reason of
 a drain shows that the bridge drained it.  Here is only what a new process can learn again: which nodes changed, which actions
@@ -49,7 +49,7 @@ def is_to_be_registered(node: Node) -> bool:
 
 
 class NodeState:
-    """What is remembered of each node, by its name in Slurm unless said otherwise.
+    """The remembered state of each node, by its name in Slurm unless said otherwise.
 
     dirty     nodes to visit
     named     the Kubernetes nodes of that name

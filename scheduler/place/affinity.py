@@ -98,7 +98,7 @@ class _Place(Protocol):
 
 @dataclass(slots=True)
 class _PlaceCounts:
-    """How many pods that one term selects each place has, counted up to a change."""
+    """The number of pods that one term selects, by place, up to a change."""
 
     places: Counter[str]
     changes: int

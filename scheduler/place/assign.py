@@ -89,7 +89,7 @@ class Place:
 
 
 def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
-    """How many pods the grant on this node holds: what Slurm granted there, divided by what one task asks for."""
+    """The number of pods that the grant on this node holds: the granted resources, divided by those of one task."""
     counts = [node.cpus // spec.cpus_per_task]
     if spec.tasks > 1 and node.memory_mib:  # for a single task Slurm shows the memory that was asked for by node
         counts.append(node.memory_mib // spec.memory_mib)

@@ -1,4 +1,4 @@
-"""How many pods of a gang its nodes hold when they are empty (F3, T10).
+"""The number of a gang's pods that its nodes hold when they are empty (F3, T10).
 
 Slurm queues for resources that are taken now.  If even empty nodes cannot hold the gang, its pods say so, and no job is
 submitted.  For a gang on exclusive nodes, the job also says how many tasks each node gets (tasks_per_node):
@@ -115,6 +115,6 @@ def _memory_by_cpu(spec: JobSpec) -> int:
 
 
 def _room(spec: JobSpec, node: SlurmNode) -> int:
-    """How many tasks an empty node holds, without regard to memory."""
+    """The number of tasks that an empty node holds, without regard to memory."""
     devices = [node.gres.get(name, 0) // count for name, count in spec.gres if count]
     return min([node.cpus // spec.cpus_per_task, *devices])

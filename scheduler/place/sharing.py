@@ -1,4 +1,4 @@
-"""How many pods of a gang one node can hold, as Kubernetes counts (W7, F6).
+"""The number of a gang's pods that one node can hold, as Kubernetes counts (W7, F6).
 
 Slurm counts CPUs, memory and the devices that are mapped to GRES, and packs a gang by these.  Kubernetes counts more: the
 number of pods, ephemeral storage, resources that are not mapped, host ports.  A gang that is packed beyond that would be
@@ -31,7 +31,7 @@ class Most:
 
 
 def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, Most]:
-    """How many of these pods, which ask Slurm for the same, each node holds when it is empty.
+    """The number of these pods that each node holds when it is empty.  All of them ask Slurm for the same.
 
     nodes    by Slurm's name; the keys of the answer are these
     counted  the resources that Slurm counts

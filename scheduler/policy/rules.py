@@ -1,4 +1,4 @@
-"""Who a namespace may be in Slurm, and what its pods may ask for (rules I).
+"""The rules of the policy: the Slurm user of a namespace, and what its pods may ask for (rules I).
 
 A pod's annotations choose only among what the admin allows.  A namespace that no rule maps is refused, unless the admin set a
 default: the bridge never submits a job with its own privileges.

@@ -1,4 +1,4 @@
-"""What a rule decides about one workload, as a value (ARCHITECTURE 3).
+"""The decision of a rule about one workload, as a value (ARCHITECTURE 3).
 
 A rule reads the World and the pass, changes nothing there but the counted effort, and returns a Decision.  The driver
 (driver.py) enters the Decision in the plan directly after the rule, so the rule of the next workload sees it.  Only the

@@ -24,7 +24,7 @@ R = TypeVar("R")
 def guarded(
     this_pass: Pass, kind: Kind, name: str, otherwise: R, rule: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """What the rule returns for these arguments; `otherwise` if it raised.  kind, name: the object of the rule"""
+    """The result of the rule for these arguments; `otherwise` if it raised.  kind, name: the object of the rule"""
     planned, forgotten = len(this_pass.actions), len(this_pass.forgotten)
     try:
         return rule(*args, **kwargs)

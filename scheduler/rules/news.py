@@ -1,4 +1,4 @@
-"""What the pods of a workload show once, in every phase: rejected observations, proven writes, released grants."""
+"""Events and conditions that pods show once, in every phase: rejected observations, proven writes, released grants."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
 
 
 def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
-    """What another process asked for: what the pods asked for when this process first looked; and the note of that (K8).
+    """The request of another process: what the pods asked for when this process first looked; and the note of that (K8).
 
     While the number of pods changes, as after a start, what they ask for counts as unchanged.
     """

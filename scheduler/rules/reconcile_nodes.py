@@ -136,7 +136,7 @@ def _register(node: Node, name: str, this_pass: Pass) -> bool:
 
 
 def _not_yet(node: Node, this_pass: Pass) -> str:
-    """What the registration waits for, in words that follow "as soon as it"; "": nothing."""
+    """The condition that the registration waits for, in words that follow "as soon as it"; "": none."""
     if not node.ready:
         return "is ready"
     if node.unschedulable:
@@ -345,7 +345,7 @@ def has_our_drain(known: SlurmNode) -> bool:
 
 
 def left_on_nodes(world: World) -> Iterator[str]:
-    """What the uninstallation has still to undo on nodes, each as a command."""
+    """The changes on nodes that the uninstallation still has to undo, each as a command."""
     node_state, known_nodes = world.node_state, world.slurm_nodes or {}
     for name in sorted(node_state.all_names):
         known = known_nodes.get(name)

@@ -219,7 +219,7 @@ class Pass:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def free(self, limit_class: str) -> int:
-        """How many more actions of this limit class may be in flight, or how many tokens the bucket of that name has."""
+        """The number of further actions of this limit class that may be in flight, or of tokens in that bucket."""
         if limit_class == "records" and (self.world.accounting_lost is not None or Side.SLURM in self.world.lost):
             return 0  # records for accounting wait, in order
         if (token_bucket := self.world.token_buckets.get(limit_class)) is not None:
@@ -289,7 +289,7 @@ class Pass:
         return target is not None and self.is_being_read(target)
 
     def room(self, action: Action) -> int:
-        """How many more actions of its limit class may be in flight; 1 if it has none."""
+        """The number of further actions of its limit class that may be in flight; 1 if it has no limit class."""
         return self.free(action.limit_class) if action.limit_class else 1
 
 

@@ -1,4 +1,4 @@
-"""What a workload asks Slurm for: translation, feasible nodes, the rung of the ladder (rules T and F, ARCHITECTURE 5)."""
+"""The submission of a workload: translation, feasible nodes, step of the ladder (rules T and F, ARCHITECTURE 5)."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def present_pods(workload: Workload) -> list[Pod]:
 
 
 def missing_pods(workload: Workload) -> int:
-    """How many pods of its gang do not exist yet; 0 if the size is not known."""
+    """The number of pods of its gang that do not exist yet; 0 if the size is not known."""
     return max(0, workload.size - len(present_pods(workload)))
 
 

@@ -243,7 +243,7 @@ def end_pod(
 
 
 def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str]:
-    """How long a grace the end of that pod may have at most, and why: no job holds its nodes (S4), or its devices (G3)."""
+    """The longest grace that the end of that pod may have, and why: no job holds its nodes (S4), or its devices (G3)."""
     world, tuning = this_pass.world, this_pass.tuning
     counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "no longer grace counts (tuning: silent_node_s)"
     if pod.grace_s <= tuning.revoke_grace_max_s:
@@ -355,12 +355,12 @@ def _why_done(workload: Workload, job: Placeholder) -> str:
 
 
 def _record_of(workload: Workload, job: Placeholder) -> str:
-    """How its pods ended, for accounting; "": none of them ever ran on a node."""
+    """The ends of its pods, for accounting; "": none of them ever ran on a node."""
     return _ends_of(workload, [pod for pod in _all_that_were(workload, job) if pod.node])
 
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
-    """How each pod ended; of many pods the counts, and the worst pod: sacct shows it in one line."""
+    """The end of each pod; of many pods the counts, and the worst pod, because sacct shows one line."""
     if len(pods) <= NAMED_MOST:
         return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
     counts = Counter(_how_ended(pod) for pod in pods)

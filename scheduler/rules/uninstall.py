@@ -86,7 +86,7 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
 
 
 def todo(world: World, now: float) -> list[str]:
-    """What is still to be removed, each as a command; complete only if `waits_for` returns ""."""
+    """The objects that are still to be removed, each as a command; complete only if `waits_for` returns ""."""
     this_pass = Pass(world, now)
     jobs = [said for workload in world.workloads.values() for said in _of_workload(workload, this_pass)]
     return [*sorted(jobs), *left_on_nodes(world)]

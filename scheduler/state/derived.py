@@ -1,4 +1,4 @@
-"""What the World derives from its facts, recomputed: to check the World, and to make a copy that relies on no index.
+"""Recomputes what the World derives from its facts, to check the World, and to make a copy that relies on no index.
 
 The World keeps indexes, counts and phases up to date while events change its facts.  An index that is not kept up to date
 is a silent defect: the pass visits the wrong workloads, or counts room that is not there.  `validate` computes each index

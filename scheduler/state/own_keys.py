@@ -48,7 +48,7 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
 
 
 def own_annotation(workload: Workload, pod: Pod, key: str) -> str | None:
-    """What the bind wrote there, or is about to write; None: nothing."""
+    """The value that the bind wrote there, or is about to write; None: no value."""
     if (bind := workload.unconfirmed_binds.get(pod.uid)) is not None:
         return bind.annotations.get(key)
     edited = workload.edited.get(pod.uid)

@@ -54,7 +54,7 @@ def put(world: World, kind: Kind, name: str, error: Exception, readable: str = "
 
 
 def planned(world: World, plan: act.Plan) -> None:
-    """What a pass found: objects for which a rule raised, objects that leave quarantine, objects that are rebuilt."""
+    """Apply the part of a plan about quarantine: objects for which a rule raised, that leave quarantine, that are rebuilt."""
     for kind, name, error in plan.failed:
         _only_guarded(world, error)
         workload = world.workloads.get(name) if kind is Kind.WORKLOAD else None
@@ -134,7 +134,7 @@ def quarantine_workload(
 
 
 def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Collection[int]) -> dict[str, Pod]:
-    """What was seen of it, by UID.  What follows from its pods is forgotten, what is under way for it is not.
+    """Drop what is derived from its pods, and keep its actions in flight.  Returns the last states of its pods, by UID.
 
     It stays in the world without pods, so that answers that are on their way find it.
     """
@@ -223,7 +223,7 @@ def _name_failed(world: World, node: str, error: Exception, name: str = "") -> N
 
 
 def quarantine_slurm_node(world: World, name: str, error: Exception) -> None:
-    """What is remembered of a node of Slurm is not wholly written: it is forgotten, and noted again at the next poll."""
+    """Forget a node of Slurm whose state may be half-written.  The next poll notes it again."""
     _only_guarded(world, error)
     world.node_state.drop_name(name)
     put(world, Kind.NODE, name, error)
@@ -278,7 +278,7 @@ def action_failed(world: World, action: act.Action, error: Exception, job_id: in
 
 
 def _recount(world: World) -> None:
-    """What is counted of actions under way, from the actions themselves."""
+    """Recount the actions in flight from the actions themselves."""
     world.under_way, world.immediate_in_flight = Counter(), Counter()
     world.anti_affinity_in_flight.clear()
     world.reading.clear()

@@ -1,4 +1,4 @@
-"""How many jobs a rule of the policy may have in Slurm, and how many submissions a second (I7).
+"""Quotas: the jobs that a rule of the policy may have in Slurm, and its submissions a second (I7).
 
 Both are limits of a rule, that is of all namespaces which it maps together.  If the user of the rule is a template, the
 limits apply to each of its users separately.  Each is a limit class of its own (Pass.free): a workload that finds it full

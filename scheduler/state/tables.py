@@ -223,7 +223,7 @@ class Tables:
         self.settles_at = float("-inf")
 
     def _init_indexes(self) -> None:
-        """What follows from the workloads (scheduler/state/derived.py)."""
+        """Indexes that are derived from the workloads (scheduler/state/derived.py)."""
         self.by_phase: dict[Phase, dict[str, None]] = {each: {} for each in Phase}
         self.phase_of: dict[str, Phase] = {}
         # workload to the partition in which its job waits, and the number of such workloads by partition

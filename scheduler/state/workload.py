@@ -267,7 +267,7 @@ def after_unusable_grant(before: LeftOut | None, node: str, at: float, exclude_s
 
 
 class _Counted(NamedTuple):
-    """How one pod is counted.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
+    """The counts of one pod.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
 
     unfinished: bool
     unbound: bool
@@ -570,7 +570,7 @@ class Workload:
 
     @property
     def gathered(self) -> str:
-        """How many members of the gang exist, in a sentence."""
+        """A sentence about the number of members of the gang that exist."""
         assert self.group is not None, "only a gang gathers"
         whole = f"{self.group.kind} {self.group.name}"
         if not self.size:

@@ -1,4 +1,4 @@
-"""How much one pod may ask for: a pod beyond one of these limits is refused (X7).
+"""Limits of one pod's requests: a pod that exceeds one of them is refused (X7).
 
 A pass multiplies each list in a pod by the nodes, by the other pods or by the pods of a gang.  No workload that people write
 by hand or with a common tool comes near these limits.  Pods of other schedulers cannot be refused; the indexes that count

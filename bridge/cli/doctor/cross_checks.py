@@ -165,7 +165,7 @@ def _addresses(seen: Observations) -> Iterator[Result]:
 
 
 def _partitions(seen: Observations) -> Iterator[Result]:
-    """Whether the pods of each rule can run on any node."""
+    """Check if the pods of each rule can run on any node."""
     known = {each.name: each for each in seen.partitions.get()}
     policy = seen.chosen("policy").policy
     filled = {name for _, details in common(seen).values() for name in details.node.partitions}

@@ -122,5 +122,5 @@ def count(number: int, singular: str, plural: str = "") -> str:
 
 
 def wait(seconds: float) -> str:
-    """How long a call took."""
+    """The duration of a call, in words."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""What the doctor asks of Slurm, and of the tokens for it.  Nothing is changed: probes are refused by Slurm on purpose."""
+"""The doctor's requests to Slurm, and its tokens.  Nothing is changed: Slurm refuses each probe on purpose."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def key_of(thing: Object) -> Key:
 
 
 def _event(change: Change, selection: Selection) -> tuple[str, bytes] | None:
-    """What a watch with this selection receives for the change."""
+    """The event that a watch with this selection receives for the change."""
     if selection.namespace and key_of(change.last.object)[0] != selection.namespace:
         return None
     was = change.before is not None and selection.matches(change.before.object)

@@ -34,7 +34,7 @@ def configuration(cluster: SlurmCluster) -> Mapping[str, Any]:
 
 
 def diag(now: float) -> Mapping[str, Any]:
-    """Of `GET diag/` the clock alone."""
+    """The answer to `GET diag/`: only the clock."""
     return {"statistics": {"req_time": {"set": True, "infinite": False, "number": int(now)}}}
 
 

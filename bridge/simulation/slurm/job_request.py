@@ -224,7 +224,7 @@ def switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
 
 
 def layout_shown(job: SimJob, wished: Body) -> Body:
-    """What the job asks of its nodes, less what a change puts in its place."""
+    """The job's layout request, without the fields that a change replaces."""
     wanted = job.wanted
     shown: Body = {
         "tres_per_node": job.gres_text, "tres_per_task": job.task_gres_text, "cpus_per_task": wanted.cpus,

@@ -1,4 +1,4 @@
-"""What the simulated slurmrestd says when it is asked."""
+"""The simulated slurmrestd's answers to reads."""
 
 from __future__ import annotations
 
