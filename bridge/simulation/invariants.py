@@ -421,7 +421,7 @@ class Invariants:
         return str((found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)) if found else node
 
     def _harm(self, pod: Object, method: str, *, not_before_s: float | None = None, at: float | None = None) -> None:
-        """The pod ends, now or `at` that time.  That is allowed so long before its job's time limit (S4b); None: not at all."""
+        """The pod ends now or `at` that time.  It may, not_before_s before its job's time limit (S4b); None: never."""
         meta, sent = pod["metadata"], self.clock()
         who = _name(pod)
         self.note(f"{method} pod {who}")
