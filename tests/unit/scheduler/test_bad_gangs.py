@@ -69,7 +69,7 @@ def test_pods_beyond_what_a_gang_may_have_say_so_and_are_not_submitted_one_by_on
     said = {each.name: each.message for each in acts if isinstance(each, SetPodCondition)}
     assert "does not show how many pods it has" in said["w-0"]
     assert said["w-3"] == said["w-4"]
-    assert said["w-3"].startswith("More than 3 pods of namespace hpc are of gang ring, and they do not tell")
+    assert said["w-3"].startswith("More than 3 pods of namespace hpc are of gang ring, and they do not show its size")
     assert GANG_SIZE in said["w-3"]
 
 
