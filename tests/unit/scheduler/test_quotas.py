@@ -261,6 +261,37 @@ def test_a_rule_with_a_rate_that_nobody_waits_for_stops_no_pass_in_which_pods_wa
     assert submits(story, NOW + 0.3) == []
 
 
+def test_a_pod_that_is_edited_while_it_waits_for_its_rules_rate_neither_loses_nor_jumps_its_place() -> None:
+    story = limited(max_submit_rate=1.0)
+    pods = [pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(5)]
+    story.sees(*pods)
+    order = [name_of(each) for each in submits(story, NOW)]
+    for step in range(1, 45):
+        if step % 3 == 0:  # an edit between two tokens, and one with each token
+            edited = replace(pods[1], annotations={**pods[1].annotations, "slurm-bridge/comment": f"edit {step}"})
+            story.sees(edited if "hpc/p1" not in order else replace(pods[4], annotations=edited.annotations))
+        for asked in submits(story, NOW + step * 0.1):
+            order.append(name_of(asked))
+            story.ended(asked, at=NOW + step * 0.1, job_id=step)
+    assert order == [f"hpc/p{number}" for number in range(5)]
+
+
+def test_an_edited_pod_does_not_send_its_namespace_behind_the_others() -> None:
+    rule = Rule(("hpc", "other"), Tenant("alice", max_submit_rate=1.0))
+    story = Story(replace(CONFIG, policy=Policy((rule,))))
+    mine = [pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(3)]
+    story.sees(mine[0])
+    order = [name_of(each) for each in submits(story, NOW)]
+    story.sees(*mine[1:])
+    story.decides(NOW + 0.1)
+    story.sees(pod("late", namespace="other", says={"begin": "now+1hour"}))
+    story.decides(NOW + 0.2)
+    story.sees(replace(mine[2], annotations={**mine[2].annotations, "slurm-bridge/comment": "edited"}))
+    for step in range(3, 35):
+        order += [name_of(each) for each in submits(story, NOW + step * 0.1)]
+    assert order == ["hpc/p0", "hpc/p1", "other/late", "hpc/p2"]
+
+
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
