@@ -171,7 +171,7 @@ async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: in
 
 
 def _intercepted(pod: objects.Object, namespace: objects.Object) -> objects.Object:
-    """The pod as manifests/admission/intercept.yaml admits it: if it names no scheduler, a managed namespace gives it ours."""
+    """The pod as manifests/admission/intercept.yaml admits it: a managed namespace gives it ours if it names none."""
     managed = (namespace["metadata"].get("labels") or {}).get(names.MANAGED_LABEL) == "true"
     if not managed or not is_intercepted(pod, Intercept.UNNAMED):
         return pod

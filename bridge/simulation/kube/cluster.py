@@ -504,8 +504,19 @@ def _new_claim(claim: Object, _now: float) -> Object:
     return {**claim, "status": {"phase": "Bound" if bound else "Pending"}}
 
 
+def _new_replicas(controller: Object, _now: float) -> Object:
+    return {**controller, "spec": {"replicas": 1, **(controller.get("spec") or {})}}
+
+
+def _new_job(job: Object, _now: float) -> Object:
+    return {**job, "spec": {"parallelism": 1, "completions": 1, "backoffLimit": 6, **(job.get("spec") or {})}}
+
+
 _DEFAULTS = {
     "pods": _new_pod,
+    "replicasets": _new_replicas,
+    "deployments": _new_replicas,
+    "jobs": _new_job,
     "nodes": _new_node,
     "namespaces": _new_namespace,
     "persistentvolumeclaims": _new_claim,
