@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from integration.clusters import eventually
-from integration.page.conftest import Dev
+from integration.demo import Dev
 from tests.patience import PATIENCE_S
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pod.yaml"

@@ -7,7 +7,7 @@ up where the facts are.
     kubelet      starts a bound pod (or fails it if it does not fit, as a real one does), ends it when its time, its
                  deadline or its deletion has come, then lets a deleted one go
     replica set  keeps as many pods as are wanted; what has ended or is being deleted does not count
-    deployment   gives a replica set of its present template all its pods, and those of earlier templates none, all at once
+    deployment   keeps a replica set of its present template, and scales those of earlier templates to 0 once that is ready
     batch job    keeps `parallelism` pods until `completions` have succeeded or too many have failed
     garbage      deletes pods whose controller or node is gone, finished namespaces, events older than an hour
 """
@@ -338,28 +338,37 @@ class Actors:
             self._cluster.write_status("replicasets", controller, status)
 
     def _deployment(self, now: float, controller: Object) -> None:
-        """Without the steps of a rolling update."""
+        """A rolling update: the pods of earlier templates stay until those of the present one are ready."""
         wanted = controller["spec"].get("replicas", 1)
-        sets = list(self._of(controller, "replicasets"))
-        present = _replica_set_of(controller, len(sets) + 1)
+        earlier = list(self._of(controller, "replicasets"))
+        present = _replica_set_of(controller, len(earlier) + 1)
         name = present["metadata"]["name"]
-        if all(each["metadata"]["name"] != name for each in sets):
-            sets.append(self._cluster.create(now, "replicasets", present))
-        for each in sets:
-            replicas = wanted if each["metadata"]["name"] == name else 0
-            if each["spec"].get("replicas") != replicas:
-                self._cluster.store.put("replicasets", {**each, "spec": {**each["spec"], "replicas": replicas}})
-        has = {each["metadata"]["name"]: each.get("status") or {} for each in sets}
-        ready = sum(status.get("readyReplicas", 0) for status in has.values())
-        status = _replica_status(controller, sum(status.get("replicas", 0) for status in has.values()), ready)
-        status["updatedReplicas"] = has[name].get("replicas", 0)
-        enough = ("True", "MinimumReplicasAvailable") if ready >= wanted else ("False", "MinimumReplicasUnavailable")
-        before = {
-            **controller,
-            "status": {**status, "conditions": (controller.get("status") or {}).get("conditions") or []},
-        }
-        after = with_condition(before, condition("Available", *enough, "", now))
-        if after["status"] != controller.get("status"):
+        found = [each for each in earlier if each["metadata"]["name"] == name]
+        earlier = [each for each in earlier if each["metadata"]["name"] != name]
+        present = self._scale(found[0], wanted) if found else self._cluster.create(now, "replicasets", present)
+        has = present.get("status") or {}
+        rolls = controller["spec"].get("strategy", {}).get("type") != "Recreate"
+        if has.get("readyReplicas", 0) >= wanted or not rolls:
+            earlier = [self._scale(each, 0) for each in earlier]
+        self._report(now, controller, [present, *earlier])
+
+    def _scale(self, replica_set: Object, replicas: int) -> Object:
+        if replica_set["spec"].get("replicas") == replicas:
+            return replica_set
+        return self._cluster.store.put(
+            "replicasets", {**replica_set, "spec": {**replica_set["spec"], "replicas": replicas}}
+        )
+
+    def _report(self, now: float, deployment: Object, sets: list[Object]) -> None:
+        """Write the status of a Deployment.  sets: that of the present template is the first."""
+        statuses = [each.get("status") or {} for each in sets]
+        replicas, ready = (sum(each.get(f, 0) for each in statuses) for f in ("replicas", "readyReplicas"))
+        status = {**(deployment.get("status") or {}), **_replica_status(deployment, replicas, ready)}
+        status["updatedReplicas"] = statuses[0].get("replicas", 0)
+        enough = ready >= deployment["spec"].get("replicas", 1)
+        said = ("True", "MinimumReplicasAvailable") if enough else ("False", "MinimumReplicasUnavailable")
+        after = with_condition({**deployment, "status": status}, condition("Available", *said, "", now))
+        if after["status"] != deployment.get("status"):
             self._cluster.store.put("deployments", after)
 
     def _job(self, now: float, controller: Object) -> None:

@@ -439,7 +439,7 @@ class KubeCluster:
 
 _HAVE_STATUS = {"pods", "nodes", "namespaces", "replicasets", "deployments", "jobs", "persistentvolumeclaims"}
 _UNSERVED = {"log": limits.NO_LOGS, "token": limits.NO_TOKENS} | dict.fromkeys(
-    ("exec", "attach", "portforward"), limits.NO_PROGRAM
+    ("exec", "attach", "portforward", "ephemeralcontainers"), limits.NO_PROGRAM
 )
 _TOLERATED = [
     {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
@@ -463,6 +463,8 @@ def _new_pod(pod: Object, now: float) -> Object:
         ("terminationGracePeriodSeconds", 30),
         ("schedulerName", "default-scheduler"),
         ("serviceAccountName", "default"),
+        ("securityContext", {}),
+        ("priority", 0),
     ):
         spec.setdefault(field, default)
     spec["tolerations"] = [*(spec.get("tolerations") or []), *_TOLERATED]
@@ -508,14 +510,21 @@ def _new_replicas(controller: Object, _now: float) -> Object:
     return {**controller, "spec": {"replicas": 1, **(controller.get("spec") or {})}}
 
 
+def _new_deployment(deployment: Object, now: float) -> Object:
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
+    made = _new_replicas(deployment, now)
+    return {**made, "spec": {"strategy": rolling, **made["spec"]}}
+
+
 def _new_job(job: Object, _now: float) -> Object:
-    return {**job, "spec": {"parallelism": 1, "completions": 1, "backoffLimit": 6, **(job.get("spec") or {})}}
+    usual = {"parallelism": 1, "completions": 1, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False}
+    return {**job, "spec": {**usual, **(job.get("spec") or {})}}
 
 
 _DEFAULTS = {
     "pods": _new_pod,
     "replicasets": _new_replicas,
-    "deployments": _new_replicas,
+    "deployments": _new_deployment,
     "jobs": _new_job,
     "nodes": _new_node,
     "namespaces": _new_namespace,

@@ -76,7 +76,7 @@ def _resources(group: str, version: str) -> Object:
     listed = [
         _resource(plural, kind, VERBS)
         | {"shortNames": [kind.short] if kind.short else [], "categories": _categories(kind)}
-        for plural, kind in _kinds(group).items()
+        for plural, kind in sorted(_kinds(group).items())
     ]
     listed += [
         _resource(name, kind, ["create", "get", "patch", "update"]) | _group_version(kind)

@@ -60,6 +60,7 @@ REVIEWS = {
 SUBRESOURCES = {
     ("", "pods/binding"): Kind("v1", "Binding"),
     ("", "pods/eviction"): Kind("policy/v1", "Eviction"),
+    ("", "pods/ephemeralcontainers"): Kind("v1", "Pod"),
     ("", "pods/status"): Kind("v1", "Pod"),
     ("", "nodes/status"): Kind("v1", "Node", namespaced=False),
     ("", "serviceaccounts/token"): Kind("authentication.k8s.io/v1", "TokenRequest"),

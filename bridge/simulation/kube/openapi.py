@@ -64,7 +64,7 @@ def _innermost(of: str) -> str:
 
 
 def _called(name: str) -> str:
-    return PREFIX + name.removeprefix("V1")
+    return PREFIX + name.removeprefix("Core").removeprefix("V1")
 
 
 @cache
@@ -77,7 +77,7 @@ def _schema(name: str) -> Object:
     properties, required = {}, []
     for attribute, of in made.openapi_types.items():
         shown, field = made.attribute_map[attribute], fields[attribute]
-        properties[shown] = _of(of) | {"description": field.description or ""}
+        properties[shown] = _of(of) | ({"description": field.description} if field.description else {})
         if field.is_required():
             required.append(shown)
     about = (made.__doc__ or "").partition("Attributes:")[0].strip()

@@ -40,7 +40,7 @@ def model(name: str) -> Any:
     """A class of the package ("V1PodSpec"); None: it has none of that name."""
     from kubernetes import client  # imported late: it holds some 700 models, which only an apply needs
 
-    found: Any = getattr(client, name, None)
+    found: Any = getattr(client, name, None) or getattr(client, f"Core{name}", None)  # the package has two of some
     return found if hasattr(found, "openapi_types") else None
 
 

@@ -122,6 +122,11 @@ def _node_status(node: Object) -> str:
     return f"{'Ready' if ready else 'NotReady'}{cordoned}"
 
 
+def _internal_ip(node: Object) -> str:
+    addresses = node["status"].get("addresses") or []
+    return next((each["address"] for each in addresses if each["type"] == "InternalIP"), NONE)
+
+
 def _about(thing: Object) -> str:
     about = thing["involvedObject"]
     return f"{about['kind'].lower()}/{about['name']}"
@@ -205,6 +210,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("Roles", 0, lambda _node: NONE),
         AGE,
         ("Version", 0, lambda _node: "simulated"),
+        ("Internal-IP", 1, _internal_ip),
+        ("External-IP", 1, lambda _node: NONE),
+        ("OS-Image", 1, lambda _node: "simulated"),
+        ("Kernel-Version", 1, lambda _node: "simulated"),
+        ("Container-Runtime", 1, lambda _node: "simulated"),
     ),
     "Namespace": (NAME, ("Status", 0, _of("status", "phase")), AGE),
     "ReplicaSet": (NAME, ("Desired", 0, _WANTED), ("Current", 0, _HAS), ("Ready", 0, _READY), AGE),
