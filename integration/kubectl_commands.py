@@ -49,6 +49,12 @@ class Command:
     limit: str = ""
     refused: bool = False
 
+    @property
+    def name(self) -> str:
+        """The command without its arguments, as docs/dev.md names it."""
+        words = self.line.split(" ")
+        return " ".join(words[:2] if words[0] in ("auth", "create") or words[1] == "--server-side" else words[:1])
+
 
 def _refused(line: str, limit: str) -> Command:
     return Command(line, limit=limit, refused=True)
@@ -139,7 +145,10 @@ COMMANDS = (
     _idle("create quota few --hard=pods=50", "ResourceQuota"),
     Command("get configmap/more secret/password serviceaccount/robot"),
     _refused("create token robot", limits.NO_TOKENS),
-    _refused("create role reader --verb=get --resource=pods", limits.NO_SUCH_KIND.partition('"')[0]),
+    _refused(
+        "create role reader --verb=get --resource=pods",
+        limits.NO_SUCH_KIND.format(plural="roles", version="rbac.authorization.k8s.io/v1"),
+    ),
     Command("delete configmap/more secret/password serviceaccount/robot quota/few"),
     # Nodes.
     Command("describe node {node}", headings),
