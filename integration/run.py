@@ -212,11 +212,11 @@ def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
             return 1
     try:
         control = {
-            "SLURM_CONTROL": f"{RIG} slurmctld --name {name}",
-            "SLURM_ACCOUNTING_CONTROL": f"{RIG} slurmdbd --name {name}",
+            "SLURM_CONTROL": f"{sys.executable} {RIG} slurmctld --name {name}",
+            "SLURM_ACCOUNTING_CONTROL": f"{sys.executable} {RIG} slurmdbd --name {name}",
             "KUBE_FORGET_COMMAND": f"{sys.executable} {ROOT / 'tests' / 'contract' / 'forget_kube.py'}",
         }
-        inside = [RIG, "run", "--name", name, "--", *_pytest(suite, again=again)]
+        inside = [sys.executable, RIG, "run", "--name", name, "--", *_pytest(suite, again=again)]
         tested = subprocess.run(
             inside, cwd=ROOT, env=os.environ | control, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
