@@ -267,11 +267,11 @@ def _credential_notes(connections: Connections) -> list[str]:
 
 
 def _watch_credentials(connections: Connections, starting: Starting, telemetry: Telemetry) -> None:
-    """Show on /readyz and in a metric that renewed credentials or TLS files cannot be used."""
+    """Show on /readyz and in a metric that renewed tokens, credentials or TLS files cannot be used."""
     starting.notes = lambda: _credential_notes(connections)
     telemetry.gauge(
         "slurm_bridge_credentials_rejected",
-        "1 while renewed credentials or TLS files for that side cannot be used",
+        "1 while a renewed token, renewed credentials or TLS files for that side cannot be used",
         lambda: [(1.0 if why else 0.0, {"side": side.value}) for side, why in connections.troubles().items()],
     )
 

@@ -294,7 +294,8 @@ class Health:
         count = len(missing(world))
         self._loop.emit(AbsenceConfirmed(self._clock()))
         return web.Response(
-            text=f"{count} jobs are taken as gone; their pods are ended, {world.config.tuning.absent_rate:g} a second.\n"
+            text=f"{count} jobs count as gone. If Slurm does not grant the nodes of their pods to them again, their pods "
+            f"are ended, {world.config.tuning.absent_rate:g} a second.\n"
         )
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
@@ -318,6 +319,12 @@ class StandingBy:
     def role(self) -> str:
         """ "standby, NAME leads"."""
         return f"standby, {self._lease.holder or 'nobody'} leads"
+
+    def whom_to_ask(self) -> str:
+        """Why this replica does not answer, and which one does, as a line."""
+        if leader := self._lease.holder:
+            return f"This replica of slurm-bridge is standby, replica {leader} leads: ask {leader}.\n"
+        return "This replica of slurm-bridge is standby, and none leads now: ask again in some seconds.\n"
 
 
 class Starting:
@@ -377,8 +384,7 @@ class Starting:
         if (no := refusal(request, self._bearer)) is not None:
             return no
         if self.standby is not None:
-            text = f"This replica of slurm-bridge is a {self.standby.role()}: ask that one.\n"
-            return web.Response(text=text, status=503)
+            return web.Response(text=self.standby.whom_to_ask(), status=503)
         return await self.readyz(request)
 
     async def release(self, request: web.Request) -> web.Response:

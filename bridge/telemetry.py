@@ -258,7 +258,10 @@ class Telemetry:
         elif isinstance(event, SideBack) and self.lost_sides.pop(event.side.value, None) is not None:
             log.warning("%s answers again", event.side.value)
         elif isinstance(event, AbsenceConfirmed):
-            log.warning("an admin says that the jobs which Slurm lists no more are gone: their pods are ended")
+            log.warning(
+                "an admin says that the jobs which Slurm lists no more are gone: their pods are ended, unless Slurm grants "
+                "their nodes to them again"
+            )
 
     def passed(self, world: World, took_s: float) -> None:
         """Log what the scheduler rejects or holds back, at most one line a pass for each kind, and the end of it."""

@@ -56,7 +56,7 @@ def _contract(side: str) -> tuple[str, ...]:
 # two cores busy all the time; beside more of them a server takes so long to start that tests fail which say nothing of it.
 # Journeys of a person at a terminal, and those about gangs and placement, need no real kubelets.
 AT_ONCE = 6
-COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme", "reasons", "uninstall")
+COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "kubectl", "readme", "reasons", "uninstall")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
 FAULTS = _journeys("admission", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
 NODES = _journeys("nodes", "time_limits")
@@ -212,11 +212,11 @@ def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
             return 1
     try:
         control = {
-            "SLURM_CONTROL": f"{RIG} slurmctld --name {name}",
-            "SLURM_ACCOUNTING_CONTROL": f"{RIG} slurmdbd --name {name}",
+            "SLURM_CONTROL": f"{sys.executable} {RIG} slurmctld --name {name}",
+            "SLURM_ACCOUNTING_CONTROL": f"{sys.executable} {RIG} slurmdbd --name {name}",
             "KUBE_FORGET_COMMAND": f"{sys.executable} {ROOT / 'tests' / 'contract' / 'forget_kube.py'}",
         }
-        inside = [RIG, "run", "--name", name, "--", *_pytest(suite, again=again)]
+        inside = [sys.executable, RIG, "run", "--name", name, "--", *_pytest(suite, again=again)]
         tested = subprocess.run(
             inside, cwd=ROOT, env=os.environ | control, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )

@@ -43,6 +43,7 @@ from scheduler.state.world import World
 BRIDGE_DEADLINE_S = 10.0
 REFUSING = (401, 403, 421, 429, 503)  # statuses with which a bridge says why it does not answer
 LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no quiet period
+INSTEAD = "Both clusters were asked instead"
 PAGE_WIDTH = 110
 MOST_JOBS = 5  # of one name in accounting: the newest are read
 
@@ -56,7 +57,7 @@ def main(options: Mapping[str, str | None]) -> int:
     try:
         answers = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
     except RemoteError as error:
-        raise ConfigError(f"{said(error)} slurm-bridge doctor looks further.") from None
+        raise ConfigError(_one_line(error)) from None
     width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
     print(as_json(answers) if options.get("output") == "json" else as_text(answers, width, time.time()))  # noqa: T201
     sys.stdout.flush()
@@ -69,8 +70,8 @@ def main(options: Mapping[str, str | None]) -> int:
 async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
     """The explanation of a pod that exists.  Raises BridgeError."""
     namespace, name = _named(options)
-    notes: list[str] = []
-    explanation = await _ask_bridge(chosen, options, namespace, name, notes)
+    explanation, why_not = await _ask_bridge(chosen, options, namespace, name)
+    notes = [f"{why_not} {INSTEAD}, which do not show what a bridge remembers."] if why_not else []
     try:
         async with AsyncExitStack() as stack:
             clusters = _Clusters(chosen, stack)
@@ -81,7 +82,7 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
             events = await clusters.events_of(namespace, name, notes)
     except BridgeError as error:
         if explanation is None:
-            raise
+            raise ConfigError(f"{why_not} {INSTEAD}: {_one_line(error)}") from None
         notes.append(f"Events of the pod are not shown: {said(error)}")
         events = ()
     return [Answer(f"Pod {namespace}/{name}", explanation, events, tuple(notes))]
@@ -94,40 +95,35 @@ def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
     return in_it or options.get("namespace") or "default", name
 
 
+def _one_line(error: BridgeError) -> str:
+    """The error, and for an error of a cluster the command that finds more."""
+    return f"{said(error)} slurm-bridge doctor looks further." if isinstance(error, RemoteError) else said(error)
+
+
 async def _ask_bridge(
-    chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str, notes: list[str]
-) -> Explanation | None:
-    """The explanation of the running bridge; None, and a note, if none answers or it does not know the pod."""
+    chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str
+) -> tuple[Explanation | None, str]:
+    """The explanation of the running bridge, and ""; or None, and why there is none, as a sentence."""
     url = (options.get("bridge") or chosen.http_url).rstrip("/")
     if not url:
-        notes.append("No bridge was asked: the settings name no http address. What a bridge remembers is not in this.")
-        return None
+        return None, "No bridge was asked: the settings name no http address."
     query = {"namespace": namespace, "pod": name}
     try:
         answer = await bridge_client.ask(
             "GET", f"{url}/explain", within_s=BRIDGE_DEADLINE_S, params=query, token_file=chosen.http_token_file
         )
     except ConfigError as error:
-        notes.append(f"The bridge was not asked: {said(error)} Both clusters were asked instead.")
-        return None
+        return None, f"The bridge was not asked: {said(error)}"
     except NoBridgeError:
-        notes.append(f"No bridge answers at {url} (--bridge): what it remembers is not in this.")
-        return None
-    if answer.status != 200:
-        notes.append(_why_not(url, answer))
-        return None
-    try:
-        return decoded(answer.body)
-    except ValueError:
-        notes.append(f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead.")
-        return None
-
-
-def _why_not(url: str, answer: bridge_client.Answer) -> str:
+        return None, f"No bridge answers at {url} (--bridge)."
     if answer.status in REFUSING:
-        why = answer.text[:200]
-        return f"The bridge at {url} does not answer this command: {why} Both clusters were asked instead."
-    return f"The bridge at {url} does not know this pod; both clusters were asked instead."
+        return None, f"The bridge at {url} does not answer this command: {answer.text[:200]}"
+    if answer.status != 200:
+        return None, f"The bridge at {url} does not know this pod."
+    try:
+        return decoded(answer.body), ""
+    except ValueError:
+        return None, f"What {url} answers is not of this version of slurm-bridge."
 
 
 # --- pods of a manifest ---------------------------------------------------------------------------------------------

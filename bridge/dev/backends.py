@@ -41,6 +41,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import LiteralToken, TokenSource, claims_of
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from bridge.webhook.review import Intercept, is_intercepted
 from scheduler import names
 
 GPU = "nvidia.com/gpu"
@@ -147,6 +148,7 @@ async def both(
 async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: int) -> KubeBackend:
     now = time.time()
     cluster = KubeCluster(seed, started=now)
+    cluster.admit = _intercepted
     for node in nodes:
         made = objects.node(node.name, cpu=str(node.cpus), memory=f"{node.memory_mib}Mi")
         amounts = made["status"]["allocatable"] | ({GPU: str(node.gpus)} if node.gpus else {})
@@ -166,6 +168,14 @@ async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: in
         KubeSimulatedObservations(cluster),
         inner,
     )
+
+
+def _intercepted(pod: objects.Object, namespace: objects.Object) -> objects.Object:
+    """The pod as manifests/admission/intercept.yaml admits it: a managed namespace gives it ours if it names none."""
+    managed = (namespace["metadata"].get("labels") or {}).get(names.MANAGED_LABEL) == "true"
+    if not managed or not is_intercepted(pod, Intercept.UNNAMED):
+        return pod
+    return {**pod, "spec": {**pod["spec"], "schedulerName": names.SCHEDULER_NAME}}
 
 
 async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed: int) -> SlurmBackend:

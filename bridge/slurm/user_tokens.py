@@ -129,10 +129,10 @@ class UserTokens:
                 del self._lost[user]
 
     def troubles(self, users: frozenset[str], now: float) -> Iterator[tuple[str, str]]:
-        """Users (of these, and in `lost`) without a usable token, by name, each with the reason, a sentence."""
+        """Users (of these, and in `lost`) without a usable token or file, by name, each with the reason, a sentence."""
         for user in sorted(users | self._lost.keys()):
             lost = self._lost.get(user)
-            why = lost.why if lost is not None else problem(self.of(user), now)
+            why = lost.why if lost is not None else problem(self.of(user), now) or self.of(user).trouble
             if why:
                 yield user, why
 

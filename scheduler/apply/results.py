@@ -81,13 +81,8 @@ MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
 
 
 def _planned(world: World, event: ev.Planned) -> None:
-    for key in event.plan.visited:
-        world.dirty.pop(key, None)
-        world.unpark(key)
+    _wait_in_turn(world, event.plan)
     _take_turns(world, event.plan)
-    for name, keys in event.plan.parked.items():
-        for key in keys:
-            world.park(key, name)
     _bound_the_waiting_records(world)
     for key in event.plan.forgotten:
         world.forget(key)
@@ -111,6 +106,18 @@ def _planned(world: World, event: ev.Planned) -> None:
         except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
             _planning_failed(world, event.plan, action, error)
     quarantine.planned(world, event.plan)
+
+
+def _wait_in_turn(world: World, plan: act.Plan) -> None:
+    """A visited workload that waits in a full limit class again keeps its place there, whatever it was visited for (I7)."""
+    waits = {(name, key) for name, keys in plan.parked.items() for key in keys} - plan.yielding
+    for key in plan.visited:
+        world.dirty.pop(key, None)
+        for name in [name for name in world.parked_in.get(key, ()) if (name, key) not in waits]:
+            world.unpark(key, name)
+    for name, keys in plan.parked.items():
+        for key in keys:
+            world.park(key, name)
 
 
 def _adopt(world: World, plan: act.Plan) -> None:

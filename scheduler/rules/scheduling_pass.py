@@ -42,6 +42,7 @@ class Pass:
         self.visited: list[str] = []
         self.wake: dict[str, float] = {}
         self.parked: dict[str, list[str]] = {}
+        self.yielding: set[tuple[str, str]] = set()
         self.forgotten: list[str] = []
         self.awaited: dict[str, OwnerKey] = {}
         self.newly_excluded: dict[str, str] = {}
@@ -144,8 +145,11 @@ class Pass:
     def park(self, key: str, limit_class: str) -> None:
         """Visit the workload again when it is its turn in a limit class that is full, or in an empty token bucket.
 
-        However many wait, no more are visited than can act.
+        However many wait, no more are visited than can act.  A workload that waits there for something else, while there is
+        room, goes behind the others.
         """
+        if self.free(limit_class) > 0:
+            self.yielding.add((limit_class, key))
         self.parked.setdefault(limit_class, []).append(key)
 
     def wake_at(self, key: str, at: float) -> None:
@@ -182,6 +186,7 @@ class Pass:
             turns=self.turns,
             wake=self.wake,
             parked={limit_class: tuple(keys) for limit_class, keys in self.parked.items()},
+            yielding=frozenset(self.yielding),
             forgotten=tuple(self.forgotten),
             awaited=self.awaited,
             excluded=self.newly_excluded,

@@ -81,10 +81,14 @@ class Quotas:
     def count(self, workload: Workload, candidates: Iterable[Placeholder]) -> None:
         """Count the workload, or remove it from the counts, by its present jobs (*candidates*).
 
-        It counts where it was counted first, though its pods are gone or their namespace has other labels since.
+        It counts where it was counted first, though its pods are gone or their namespace has other labels since.  A job that
+        Slurm lost counts while its pods run: its nodes are requested again whatever the limit (S7), and the new job would
+        be one too many if another workload had taken its place.
         """
         held = workload.in_flight is not None and isinstance(workload.in_flight.action, act.AllocateNow | act.SubmitJob)
-        if not held and workload.job_search is None and all(job.ended or job.denied for job in candidates):
+        runs = workload.pod_counts.unbound < workload.pod_counts.unfinished
+        ends = all(job.ended or (job.denied and not runs) for job in candidates)
+        if not held and workload.job_search is None and ends:
             self.forget(workload)
         elif workload.key not in self._counted and (limit_class := self.limit_class(workload)) is not None:
             self._counted[workload.key] = limit_class

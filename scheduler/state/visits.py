@@ -112,10 +112,14 @@ class Visits(Occupancy):
             self.parked.setdefault(limit_class, FairQueue()).put(key, workload.namespace)
             self.parked_in.setdefault(key, set()).add(limit_class)
 
-    def unpark(self, key: str) -> None:
-        """The workload waits in no limit class any more."""
-        for limit_class in self.parked_in.pop(key, ()):
-            self.parked[limit_class].pop(key)
+    def unpark(self, key: str, limit_class: str = "") -> None:
+        """The workload does not wait in that limit class any more; "": in none."""
+        waits_in = self.parked_in.get(key, set())
+        for name in [limit_class] if limit_class else list(waits_in):
+            waits_in.discard(name)
+            self.parked[name].pop(key)
+        if not waits_in:
+            self.parked_in.pop(key, None)
 
     def input_changed(self, workload: Workload) -> None:
         """The input of the workload changed: what was refused may be accepted now (Q4)."""

@@ -270,7 +270,10 @@ async def test_the_admins_word_is_taken_from_the_bridges_own_machine_alone() -> 
         async with aiohttp.ClientSession() as session, session.post(f"{url}/release") as answer:
             assert answer.status == 403, "a page in a browser there cannot say so"
         assert loop.world.held_back_since is not None
-        assert await ask(url) == "11 jobs are taken as gone; their pods are ended, 20 a second."
+        assert await ask(url) == (
+            "11 jobs count as gone. If Slurm does not grant the nodes of their pods to them again, their pods are ended, "
+            "20 a second."
+        )
         assert loop.world.held_back_since is None
         assert await ask(url) == "Nothing is held back."
     finally:
@@ -374,4 +377,10 @@ async def test_a_standby_that_could_not_take_over_says_why() -> None:
 async def test_a_standby_names_the_replica_that_can_explain() -> None:
     asked: Any = standby(Follower())
     status, text, _ = await get(asked, "/explain?pod=a")
-    assert (status, text) == (503, "This replica of slurm-bridge is a standby, slurm-bridge-0 leads: ask that one.\n")
+    said = "This replica of slurm-bridge is standby, replica slurm-bridge-0 leads: ask slurm-bridge-0.\n"
+    assert (status, text) == (503, said)
+    status, text, _ = await get(standby(Follower("")), "/explain?pod=a")
+    assert (status, text) == (
+        503,
+        "This replica of slurm-bridge is standby, and none leads now: ask again in some seconds.\n",
+    )

@@ -106,14 +106,14 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ("policy: {ruels: []}", "policy.ruels: unknown key; did you mean rules?"),
         (
             "policy: {rules: [{namespaces: [a], usr: x, user: y}]}",
-            "policy.rules.0.usr: unknown key; did you mean user?",
+            "policy.rules (1st entry).usr: unknown key; did you mean user?",
         ),
         ("policy: {default: {user: root}}", "policy.default.user: must be an ordinary Slurm user's name."),
         ("policy: {default: {user: ROOT}}", "policy.default.user: must be an ordinary Slurm user's name."),
         ('policy: {default: {user: "0"}}', "policy.default.user: must be an ordinary Slurm user's name, not a number."),
         (
             'policy: {rules: [{namespaces: [a], user: "+1000"}]}',
-            "policy.rules.0.user: must be an ordinary Slurm user's name, not a number.",
+            "policy.rules (1st entry).user: must be an ordinary Slurm user's name, not a number.",
         ),
         (
             "policy: {default: {user: a, max_jobs: 0}}",
@@ -161,10 +161,11 @@ def test_each_mistake_is_one_sentence_that_names_the_key(tmp_path: Path, text: s
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("policy: {rules: [{namespaces: [], user: alice}]}", "policy.rules.0.namespaces"),
-        ("policy: {rules: [{namespaces: [a]}]}", "policy.rules.0.user"),
-        ("policy: {rules: [{namespaces: [a], user: 7}]}", "policy.rules.0.user"),
-        ("policy: {rules: [{namespaces: [a], user: alice, qos: high}]}", "policy.rules.0.qos"),
+        ("policy: {rules: [{namespaces: [], user: alice}]}", "policy.rules (1st entry).namespaces"),
+        ("policy: {rules: [{namespaces: [a], user: b}, {namespaces: [a]}]}", "policy.rules (2nd entry).user"),
+        ("managed_namespaces: [a, b, 3]", "managed_namespaces (3rd entry)"),
+        ("policy: {rules: [{namespaces: [a], user: 7}]}", "policy.rules (1st entry).user"),
+        ("policy: {rules: [{namespaces: [a], user: alice, qos: high}]}", "policy.rules (1st entry).qos"),
         ("default_memory_mib: 0", "default_memory_mib"),
         ("default_memory_mib: lots", "default_memory_mib"),
         ("poll_interval_s: 0", "poll_interval_s"),
@@ -375,9 +376,12 @@ def test_whatever_is_written_the_sentence_is_ours() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("policy: {rules: [{namespaces: [], user: a}]}", "policy.rules.0.namespaces: must not be an empty list."),
-        ("policy: {rules: [{namespaces: [a]}]}", "policy.rules.0.user: is not given, and is required."),
-        ("policy: {rules: [{namespaces: [a], user: 7}]}", f"policy.rules.0.user: {TEXT}."),
+        (
+            "policy: {rules: [{namespaces: [], user: a}]}",
+            "policy.rules (1st entry).namespaces: must not be an empty list.",
+        ),
+        ("policy: {rules: [{namespaces: [a]}]}", "policy.rules (1st entry).user: is not given, and is required."),
+        ("policy: {rules: [{namespaces: [a], user: 7}]}", f"policy.rules (1st entry).user: {TEXT}."),
         ("managed_namespaces: hpc", "managed_namespaces: must be a list, as [a, b]."),
         ("policy: [a]", "policy: must be a mapping of keys to values."),
         ("gres: {1: gpu}", f"gres.1: {TEXT}."),

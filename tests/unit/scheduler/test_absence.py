@@ -234,6 +234,26 @@ def test_the_admins_word_releases_a_mass_absence_once() -> None:
     assert len(others) == len(missing(story.world))
 
 
+def test_after_the_admins_word_pods_are_ended_only_if_slurm_refuses_their_nodes() -> None:
+    """S7 comes before S4 for a released job as for any other: what `release` says (bridge/health.py) is true of both."""
+    story = Story()
+    running(story, 11)
+    for at in (NOW + 5, NOW + 7):
+        story.polls({}, at=at)
+        reads_nothing(story, at)
+    story.sees(AbsenceConfirmed(NOW + 8))
+    story.decides(NOW + 8)
+    asked = [workload.hold.action for workload in story.world.workloads.values() if workload.hold is not None]
+    assert [type(each) for each in asked] == [AllocateNow] * 11, "the nodes of each are asked for"
+    assert story.acts(FailByDeadline, NOW + 9) == []
+    granted_again, *refused = asked
+    story.ended(granted_again, at=NOW + 9, job_id=500, grant=grant(500))
+    for each in refused:
+        story.ended(each, Outcome.REFUSED, at=NOW + 9, number=2016)
+    ended = {each.key for each in story.acts(FailByDeadline, NOW + 10)}
+    assert ended == {each.key for each in refused}
+
+
 def test_a_mass_absence_stays_held_back_though_slurm_gives_the_missing_ids_to_the_attempts_to_have_them_again() -> None:
     """slurmctld came back with an older state: each refused attempt leaves a record, under the id of a lost job."""
     story = Story()
