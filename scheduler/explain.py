@@ -346,7 +346,7 @@ def _why_unsubmitted(pod: Pod, refusal: Refusal | None, decision: Decision, this
         return refusal.message
     shown = _shown(decision, pod)
     return shown or (
-        refusal.message if refusal is not None else "Nothing stands in its way: it is about to be asked of Slurm."
+        refusal.message if refusal is not None else "Nothing prevents the submission: the next pass requests the job."
     )
 
 
