@@ -49,10 +49,10 @@ MAX_UNDECODED_POSTED = 4096
 REJECTION_SHOWN_S = 120.0  # twice the longest pause between two attempts
 
 OWN_ERROR = Refusal(
-    names.REFUSED, "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.", later=True
+    names.REFUSED, "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.", later=True
 )
 NO_LONGER_LEADS = Refusal(
-    names.REFUSED, "this replica of slurm-bridge does not lead any more; the one that leads goes on.", later=True
+    names.REFUSED, "this replica of slurm-bridge does not lead any more; the leader goes on.", later=True
 )
 QueuedEvent = tuple[float, str, str, str, str, str, bool]
 

@@ -229,7 +229,7 @@ class Rule(Tenant):
     def _about_some(self) -> Rule:
         if self.namespaces is None and self.namespace_selector is None:
             raise ValueError(
-                "is about no namespace: name some under namespaces, or their labels under namespace_selector"
+                "selects no namespace: name some under namespaces, or their labels under namespace_selector"
             )
         if "" in (self.namespaces or ()) or "" in self.service_accounts:
             raise ValueError("an empty pattern matches nothing")
@@ -285,5 +285,5 @@ class PriorityClass(Strict):
     @model_validator(mode="after")
     def _says_something(self) -> PriorityClass:
         if not self.qos and self.nice is None:
-            raise ValueError("says nothing: give qos, or nice")
+            raise ValueError("has no effect: set qos or nice")
         return self

@@ -33,7 +33,7 @@ def cut(pod: Pod) -> Pod:
     }
     if _is_too_much(**asked):
         short |= dict.fromkeys(asked, EMPTY) | {"containers": (Container("", _sum(pod)),), "init_containers": ()}
-    if _is_too_much(apart=pod.anti_affinity, beside=pod.affinity):
+    if _is_too_much(anti_affinity=pod.anti_affinity, affinity=pod.affinity):
         short |= {"anti_affinity": _as_few(pod.anti_affinity), "affinity": ()}
     if _is_too_much(host_ports=pod.host_ports):
         short["host_ports"] = (*pod.host_ports[:MAX_PORTS], ALL_PORTS)
@@ -56,7 +56,7 @@ def _sum(pod: Pod) -> Amounts:
 
 def _as_few(terms: tuple[PodTerm, ...]) -> tuple[PodTerm, ...]:
     """These terms.  If there are too many: one term that excludes all pods of the first of their namespaces."""
-    if not _is_too_much(apart=terms):
+    if not _is_too_much(anti_affinity=terms):
         return terms
     spaces = sorted({space for term in terms for space in term.namespaces})
     return (PodTerm((), frozenset(spaces[:MAX_NAMESPACES])),)

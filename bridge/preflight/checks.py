@@ -33,7 +33,7 @@ def check_tuning(settings: Settings) -> None:
     tuning = settings.tuning.tuning()
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
-            raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest a call may take.")
+            raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest duration of a call.")
 
 
 def users_without_token(users: UserTokens, settings: Settings, now: float) -> list[str]:
@@ -55,9 +55,9 @@ def token_lacks_node_rights(settings: Settings, whose: str, slurm_user: str) -> 
     if not settings.slurm_user_token_dir or not name or whose in (name, "root"):
         return None
     return ConfigError(
-        f"The Slurm token for nodes is of {whose or 'nobody in particular'}, not of {name}. Slurm lets administrators alone "
-        "register and remove nodes (label slurm-bridge/external-node), and drain and resume them. Pods are scheduled all the "
-        "same.",
+        f"The Slurm token for nodes is of {whose or 'nobody in particular'}, not of {name}. Slurm lets only administrators "
+        "register and remove nodes (label slurm-bridge/external-node), and drain and resume them. Pods are scheduled "
+        "nevertheless.",
         f"If the bridge is to do that, name a token of {name} in slurm_acting_token_file.",
     )
 
@@ -95,8 +95,8 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
             raise _at_start(f"slurm_url {settings.slurm_url}", error) from None
         if settings.policy.policy().has_templates:
             raise NotYet(
-                f"slurm_url {settings.slurm_url}: slurmctld does not answer, so it is not known who SlurmUser is, to "
-                "whom no template of the policy may map pods."
+                f"slurm_url {settings.slurm_url}: slurmctld does not answer, so SlurmUser is not known, and templates "
+                "of the policy must not map pods to SlurmUser."
             ) from None
         return found
     if partitions is not None and (missing := unknown_partition(settings, partitions)):

@@ -135,9 +135,9 @@ def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
         return None
     return Refusal(
         names.REFUSED,
-        f"More than {MAX_SIZE} pods of namespace {pod.namespace} are of {group.kind} {group.name}, and they do not tell, or "
-        f"not agree on, how many it has: give all of them the same annotation {GANG_SIZE} (1 to {MAX_SIZE}), or those that "
-        "do not belong to it another label.",
+        f"More than {MAX_SIZE} pods of namespace {pod.namespace} are of {group.kind} {group.name}, and they do not show its "
+        f"size, or do not agree on it: give all of them the same annotation {GANG_SIZE} (1 to {MAX_SIZE}), or give the pods "
+        "that do not belong to it another label.",
     )
 
 
@@ -430,7 +430,7 @@ def _size(world: World, workload: Workload) -> int:
         size = members_of(owner, workload.group)
         if size > MAX_SIZE:
             return 0
-        if owner.ref.kind == "Job":  # it tells how many it means to have still
+        if owner.ref.kind == "Job":  # it tells how many it wants still
             return max(1, size)
     elif workload.group is not None and workload.group.stage and (owner := world.size_source_of(workload)) is not None:
         size = min(size, members_of(owner, workload.group))  # the size may have been written for all stages together

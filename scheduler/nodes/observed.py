@@ -24,7 +24,7 @@ UNDER_WAY = float("inf")
 # What to do about an error of Slurm, by its number, where Slurm's text does not say it.
 HINTS = {
     2010: "Slurm lets only its administrators change nodes: name a token of SlurmUser in slurm_acting_token_file.",
-    2168: "Another client made it meanwhile.",
+    2168: "Another client created it meanwhile.",
     2178: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
 }
 

@@ -84,8 +84,8 @@ def _would_lose(spec: JobSpec, losing: Sequence[SlurmNode]) -> str:
     devices = " and ".join(sorted({name.partition(":")[0] for name, _ in spec.gres}))
     some = ", ".join(sorted(node.name for node in losing)[:3]) + (" …" if len(losing) > 3 else "")
     return (
-        f"Slurm's external nodes {some} stand in slurm.conf, where Slurm counts the {devices} of a gang rightly only if each "
-        f"node takes equally many of its pods; {spec.tasks} such pods do not fit in that way. Ask for another number, "
+        f"Slurm's external nodes {some} are defined in slurm.conf, where Slurm counts the {devices} of a gang correctly only "
+        f"if each node gets equally many of its pods; {spec.tasks} such pods do not fit like that. Ask for another number, "
         f"or have the admin take these nodes out of slurm.conf and label them {names.EXTERNAL_NODE_LABEL}=true."
     )
 

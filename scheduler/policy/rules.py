@@ -46,7 +46,7 @@ class Choice:
         if wanted in self.allowed or ANY in self.allowed:
             return wanted
         choices = sorted({self.default, *self.allowed} - {""})
-        hint = f"Allowed here: {', '.join(choices)}." if choices else "None may be named here."
+        hint = f"Allowed here: {', '.join(choices)}." if choices else "No value may be chosen here."
         return Refusal(REFUSED, f'The {what} "{wanted}" is not allowed for {where}. {hint}')
 
 
@@ -297,7 +297,7 @@ class _Filling:
 
 
 def _no_name(value: str) -> str:
-    return "" if templates.is_name(value) else "is no name that Slurm could know"
+    return "" if templates.is_name(value) else "is not a possible name in Slurm"
 
 
 def with_filled(sentence: str, tenant: Tenant | Refusal) -> str:

@@ -99,7 +99,7 @@ def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
             and job.grant is not None
             and not _on_its_way(pod, job.grant, this_pass)
         ):
-            return f"the answer to an earlier bind of {pod.full_name} was lost; it is looked at as soon as that has settled"
+            return f"the answer to an earlier bind of {pod.full_name} was lost; the pod is read first"
     return ""
 
 

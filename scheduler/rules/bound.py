@@ -87,7 +87,7 @@ def _without_its_name(workload: Workload, this_pass: Pass) -> Decision:
     if followed is not None and workload.key in followed.followed_by and (followed.ended or followed.absent):
         read = f"does job {followed.id} live, which may be theirs under another name?"
         found.append(read_job(followed, workload, this_pass, read))
-    why = f"their job {workload.hint} may have another name since, which its user gave it"
+    why = f"their job {workload.hint} may have been renamed by its user"
     if job is not None and job.holds_nodes and job.grant is None:
         found.append(read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?"))
     elif job is not None and (job.grant is None or not stands_on_grant(workload, job, this_pass)):
@@ -151,7 +151,7 @@ def _no_place(workload: Workload, why: str) -> Decision:
     """The job of the gang cannot be known any more: running pods are left in peace, a new pod has no place to take."""
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     message = (
-        f"The others of {workload.readable} run, but {why}, so that there is no place for this pod. It waits until they "
+        f"The other pods of {workload.readable} run, but {why}, so there is no place for this pod. The pod waits until they "
         "end; delete them to start all of them again."
     )
     return statuses(waiting, names.GATHERING, message)

@@ -74,13 +74,13 @@ def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision
         return wait
     ends, found = this_pass.world.config.bypass == END, []
     for pod in pods:
-        why = f"The pod runs on node {pod.node}, which Slurm allocates, and no Slurm job holds its place"
+        why = f"The pod runs on node {pod.node}, which Slurm allocates, and no Slurm job holds resources for it"
         how = (
-            f"scheduler {pod.scheduler_name} brought it there"
+            f"scheduler {pod.scheduler_name} bound it"
             if workload.of_other_scheduler
-            else "slurm-bridge did not bring it there"
+            else "slurm-bridge did not bind it"
         )
-        then = "It is ended (settings: bypass)." if ends else "Slurm may give that place to others."
+        then = "It is ended (settings: bypass)." if ends else "Slurm may give these resources to other jobs."
         message = f"{why}: {how}. {then} Give it schedulerName {this_pass.world.config.scheduler_name} and no nodeName."
         found.append(status(pod, "", message, essence=("bypass", pod.node), warning=True, event=names.BYPASS))
         if ends:

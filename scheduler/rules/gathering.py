@@ -20,7 +20,7 @@ GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come fo
 NAMES_COMPARED = 8  # so many characters of names are put in natural order in the time in which one node is judged
 SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
 HELD_BACK = (
-    "The others do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
+    "The other pods do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
     "runs (OrderedReady, LeaderReady, InOrder) may hold them back."
 )
 
@@ -81,9 +81,9 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
     if not workload.size and _size_source_known(workload, this_pass):
         owner = this_pass.world.size_source_of(workload)
         if owner is not None and (wanted := members_of(owner, group)) > MAX_SIZE:
-            return f"{group.kind} {group.name} means to have {wanted:,} pods, and a gang has at most {MAX_SIZE:,}."
+            return f"{group.kind} {group.name} wants {wanted:,} pods, and a gang has at most {MAX_SIZE:,}."
         return (
-            f"{group.kind} {group.name} does not tell how many pods it has: give annotation "
+            f"{group.kind} {group.name} does not show how many pods it has: give it the annotation "
             f"{GANG_SIZE} (1 to {MAX_SIZE})."
         )
     held = bool(workload.size) and this_pass.now >= _held_at(workload, this_pass)
@@ -104,7 +104,7 @@ def _disagreement(workload: Workload) -> str:
         for size, (_, name) in sorted(firsts.items(), key=lambda each: each[1])
     )
     return (
-        f"The pods of {group.kind} {group.name} do not agree on how many they are ({said}): give all of them the same "
+        f"The pods of {group.kind} {group.name} do not agree on their number ({said}): give all of them the same "
         f"annotation {GANG_SIZE}."
     )
 

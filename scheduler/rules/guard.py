@@ -67,9 +67,9 @@ def _show(workload: Workload, this_pass: Pass) -> None:
 def sentence(again_s: float) -> str:
     """The status of a pod in quarantine, which `explain` shows, too."""
     return (
-        "slurm-bridge made an error of its own with this pod, and leaves it alone: nothing is asked of Slurm for it, and "
-        f"nothing of it is ended. It is tried again when the pod changes, and every {again_s:.0f} s. The admin finds the "
-        "error in the log of slurm-bridge."
+        "slurm-bridge had an internal error with this pod, and leaves the pod alone: no job is requested, and nothing is "
+        f"ended. It tries again when the pod changes, and every {again_s:.0f} s. The admin finds the error in the log of "
+        "slurm-bridge."
     )
 
 

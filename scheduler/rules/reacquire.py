@@ -85,7 +85,7 @@ def _waits_for_nodes(workload: Workload, lost: Placeholder, until: float, this_p
         why, still = f"could not be asked for: {workload.refused.message.rstrip('.')}", ""
     message = (
         f"Slurm {'requeued' if lost.requeued else 'lost'} job {lost.id} of this pod, and its nodes {why}. "
-        f"They are asked for again{still}; the pod runs on meanwhile."
+        f"They are requested again{still}; the pod runs on meanwhile."
     )
     essence = ("away", str(lost.id))
     return combine(
@@ -146,9 +146,7 @@ def show_new_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
             if pod.annotations.get(names.JOB_ID) == str(job.id):
                 message = f"Slurm lost job {job.id} of this pod; a new job with the same id holds its place."
             else:
-                message = (
-                    f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
-                )
+                message = f"Slurm job {job.id} holds the place of this pod; the job that the pod named does not."
             essence, shown = ("retaken", str(job.id), str(job.asked_at)), keys_of(job, this_pass)
             event = names.REACQUIRED
             found.append(status(pod, "", message, essence=essence, warning=True, event=event, annotations=shown))

@@ -167,8 +167,9 @@ def _not_ours(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
             return this_pass.add(action)
     if known.external:
         message = (
-            f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To hand it over, "
-            f"drain it and: scontrol delete nodename={known.name}. Else remove the label {names.EXTERNAL_NODE_LABEL}."
+            f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To let "
+            f"slurm-bridge manage it, drain it and: scontrol delete nodename={known.name}. Otherwise remove the label "
+            f"{names.EXTERNAL_NODE_LABEL}."
         )
     else:
         message = (
@@ -313,7 +314,7 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
         return this_pass.add(action)
     said = f"Slurm node {name} is drained, and removed when no job is left there."
     if known.taken_out and theirs:
-        said = f"An admin took Slurm node {name} out of service; it is removed when he has resumed it."
+        said = f"An admin took Slurm node {name} out of service; it is removed after an admin has resumed it."
     return all(_show(node, False, names.NODE_DRAINED, said, this_pass) for node in left)
 
 

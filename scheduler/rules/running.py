@@ -31,8 +31,8 @@ from scheduler.translate.job_options import user_input
 from scheduler.translate.job_spec import deadline_min
 
 SHOWN_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
-NOT_ENDED = " Kubelet is still at work; nothing is ended for that, however long it takes."
-WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
+NOT_ENDED = " Kubelet is still starting it; the pod is not ended for that, however long it takes."
+WITHOUT_A_WORD = "its node's kubelet has not reported on it"
 
 
 def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -48,7 +48,7 @@ def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 def _watch_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
     if "SUSPENDED" in job.states:
         message = (
-            f"Slurm job {job.id} is suspended. Its pods are not: they run on, and nothing is ended. "
+            f"Slurm job {job.id} is suspended. Its pods run on, and nothing is ended. "
             f"An admin resumes it (scontrol resume {job.id})."
         )
         shown = (_status(pod, names.SUSPENDED, message, essence=(message,), runs=False, warning=True) for pod in pods)
@@ -305,8 +305,8 @@ def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) ->
     """
     if pod.crashes:
         message = (
-            f"Kubelet starts a part of this pod again and again: {pod.crashes}. Nothing is ended: "
-            f"Slurm job {job.id} holds its place until the pod is deleted or its own controller gives up."
+            f"Kubelet restarts a container of this pod again and again: {pod.crashes}. Nothing is ended: "
+            f"Slurm job {job.id} holds the nodes until the pod is deleted or its own controller gives up."
         )
         every_s = this_pass.tuning.crashes_said_s
         return _status(pod, names.CRASHING, message, essence=(message,), warning=True, again_s=every_s)

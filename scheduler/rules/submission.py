@@ -67,13 +67,13 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
     if jobs is not None and not quotas.has_one(workload) and this_pass.free(jobs) < 1:
         at_most = "1 job" if tenant.max_jobs == 1 else f"{tenant.max_jobs} jobs"
         return jobs, (
-            f"The policy allows {at_most} at a time here (max_jobs), waiting and running, and so many there are. "
+            f"The policy allows {at_most} at a time here (max_jobs), waiting and running, and that many exist. "
             "The pod is submitted when one of them has ended."
         )
     if rate is not None and this_pass.free(rate) < 1:
         return rate, (
             f"The policy allows {tenant.max_submit_rate:g} submissions a second here (max_submit_rate), and other pods are "
-            "before this one. It is submitted in its turn."
+            "before this one. The pod is submitted in its turn."
         )
     return None
 
@@ -159,7 +159,7 @@ def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> Job
 
 _UNSHARING = (
     "Pods of this gang cannot share a node ({}), but ask for different resources or nodes, and Slurm may give one node to "
-    "two such parts of a job. Let all of them ask for the same, or for whole nodes (annotation "
+    "two such parts of a job. Let all pods ask for the same, or for whole nodes (annotation "
     f"{names.PREFIX}{names.EXCLUSIVE}: true)."
 )
 
@@ -278,7 +278,7 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> Jo
         spec = replace(spec, tasks_per_node=1)
         if lacking := _too_few(pod, pods, len(found.nodes), spec.max_nodes):
             each = f"each of the {pods} pods of {workload.readable}"
-            message = f"Its pod anti-affinity wants {each} on a node of its own, and {lacking}."
+            message = f"Its pod anti-affinity requires a node of its own for {each}, and {lacking}."
             return Refusal(names.NO_NODE, message)
     exclusive = spec.exclusive or ("exclusive" if found.exclusive else "")
     if (excluded, exclusive) == (spec.excluded_nodes, spec.exclusive):

@@ -76,14 +76,14 @@ def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
         if over_at is not None:
             since = clock(this_pass.world.kubelet_silent_since[pod.node], this_pass.now)
             counts_at = clock(over_at, this_pass.now)
-            where += f", whose kubelet has said nothing since {since} (the pod counts as over at {counts_at})"
+            where += f", whose kubelet has not reported since {since} (the pod counts as over at {counts_at})"
             found.append(wake(over_at))
         still.append(where)
     if still:
         more = f" and {len(still) - NAMED_MOST} more" if len(still) > NAMED_MOST else ""
         message = (
-            f"Nodes are asked for when the pods of the former job of {workload.readable} have ended. "
-            f"Still there: {', '.join(still[:NAMED_MOST])}{more}."
+            f"Nodes are requested when the pods of the former job of {workload.readable} have ended. "
+            f"These still run: {', '.join(still[:NAMED_MOST])}{more}."
         )
         found.append(statuses(waiting, names.GATHERING, message))
     return combine(found)
@@ -120,7 +120,7 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
 def _left_alone(workload: Workload, job: Placeholder) -> Decision:
     """Pods of a namespace that is not managed (any more) are left alone though Slurm knows no such job, and show that."""
     message = (
-        f"Slurm knows no job {job.id} of this pod. It is left alone, and nothing is asked for it. "
+        f"Slurm knows no job {job.id} of this pod. The pod is left alone, and no job is requested for it. "
         f"{not_managed(workload.pod)}"
     )
     return combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
@@ -132,9 +132,8 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
     if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.released:
         return None
     message = (
-        "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
-        "until it lists them again or tells how they ended. An admin who knows that they are gone says so: "
-        "slurm-bridge release."
+        "Slurm lists neither this pod's job any more nor many others. Nothing is ended until Slurm lists them "
+        "again or shows how they ended. If the jobs are gone, an admin confirms that: slurm-bridge release."
     )
     return combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
 
@@ -245,7 +244,7 @@ def end_pod(
 def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str]:
     """The longest grace that the end of that pod may have, and why: no job holds its nodes (S4), or its devices (G3)."""
     world, tuning = this_pass.world, this_pass.tuning
-    counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "no longer grace counts (tuning: silent_node_s)"
+    counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "a longer grace does not count (tuning: silent_node_s)"
     if pod.grace_s <= tuning.revoke_grace_max_s:
         return counts_s
     node = (world.nodes or {}).get(workload.node_of(pod))

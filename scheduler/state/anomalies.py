@@ -21,9 +21,9 @@ from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
 
 MESSAGES = {
-    Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and does again. That was not believed: nothing was ended.",
-    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but a read of that job shows that it lives. It is taken as alive.",
-    Anomaly.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: its number was given out again, to another job.",
+    Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and does again. Its absence was rejected: nothing ended.",
+    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but a read of that job shows that it lives. The job counts as alive.",
+    Anomaly.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: Slurm reused its id for another job.",
     Anomaly.NOT_ITS_USER: "Slurm has a job {job} with the name of this pod's job, of another user. It is left alone.",
 }
 
@@ -89,7 +89,7 @@ def held_back(world: World) -> str:
     gone = sum(job.proven for job in missing(world))
     return (
         f"Slurm lists {gone} of {_count(world, proven=True)} jobs no more: "
-        "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+        "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 
 
@@ -100,7 +100,7 @@ def claims_held_back(world: World) -> str:
     gone = sum(not job.proven for job in missing(world))
     return (
         f"Slurm lists {gone} jobs not, or no more, that pods from before the start of the bridge show: "
-        "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+        "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 
 

@@ -107,7 +107,7 @@ def group_of(pod: Pod) -> Group | Refusal | None:
     if found is None and said is not None:
         return Refusal(
             names.REFUSED,
-            f"Annotation {GANG_SIZE} says how many pods a gang has, but not which: give the label {GANG} as well.",
+            f"Annotation {GANG_SIZE} names the size of a gang, but not the gang: add the label {GANG}.",
         )
     return found
 

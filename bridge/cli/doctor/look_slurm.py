@@ -189,7 +189,7 @@ async def _jobs(client: SlurmClient) -> int:
         if client.discovery is not None and client.discovery.responding:
             raise
         raise NotSeen(
-            "slurmctld does not answer slurmrestd: bound pods live on, nothing new is scheduled.",
+            "slurmctld does not answer slurmrestd: bound pods run on, and no pod is scheduled.",
             because="slurmctld does not answer slurmrestd",
             do="systemctl status slurmctld on its host; scontrol ping",
         ) from None

@@ -81,7 +81,7 @@ def test_a_job_that_comes_back_was_never_gone() -> None:
     assert {(each.event, each.message) for each in told} == {
         (
             "SlurmNotBelieved",
-            "Slurm did not list job 100 for a while, and does again. That was not believed: nothing was ended.",
+            "Slurm did not list job 100 for a while, and does again. Its absence was rejected: nothing ended.",
         )
     }
     for second in range(7, 20):
@@ -167,7 +167,11 @@ def test_a_mass_absence_is_said_and_not_believed() -> None:
     assert {type(each) for each in acts} <= {SetPodCondition}
     said = [each for each in story.world.workloads.values() for _ in each.last_status]
     assert len(said) == 11
-    assert all("That is not believed" in told.message for each in said for told in each.last_status.values())
+    assert all(
+        "Nothing is ended until Slurm lists them again" in told.message
+        for each in said
+        for told in each.last_status.values()
+    )
 
     assert story.world.rejected[Anomaly.MASS_ABSENCE] == 1
 

@@ -409,7 +409,7 @@ def test_a_pod_with_a_controller_is_deleted_with_the_longest_grace_that_counts(
     [evict] = job_ends(story, replace(OWNED, restart_policy="Always", grace_s=own_s), state)
     assert isinstance(evict, DeletePod)
     assert evict.grace_s == grace_s
-    assert ("It has 300 s to end, because no longer grace counts" in evict.reason) == (grace_s is not None)
+    assert ("It has 300 s to end, because a longer grace does not count" in evict.reason) == (grace_s is not None)
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "TIMEOUT"])

@@ -272,14 +272,14 @@ def test_a_gang_of_which_some_have_gates_tells_both_and_knows_what_these_need() 
 
 def test_a_gang_whose_pods_do_not_agree_on_their_number_says_who_says_what() -> None:
     told = gang_explained(Story(), member("w-0", 4), member("w-1", 5))
-    assert "do not agree on how many they are (w-0 says 4, w-1 says 5)" in told.sentence
+    assert "do not agree on their number (w-0 says 4, w-1 says 5)" in told.sentence
     assert told.missing is None
 
 
 def test_a_gang_of_unknown_size_says_which_annotation_it_lacks() -> None:
     told = gang_explained(Story(), member("w-0", None))
     assert told.sentence.startswith(
-        "gang ring does not tell how many pods it has: give annotation slurm-bridge/gang-size"
+        "gang ring does not show how many pods it has: give it the annotation slurm-bridge/gang-size"
     )
     assert told.missing is None
 

@@ -121,7 +121,7 @@ def test_it_is_said_on_the_pod_once_and_names_no_exception(monkeypatch: pytest.M
     story.sees(BAD)
     [said] = story.acts(SetPodCondition, NOW)
     assert (said.name, said.condition, said.warning) == ("bad", names.QUARANTINED, True)
-    assert "leaves it alone" in said.message
+    assert "leaves the pod alone" in said.message
     assert "Defect" not in said.message
     story.ended(said, at=NOW)
     assert story.acts(SetPodCondition, NOW + 10) == []
@@ -525,7 +525,7 @@ def test_explain_tells_of_the_quarantine_and_runs_no_rule(monkeypatch: pytest.Mo
         assert found is not None
         told = explain(story.world, found, NOW + 1)
         assert (told.name, told.phase, told.next) == (name, "quarantined", ())
-        assert "leaves it alone" in told.sentence
+        assert "leaves the pod alone" in told.sentence
 
 
 def test_of_ten_thousand_pods_that_break_a_rule_each_pass_tries_none_again(monkeypatch: pytest.MonkeyPatch) -> None:

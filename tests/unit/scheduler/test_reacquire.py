@@ -64,9 +64,7 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
     [said] = story.decides(NOW + 7)
     assert isinstance(said, SetPodCondition)
     assert (said.condition, said.event) == ("", "SlurmJobReplaced")
-    assert said.message == (
-        "Slurm job 30 holds the place of this pod; the one that it named does not, or not any more."
-    )
+    assert said.message == ("Slurm job 30 holds the place of this pod; the job that the pod named does not.")
     assert said.annotations == {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}, (
         "a bridge that starts anew reads it there"
     )
@@ -130,7 +128,7 @@ def test_a_token_that_is_not_accepted_is_no_attempt() -> None:
     [said] = story.acts(SetPodCondition, now)
     assert said.message == (
         "Slurm lost job 17 of this pod, and its nodes could not be asked for: Slurm refused it (error 1007). "
-        "They are asked for again; the pod runs on meanwhile."
+        "They are requested again; the pod runs on meanwhile."
     )
     [asked] = story.acts(AllocateNow, now + 1)
     for _ in range(9):
@@ -152,7 +150,7 @@ def test_nodes_that_are_not_in_service_are_asked_for_again_for_two_minutes() -> 
     [said] = story.decides(NOW + 7)
     assert isinstance(said, SetPodCondition)
     assert said.message == (
-        "Slurm lost job 17 of this pod, and its nodes are not in service there. They are asked for again until 00:19 UTC; "
+        "Slurm lost job 17 of this pod, and its nodes are not in service there. They are requested again until 00:19 UTC; "
         "the pod runs on meanwhile."
     )
     [asked] = story.acts(AllocateNow, NOW + 8)

@@ -143,7 +143,7 @@ def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it() ->
 
 UNSHARING = (
     "Pods of this gang cannot share a node ({}), but ask for different resources or nodes, and Slurm may give one node "
-    "to two such parts of a job. Let all of them ask for the same, or for whole nodes (annotation "
+    "to two such parts of a job. Let all pods ask for the same, or for whole nodes (annotation "
     "slurm-bridge/exclusive: true)."
 )
 
