@@ -119,6 +119,10 @@ def test_each_name_beside_a_file_is_defined_there(page: Path) -> None:
             body = getattr(found[0], "body", [])
 
 
+def test_the_page_that_follows_one_pod_names_its_steps() -> None:
+    assert len(STEP.findall((ROOT / "docs/follow-one-pod.md").read_text(encoding="utf-8"))) > 20
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_attribute_of_a_class_exists(page: Path) -> None:
     named = [match.groups() for name in names_of(page) if (match := OF_CLASS.fullmatch(name))]
