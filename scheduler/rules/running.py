@@ -25,7 +25,7 @@ from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
 from scheduler.rules.termination import end_pod, is_service
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Attempt, Placeholder, Workload
 from scheduler.translate import values
 from scheduler.translate.job_options import user_input
 from scheduler.translate.job_spec import deadline_min
@@ -179,7 +179,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
     """
     if pod.started is None:
         return NOTHING
-    if (wait := wait_to_act(workload, pod, this_pass)) is not None:
+    if (wait := wait_to_act(workload, pod, Attempt.MOVE, this_pass)) is not None:
         return wait
     started, last_at = this_pass.world.started_at(pod), ends - lead.seconds
     if started is None and this_pass.now < last_at:
@@ -194,7 +194,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
 
 def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Evict a replica if no other replica of its controller is moving, or if only its grace is left."""
-    if (wait := wait_to_act(workload, pod, this_pass)) is not None:
+    if (wait := wait_to_act(workload, pod, Attempt.MOVE, this_pass)) is not None:
         return wait
     assert pod.owner is not None, "a service has a controller"
     last_at = ends - lead.seconds
@@ -235,7 +235,7 @@ def _end_all(
     """End these pods while their job lives; see end_pod."""
     found = []
     for pod in pods:
-        wait = wait_to_act(workload, pod, this_pass)
+        wait = wait_to_act(workload, pod, Attempt.END_POD, this_pass)
         end = end_pod(workload, pod, why, this_pass, counts=counts, grace_s=grace_s)
         found.append(wait if wait is not None else end)
     return every(found)
@@ -374,10 +374,10 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, th
     return read_job(job, workload, this_pass, why)
 
 
-def wait_to_act(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
+def wait_to_act(workload: Workload, pod: Pod, attempt: Attempt, this_pass: Pass) -> Decision | None:
     """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
     held = workload.pods_in_flight.get(pod.uid)
-    until = max(this_pass.world.quiet_until(), workload.wait_until)
+    until = max(this_pass.world.quiet_until(), workload.retry_from(attempt))
     if held is not None:
         until = max(until, held.until if held.until is not None else float("inf"))
     return None if this_pass.now >= until else wake(until)

@@ -18,7 +18,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status, statuses
 from scheduler.rules.submission import is_managed, not_managed
 from scheduler.state.phase import Phase
-from scheduler.state.workload import DeletedPod, Placeholder, Workload
+from scheduler.state.workload import Attempt, DeletedPod, Placeholder, Workload
 from scheduler.translate.job_spec import needs
 
 OUTLIVES_S = 30.0  # a pod that outlives its deadline and its grace by so long is ended by other means
@@ -54,8 +54,8 @@ def _end_by(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass:
     until = max(being_ended(workload, pod, job, this_pass), goes_until(workload, pod, this_pass))
     if this_pass.now < until:
         return wake(until)
-    if this_pass.now < workload.wait_until:
-        return wake(workload.wait_until)
+    if this_pass.now < (retry_from := workload.retry_from(Attempt.END_POD)):
+        return wake(retry_from)
     bucket = "" if job.ended else "absent"
     return end_pod(workload, pod, why, this_pass, job=job, counts=_out_of_time(job), bucket=bucket)
 
@@ -400,8 +400,8 @@ def record_former(workload: Workload, job: Placeholder, this_pass: Pass) -> Deci
 
 
 def _record(job: Placeholder, workload: Workload, this_pass: Pass) -> Decision:
-    if this_pass.now < workload.wait_until:
-        return wake(workload.wait_until)
+    if this_pass.now < (retry_from := workload.retry_from(Attempt.RECORD)):
+        return wake(retry_from)
     own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
     said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record says it anyway
     comment = "; ".join([*said, _record_of(workload, job)])

@@ -25,7 +25,7 @@ from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
 from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Attempt, Placeholder, Workload
 from scheduler.state.world import World
 
 WAIT, END = "wait", "end"
@@ -76,7 +76,9 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
         if not workload.node_of(pod) or not workload.is_bound_for(pod, job):
             continue
         until = max(
-            being_ended(workload, pod, None, this_pass), goes_until(workload, pod, this_pass), workload.wait_until
+            being_ended(workload, pod, None, this_pass),
+            goes_until(workload, pod, this_pass),
+            workload.retry_from(Attempt.END_POD),
         )
         found.append(end_pod(workload, pod, WHY, this_pass) if this_pass.now >= until else wake(until))
     return every(found)
