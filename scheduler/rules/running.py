@@ -18,6 +18,7 @@ from scheduler.model import kubelet
 from scheduler.model.kubernetes import Owner, Pod, PodPhase, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Job
+from scheduler.model.text import span
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, do, every, wake
 from scheduler.rules.identity import read_job, trusted
@@ -162,11 +163,13 @@ def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequen
 def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Warn the pod, once for each end of the job, with the seconds that are left now."""
     left = max(0, int(ends - this_pass.now))
-    message = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {left} s are left. "
+    message = (
+        f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {span(left)} are left. "
+    )
     if is_service(pod):
         message += "The pod is evicted before."
     else:
-        message += f"The pod gets SIGTERM {lead.seconds:.0f} s before, and then its grace of {pod.grace_s} s."
+        message += f"The pod gets SIGTERM {span(lead.seconds)} before, and then its grace of {span(pod.grace_s)}."
         message += f" That is late: {lead.cut}." if lead.cut else ""
     end = str(int(job.job.ends)) if job.job is not None and job.job.ends is not None else ""
     return _status(pod, names.ENDS_SOON, message, essence=(str(job.id), end), warning=True)
@@ -219,7 +222,7 @@ def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_p
         return None
     ends = this_pass.from_slurm(job.job.ends)
     left = max(1, int(ends - this_pass.now))
-    why = f"Slurm preempts job {job.id}: {left} s are left, until {exact_clock(ends, this_pass.now)}"
+    why = f"Slurm preempts job {job.id}: {span(left)} are left, until {exact_clock(ends, this_pass.now)}"
     return _end_all(workload, pods, why, this_pass, grace_s=left)
 
 
@@ -262,7 +265,7 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
         elif this_pass.now < until:
             found.append(_not_started(pod, job, since, until, this_pass))
         else:
-            why = f"{pod.full_name} did not start within {tuning.start_timeout_s:.0f} s ({pod.waits})"
+            why = f"{pod.full_name} did not start within {span(tuning.start_timeout_s)} ({pod.waits})"
             return every([*found, _end_all(workload, pods, why, this_pass, counts=True)]), True
     return every(found), False
 

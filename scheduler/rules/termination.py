@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
+from scheduler.model.text import span
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.decision import NOTHING, Decision, do, every, note, wake
 from scheduler.rules.identity import cancel, read_job, scan_until, search_for_job
@@ -238,7 +239,7 @@ def end_pod(
         most_s, because = _most_grace(workload, pod, this_pass)
         if pod.grace_s > most_s:
             grace_s = most_s
-            why += f". It has {most_s} s to end, because {because}"
+            why += f". It has {span(most_s)} to end, because {because}"
     return do(act.DeletePod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), bucket)
 
 
@@ -336,7 +337,7 @@ def end_job_of_the_silent(workload: Workload, job: Placeholder, this_pass: Pass)
     """End the job of pods that are being deleted on nodes whose kubelets will never report their end (S8)."""
     where = ", ".join(sorted({pod.node for pod in _leaving(workload)}))
     silent_s = this_pass.tuning.silent_node_s
-    why = f"its pods are being deleted, and node {where} has said nothing for {silent_s:.0f} s"
+    why = f"its pods are being deleted, and node {where} has said nothing for {span(silent_s)}"
     return cancel(job, workload, this_pass, why)
 
 

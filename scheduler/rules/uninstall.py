@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import Pod
+from scheduler.model.text import span
 from scheduler.nodes.observed import NEVER
 from scheduler.rules.decision import NOTHING, Decision, every, wake
 from scheduler.rules.identity import cancel
@@ -122,7 +123,7 @@ def waits_for(world: World, now: float) -> str:
         return f"{held}."
     quiet = world.quiet_until()
     if now < quiet:
-        return f"For {quiet - now:.0f} s more, requests of a bridge that ran before may take effect."
+        return f"For {span(quiet - now)} more, requests of a bridge that ran before may take effect."
     if min(world.last_poll_began, world.node_state.polled) < quiet:
         return "Slurm's jobs and nodes are still to be read once more."
     return _under_way(world)
