@@ -35,7 +35,7 @@ NO_MESSAGE = {
     "scheduler.rules.reconcile_nodes": (
         r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*"
     ),
-    "scheduler.model.text": r"a time that has no date|%Y.*",  # times
+    "scheduler.model.text": r"a time that has no date|%Y.*|\{…\} s",  # times
     "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*",  # keys
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
     "scheduler.state.jobs": r"Slurm job \{job.id\} is \{list\}",  # traces
