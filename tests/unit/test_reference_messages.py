@@ -39,6 +39,7 @@ NO_MESSAGE = {
     "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*",  # keys
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
     "scheduler.state.jobs": r"Slurm job \{job.id\} is \{list\}",  # traces
+    "scheduler.state.workload": r"[a-z ]+",  # kinds of attempts
     "scheduler.state.derived": r".*",  # an assertion
     "scheduler.state.rivals": r".*",  # /readyz and the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
