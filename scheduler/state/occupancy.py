@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from scheduler.events import Side
-from scheduler.model.hostlist import expand
+from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.place.affinity import NOWHERE, AffinityIndex, GrantedPods, OwnPods, distinct_to_affinity
 from scheduler.place.assign import NodeInfo
@@ -257,7 +257,10 @@ def _nodes_of(job: Placeholder) -> list[str]:
     """The nodes of the job by Slurm's names, as far as they are known; Slurm shows those of an ended job, too."""
     if job.grant is not None:
         return [each.name for each in job.grant.everywhere]
-    return list(expand(job.job.nodes)) if job.job is not None and job.job.nodes else []
+    try:
+        return expand(job.job.nodes) if job.job is not None else []
+    except HostlistError:  # an answer that makes no sense
+        return []
 
 
 def _counts_the_same(one: Pod, other: Pod) -> bool:
