@@ -453,9 +453,9 @@ async def _schedule(clusters: Clusters, lease: Lease | None, signalled: asyncio.
 
 async def until_signalled(bridge: Bridge, signalled: asyncio.Event) -> None:
     """Run the bridge until the event is set, then let it finish its calls."""
-    task, told = asyncio.create_task(bridge.run(), name="bridge"), asyncio.create_task(signalled.wait())
-    await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    task, stop_asked = asyncio.create_task(bridge.run(), name="bridge"), asyncio.create_task(signalled.wait())
+    await asyncio.wait((task, stop_asked), return_when=asyncio.FIRST_COMPLETED)
+    stop_asked.cancel()
     if not task.done():
         left = await bridge.loop.finish(stopping.CALLS_S)
         task.cancel()

@@ -167,7 +167,7 @@ class Connections:
     def slurm(self) -> SlurmClient:
         """The Slurm client; its caller awaits `discover()` first."""
         if not self._settings.slurm_url:
-            raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
+            raise ConfigError("no Slurm is configured: name slurmrestd with --slurm-url http://HOST:PORT.")
         return self.slurm_with(self.tokens)
 
     def slurm_with(self, tokens: Tokens) -> SlurmClient:

@@ -1,4 +1,4 @@
-"""What is wrong with a value in the settings file, in words of ours, by the kind of pydantic's error.
+"""Sentences about wrong values in the settings file, by the kind of pydantic's error.
 
 pydantic's own texts speak of Python ("Tuple should have at least 1 item after validation").  KINDS has each kind that the
 models of the settings can raise; a test raises all of them.

@@ -21,7 +21,7 @@ from bridge.cli import bridge_client, manifest
 from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.connections import Connections
-from bridge.errors import BridgeError, ConfigError, FarSideError, said
+from bridge.errors import BridgeError, ConfigError, RemoteError, said
 from bridge.explanation_json import decoded
 from bridge.kube import admin_reads, watch
 from bridge.kube.client import KubeClient
@@ -55,11 +55,11 @@ def main(options: Mapping[str, str | None]) -> int:
     """
     chosen = settings.load(options, os.environ)
     try:
-        told = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
-    except FarSideError as error:
+        answers = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
+    except RemoteError as error:
         raise ConfigError(_one_line(error)) from None
     width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
-    print(as_json(told) if options.get("output") == "json" else as_text(told, width, time.time()))  # noqa: T201
+    print(as_json(answers) if options.get("output") == "json" else as_text(answers, width, time.time()))  # noqa: T201
     sys.stdout.flush()
     return 0
 
@@ -97,7 +97,7 @@ def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
 
 def _one_line(error: BridgeError) -> str:
     """The error, and for an error of a cluster the command that finds more."""
-    return f"{said(error)} slurm-bridge doctor looks further." if isinstance(error, FarSideError) else said(error)
+    return f"{said(error)} slurm-bridge doctor looks further." if isinstance(error, RemoteError) else said(error)
 
 
 async def _ask_bridge(
@@ -135,7 +135,7 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
     found = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
     if not found.planned:
         raise ConfigError(f"{options['file']}: {_no_pods_in(found)}")
-    told = []
+    answers = []
     async with AsyncExitStack() as stack:
         clusters = _Clusters(chosen, stack)
         world = await clusters.world()
@@ -156,13 +156,13 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
             explanation = replace(explain(world, world.key_of_pod[each.pod.uid], now), story=(), next=())
             trial = await clusters.trial(explanation)
             title = f"{each.what}, as in {options['file']}"
-            told.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial))
+            answers.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial))
     left_out = []
     if found.podless:
         left_out.append(f"Makes no pods, and is left out: {', '.join(found.podless)}.")
     if found.foreign:
         left_out.append(f"Is left out: {_foreign(found.foreign)}")
-    return [*told[:-1], replace(told[-1], notes=(*told[-1].notes, *left_out))]
+    return [*answers[:-1], replace(answers[-1], notes=(*answers[-1].notes, *left_out))]
 
 
 def _no_pods_in(found: manifest.Contents) -> str:
@@ -264,8 +264,8 @@ class _Clusters:
                 world.apply(ev.ClaimsRead(pod.uid, claims[pod.claims], time.time()))
         namespace, size_source = workload.first.namespace, group.size_source if group is not None else None
         if size_source is not None and owner_key(namespace, size_source) not in world.owners:
-            told = await kube.read_owner(size_source, namespace)
-            world.apply(ev.OwnerRead(size_source, told, time.time(), namespace))
+            owner = await kube.read_owner(size_source, namespace)
+            world.apply(ev.OwnerRead(size_source, owner, time.time(), namespace))
         if settle(world, workload):  # no decision waits for owners here, so a gang is counted again at once
             world.refresh(workload)
         settle_all(world)
@@ -311,7 +311,7 @@ class _Clusters:
             return ()
         try:
             return await admin_reads.events_of(await self.transport(), namespace, pod.uid)
-        except FarSideError as error:
+        except RemoteError as error:
             notes.append(f"Events of the pod are not shown: {said(error)}")
             return ()
 

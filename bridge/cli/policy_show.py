@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from bridge import settings
 from bridge.cli.terminal import printable
 from bridge.connections import Connections
-from bridge.errors import ConfigError, FarSideError, said
+from bridge.errors import ConfigError, RemoteError, said
 from bridge.settings import Settings
 from scheduler.model.refusal import Refusal
 from scheduler.policy import templates
@@ -34,7 +34,9 @@ def main(options: Mapping[str, str | None]) -> int:
     labels, unread = _labels(chosen, options, namespace, policy)
     found = policy.tenant(namespace, account, labels)
     lines = [f"Pods of namespace {namespace}, service account {account}:"]
-    lines += [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {each}" for each in told(found, policy)]
+    lines += (
+        [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {each}" for each in described(found, policy)]
+    )
     lines += [f"Whether Kubernetes has this namespace was not checked: {unread}"] if unread else []
     print("\n".join(map(printable, lines)))  # noqa: T201 - what was asked for
     return 1 if isinstance(found, Refusal) else 0
@@ -67,7 +69,7 @@ def templates_of(tenant: Tenant) -> list[str]:
     return [text for text in tenant.texts if templates.is_template(text)]
 
 
-def told(tenant: Tenant, policy: Policy) -> Iterator[str]:
+def described(tenant: Tenant, policy: Policy) -> Iterator[str]:
     """The values that the policy gives, one line each."""
     rows = {"by": tenant.rule.removesuffix("."), "Slurm user": tenant.user}
     rows |= {what: _choice(choice) for what, choice in tenant.choices.items()}
@@ -123,7 +125,7 @@ async def labels_of(chosen: Settings, namespace: str) -> dict[str, str]:
         kube = await Connections(chosen, stack).kube()
         try:
             found = await kube.namespace(namespace)
-        except FarSideError as error:
+        except RemoteError as error:
             raise ConfigError(f"the labels of namespace {namespace} cannot be read: {said(error)}", advice) from None
     if found is None:
         raise NoNamespaceError(f"Kubernetes has no namespace {namespace}.", CREATE_OR_TRY)

@@ -139,13 +139,13 @@ class UserTokens:
 
 async def follow(tokens: UserTokens, emit: Callable[[Event], None], clock: Callable[[], float]) -> None:
     """Emit TokenLost for users whose token cannot be used, and TokenBack when its file changes.  Never returns."""
-    told: set[str] = set()
+    logged: set[str] = set()
     while True:
         tokens.look()
         lost = tokens.lost
-        for user in sorted(told - lost.keys()):
+        for user in sorted(logged - lost.keys()):
             emit(TokenBack(user, clock()))
-        for user in sorted(lost.keys() - told):
+        for user in sorted(lost.keys() - logged):
             emit(TokenLost(user, clock()))
-        told = set(lost)
+        logged = set(lost)
         await asyncio.sleep(LOOK_S)

@@ -191,7 +191,7 @@ async def test_a_running_bridge_is_asked_first_and_tells_its_story(both: Both) -
     story.runs(train, 17, at=1020.0)
     async with bridge_that_knows(story) as url:
         text = await told_of_pod(both, "train", bridge=url)
-    assert text.startswith("Pod hpc/train: bound\n  It stands on node x1 by Slurm job 17, Running in Kubernetes.")
+    assert text.startswith("Pod hpc/train: bound\n  It is on node x1 for Slurm job 17, Running in Kubernetes.")
     assert "Slurm job 17 was granted x1" in text
     assert "The pod is not there any more." in text  # the simulated cluster has none
 
@@ -201,7 +201,7 @@ async def test_a_running_bridge_is_enough_where_no_cluster_can_be_asked(both: Bo
     story.runs(train, 17, at=1020.0)
     async with bridge_that_knows(story) as url:
         text = await told_of_pod(both, "train", bridge=url, kubeconfig=str(tmp_path / "none"))
-    assert "It stands on node x1" in text
+    assert "It is on node x1" in text
     assert "Events of the pod are not shown: kubeconfig" in text
 
 

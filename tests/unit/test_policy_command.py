@@ -115,7 +115,7 @@ def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsy
         ({"namespaces": [], "user": "a"}, "policy.rules (1st entry).namespaces: "),
         (
             {"user": "a"},
-            "policy.rules (1st entry): is about no namespace: name some under namespaces, or their labels under",
+            "policy.rules (1st entry): selects no namespace: name some under namespaces, or their labels under",
         ),
         ({"namespaces": [""], "user": "a"}, "policy.rules (1st entry): an empty pattern matches nothing."),
         (
@@ -151,7 +151,7 @@ def test_a_mistake_is_one_sentence_that_names_the_key(
 @pytest.mark.parametrize(
     ("classes", "sentence"),
     [
-        ({"high": {}}, "priority_classes.high: says nothing: give qos, or nice."),
+        ({"high": {}}, "priority_classes.high: has no effect: set qos or nice."),
         ({"high": {"nice": -1}}, "priority_classes.high.nice: "),
         ({"high": {"qoss": "a"}}, "unknown key; did you mean qos?"),
     ],

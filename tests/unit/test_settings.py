@@ -102,7 +102,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("slurm_ulr: http://localhost", "slurm_ulr: unknown key; did you mean slurm_url?"),
-        ("zzz: 1", "zzz: unknown key. Take it away, or correct it: docs/settings.md lists all keys."),
+        ("zzz: 1", "zzz: unknown key. Remove it, or correct it: docs/settings.md lists all keys."),
         ("policy: {ruels: []}", "policy.ruels: unknown key; did you mean rules?"),
         (
             "policy: {rules: [{namespaces: [a], usr: x, user: y}]}",
@@ -140,7 +140,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         (
             "slurm_url: http://slurm:6820",
             "slurm_url: http://slurm:6820 would send the token unencrypted to another host; "
-            "use https, or say allow_plain_http: true.",
+            "use https, or set allow_plain_http: true.",
         ),
         (
             "slurm_ca_file: ca.pem\nslurm_url: http://127.0.0.1:6820",
@@ -186,7 +186,7 @@ def test_a_value_of_the_wrong_kind_names_its_key(tmp_path: Path, text: str, key:
 
 
 def test_of_many_mistakes_the_first_is_told_and_the_others_counted(tmp_path: Path) -> None:
-    assert "(2 more like it). Take it away" in mistake(tmp_path, "a: 1\nb: 2\nc: 3")
+    assert "(2 more like it). Remove it" in mistake(tmp_path, "a: 1\nb: 2\nc: 3")
 
 
 def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_whatever_is_written_the_sentence_is_ours() -> None:
         ("bypass: perhaps", "bypass: must be warn or end."),
         (
             "pending_reason: not camel",
-            "pending_reason: must be letters alone, the first one a capital, as in SlurmJobPending.",
+            "pending_reason: must be letters only, the first one a capital, as in SlurmJobPending.",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""How a patch changes an object: JSON merge patch, and as much of strategic merge patch as pods and nodes need.
+"""Patches: JSON merge patch, and the part of strategic merge patch that pods and nodes need.
 
 Both are pure: the old object stays as it was, and the new one shares what did not change.  They differ in lists.  A merge
 patch replaces a list; a strategic one merges the lists that have a key, as the API's types declare it for each.

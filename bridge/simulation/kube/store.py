@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,16 @@ class Store:
         self._history: list[Change] = []
         self._most = history
         self._forgotten = 1  # the newest version whose change is no longer remembered
+        self._discards = False
+
+    @contextmanager
+    def discarding(self) -> Iterator[None]:
+        """Writes return what they would write, and change nothing: a dry run."""
+        self._discards = True
+        try:
+            yield
+        finally:
+            self._discards = False
 
     def get(self, resource: str, namespace: str, name: str) -> Object | None:
         """The object as it is now."""
@@ -92,6 +103,8 @@ class Store:
 
     def put(self, resource: str, thing: Object) -> Object:
         """Write an object; it comes back with its new version."""
+        if self._discards:
+            return thing
         self.version += 1
         thing = {**thing, "metadata": {**thing["metadata"], "resourceVersion": str(self.version)}}
         stored, kept = Stored(thing), self._objects.setdefault(resource, {})
@@ -102,6 +115,8 @@ class Store:
 
     def delete(self, resource: str, thing: Object) -> Object:
         """Remove an object; its last state comes back, under the version of the deletion."""
+        if self._discards:
+            return thing
         self.version += 1
         before = self._objects[resource].pop(key_of(thing))
         last = Stored({**thing, "metadata": {**thing["metadata"], "resourceVersion": str(self.version)}})
@@ -124,12 +139,12 @@ class Store:
         """
         if version < self._forgotten:
             raise TooOld
-        told = [
+        changes = [
             event
             for change in self._history[version - self._forgotten :]
             if change.resource == selection.resource and (event := _event(change, selection))
         ]
-        return told, max(version, self.version)
+        return changes, max(version, self.version)
 
     def changed_since(self, version: int) -> list[Change]:
         """Every write after `version`, for the cluster's own controllers, which never fall behind."""
@@ -159,7 +174,7 @@ def key_of(thing: Object) -> Key:
 
 
 def _event(change: Change, selection: Selection) -> tuple[str, bytes] | None:
-    """What a watch with this selection receives for the change."""
+    """The event that a watch with this selection receives for the change."""
     if selection.namespace and key_of(change.last.object)[0] != selection.namespace:
         return None
     was = change.before is not None and selection.matches(change.before.object)

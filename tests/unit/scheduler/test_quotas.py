@@ -63,7 +63,7 @@ def test_a_rule_has_no_more_jobs_than_it_may_and_the_next_pod_says_why_it_waits(
     assert submits(story, NOW + 60) == []
     for what in ("p2", "p3"):
         assert explain(story.world, key_of(pod(what)), NOW + 60).sentence == (
-            "The policy allows 2 jobs at a time here (max_jobs), waiting and running, and so many there are. "
+            "The policy allows 2 jobs at a time here (max_jobs), waiting and running, and that many exist. "
             "The pod is submitted when one of them has ended."
         )
     story.polls({1: "CANCELLED", 2: "PENDING"}, at=NOW + 61)
@@ -84,7 +84,7 @@ def test_it_is_said_on_the_pods_and_costs_no_further_looks() -> None:
             story.ended(action, at=NOW + 2 + step * 0.01)
     assert len(told) == 199
     assert set(told.values()) == {
-        "The policy allows 1 job at a time here (max_jobs), waiting and running, and so many there are. "
+        "The policy allows 1 job at a time here (max_jobs), waiting and running, and that many exist. "
         "The pod is submitted when one of them has ended."
     }
     story.polls({1: "RUNNING"}, at=NOW + 60)
@@ -168,7 +168,7 @@ def test_a_job_that_slurm_lost_keeps_its_place_while_its_pods_run_and_its_nodes_
     story.sees(pod("p1", says={"begin": "now+1hour"}))
     story.decides(NOW + 1)
     at = lost_state(story, 1, NOW + 2)
-    asked = story.world.workloads[key_of(pod("p0"))].hold
+    asked = story.world.workloads[key_of(pod("p0"))].in_flight
     assert asked is not None
     assert isinstance(asked.action, AllocateNow)
     assert asked.action.spec.required_nodes == "x1"
@@ -186,7 +186,7 @@ def test_a_job_that_slurm_lost_for_good_gives_its_place_to_the_next_pod_when_its
     story.sees(pod("p1", says={"begin": "now+1hour"}))
     story.decides(NOW + 1)
     at = lost_state(story, 1, NOW + 2)
-    asked = story.world.workloads[key_of(pod("p0"))].hold
+    asked = story.world.workloads[key_of(pod("p0"))].in_flight
     assert asked is not None
     story.ended(asked.action, Outcome.REFUSED, at=at + 1, number=2016)
     assert submits(story, at + 2) == [], "its pod still runs"
@@ -237,7 +237,7 @@ def test_a_pod_that_waits_for_its_rules_rate_says_so() -> None:
     assert (report.condition, report.message) == (
         names.LIMITED,
         "The policy allows 0.1 submissions a second here (max_submit_rate), and other pods are before this one. "
-        "It is submitted in its turn.",
+        "The pod is submitted in its turn.",
     )
     plan = story.plan(NOW + 0.1)
     assert plan.wake_at is not None
