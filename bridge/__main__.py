@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--bridge", metavar="URL", help="the running bridge to ask; default: http of the settings")
     explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
     explain.set_defaults(command=_explain)
-    release = commands.add_parser("release", help="many jobs are missing in Slurm, and are gone indeed: end their pods")
+    release = commands.add_parser(
+        "release", help="confirm that many jobs that are missing in Slurm are gone: end their pods"
+    )
     release.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
     _add_http_token(release)
     release.add_argument("--bridge", metavar="URL", help="the running bridge; default: http of the settings")
@@ -204,13 +206,12 @@ def _version() -> str:
 
 def _run(options: argparse.Namespace) -> int:
     gc.disable()  # loading makes no garbage; the bridge enables it again
-    import uvloop
-
     from bridge import app, settings
+    from bridge.event_loop import new_event_loop
 
     chosen = settings.load(vars(options), os.environ)
     _log_to_stderr(chosen.log_level)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         path = settings.path_of(vars(options), os.environ) or ""
         runner.run(app.run(chosen, path, lambda: settings.load(vars(options), os.environ)))
     return 0

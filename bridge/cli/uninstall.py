@@ -16,12 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
-import uvloop
-
 from bridge import app
 from bridge.app import Clusters
 from bridge.cli.terminal import printable
 from bridge.errors import ConfigError
+from bridge.event_loop import new_event_loop
 from bridge.kube.lease import Lease
 from bridge.settings import Settings
 from scheduler.rules import uninstall
@@ -42,7 +41,7 @@ def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -
     """
     work = Uninstall(dry_run=dry_run)
     how = uninstall.END if end_pods else uninstall.WAIT
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(app.run(_for_this(settings, dry_run=dry_run), act=work.act, leaving=how))
     if work.done:
         return 0
@@ -166,7 +165,7 @@ def _in_short(todo: Sequence[str]) -> str:
 
 
 def _nothing_left(world: World) -> str:
-    ours = (each for each in world.workloads.values() if not each.others)
+    ours = (each for each in world.workloads.values() if not each.of_other_scheduler)
     waiting = sum(not each.node_of(pod) for each in ours for pod in each.members)
     named = f" {waiting} pods name it as their scheduler and wait; their conditions say so." if waiting else ""
     return f"Nothing of slurm-bridge is left in Slurm and on the nodes of Kubernetes.{named}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bridge import settings
 from bridge.connections import Connections
-from bridge.errors import ConfigError, FarSideError, said
+from bridge.errors import ConfigError, RemoteError, said
 from bridge.kube.access import Access, anonymous
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import connect
@@ -85,7 +85,7 @@ class KubeBackend:
     kubeconfig: str = ""
 
     async def look(self) -> None:
-        """Refresh the observations.  Raises FarSideError."""
+        """Refresh the observations.  Raises RemoteError."""
         if isinstance(self.observations, KubePolledObservations):
             await self.observations.look()
 
@@ -115,7 +115,7 @@ class SlurmBackend:
         return SlurmClient(pool, self.tokens, deadline_s=self.deadline_s)
 
     async def look(self) -> None:
-        """Refresh the observations.  Raises FarSideError."""
+        """Refresh the observations.  Raises RemoteError."""
         if isinstance(self.observations, SlurmPolledObservations):
             await self.observations.look()
 
@@ -215,7 +215,7 @@ async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeBackend:
     try:
         system = await client.namespace("kube-system")
         nodes = (await listed(transport, watched_nodes())).found
-    except FarSideError as error:
+    except RemoteError as error:
         raise ConfigError(f"kubeconfig's server {access.server}: {said(error)}") from None
     if system is None:
         raise ConfigError(f"kubeconfig's server {access.server} has no namespace kube-system: is it a Kubernetes?")
@@ -239,7 +239,7 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
     found = await check_slurm(client, chosen, tokens.user)
     try:
         nodes, partitions = await client.nodes(), await client.partitions()
-    except FarSideError as error:
+    except RemoteError as error:
         raise ConfigError(f"slurm_url {url}: {said(error)}") from None
     sizes = tuple(Size(node.name, node.cpus, node.memory_mib, node.gres.get("gpu", 0)) for node in nodes)
     whose = user or claims_of(tokens.token()).sun

@@ -42,7 +42,7 @@ class ExecPlugin:
         return self._expires is not None and self.now() > self._expires - EXPIRY_MARGIN_S
 
     async def run(self, found: Found) -> Found:
-        """What was found, with the token or the client certificate that it gives.  Raises ConfigError."""
+        """The credentials, with the token or client certificate that the plugin returns.  Raises ConfigError."""
         status = self._status(await self._output())
         expires, said = status.get("expirationTimestamp"), status.get("token")
         ends = _epoch(expires) if isinstance(expires, str) else None

@@ -129,7 +129,7 @@ class Transport(Protocol):
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a request has got."""
+    """The progress of a request."""
 
     authenticated: bool = False
     sent: bool = False
@@ -138,20 +138,20 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Answered:
-    """Whether calls are answered.  Watches that are open go on while calls fail, for instance after a wrong authority.
+    """Notes if calls are answered.  Open watches go on while calls fail, for instance after a wrong certificate authority.
 
     since     monotonic seconds of the first of the calls that failed one after the other; None: the last one was answered
     lasted_s  seconds from then to the last of them
     why       the error of the last of them
     ever      a call was answered; before that the start says what it waits for
-    told      the log has the trouble
+    is_logged      the log has the trouble
     """
 
     since: float | None = None
     lasted_s: float = 0.0
     why: str = ""
     ever: bool = False
-    told: bool = False
+    is_logged: bool = False
 
     @property
     def trouble(self) -> str:
@@ -166,12 +166,12 @@ class _Answered:
             now = time.monotonic()
             self.since = now if self.since is None else self.since
             self.lasted_s, self.why = now - self.since, str(error)
-        if self.trouble and self.ever and not self.told:
+        if self.trouble and self.ever and not self.is_logged:
             log.warning("%s", self.trouble)
-            self.told = True
-        elif self.told and not self.trouble:
+            self.is_logged = True
+        elif self.is_logged and not self.trouble:
             log.info("Kubernetes answers calls again")
-            self.told = False
+            self.is_logged = False
 
 
 TLS_FAILED = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError, aiohttp.ClientSSLError)

@@ -19,7 +19,7 @@ from scheduler.model.kubernetes import Owner, Pod, PodPhase, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
-from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, do, every, wake
+from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, combine, plan_action, wake
 from scheduler.rules.identity import read_job, trusted
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
@@ -31,14 +31,14 @@ from scheduler.translate.job_options import user_input
 from scheduler.translate.job_spec import deadline_min
 
 SHOWN_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
-NOT_ENDED = " Kubelet is still at work; nothing is ended for that, however long it takes."
-WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
+NOT_ENDED = " Kubelet is still starting it; the pod is not ended for that, however long it takes."
+WITHOUT_A_WORD = "its node's kubelet has not reported on it"
 
 
 def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """The job of the pods lives: show its state on the pods, and prepare its end."""
-    standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job))
-    pods = [pod for pod in standing if pod.deleting_at is None]
+    bound_pods = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job))
+    pods = [pod for pod in bound_pods if pod.deleting_at is None]
     if Side.SLURM in this_pass.world.lost or not pods:
         return NOTHING
     not_started, is_ended = _never_started(workload, job, pods, this_pass)
@@ -48,11 +48,11 @@ def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 def _watch_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
     if "SUSPENDED" in job.states:
         message = (
-            f"Slurm job {job.id} is suspended. Its pods are not: they run on, and nothing is ended. "
+            f"Slurm job {job.id} is suspended. Its pods run on, and nothing is ended. "
             f"An admin resumes it (scontrol resume {job.id})."
         )
         shown = (_status(pod, names.SUSPENDED, message, essence=(message,), runs=False, warning=True) for pod in pods)
-        return every(shown)
+        return combine(shown)
     if "SIGNALING" in job.states and (preempted := _preempted(workload, job, pods, this_pass)) is not None:
         return preempted
     if job.job is not None:
@@ -82,7 +82,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
     why = f"does job {job.id} end at {exact_clock(ends, this_pass.now)}?"
     if (first := _read_since(workload, job, max(opens[pod.uid] for pod in near), why, this_pass)) is not None:
         return decision + first
-    return decision + every(_prepare_end(workload, job, ends, pod, leads[pod.uid], this_pass) for pod in near)
+    return decision + combine(_prepare_end(workload, job, ends, pod, leads[pod.uid], this_pass) for pod in near)
 
 
 def _resumed(
@@ -189,7 +189,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
     if known and min(known) <= seconds:
         return NOTHING
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}"
-    return do(act.SetDeadline(workload.key, pod.uid, pod.namespace, pod.name, seconds, why))
+    return plan_action(act.SetDeadline(workload.key, pod.uid, pod.namespace, pod.name, seconds, why))
 
 
 def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
@@ -201,7 +201,7 @@ def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lea
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}"
     evict = act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why)
     if this_pass.now >= last_at:
-        return do(evict)
+        return plan_action(evict)
     controller, retry_at = owner_key(pod.namespace, pod.owner), min(last_at, this_pass.now + 1.0)
     return Decision((EvictAlone(evict, controller, retry_at),))
 
@@ -238,7 +238,7 @@ def _end_all(
         wait = wait_to_act(workload, pod, this_pass)
         end = end_pod(workload, pod, why, this_pass, counts=counts, grace_s=grace_s)
         found.append(wait if wait is not None else end)
-    return every(found)
+    return combine(found)
 
 
 # --- a pod that never starts (S12) --------------------------------------------------------------------------------
@@ -263,8 +263,8 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
             found.append(_not_started(pod, job, since, until, this_pass))
         else:
             why = f"{pod.full_name} did not start within {tuning.start_timeout_s:.0f} s ({pod.waits})"
-            return every([*found, _end_all(workload, pods, why, this_pass, counts=True)]), True
-    return every(found), False
+            return combine([*found, _end_all(workload, pods, why, this_pass, counts=True)]), True
+    return combine(found), False
 
 
 def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pass: Pass) -> Decision:
@@ -305,15 +305,15 @@ def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) ->
     """
     if pod.crashes:
         message = (
-            f"Kubelet starts a part of this pod again and again: {pod.crashes}. Nothing is ended: "
-            f"Slurm job {job.id} holds its place until the pod is deleted or its own controller gives up."
+            f"Kubelet restarts a container of this pod again and again: {pod.crashes}. Nothing is ended: "
+            f"Slurm job {job.id} holds the nodes until the pod is deleted or its own controller gives up."
         )
         every_s = this_pass.tuning.crashes_said_s
         return _status(pod, names.CRASHING, message, essence=(message,), warning=True, again_s=every_s)
     if _shown(workload, pod) != names.CRASHING:
         return None
-    told = workload.told.get(pod.uid)
-    calm_at = (told.at if told is not None else this_pass.world.started) + 2 * this_pass.tuning.crashes_said_s
+    last = workload.last_status.get(pod.uid)
+    calm_at = (last.at if last is not None else this_pass.world.started) + 2 * this_pass.tuning.crashes_said_s
     return wake(calm_at) if this_pass.now < calm_at else None
 
 
@@ -338,7 +338,7 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
         started = shown == names.NOT_STARTING and pod.phase is not PodPhase.PENDING
         if job.limit_before is not None or flexible or started or shown in SHOWN_OTHERWISE:
             found.append(_status(pod, names.RUNS, message, essence=(str(job.id), limit, until)))
-    return every(found)
+    return combine(found)
 
 
 def _may_be_short(job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> str:
@@ -355,9 +355,9 @@ def _may_be_short(job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> str
 
 def _shown(workload: Workload, pod: Pod) -> str:
     """The reason of its last status, which this process or a previous one wrote."""
-    told = workload.told.get(pod.uid)
-    if told is not None and told.condition:
-        return told.condition
+    last = workload.last_status.get(pod.uid)
+    if last is not None and last.condition:
+        return last.condition
     return pod.job_condition.reason if pod.job_condition is not None else ""
 
 

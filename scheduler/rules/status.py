@@ -14,7 +14,7 @@ from scheduler.events import SideLost
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, line, moment
-from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, every, wake
+from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, combine, wake
 from scheduler.rules.reasons import meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.workload import LastStatus, Workload
@@ -62,20 +62,20 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
     """Plan the write of the condition and its event, unless the pod shows that already."""
     pod, message = new.pod, line(new.message)
     essence = new.essence if new.essence is not None else (message,)
-    if pod.uid in this_pass.told:  # two writes of one condition would race
+    if pod.uid in this_pass.conditions_planned:  # two writes of one condition would race
         this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.condition_s)
         return
-    told = workload.told.get(pod.uid)
+    last = workload.last_status.get(pod.uid)
     shown = workload.shown_condition(pod)
-    if told is None and shown is not None and shown.reason == new.reason and shown.message == message:
+    if last is None and shown is not None and shown.reason == new.reason and shown.message == message:
         return
-    if told is not None:
-        renew_at = told.event_at + this_pass.tuning.renew_event_s
-        if _same(told, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
+    if last is not None:
+        renew_at = last.event_at + this_pass.tuning.renew_event_s
+        if _same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
             this_pass.wake_at(workload.key, renew_at)
             return
-        if this_pass.now < told.at + this_pass.tuning.condition_s:
-            this_pass.wake_at(workload.key, told.at + this_pass.tuning.condition_s)
+        if this_pass.now < last.at + this_pass.tuning.condition_s:
+            this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
             return
     report = SetPodCondition(
         workload.key,
@@ -95,7 +95,7 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
 
 def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
     """Plan these writes, first on pods without a status; the rest of many is written when there is room again."""
-    for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.told):
+    for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.last_status):
         if this_pass.free("reports") <= 0:
             this_pass.park(workload.key, "reports")
             return
@@ -106,18 +106,18 @@ def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> Non
 def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:
     """Plan the write of the condition and its event, unless this process or a previous one wrote that already."""
     pod, message, now = new.pod, line(new.message), this_pass.now
-    told = workload.told.get(pod.uid)
+    last = workload.last_status.get(pod.uid)
     if (
-        told is not None
-        and told.condition == new.reason
-        and told.essence == new.essence
-        and now < told.at + new.again_s
+        last is not None
+        and last.condition == new.reason
+        and last.essence == new.essence
+        and now < last.at + new.again_s
     ):
         return
-    if told is None and pod.job_condition is not None and pod.job_condition.reason == new.reason:
+    if last is None and pod.job_condition is not None and pod.job_condition.reason == new.reason:
         return
-    if told is not None and now < told.at + this_pass.tuning.condition_s:
-        this_pass.wake_at(workload.key, told.at + this_pass.tuning.condition_s)
+    if last is not None and now < last.at + this_pass.tuning.condition_s:
+        this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
         return
     this_pass.add(
         SetJobCondition(
@@ -127,12 +127,12 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
     )
 
 
-def _same(told: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
-    if told.condition != reason or told.essence != essence:
+def _same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
+    if last.condition != reason or last.essence != essence:
         return False
-    if told.starts is None or starts is None:
-        return told.starts is starts
-    return abs(starts - told.starts) <= max(START_SLACK_S, START_SLACK_SHARE * (told.starts - now))
+    if last.starts is None or starts is None:
+        return last.starts is starts
+    return abs(starts - last.starts) <= max(START_SLACK_S, START_SLACK_SHARE * (last.starts - now))
 
 
 def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass) -> Decision:
@@ -144,7 +144,7 @@ def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass)
     if this_pass.now < said_at:
         return wake(said_at, message)
     essence = ("lost", str(lost.since))
-    return every(status(pod, names.UNAVAILABLE, message, essence=essence, warning=True) for pod in pods)
+    return combine(status(pod, names.UNAVAILABLE, message, essence=essence, warning=True) for pod in pods)
 
 
 def waits(job: Job, this_pass: Pass) -> str:
@@ -172,7 +172,7 @@ def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str =
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING
-    told = workload.told.get(pod.uid)
-    is_first = told is None or told.essence[:1] != essence[:1]
+    last = workload.last_status.get(pod.uid)
+    is_first = last is None or last.essence[:1] != essence[:1]
     event = names.SUBMITTED if is_first else names.PENDING
     return status(pod, reason, message, essence=essence, starts=starts, event=event)

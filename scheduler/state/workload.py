@@ -20,7 +20,7 @@ from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_e
 from scheduler.translate.grouping import Group, Rank
 
 STORY_LENGTH = 40
-UNLOOKED = ("", "None")  # reasons of a job that slurmctld has not considered yet
+NOT_CONSIDERED = ("", "None")  # reasons of a job that slurmctld has not considered yet
 PENDING: States = frozenset({"PENDING"})
 RUNNING: States = frozenset({"RUNNING"})
 CANCELLED: States = frozenset({"CANCELLED"})
@@ -33,7 +33,7 @@ class Placeholder:
     """One Slurm job that is ours, or that a pod hints at.
 
     key           key of its workload, once proven: made by this process, or read and checked; None: only hinted at
-    learned       a poll that was sent before this time does not count for it
+    known_since   when the bridge learned of the job: a poll that was sent before this time does not count for it
     read_began    when the last read of the job itself was sent
     hinted_by     keys of the workloads whose pods show this id
     followed_by   of these: those that end with the job, which has another name (docs/decisions/0003)
@@ -59,7 +59,7 @@ class Placeholder:
     key: str | None
     user: str
     states: States
-    learned: float
+    known_since: float
     job: Job | None = None
     grant: Grant | None = None
     spec: JobSpec | None = None
@@ -148,7 +148,7 @@ def lost_record(job: Placeholder, key: str | None, at: float, absent_s: float) -
 
     key   of the workload, as far as it is proven
     """
-    lost = Placeholder(job.id, key, job.user, frozenset(), learned=at, read_began=at, denied=True)
+    lost = Placeholder(job.id, key, job.user, frozenset(), known_since=at, read_began=at, denied=True)
     lost.absent_first, lost.absent_last = at - absent_s, at
     return lost
 
@@ -163,7 +163,7 @@ class InFlight:
     """
 
     action: Action
-    placed: float
+    planned_at: float
     until: float | None = None
     lost_job: int | None = None
     asked_for: frozenset[str] = frozenset()
@@ -249,25 +249,25 @@ class LeftOut:
 
     nodes      their names in Slurm
     judged_at  when they are judged again
-    in_vain    how many grants of the workload in a row could not be used
+    unusable_grants    how many grants of the workload in a row could not be used
     patient_until  a full node is left out until then, whatever fills it
     """
 
     nodes: frozenset[str]
     judged_at: float
-    in_vain: int = 0
+    unusable_grants: int = 0
     patient_until: float = float("-inf")
 
 
-def after_grant_in_vain(before: LeftOut | None, node: str, at: float, exclude_s: float) -> LeftOut:
+def after_unusable_grant(before: LeftOut | None, node: str, at: float, exclude_s: float) -> LeftOut:
     """The excluded nodes after a grant on that node could not be used: each time for longer, at most for 16 `exclude_s`."""
-    in_vain = before.in_vain + 1 if before is not None else 1
+    unusable_grants = before.unusable_grants + 1 if before is not None else 1
     nodes = before.nodes | {node} if before is not None else frozenset({node})
-    return LeftOut(nodes, at + exclude_s, in_vain, at + exclude_s * min(16, 4 ** min(in_vain - 1, 2)))
+    return LeftOut(nodes, at + exclude_s, unusable_grants, at + exclude_s * min(16, 4 ** min(unusable_grants - 1, 2)))
 
 
 class _Counted(NamedTuple):
-    """How one pod is counted.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
+    """The counts of one pod.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
 
     unfinished: bool
     unbound: bool
@@ -382,10 +382,10 @@ class Workload:
     bound_by_this_process   this process sent a bind for one of its pods
     bound_by_bridge_before  UIDs of the pods that a bind of the bridge put on their nodes
     strays      pod UID to when that pod was first seen on a node to which no process of the bridge bound it
-    others      it is a pod of another scheduler, in a managed namespace, on a node that Slurm allocates
-    covered     of such a pod: True if another bridge made the job that it names; None: not read yet
+    of_other_scheduler  it is a pod of another scheduler, in a managed namespace, on a node that Slurm allocates
+    job_of_other_bridge  of such a pod: True if another bridge made the job that it names; None: not read yet
     renamed     id of the job that its pods name, which has another name and may still be the workload's; None: none
-    to_show     pod UID to the bind that may put that pod on a node, until the watch shows what became of it
+    unconfirmed_binds  pod UID to the bind that may put that pod on a node, until the watch shows what became of it
     edited      pod UID to its annotations that only the bridge writes, where another client changed them
     renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
     unanswered  pod UID to a write on that pod whose answer was lost, until the watch proves it or a later write is confirmed
@@ -415,10 +415,10 @@ class Workload:
     gone: dict[str, DeletedPod] = field(default_factory=dict)
     jobs: set[int] = field(default_factory=set)
     hint: int | None = None
-    hold: InFlight | None = None
+    in_flight: InFlight | None = None
     pods_in_flight: dict[str, InFlight] = field(default_factory=dict)
-    told: dict[str, LastStatus] = field(default_factory=dict)
-    look: JobSearch | None = None
+    last_status: dict[str, LastStatus] = field(default_factory=dict)
+    job_search: JobSearch | None = None
     left_out: LeftOut | None = None
     bound: dict[str, str] = field(default_factory=dict)
     refused: Refusal | None = None
@@ -439,10 +439,10 @@ class Workload:
     bound_by_this_process: bool = False
     bound_by_bridge_before: dict[str, None] = field(default_factory=dict)
     strays: dict[str, float] = field(default_factory=dict)
-    others: bool = False
+    of_other_scheduler: bool = False
     renamed: int | None = None
-    covered: bool | None = None
-    to_show: dict[str, BindPod] = field(default_factory=dict)
+    job_of_other_bridge: bool | None = None
+    unconfirmed_binds: dict[str, BindPod] = field(default_factory=dict)
     edited: dict[str, Edited] = field(default_factory=dict)
     renewed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     unanswered: dict[str, Announced] = field(default_factory=dict)
@@ -473,10 +473,10 @@ class Workload:
 
     def release(self, action: Action) -> InFlight | None:
         """The action is not in flight any more.  Returns its record; None: another action, or none, is in flight."""
-        held = self.hold
+        held = self.in_flight
         if held is None or held.action != action:
             return None
-        self.hold = None
+        self.in_flight = None
         return held
 
     def release_pod(self, uid: str, action: Action) -> InFlight | None:
@@ -507,12 +507,22 @@ class Workload:
             if uid in self.pods:
                 self._count(self.pods[uid])
 
+    def counts_anew(self) -> PodCounts:
+        """Count all pods anew: what `pod_counts` has to be."""
+        anew = PodCounts()
+        for pod in self.pods.values():
+            self._count_in(anew, pod)
+        return anew
+
     def _count(self, pod: Pod) -> None:
-        over = pod.uid in self.written_off
-        if self.pod_counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over):
+        if self._count_in(self.pod_counts, pod):
             self.last_rank = None
 
-    def tell(self, at: float, what: str) -> None:
+    def _count_in(self, counts: PodCounts, pod: Pod) -> bool:
+        over = pod.uid in self.written_off
+        return counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over)
+
+    def add_to_story(self, at: float, what: str) -> None:
         """Add an entry to the story, of which the last entries are kept."""
         self.story.append((at, what))
         del self.story[:-STORY_LENGTH]
@@ -560,7 +570,7 @@ class Workload:
 
     @property
     def gathered(self) -> str:
-        """How many members of the gang exist, in a sentence."""
+        """A sentence about the number of members of the gang that exist."""
         assert self.group is not None, "only a gang gathers"
         whole = f"{self.group.kind} {self.group.name}"
         if not self.size:
@@ -575,7 +585,7 @@ class Workload:
     @property
     def has_anti_affinity(self) -> bool:
         """True if a pod of it has a required anti-affinity (F5)."""
-        return any(pod.apart for pod in self.pods.values())
+        return any(pod.anti_affinity for pod in self.pods.values())
 
     def node_of(self, pod: Pod) -> str:
         """The node of the pod, by the watch or by a bind of the bridge; "": none."""

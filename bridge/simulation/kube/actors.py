@@ -1,4 +1,4 @@
-"""What makes the simulated cluster live: kubelets, controllers, and the collection of garbage.
+"""The actors of the simulated cluster: kubelets, controllers, garbage collection.
 
 All are written as controllers are: a change marks what it concerns, an actor looks at the facts when its time has come,
 and does the next thing that they lack.  So nothing here depends on the order of events, and an actor that was down picks
@@ -92,7 +92,7 @@ class Actors:
         self._remind(now + self.not_ready_s, "nodes", "", node)
 
     def start_kubelet(self, now: float, node: str) -> None:
-        """It is back, and looks at all of its pods."""
+        """Start the kubelet, which then looks at all of its pods."""
         self._silent.pop(node, None)
         self._remind(now, "nodes", "", node)
         for pod in self._pods(lambda pod: pod["spec"].get("nodeName") == node):
@@ -559,7 +559,7 @@ def _seconds(pod: Object, annotation: str, default: float) -> float:
 
 
 def _runs_s(pod: Object) -> float:
-    """How long its containers run: as its annotation says, else as its command says.
+    """The time that its containers run, by its annotation, otherwise by its command.
 
     That is as long as it sleeps, in a shell's line too; a program that nothing is known of takes a while.  A service, and
     what only its image knows, runs for ever.

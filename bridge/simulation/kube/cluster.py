@@ -146,11 +146,11 @@ class KubeCluster:
     def changes_after(self, version: int, chosen: Selection) -> tuple[list[bytes], int, bool]:
         """(lines, version, ended): the lines of a watch after `version`, and the version to go on from unless it ended."""
         try:
-            told, newer = self.store.changes_since(version, chosen)
+            changes, newer = self.store.changes_since(version, chosen)
         except TooOld:
             status = _status_body(410, "Expired", f"too old resource version: {version} ({self.store.version})", {})
             return [_line("ERROR", msgspec.json.encode(status))], version, True
-        return [_line(kind, raw) for kind, raw in told], newer, False
+        return [_line(kind, raw) for kind, raw in changes], newer, False
 
     def bookmark(self, chosen: Selection, version: int) -> bytes:
         """The line that says: nothing more up to here."""
@@ -571,13 +571,13 @@ def _check_preconditions(target: Target, thing: Object, options: Object) -> None
 
 
 def _wrote_the_deadline(manager: str) -> Object:
-    """Of managed fields only this one is kept, since only this one is read (T7)."""
+    """The entry of managed fields for the deadline; the simulation keeps no other, because no other is read (T7)."""
     wrote: Object = {"f:spec": {"f:activeDeadlineSeconds": {}}}
     return {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": wrote}
 
 
 def _check_pod_update(name: str, before: Object, after: Object) -> None:
-    """What may still change in the spec of a pod that exists."""
+    """Check the change of an existing pod's spec.  Raises a refusal if a field differs that may not change."""
     deadline, sooner = before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds")
     if deadline is not None and (sooner is None or sooner > deadline):
         message = f"Invalid value: {sooner}: must be less than or equal to previous value"

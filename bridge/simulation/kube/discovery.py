@@ -1,4 +1,4 @@
-"""What the simulated API server says of itself: which kinds it serves, and that it validates fields.
+"""Discovery of the simulated API server: the kinds that it serves, and that it validates fields.
 
 As much as kubectl asks before it does anything: discovery in its plain form, and OpenAPI (openapi.py).
 """

@@ -1,4 +1,4 @@
-"""How a patch changes an object: JSON patch, JSON merge patch, and as much of strategic merge patch as pods and nodes need.
+"""Patches: JSON patch, JSON merge patch, and the part of strategic merge patch that pods and nodes need.
 
 All are pure: the old object stays as it was.  The merge patches differ in lists.  A merge patch replaces a list; a strategic
 one merges the lists that have a key, as the API's types declare it for each.

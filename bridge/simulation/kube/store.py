@@ -140,12 +140,12 @@ class Store:
         """
         if version < self._forgotten:
             raise TooOld
-        told = [
+        changes = [
             event
             for change in self._history[version - self._forgotten :]
             if change.resource == selection.resource and (event := _event(change, selection))
         ]
-        return told, max(version, self.version)
+        return changes, max(version, self.version)
 
     def changed_since(self, version: int) -> list[Change]:
         """Every write after `version`, for the cluster's own controllers, which never fall behind."""
@@ -175,7 +175,7 @@ def key_of(thing: Object) -> Key:
 
 
 def _event(change: Change, selection: Selection) -> tuple[str, bytes] | None:
-    """What a watch with this selection receives for the change."""
+    """The event that a watch with this selection receives for the change."""
     if selection.namespace and key_of(change.last.object)[0] != selection.namespace:
         return None
     was = change.before is not None and selection.matches(change.before.object)

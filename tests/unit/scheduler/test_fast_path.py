@@ -358,7 +358,7 @@ def test_a_pod_deleted_while_it_is_bound_frees_its_place() -> None:
     bind = granted(story)
     story.sees(PodGone(Scope.OURS, TRAIN, NOW))
     story.ended(bind, Outcome.REFUSED, at=NOW, number=404)
-    assert story.world.standing == {}
+    assert story.world.node_info == {}
 
 
 BIG = {"cpu": 40_000}
@@ -387,7 +387,7 @@ def test_news_from_before_the_bind_does_not_free_the_room_that_the_bind_took() -
     story.sees(replace(one, labels={"late": "news"}))
     story.ended(bind, at=NOW)
     story.sees(replace(one, labels={"later": "news"}))
-    assert set(story.world.standing["x1"].pods) == {one.uid}
+    assert set(story.world.node_info["x1"].pods) == {one.uid}
 
 
 def test_a_pod_stands_on_one_node_whatever_was_assumed_of_it() -> None:
@@ -395,7 +395,7 @@ def test_a_pod_stands_on_one_node_whatever_was_assumed_of_it() -> None:
     bind = granted(story)
     story.ended(bind, Outcome.UNKNOWN, at=NOW)
     story.sees(story.bound(TRAIN, 17, on="x2"))  # another process of ours, or somebody else, was faster
-    assert {name: set(there.pods) for name, there in story.world.standing.items()} == {"x2": {TRAIN.uid}}
+    assert {name: set(there.pods) for name, there in story.world.node_info.items()} == {"x2": {TRAIN.uid}}
 
 
 def test_a_host_port_that_our_own_bind_took_is_taken() -> None:
@@ -410,21 +410,21 @@ def test_a_host_port_that_our_own_bind_took_is_taken() -> None:
 def test_a_finished_pod_takes_no_room() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
-    assert set(story.world.standing["x1"].pods) == {TRAIN.uid}
+    assert set(story.world.node_info["x1"].pods) == {TRAIN.uid}
     story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
-    assert story.world.standing == {}
+    assert story.world.node_info == {}
 
 
 def test_other_pods_are_counted_and_forgotten_by_their_list() -> None:
     story = Story()
     daemon = pod("daemon", namespace="kube-system", node="x1", scheduler_name="default-scheduler")
     story.sees(PodSeen(Scope.OTHERS, daemon))
-    assert set(story.world.standing["x1"].pods) == {daemon.uid}
+    assert set(story.world.node_info["x1"].pods) == {daemon.uid}
     assert story.world.workloads == {}
     story.sees(PodsListed(Scope.OTHERS, (), NOW))
-    assert story.world.standing == {}
+    assert story.world.node_info == {}
     story.sees(PodSeen(Scope.OTHERS, daemon), PodGone(Scope.OTHERS, daemon, NOW))
-    assert story.world.standing == {}
+    assert story.world.node_info == {}
 
 
 def test_kube_system_cannot_go() -> None:
@@ -453,7 +453,7 @@ def test_the_story_of_a_workload_is_told_in_order() -> None:
         "asking Slurm for nodes in partition main as alice",
         "Slurm job 17 is RUNNING",
         "Slurm job 17 was granted x1",
-        "stands on node x1",
+        "is on node x1",
         "pod hpc/train is gone",
     ]
     assert story.world.story("nobody") == []
