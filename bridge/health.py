@@ -29,6 +29,7 @@ from scheduler.actions import Kind
 from scheduler.events import AbsenceConfirmed, Side
 from scheduler.explain import explain, key_of, prepared
 from scheduler.model.anomaly import Anomaly
+from scheduler.model.text import span
 from scheduler.rules.status import clock as time_of_day
 from scheduler.state.anomalies import held_back, missing
 from scheduler.state.phase import Phase
@@ -235,7 +236,7 @@ class Health:
     def not_turning(self) -> str:
         """Why it is not healthy; "": it is."""
         age = self._clock() - self._loop.passed
-        return f"the loop has stood still for {age:.0f} s" if age > STANDSTILL_S else ""
+        return f"the loop has stood still for {span(age)}" if age > STANDSTILL_S else ""
 
     def not_ready(self) -> list[str]:
         """Every reason why the bridge cannot do its work now."""

@@ -19,6 +19,7 @@ from typing import Any
 from bridge.errors import ConfigError
 from bridge.kube.access import Now
 from bridge.kube.sources import TRY, Found, reason
+from scheduler.model.text import span
 
 EXEC_DEADLINE_S = 30.0
 EXPIRY_MARGIN_S = 30.0  # a credential this near its end is renewed first: the server's clock is not ours
@@ -76,7 +77,7 @@ class ExecPlugin:
             async with asyncio.timeout(EXEC_DEADLINE_S):
                 output, _ = await process.communicate()
         except TimeoutError:
-            raise self.wrong(f"did not answer within {EXEC_DEADLINE_S:.0f} s") from None
+            raise self.wrong(f"did not answer within {span(EXEC_DEADLINE_S)}") from None
         finally:
             if process.returncode is None:
                 process.kill()

@@ -33,6 +33,7 @@ from multidict import CIMultiDict
 from bridge.errors import BridgeError, ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
 from bridge.kube import auth
 from bridge.kube.access import Access, Credentials, Headers
+from scheduler.model.text import span
 
 SIDE = "Kubernetes"
 MAX_CALLS = 48  # a burst waits for the server: with 16 at a time a fifth less of it is done a second
@@ -433,7 +434,7 @@ def _broken(operation: str, server: str, error: Exception, sent: bool, deadline_
     elif isinstance(error, aiohttp.ClientConnectorDNSError):
         why = f"the name in {server} cannot be resolved"
     elif isinstance(error, TimeoutError):
-        why = f"{server} did not answer within {deadline_s:.0f} s" if sent else f"no connection to {server} in time"
+        why = f"{server} did not answer within {span(deadline_s)}" if sent else f"no connection to {server} in time"
     elif isinstance(error, OSError) and error.errno and error.errno > 0:
         why = f"{server}: {os.strerror(error.errno)}"  # not .strerror: asyncio puts a phrase of its own there
     else:

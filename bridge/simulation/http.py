@@ -29,6 +29,8 @@ from bridge.simulation.slurm.cluster import SlurmCluster
 
 MAX_BODY = 8 * 2**20
 LOOPBACK = "127.0.0.1"
+# kubectl reads it before it creates a list of objects.  An empty document describes no kind, so kubectl judges no field.
+OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 @asynccontextmanager
@@ -41,6 +43,8 @@ async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
             return await _watch(kube, request, query)
         if request.method == "GET" and (document := await _described(request.path)) is not None:
             return web.json_response(document)
+        if request.path == "/openapi/v2":
+            return web.Response(content_type=OPENAPI_V2)
         try:
             body = _as_json(body, form)
         except BadProtobuf as error:
@@ -58,7 +62,9 @@ async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
                 deadline_s=0,
             )
         )
-        shown = table(reply.body) if _wants_table(request) and reply.status == 200 else reply.body
+        shown = reply.body
+        if _wants_table(request) and reply.status == 200:
+            shown = table(reply.body, whole=_wants_whole(query))
         return web.Response(status=reply.status, headers=reply.headers, body=shown)
 
     async with _served(answer, port) as url:
@@ -86,7 +92,7 @@ async def _watch(kube: InProcessKube, request: web.Request, query: Mapping[str, 
             await response.prepare(request)
             as_table = _wants_table(request)
             async for line in lines:
-                await response.write((event(line) if as_table else line) + b"\n")
+                await response.write((event(line, whole=_wants_whole(query)) if as_table else line) + b"\n")
             return response
     except StreamRefused as refused:
         reply = refused.reply
@@ -100,6 +106,10 @@ async def _described(path: str) -> dict[str, Any] | None:
 
 def _wants_table(request: web.Request) -> bool:
     return request.method == "GET" and wants_table(request.headers.get("Accept", ""))
+
+
+def _wants_whole(query: Mapping[str, str]) -> bool:
+    return query.get("includeObject") == "Object"
 
 
 def _strictly(path: str, body: bytes) -> web.Response | None:

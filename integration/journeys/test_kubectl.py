@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 INTERCEPT = ROOT / "manifests" / "admission" / "intercept.yaml"
 SPACE = "alice-kubectl"  # a namespace of alice's, by the policy of the journeys
 SETTINGS = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  a: b\n"
+LIST = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: listed}}\n"
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,13 @@ class Kubectl:
         (folder / "pod.yaml").write_text(pod)
         (folder / "misspelt.yaml").write_text(pod.replace("containers:", "contianers:"))
         (folder / "settings.yaml").write_text(SETTINGS)
+        (folder / "list.yaml").write_text(LIST)
         self.node = ""
 
     def __call__(self, line: str) -> Told:
         filled = line.format(image=IMAGE, node=self.node, folder=self._folder, space=self._space)
-        words = filled.split(" ")
-        command = [str(places.kubectl()), "--kubeconfig", self._kubeconfig, "--namespace", self._space, *words]
+        ends = ["--kubeconfig", self._kubeconfig, "--namespace", self._space]
+        command = [str(places.kubectl()), *ends, *shlex.split(filled)]
         environment = os.environ | {"EDITOR": "true", "KUBECACHEDIR": str(self._folder / "cache")}
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
         return Told(done.returncode, self._normal(done.stdout + done.stderr))
@@ -68,7 +71,7 @@ class Kubectl:
 
     def find_node(self) -> None:
         """The node of pod `one` is {node} from now on."""
-        self.node = self("get pod one -o jsonpath={{.spec.nodeName}}").output.strip()
+        self.node = self("get pod one -o jsonpath='{{.spec.nodeName}}'").output.strip()
 
 
 def _all(kubectl: Kubectl, is_run: Callable[[Command], bool]) -> dict[int, Told]:

@@ -554,7 +554,7 @@ def _rights_checked(world: World, event: ev.RightsChecked) -> None:
     changed = back | {name for name, why in event.lacking.items() if before.get(name) != why}
     for workload in world.workloads.values():
         if workload.namespace in back:
-            workload.failures, workload.wait_until = 0, float("-inf")
+            workload.reset_backoffs()
             world.input_changed(workload)
         if workload.namespace in changed:
             world.dirty[workload.key] = None

@@ -52,6 +52,8 @@ from scheduler.state.workload import (
     CANCELLED,
     PENDING,
     RUNNING,
+    Attempt,
+    Backoff,
     InFlight,
     JobSearch,
     LastStatus,
@@ -75,6 +77,7 @@ SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests:
 BIND_FAILED = "Kubernetes did not take the bind."
 POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
 MAX_RETRY_AFTER_S = 300.0
+END_RETRY_AFTER_S = 30.0  # for a kind of Attempt: L4 allows 45 s in all, and nodes are held meanwhile
 SHOWN_S = 2.0  # what was written on a pod shows in its watch by then
 MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
 MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
@@ -327,7 +330,9 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
             if not isinstance(
                 action, act.SetPodCondition | act.SetJobCondition
             ):  # what is only told keeps nothing waiting
-                _wait_as_requested(workload, event.refusal, event.at)
+                _wait_as_requested(workload, action, event.refusal, event.at)
+        elif event.outcome is Outcome.DONE and (attempt := ATTEMPTS.get(type(action))) is not None:
+            workload.backoffs.pop(attempt, None)
         rejoin_gang(world, workload)
         world.refresh(workload)
     moved_to = _workload_of(world, getattr(action, "uid", ""))
@@ -335,9 +340,15 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
         world.refresh(moved_to)
 
 
-def _wait_as_requested(workload: Workload, refusal: Refusal, at: float) -> None:
-    """The far side says for how long it takes no more requests."""
-    until = at + min(refusal.retry_after_s or 0.0, MAX_RETRY_AFTER_S)
+def _wait_as_requested(workload: Workload, action: act.Action, refusal: Refusal, at: float) -> None:
+    """The far side says for how long it takes no more requests.  What ends waits less, and for itself alone."""
+    requested_s = refusal.retry_after_s or 0.0
+    if (attempt := ATTEMPTS.get(type(action))) is not None:
+        before = workload.backoffs.get(attempt, Backoff())
+        until = at + min(requested_s, END_RETRY_AFTER_S)
+        workload.backoffs[attempt] = before._replace(until=max(before.until, until))
+        return
+    until = at + min(requested_s, MAX_RETRY_AFTER_S)
     if until > at:
         workload.wait_until = max(workload.wait_until, until)
         workload.retry_at = max(workload.retry_at, until)
@@ -582,7 +593,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         if workload is not None and action.record:
             workload.failures = 0
     elif workload is not None:
-        world.back_off(workload, event.at)
+        world.back_off(workload, event.at, attempt=Attempt.END_JOB)
 
 
 def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) -> None:
@@ -599,7 +610,7 @@ def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) ->
     elif _note_accounting_lost(world, event):
         world.dirty[workload.key] = None
     else:
-        world.back_off(workload, event.at)
+        world.back_off(workload, event.at, attempt=Attempt.RECORD)
         if job is not None and event.outcome is not Outcome.UNREACHED:
             job.not_recorded += 1
             job.recorded = job.not_recorded > MAX_UNRECORDED
@@ -673,7 +684,7 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
         world.read_failed(action.job_id, event.at)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
-        world.back_off(workload, event.at)
+        world.back_off(workload, event.at, attempt=Attempt.READ_JOB)
     if action.job_id in world.placeholders:
         world.touch(world.placeholders[action.job_id])
 
@@ -779,7 +790,7 @@ def _pod_deletion_ended(
     elif event.outcome is Outcome.DONE or action.uid not in workload.pods:
         confirmation.answered(workload, action.uid)
     if event.outcome is not Outcome.DONE:
-        world.back_off(workload, event.at, event.began)
+        world.back_off(workload, event.at, event.began, ATTEMPTS[type(action)])
     elif held is not None and action.uid in workload.pods:
         grace_s = world.config.tuning.grace_counts_s(workload.pods[action.uid].grace_s)
         workload.pods_in_flight[action.uid] = InFlight(action, held.planned_at, until=event.at + grace_s + 30.0)
@@ -792,7 +803,7 @@ def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded
         return
     held = workload.release_pod(action.uid, action)
     if event.outcome is not Outcome.DONE:
-        world.back_off(workload, event.at, event.began)
+        world.back_off(workload, event.at, event.began, Attempt.MOVE)
     elif held is not None:
         workload.pods_in_flight[action.uid] = InFlight(action, held.planned_at, until=event.at + SHOWN_S)
 
@@ -871,6 +882,16 @@ _ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
     act.ReadPod: _pod_read_planned,
     act.PollNodes: _node_poll_planned,
     **node_results.ON_PLANNED,
+}
+
+ATTEMPTS: Mapping[type, Attempt] = {
+    act.ReadJob: Attempt.READ_JOB,
+    act.CancelJob: Attempt.END_JOB,
+    act.RecordEnd: Attempt.RECORD,
+    act.DeletePod: Attempt.END_POD,
+    act.FailByDeadline: Attempt.END_POD,
+    act.EvictPod: Attempt.MOVE,
+    act.SetDeadline: Attempt.MOVE,
 }
 
 _ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {

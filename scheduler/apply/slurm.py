@@ -616,7 +616,7 @@ def _side_back(world: World, event: ev.SideBack) -> None:
     if lost is None:
         return
     for key, workload in world.workloads.items():
-        workload.failures, workload.wait_until = 0, float("-inf")
+        workload.reset_backoffs()
         world.dirty[key] = None
     if event.side is not Side.SLURM:
         return
@@ -649,7 +649,7 @@ def _token_back(world: World, event: ev.TokenBack) -> None:
     for job in world.placeholders.values():
         workload = world.workloads.get(job.key or "")
         if job.user == event.user and workload is not None:
-            workload.failures, workload.wait_until = 0, float("-inf")
+            workload.reset_backoffs()
             world.dirty[workload.key] = None
 
 

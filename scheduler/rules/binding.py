@@ -11,6 +11,7 @@ from scheduler.model.hostlist import folded
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, JobSpec
+from scheduler.model.text import span
 from scheduler.place.affinity import violates_anti_affinity
 from scheduler.place.assign import Blocked, NodeInfo, Part, Place, blocked, lacks, places, shortfall
 from scheduler.place.devices import assigned_gpus
@@ -78,7 +79,7 @@ def _use_grant(workload: Workload, unbound: Sequence[Pod], job: Placeholder, gra
         return _cannot_use(workload, unbound, job, why, this_pass, replacing=replacing, exclude=exclude)
     until = None if replacing else _all_bound_by(workload, this_pass)
     if until is not None and this_pass.now >= until:
-        within = f"within {this_pass.tuning.gang_bind_deadline_s:g} s (tuning: gang_bind_deadline_s)"
+        within = f"within {span(this_pass.tuning.gang_bind_deadline_s)} (tuning: gang_bind_deadline_s)"
         bound = len(workload.members) - len(unbound)
         why = f"only {bound} of the {len(workload.members)} pods could be bound {within}"
         return _release_grant(workload, job, this_pass, why)

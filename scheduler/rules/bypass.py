@@ -26,7 +26,7 @@ from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import end_pod, goes_until
 from scheduler.state.strays import is_on_slurm_node
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Attempt, Placeholder, Workload
 
 LOOK_AGAIN_S = 1.0
 END = "end"  # of the setting `bypass`
@@ -84,7 +84,7 @@ def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision
         message = f"{why}: {how}. {then} Give it schedulerName {this_pass.world.config.scheduler_name} and no nodeName."
         found.append(status(pod, "", message, essence=("bypass", pod.node), warning=True, event=names.BYPASS))
         if ends:
-            wait = wait_to_act(workload, pod, this_pass)
+            wait = wait_to_act(workload, pod, Attempt.END_POD, this_pass)
             found.append(wait if wait is not None else end_pod(workload, pod, f"{why}: {how}", this_pass))
     return combine(found)
 
@@ -111,7 +111,7 @@ def _of_another_bridge(workload: Workload, this_pass: Pass) -> Decision | None:
     shown = workload.pod.annotations.get(names.JOB_ID, "") if workload.of_other_scheduler else ""
     if not (shown.isascii() and shown.isdecimal() and len(shown) <= 10) or workload.job_of_other_bridge is False:
         return None
-    if workload.job_of_other_bridge or this_pass.now < workload.wait_until:
+    if workload.job_of_other_bridge or this_pass.now < workload.retry_from(Attempt.READ_JOB):
         return NOTHING
     why = f"is job {shown} the placeholder of {workload.readable}?"
     return plan_action(act.ReadJob(int(shown), why, workload.key, grant=False))

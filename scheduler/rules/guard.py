@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from scheduler import names
 from scheduler.actions import Kind
 from scheduler.model.kubernetes import Pod
+from scheduler.model.text import span
 from scheduler.rules.driver import apply
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
@@ -68,7 +69,7 @@ def sentence(again_s: float) -> str:
     """The status of a pod in quarantine, which `explain` shows, too."""
     return (
         "slurm-bridge had an internal error with this pod, and leaves the pod alone: no job is requested, and nothing is "
-        f"ended. It tries again when the pod changes, and every {again_s:.0f} s. The admin finds the error in the log of "
+        f"ended. It tries again when the pod changes, and every {span(again_s)}. The admin finds the error in the log of "
         "slurm-bridge."
     )
 

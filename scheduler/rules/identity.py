@@ -11,7 +11,7 @@ from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock
 from scheduler.state.job_ownership import living_stray
-from scheduler.state.workload import JobSearch, Placeholder, Workload
+from scheduler.state.workload import Attempt, JobSearch, Placeholder, Workload
 
 FORMER_AGAIN_S = 0.5
 UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
@@ -85,7 +85,7 @@ def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) ->
         return NOTHING
     times = (job.granted_at, job.ended_seen, job.absent_first, this_pass.world.trust_since)
     news = max(at for at in times if at is not None)
-    next_at = workload.wait_until
+    next_at = workload.retry_from(Attempt.READ_JOB)
     if job.read_began >= news:  # read since, and it did not help
         next_at = max(next_at, job.read_began + this_pass.tuning.absent_s)
     if this_pass.now < next_at:
@@ -107,7 +107,7 @@ def cancel(
 
     record, pod_message   see CancelJob
     """
-    until = max(this_pass.world.quiet_until(), workload.wait_until)
+    until = max(this_pass.world.quiet_until(), workload.retry_from(Attempt.END_JOB))
     if this_pass.now < until:
         return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
     if not trusted(job, this_pass):

@@ -21,7 +21,7 @@ from scheduler.actions import Kind, NodeChange
 from scheduler.model.kubernetes import Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, SlurmNode
-from scheduler.model.text import line
+from scheduler.model.text import line, span
 from scheduler.nodes.observed import NEVER
 from scheduler.nodes.registration import named_partitions, registration, size, size_mismatch, uncounted
 from scheduler.rules.guard import guarded
@@ -144,7 +144,7 @@ def _not_yet(node: Node, this_pass: Pass) -> str:
     settle_s = this_pass.tuning.node_settle_s
     since = this_pass.world.ready_since.get(node.name)
     if since is not None and this_pass.world.node_state.polled - since[1] < settle_s:
-        return f"has been ready for {settle_s:.0f} s, so that its devices are known"
+        return f"has been ready for {span(settle_s)}, so that its devices are known"
     return ""
 
 

@@ -18,6 +18,7 @@ from scheduler.model import kubelet
 from scheduler.model.kubernetes import Owner, Pod, PodPhase, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Job
+from scheduler.model.text import span
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, combine, plan_action, wake
 from scheduler.rules.identity import read_job, trusted
@@ -25,7 +26,7 @@ from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
 from scheduler.rules.termination import end_pod, is_service
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Attempt, Placeholder, Workload
 from scheduler.translate import values
 from scheduler.translate.job_options import user_input
 from scheduler.translate.job_spec import deadline_min
@@ -162,11 +163,13 @@ def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequen
 def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Warn the pod, once for each end of the job, with the seconds that are left now."""
     left = max(0, int(ends - this_pass.now))
-    message = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {left} s are left. "
+    message = (
+        f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {span(left)} are left. "
+    )
     if is_service(pod):
         message += "The pod is evicted before."
     else:
-        message += f"The pod gets SIGTERM {lead.seconds:.0f} s before, and then its grace of {pod.grace_s} s."
+        message += f"The pod gets SIGTERM {span(lead.seconds)} before, and then its grace of {span(pod.grace_s)}."
         message += f" That is late: {lead.cut}." if lead.cut else ""
     end = str(int(job.job.ends)) if job.job is not None and job.job.ends is not None else ""
     return _status(pod, names.ENDS_SOON, message, essence=(str(job.id), end), warning=True)
@@ -179,7 +182,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
     """
     if pod.started is None:
         return NOTHING
-    if (wait := wait_to_act(workload, pod, this_pass)) is not None:
+    if (wait := wait_to_act(workload, pod, Attempt.MOVE, this_pass)) is not None:
         return wait
     started, last_at = this_pass.world.started_at(pod), ends - lead.seconds
     if started is None and this_pass.now < last_at:
@@ -194,7 +197,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
 
 def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Evict a replica if no other replica of its controller is moving, or if only its grace is left."""
-    if (wait := wait_to_act(workload, pod, this_pass)) is not None:
+    if (wait := wait_to_act(workload, pod, Attempt.MOVE, this_pass)) is not None:
         return wait
     assert pod.owner is not None, "a service has a controller"
     last_at = ends - lead.seconds
@@ -219,7 +222,7 @@ def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_p
         return None
     ends = this_pass.from_slurm(job.job.ends)
     left = max(1, int(ends - this_pass.now))
-    why = f"Slurm preempts job {job.id}: {left} s are left, until {exact_clock(ends, this_pass.now)}"
+    why = f"Slurm preempts job {job.id}: {span(left)} are left, until {exact_clock(ends, this_pass.now)}"
     return _end_all(workload, pods, why, this_pass, grace_s=left)
 
 
@@ -235,7 +238,7 @@ def _end_all(
     """End these pods while their job lives; see end_pod."""
     found = []
     for pod in pods:
-        wait = wait_to_act(workload, pod, this_pass)
+        wait = wait_to_act(workload, pod, Attempt.END_POD, this_pass)
         end = end_pod(workload, pod, why, this_pass, counts=counts, grace_s=grace_s)
         found.append(wait if wait is not None else end)
     return combine(found)
@@ -262,7 +265,7 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
         elif this_pass.now < until:
             found.append(_not_started(pod, job, since, until, this_pass))
         else:
-            why = f"{pod.full_name} did not start within {tuning.start_timeout_s:.0f} s ({pod.waits})"
+            why = f"{pod.full_name} did not start within {span(tuning.start_timeout_s)} ({pod.waits})"
             return combine([*found, _end_all(workload, pods, why, this_pass, counts=True)]), True
     return combine(found), False
 
@@ -374,10 +377,10 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, th
     return read_job(job, workload, this_pass, why)
 
 
-def wait_to_act(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
+def wait_to_act(workload: Workload, pod: Pod, attempt: Attempt, this_pass: Pass) -> Decision | None:
     """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
     held = workload.pods_in_flight.get(pod.uid)
-    until = max(this_pass.world.quiet_until(), workload.wait_until)
+    until = max(this_pass.world.quiet_until(), workload.retry_from(attempt))
     if held is not None:
         until = max(until, held.until if held.until is not None else float("inf"))
     return None if this_pass.now >= until else wake(until)

@@ -63,6 +63,7 @@ class Pass:
         self.assumed: dict[str, NodeInfo] = {}
         self.binding: set[str] = set()  # keys of the workloads of which this pass binds pods
         self._coming: dict[str, list[GrantedPods]] | None = None  # by node; None: not computed yet
+        self._without_jobs: dict[str, list[tuple[str, NodeInfo]]] = {}  # by node: of workloads whose job has ended
         self._possible_binds: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
         self.reading: set[object] = set()
         self.conditions_planned: set[str] = set()  # UIDs of pods whose condition this pass writes
@@ -260,7 +261,8 @@ class Pass:
         """Pods of each other workload that a bind of a previous process may still put on that node.
 
         Such a bind can take effect until the quiet period ends.  Which of the granted nodes it names is not known.  So all
-        pods of the workload are counted on each of these nodes.  What Slurm counts is left out: no two grants share it.
+        pods of the workload are counted on each of these nodes.  What Slurm counts is left out if the job lives, because no
+        two grants share it; if the job has ended, Slurm may have given all of it to others.
         """
         if self.now >= self.world.quiet_until():
             return []
@@ -270,8 +272,20 @@ class Pass:
             for each in self.world.granted_unbound():
                 for name in each.nodes:
                     self._coming.setdefault(name, []).append(each)
+            self._land_without_jobs()
         others = (each for each in self._coming.get(node, ()) if each.key != key and each.key not in self.binding)
-        return [there for each in others if (there := self._possible_binds_of(each)).pods]
+        living = [there for each in others if (there := self._possible_binds_of(each)).pods]
+        return living + [there for each, there in self._without_jobs.get(node, ()) if each != key]
+
+    def _land_without_jobs(self) -> None:
+        self.effort += len(self.world.placeholders) // COMPARED_PER_NODE
+        for each in self.world.granted_before():
+            there = NodeInfo()
+            for pod in each.pods.values():
+                self.effort += 1
+                there.put(pod)
+            for name in each.nodes:
+                self._without_jobs.setdefault(name, []).append((each.key, there))
 
     def _possible_binds_of(self, coming: GrantedPods) -> NodeInfo:
         there = self._possible_binds.get(coming.key)

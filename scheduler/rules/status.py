@@ -6,7 +6,9 @@ at most once in a few seconds for each pod.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from scheduler import names
 from scheduler.actions import SetJobCondition, SetPodCondition
@@ -21,6 +23,9 @@ from scheduler.state.workload import LastStatus, Workload
 
 START_SLACK_S = 60.0  # an expected start that moves by less is not news …
 START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
+DAY_S = 86_400
+_TIME = re.compile(r"(?:\d+-\d\d-\d\d )?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it
+_START = re.compile(r"; expected start (\d+-\d\d-\d\d )?(\d\d:\d\d) UTC")
 
 
 def clock(at: float, now: float) -> str:
@@ -65,10 +70,7 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
     if pod.uid in this_pass.conditions_planned:  # two writes of one condition would race
         this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.condition_s)
         return
-    last = workload.last_status.get(pod.uid)
-    shown = workload.shown_condition(pod)
-    if last is None and shown is not None and shown.reason == new.reason and shown.message == message:
-        return
+    last = workload.last_status.get(pod.uid) or _last_of_previous_process(new, message, essence, workload, this_pass)
     if last is not None:
         renew_at = last.event_at + this_pass.tuning.renew_event_s
         if _same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
@@ -91,6 +93,37 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
         annotations=new.annotations,
     )
     this_pass.add(report, workload.key)
+
+
+def _last_of_previous_process(
+    new: PodStatus, message: str, essence: tuple[str, ...], workload: Workload, this_pass: Pass
+) -> LastStatus | None:
+    """The status that a previous process set on the pod, if it says the same; None: it says something else, or nothing.
+
+    If the status has an essence, times in its message do not count, apart from the expected start: otherwise each restart
+    would write the condition of all waiting pods.  The event counts as posted when this process started.
+    """
+    shown = workload.shown_condition(new.pod)
+    if shown is None or shown.reason != new.reason:
+        return None
+    is_same = shown.message == message
+    if not is_same and (new.essence is None or _TIME.sub("", shown.message) != _TIME.sub("", message)):
+        return None
+    starts = new.starts if is_same else _nearest_start(shown.message, new.starts, this_pass.now)
+    return LastStatus(new.reason, shown.message, essence, starts, event_at=this_pass.world.started)
+
+
+def _nearest_start(message: str, starts: float | None, now: float) -> float | None:
+    """The expected start that the message gives, epoch seconds; without a date it is the time of day nearest to *starts*."""
+    found, today = _START.search(message), moment(now)
+    if found is None or starts is None or today is None:
+        return None
+    date, time_of_day = found[1] or f"{today:%Y-%m-%d} ", found[2]
+    try:
+        shown = datetime.strptime(f"{date}{time_of_day}+0000", "%Y-%m-%d %H:%M%z").timestamp()
+    except ValueError:  # somebody else wrote it
+        return None
+    return shown if found[1] else min((shown + days * DAY_S for days in (-1, 0, 1)), key=lambda at: abs(starts - at))
 
 
 def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
@@ -172,7 +205,10 @@ def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str =
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING
-    last = workload.last_status.get(pod.uid)
-    is_first = last is None or last.essence[:1] != essence[:1]
+    last, shown = workload.last_status.get(pod.uid), workload.shown_condition(pod)
+    if last is not None:
+        is_first = last.essence[:1] != essence[:1]
+    else:  # a previous process may have said it
+        is_first = shown is None or f". Job {job.id}, as of " not in shown.message
     event = names.SUBMITTED if is_first else names.PENDING
     return status(pod, reason, message, essence=essence, starts=starts, event=event)

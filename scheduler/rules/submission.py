@@ -12,6 +12,7 @@ from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec, SlurmNode
+from scheduler.model.text import span
 from scheduler.place.affinity import OwnPods, has_self_affinity, has_self_anti_affinity
 from scheduler.place.capacity import lacking, laid_out
 from scheduler.place.feasible import Feasible, NodeRequirements, feasible, node_requirements, texts, weight
@@ -185,7 +186,7 @@ def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None
 
 
 def _looked_at_again(world: World) -> str:
-    return f"slurm-bridge looks at them again every {world.config.tuning.exclude_s:.0f} s."
+    return f"slurm-bridge looks at them again every {span(world.config.tuning.exclude_s)}."
 
 
 def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:

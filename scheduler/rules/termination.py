@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
+from scheduler.model.text import span
 from scheduler.place.feasible import slurm_name
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, read_job, scan_until, search_for_job
@@ -18,7 +19,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status, statuses
 from scheduler.rules.submission import is_managed, not_managed
 from scheduler.state.phase import Phase
-from scheduler.state.workload import DeletedPod, Placeholder, Workload
+from scheduler.state.workload import Attempt, DeletedPod, Placeholder, Workload
 from scheduler.translate.job_spec import needs
 
 OUTLIVES_S = 30.0  # a pod that outlives its deadline and its grace by so long is ended by other means
@@ -54,8 +55,8 @@ def _end_by(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass:
     until = max(being_ended(workload, pod, job, this_pass), goes_until(workload, pod, this_pass))
     if this_pass.now < until:
         return wake(until)
-    if this_pass.now < workload.wait_until:
-        return wake(workload.wait_until)
+    if this_pass.now < (retry_from := workload.retry_from(Attempt.END_POD)):
+        return wake(retry_from)
     bucket = "" if job.ended else "absent"
     return end_pod(workload, pod, why, this_pass, job=job, counts=_out_of_time(job), bucket=bucket)
 
@@ -237,7 +238,7 @@ def end_pod(
         most_s, because = _most_grace(workload, pod, this_pass)
         if pod.grace_s > most_s:
             grace_s = most_s
-            why += f". It has {most_s} s to end, because {because}"
+            why += f". It has {span(most_s)} to end, because {because}"
     return plan_action(act.DeletePod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), bucket)
 
 
@@ -335,7 +336,7 @@ def end_job_of_silent_node(workload: Workload, job: Placeholder, this_pass: Pass
     """End the job of pods that are being deleted on nodes whose kubelets will never report their end (S8)."""
     where = ", ".join(sorted({pod.node for pod in _leaving(workload)}))
     silent_s = this_pass.tuning.silent_node_s
-    why = f"its pods are being deleted, and node {where} has said nothing for {silent_s:.0f} s"
+    why = f"its pods are being deleted, and node {where} has said nothing for {span(silent_s)}"
     return cancel(job, workload, this_pass, why)
 
 
@@ -399,8 +400,8 @@ def record_former(workload: Workload, job: Placeholder, this_pass: Pass) -> Deci
 
 
 def _record(job: Placeholder, workload: Workload, this_pass: Pass) -> Decision:
-    if this_pass.now < workload.wait_until:
-        return wake(workload.wait_until)
+    if this_pass.now < (retry_from := workload.retry_from(Attempt.RECORD)):
+        return wake(retry_from)
     own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
     said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record says it anyway
     comment = "; ".join([*said, _record_of(workload, job)])

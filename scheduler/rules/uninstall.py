@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import Pod
+from scheduler.model.text import span
 from scheduler.nodes.observed import NEVER
 from scheduler.rules.decision import NOTHING, Decision, combine, wake
 from scheduler.rules.identity import cancel
@@ -25,7 +26,7 @@ from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
 from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Attempt, Placeholder, Workload
 from scheduler.state.world import World
 
 WAIT, END = "wait", "end"
@@ -76,7 +77,9 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
         if not workload.node_of(pod) or not workload.is_bound_for(pod, job):
             continue
         until = max(
-            being_ended(workload, pod, None, this_pass), goes_until(workload, pod, this_pass), workload.wait_until
+            being_ended(workload, pod, None, this_pass),
+            goes_until(workload, pod, this_pass),
+            workload.retry_from(Attempt.END_POD),
         )
         found.append(end_pod(workload, pod, WHY, this_pass) if this_pass.now >= until else wake(until))
     return combine(found)
@@ -120,7 +123,7 @@ def waits_for(world: World, now: float) -> str:
         return f"{held}."
     quiet = world.quiet_until()
     if now < quiet:
-        return f"For {quiet - now:.0f} s more, requests of a bridge that ran before may take effect."
+        return f"For {span(quiet - now)} more, requests of a bridge that ran before may take effect."
     if min(world.last_poll_began, world.node_state.polled) < quiet:
         return "Slurm's jobs and nodes are still to be read once more."
     return _under_way(world)

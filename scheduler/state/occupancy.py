@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from scheduler.events import Side
+from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.place.affinity import NOWHERE, AffinityIndex, GrantedPods, OwnPods, distinct_to_affinity
 from scheduler.place.assign import NodeInfo
@@ -16,7 +17,7 @@ from scheduler.place.feasible import slurm_name
 from scheduler.place.host_ports import HostPorts
 from scheduler.state.facts import Facts
 from scheduler.state.phase import WAITING, Phase, chosen
-from scheduler.state.workload import Workload
+from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.pod_limits import beyond_limits
 
 
@@ -203,6 +204,20 @@ class Occupancy(Facts):
             return []
         return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
 
+    def granted_before(self) -> Iterator[GrantedPods]:
+        """Workloads whose grant of a previous process ended, with their pods, which that process may have bound.
+
+        Such a bind may still take effect, until the quiet period ends.  Slurm may have given everything there to others.
+        """
+        for job in self.placeholders.values():
+            workload = self.workloads.get(job.key or "")
+            if workload is None or job.asked_at is not None or not job.ended:
+                continue
+            coming = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
+            nodes = frozenset(self.by_slurm_name[name] for name in _nodes_of(job) if name in self.by_slurm_name)
+            if coming and nodes:
+                yield GrantedPods(workload.key, {pod.uid: pod for pod in coming}, nodes)
+
     def grant_changed(self, workload: Workload) -> None:
         """The workload received a grant, or lost it: its nodes count as taken for affinity, or not any more (F5)."""
         self.coming = None
@@ -241,6 +256,16 @@ class Occupancy(Facts):
 
         waiting = (key for phase in WAITING for key in self.by_phase[phase])
         return [key for key in waiting if any(map(concerned, self.workloads[key].pods.values()))]
+
+
+def _nodes_of(job: Placeholder) -> list[str]:
+    """The nodes of the job by Slurm's names, as far as they are known; Slurm shows those of an ended job, too."""
+    if job.grant is not None:
+        return [each.name for each in job.grant.everywhere]
+    try:
+        return expand(job.job.nodes) if job.job is not None else []
+    except HostlistError:  # an answer that makes no sense
+        return []
 
 
 def _counts_the_same(one: Pod, other: Pod) -> bool:

@@ -10,7 +10,7 @@ from scheduler import actions as act
 from scheduler.state.occupancy import Occupancy
 from scheduler.state.phase import WAITING, Phase, phase
 from scheduler.state.token_buckets import FairQueue
-from scheduler.state.workload import Workload
+from scheduler.state.workload import Attempt, Backoff, Workload
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (Slurm facts 8).
 NO_CONTENDER = frozenset(
@@ -133,15 +133,19 @@ class Visits(Occupancy):
         for held in self.limited.values():
             held.pop(workload.key, None)
 
-    def back_off(self, workload: Workload, at: float, began: float = float("inf")) -> None:
+    def back_off(
+        self, workload: Workload, at: float, began: float = float("inf"), attempt: Attempt | None = None
+    ) -> None:
         """Double the wait before the next attempt.
 
-        began   when the failed call was sent: calls that were sent together count as one attempt
+        began    when the failed call was sent: calls that were sent together count as one attempt
+        attempt  only the next attempt of this kind waits; None: all others
         """
-        tuning = self.config.tuning
-        if began >= workload.wait_until or not workload.failures:
-            workload.failures = min(workload.failures + 1, 16)
-        workload.wait_until = at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (workload.failures - 1))
+        if attempt is not None:
+            workload.backoffs[attempt] = workload.backoffs.get(attempt, Backoff()).after(at, began, self.config.tuning)
+            return
+        before = Backoff(workload.failures, workload.wait_until)
+        workload.failures, workload.wait_until = before.after(at, began, self.config.tuning)
 
     def drop_facts(self, workload: Workload) -> None:
         """Replace the workload by this one, which has no pods, and take it out of every index: it counts as over."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from scheduler import names
@@ -18,6 +19,7 @@ from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
 from scheduler.translate.grouping import Group, Rank
+from scheduler.tuning import Tuning
 
 STORY_LENGTH = 40
 NOT_CONSIDERED = ("", "None")  # reasons of a job that slurmctld has not considered yet
@@ -188,6 +190,35 @@ class LostBind:
 
     action: BindPod
     until: float
+
+
+class Attempt(StrEnum):
+    """Kinds of actions with a backoff of their own in each workload: ends, and the reads before them (S14).
+
+    What ends must not wait because something else failed, perhaps in the other cluster: a job whose pods are gone holds its
+    nodes meanwhile, and pods whose job is over use nodes that Slurm gives away.
+    """
+
+    READ_JOB = "read job"  # ReadJob
+    END_JOB = "end job"  # CancelJob
+    RECORD = "record"  # RecordEnd
+    END_POD = "end pod"  # DeletePod, FailByDeadline
+    MOVE = "move"  # EvictPod, SetDeadline: the job lives still
+
+
+class Backoff(NamedTuple):
+    """How many attempts failed in a row, and until when nothing is tried again, epoch seconds."""
+
+    failures: int = 0
+    until: float = float("-inf")
+
+    def after(self, at: float, began: float, tuning: Tuning) -> Backoff:
+        """The backoff after another failure: the wait doubles.
+
+        began   when the failed call was sent: calls that were sent together count as one attempt
+        """
+        failures = min(self.failures + 1, 16) if began >= self.until or not self.failures else self.failures
+        return Backoff(failures, at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (failures - 1)))
 
 
 @dataclass(slots=True)
@@ -376,7 +407,8 @@ class Workload:
     refused     why Slurm refused the last submission; retry_at: when the workload is submitted again
     asked_in    the partition of the last submission
     first_bound_at  when the first bind of its present grant went out (V4)
-    wait_until  after a failed attempt nothing is tried before that
+    failures, wait_until  how many attempts failed in a row; nothing is tried before that, apart from the kinds of Attempt
+    backoffs    kind of attempt to its backoff, if the last one failed
     anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
     late_changes  pod UID to what was changed of that pod after it was bound, until the event is posted (K8, T11)
     bound_by_this_process   this process sent a bind for one of its pods
@@ -425,6 +457,7 @@ class Workload:
     retry_at: float = float("-inf")
     failures: int = 0
     wait_until: float = float("-inf")
+    backoffs: dict[Attempt, Backoff] = field(default_factory=dict)
     asked_in: str = ""
     immediate_refused: bool = False
     updated_at: float = float("-inf")
@@ -470,6 +503,15 @@ class Workload:
         self.strays.pop(uid, None)
         self.release_messages.pop(uid, None)
         return self.pods.pop(uid, None)
+
+    def retry_from(self, attempt: Attempt) -> float:
+        """When the next attempt of this kind may be made, epoch seconds; -inf: at once."""
+        return self.backoffs.get(attempt, Backoff()).until
+
+    def reset_backoffs(self) -> None:
+        """What failed is tried again at once."""
+        self.failures, self.wait_until = 0, float("-inf")
+        self.backoffs.clear()
 
     def release(self, action: Action) -> InFlight | None:
         """The action is not in flight any more.  Returns its record; None: another action, or none, is in flight."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bridge.cli.doctor.findings import Check, Result, count, error, ok, unknown, warning
 from bridge.cli.doctor.views import Observations
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from scheduler.model.text import span
 
 
 def _file(seen: Observations) -> Iterator[Result]:
@@ -28,7 +29,7 @@ def _patience(seen: Observations) -> Iterator[Result]:
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
             yield error(
-                f"tuning.{key} is shorter than the longest call ({DEFAULT_DEADLINE_S:g} s): the bridge would not start.",
+                f"tuning.{key} is shorter than the longest call ({span(DEFAULT_DEADLINE_S)}): the bridge would not start.",
                 f"Take tuning.{key} away, or raise it.",
             )
 

@@ -19,7 +19,7 @@ import heapq
 import re
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -41,6 +41,7 @@ from scheduler.model.quantity import amount
 from scheduler.place.host_ports import ports_conflict
 
 ENDED = ("Succeeded", "Failed")
+REVISION = "deployment.kubernetes.io/revision"
 RECONCILE_S = 0.05
 ORPHAN_S = 40.0  # a pod bound to a node that does not exist is collected after this
 NOT_READY_S = 40.0  # after a kubelet's last word its node is NotReady; a flag of kube-controller-manager
@@ -340,12 +341,15 @@ class Actors:
     def _deployment(self, now: float, controller: Object) -> None:
         """A rolling update: the pods of earlier templates stay until those of the present one are ready."""
         wanted = controller["spec"].get("replicas", 1)
-        earlier = list(self._of(controller, "replicasets"))
-        present = _replica_set_of(controller, len(earlier) + 1)
-        name = present["metadata"]["name"]
-        found = [each for each in earlier if each["metadata"]["name"] == name]
-        earlier = [each for each in earlier if each["metadata"]["name"] != name]
-        present = self._scale(found[0], wanted) if found else self._cluster.create(now, "replicasets", present)
+        wished = _replica_set_of(controller)
+        name = wished["metadata"]["name"]
+        sets = list(self._of(controller, "replicasets"))
+        earlier = [each for each in sets if each["metadata"]["name"] != name]
+        present = next((each for each in sets if each not in earlier), None)
+        present = self._scale(present or self._cluster.create(now, "replicasets", wished), wanted)
+        newest = max((_revision(each) for each in earlier), default=0)
+        if _revision(present) <= newest:
+            present = self._cluster.store.put("replicasets", _with_revision(present, newest + 1))
         has = present.get("status") or {}
         rolls = controller["spec"].get("strategy", {}).get("type") != "Recreate"
         if has.get("readyReplicas", 0) >= wanted or not rolls:
@@ -368,7 +372,8 @@ class Actors:
         enough = ready >= deployment["spec"].get("replicas", 1)
         said = ("True", "MinimumReplicasAvailable") if enough else ("False", "MinimumReplicasUnavailable")
         after = with_condition({**deployment, "status": status}, condition("Available", *said, "", now))
-        if after["status"] != deployment.get("status"):
+        after = _with_revision(after, _revision(sets[0]))
+        if after != deployment:
             self._cluster.store.put("deployments", after)
 
     def _job(self, now: float, controller: Object) -> None:
@@ -422,8 +427,6 @@ class Actors:
         given = template.get("metadata") or {}
         annotations, labels = dict(given.get("annotations") or {}), dict(given.get("labels") or {})
         middle = "-"
-        if controller["kind"] == "Job":
-            labels["batch.kubernetes.io/job-name"] = labels["job-name"] = meta["name"]
         if index is not None:
             annotations[_INDEX] = labels[_INDEX] = str(index)
             middle = f"-{index}-"
@@ -490,11 +493,29 @@ def _owner(controller: Object) -> Object:
     }
 
 
-def _replica_set_of(deployment: Object, revision: int) -> Object:
+def _revision(thing: Object) -> int:
+    """The number of a template in the history of a Deployment; 0: none was given."""
+    return int((thing["metadata"].get("annotations") or {}).get(REVISION, 0))
+
+
+def _with_revision(thing: Object, revision: int) -> Object:
+    meta = thing["metadata"]
+    return {**thing, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), REVISION: str(revision)}}}
+
+
+def _without_empty(value: Any) -> Any:
+    """A template as kubectl may send it back: without the fields that hold nothing."""
+    if isinstance(value, dict):
+        bare = {name: _without_empty(each) for name, each in value.items()}
+        return {name: each for name, each in bare.items() if each not in (None, {}, [])}
+    return [_without_empty(each) for each in value] if isinstance(value, list) else value
+
+
+def _replica_set_of(deployment: Object) -> Object:
     """The ReplicaSet of a Deployment's present template; its name follows from the template."""
     meta, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
-    digest = hashlib.sha256(msgspec.json.encode(template, order="sorted")).hexdigest()[:10]
+    digest = hashlib.sha256(msgspec.json.encode(_without_empty(template), order="sorted")).hexdigest()[:10]
     given = template.get("metadata") or {}
     labels = {**(given.get("labels") or {}), "pod-template-hash": digest}
     return {
@@ -502,7 +523,6 @@ def _replica_set_of(deployment: Object, revision: int) -> Object:
             "namespace": meta["namespace"],
             "name": f"{meta['name']}-{digest}",
             "labels": labels,
-            "annotations": {"deployment.kubernetes.io/revision": str(revision)},
             "ownerReferences": [_owner(deployment)],
         },
         "spec": {

@@ -25,13 +25,18 @@ from bridge.simulation.kube import limits
 from bridge.simulation.kube.actors import Actors
 from bridge.simulation.kube.kinds import KINDS, REVIEWS, Kind
 from bridge.simulation.kube.objects import Object, condition, rfc3339, with_condition
-from bridge.simulation.kube.patch import merged, strategically_merged
+from bridge.simulation.kube.patch import BadPatch, changed, merged, strategically_merged
 from bridge.simulation.kube.store import BadSelector, Selection, Store, TooOld, selection
 
 Answer = tuple[int, dict[str, str], bytes]
 JSON = {"content-type": "application/json"}
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-simulated"}
 LISTS_REMEMBERED = 64
+JSON_PATCH = "application/json-patch"
+_PATCHES: dict[str, Callable[[Any, Any], Any]] = {
+    JSON_PATCH: changed,
+    "application/strategic-merge-patch": strategically_merged,
+}
 
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -99,7 +104,7 @@ class KubeCluster:
             self._allowed(method, target, query)
             if target.subresource in _UNSERVED:
                 raise Refusal(405, "MethodNotAllowed", _UNSERVED[target.subresource])
-            read = _decoded(body)
+            read = _decoded(body, content_type)
             if query.get("dryRun"):
                 with self.store.discarding():
                     return self._serve(now, method, target, query, read, content_type)
@@ -291,10 +296,13 @@ class KubeCluster:
 
     def _patch(self, now: float, target: Target, patch: Object, content_type: str, manager: str) -> Object:
         before = self._existing(target)
-        change = strategically_merged if content_type.startswith("application/strategic") else merged
-        after = change(before, patch)
-        deadline = (patch.get("spec") or {}).get("activeDeadlineSeconds")
-        if manager and deadline != (before.get("spec") or {}).get("activeDeadlineSeconds"):
+        change = _PATCHES.get(content_type.partition("+")[0].partition(";")[0], merged)
+        try:
+            after = change(before, patch)
+        except BadPatch as error:
+            raise _invalid(target.kind.kind, target.name, "patch", f"Invalid value: {error}") from None
+        deadlines = {(each.get("spec") or {}).get("activeDeadlineSeconds") for each in (before, after)}
+        if manager and len(deadlines) > 1:
             after = {**after, "metadata": {**after["metadata"], "managedFields": [_wrote_the_deadline(manager)]}}
         return self._scaled(self._written(now, target, before, after), target)
 
@@ -517,8 +525,16 @@ def _new_deployment(deployment: Object, now: float) -> Object:
 
 
 def _new_job(job: Object, _now: float) -> Object:
+    """Its pods have labels by which it, and `kubectl logs job/NAME`, selects them."""
     usual = {"parallelism": 1, "completions": 1, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False}
-    return {**job, "spec": {**usual, **(job.get("spec") or {})}}
+    spec, meta = job.get("spec") or {}, job["metadata"]
+    template = spec.get("template") or {}
+    given = template.get("metadata") or {}
+    own = {"controller-uid": meta["uid"], "job-name": meta["name"]}
+    prefixed = {f"batch.kubernetes.io/{key}": value for key, value in own.items()}
+    template = {**template, "metadata": {**given, "labels": {**(given.get("labels") or {}), **own, **prefixed}}}
+    selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}}
+    return {**job, "spec": {**usual, **spec, "selector": selector, "template": template}}
 
 
 _DEFAULTS = {
@@ -597,13 +613,13 @@ def _selection(target: Target, query: Mapping[str, str]) -> Selection:
         raise Refusal(400, "BadRequest", str(error)) from None
 
 
-def _decoded(body: bytes | None) -> Object:
+def _decoded(body: bytes | None, content_type: str) -> Any:
     """The object in a body of JSON; the HTTP shell turns other forms into JSON."""
     try:
         read = msgspec.json.decode(body) if body else {}
     except msgspec.DecodeError as error:
         raise Refusal(400, "BadRequest", f"couldn't get version/kind; json parse error: {error}") from None
-    if not isinstance(read, dict):
+    if not isinstance(read, dict) and not content_type.startswith(JSON_PATCH):
         raise Refusal(400, "BadRequest", "couldn't get version/kind; json parse error: not an object")
     return read
 

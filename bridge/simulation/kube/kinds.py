@@ -1,4 +1,7 @@
-"""The kinds that the simulated API server serves, and how much of each it simulates."""
+"""The kinds that the simulated API server serves, and how much of each it simulates.
+
+After a change: `python -m integration.protobuf`.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -216,7 +217,9 @@ _FIELDS = {
     },
 }
 _EVERYWHERE = {"metadata.name", "metadata.namespace"}
-_LABEL = re.compile(r"(?P<absent>!)?(?P<key>[A-Za-z0-9./_-]+)(?:(?P<op>==|=|!=)(?P<value>[A-Za-z0-9._-]*))?")
+_KEY, _VALUE = r"(?P<key>[A-Za-z0-9./_-]+)", r"[A-Za-z0-9._-]*"
+_LABEL = re.compile(rf"(?P<absent>!)?{_KEY}(?:\s*(?P<op>==|=|!=)\s*(?P<value>{_VALUE}))?")
+_LABEL_IN = re.compile(rf"{_KEY}\s+(?P<op>in|notin)\s+\((?P<values>\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*)\)")
 
 
 def selection(resource: str, namespace: str, query: Mapping[str, str]) -> Selection:
@@ -249,18 +252,18 @@ def _field_test(path: tuple[str, ...], value: str, *, wanted: bool) -> Callable[
 
 
 def _label_tests(text: str) -> Iterator[Callable[[Object], bool]]:
-    for part in filter(None, text.split(",")):
-        match = _LABEL.fullmatch(part.strip())
-        if not match:
+    for part in re.findall(r"[^,(]+(?:\([^)]*\))?", text):
+        if match := _LABEL_IN.fullmatch(part.strip()):
+            values = {value.strip() for value in match["values"].split(",")}
+            yield _label_test(match["key"], values, wanted=match["op"] == "in")
+        elif not (match := _LABEL.fullmatch(part.strip())):
             raise BadSelector(f"unable to parse requirement: {part}")
-        yield _label_test(match["key"], match["op"], match["value"] or "", absent=bool(match["absent"]))
+        elif match["op"]:
+            yield _label_test(match["key"], {match["value"]}, wanted=match["op"] != "!=")
+        else:
+            yield _label_test(match["key"], {None}, wanted=bool(match["absent"]))
 
 
-def _label_test(key: str, operator: str | None, value: str, *, absent: bool) -> Callable[[Object], bool]:
-    def test(thing: Object) -> bool:
-        found = (thing["metadata"].get("labels") or {}).get(key)
-        if operator is None:
-            return (found is None) is absent
-        return (found == value) is (operator != "!=")
-
-    return test
+def _label_test(key: str, values: AbstractSet[str | None], *, wanted: bool) -> Callable[[Object], bool]:
+    """True for objects whose label has one of the values (None: no label), or has none of them if that is not wanted."""
+    return lambda thing: ((thing["metadata"].get("labels") or {}).get(key) in values) is wanted

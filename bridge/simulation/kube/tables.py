@@ -23,8 +23,11 @@ def wants_table(accept: str) -> bool:
     return "as=Table" in accept.partition(",")[0]
 
 
-def table(body: bytes) -> bytes:
-    """The answer to a list or a read, as a Table.  Anything else (a Status) stays what it is."""
+def table(body: bytes, *, whole: bool = False) -> bytes:
+    """The answer to a list or a read, as a Table.  Anything else (a Status) stays what it is.
+
+    whole  the rows hold the whole objects, by which kubectl sorts; else their metadata
+    """
     read = msgspec.json.decode(body)
     kind = read.get("kind", "")
     if kind == "Status":
@@ -32,19 +35,21 @@ def table(body: bytes) -> bytes:
     listed = kind.endswith("List")
     things = read["items"] if listed else [read]
     meta = read["metadata"] if listed else {"resourceVersion": read["metadata"]["resourceVersion"]}
-    return msgspec.json.encode(_table(kind.removesuffix("List"), things, meta))
+    return msgspec.json.encode(_table(kind.removesuffix("List"), things, meta, whole))
 
 
-def event(line: bytes) -> bytes:
+def event(line: bytes, *, whole: bool = False) -> bytes:
     """The same for one line of a watch."""
     read = msgspec.json.decode(line)
     thing = read["object"]
     if read["type"] in ("ADDED", "MODIFIED", "DELETED"):
-        read["object"] = _table(thing["kind"], [thing], {"resourceVersion": thing["metadata"]["resourceVersion"]})
+        read["object"] = _table(
+            thing["kind"], [thing], {"resourceVersion": thing["metadata"]["resourceVersion"]}, whole
+        )
     return msgspec.json.encode(read)
 
 
-def _table(kind: str, things: Iterable[Object], meta: Object) -> Object:
+def _table(kind: str, things: Iterable[Object], meta: Object, whole: bool) -> Object:
     columns = COLUMNS.get(kind, _NAMED)
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
     return {
@@ -62,7 +67,10 @@ def _table(kind: str, things: Iterable[Object], meta: Object) -> Object:
             for name, priority, _ in columns
         ],
         "rows": [
-            {"cells": [cell(thing) for _, _, cell in columns], "object": {**partial, "metadata": thing["metadata"]}}
+            {
+                "cells": [cell(thing) for _, _, cell in columns],
+                "object": thing if whole else {**partial, "metadata": thing["metadata"]},
+            }
             for thing in things
         ],
     }

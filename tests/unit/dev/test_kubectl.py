@@ -162,6 +162,51 @@ async def test_server_side_apply_takes_yaml_creates_and_then_merges(
     assert made["data"] == {"a": "b", "c": "d"}
 
 
+async def test_a_json_patch_changes_what_its_pointers_name(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
+    cluster, session = kube
+    headers = {"Content-Type": "application/json-patch+json"}
+    operations = [
+        {"op": "test", "path": "/metadata/name", "value": "train"},
+        {"op": "add", "path": "/metadata/annotations/example.org~1a", "value": "b"},
+        {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "a", "operator": "Exists"}},
+        {"op": "copy", "from": "/metadata/annotations", "path": "/metadata/labels"},
+    ]
+    async with session.patch(f"{PODS}/train", json=operations, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+    pod = cluster.store.get("pods", "default", "train")
+    assert pod
+    assert pod["metadata"]["labels"] == pod["metadata"]["annotations"] == {"example.org/a": "b"}
+    assert pod["spec"]["tolerations"][-1]["key"] == "a"
+    for wrong in (
+        {"op": "remove", "path": "/spec/nothing"},
+        {"op": "invent", "path": "/spec"},
+        {"op": "test", "path": "/x"},
+    ):
+        async with session.patch(f"{PODS}/train", json=[wrong], headers=headers) as answer:
+            assert answer.status == 422
+            assert "JSON patch cannot be applied" in (await answer.json())["message"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("kind in (eval,tune)", ["eval", "tune"]),
+        ("kind notin (eval, tune)", ["plain", "train"]),
+        ("kind,kind!=eval", ["tune"]),
+        ("!kind", ["plain", "train"]),
+        ("kind in (tune),size=1", ["tune"]),
+    ],
+)
+async def test_a_selector_may_name_a_set_of_values(
+    selector: str, names: list[str], kube: tuple[KubeCluster, aiohttp.ClientSession]
+) -> None:
+    cluster, session = kube
+    for name, labels in (("eval", {"kind": "eval"}), ("tune", {"kind": "tune", "size": "1"}), ("plain", {})):
+        cluster.create(time.time(), "pods", objects.pod("default", name, labels=labels))
+    async with session.get(PODS, params={"labelSelector": selector}) as answer:
+        assert [each["metadata"]["name"] for each in (await answer.json())["items"]] == names
+
+
 async def test_a_body_that_is_no_protobuf_is_refused_in_a_sentence(
     kube: tuple[KubeCluster, aiohttp.ClientSession],
 ) -> None:

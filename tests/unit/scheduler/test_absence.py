@@ -243,7 +243,7 @@ def test_after_the_admins_word_pods_are_ended_only_if_slurm_refuses_their_nodes(
         reads_nothing(story, at)
     story.sees(AbsenceConfirmed(NOW + 8))
     story.decides(NOW + 8)
-    asked = [workload.hold.action for workload in story.world.workloads.values() if workload.hold is not None]
+    asked = [workload.in_flight.action for workload in story.world.workloads.values() if workload.in_flight is not None]
     assert [type(each) for each in asked] == [AllocateNow] * 11, "the nodes of each are asked for"
     assert story.acts(FailByDeadline, NOW + 9) == []
     granted_again, *refused = asked

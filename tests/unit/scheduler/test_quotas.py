@@ -168,7 +168,7 @@ def test_a_job_that_slurm_lost_keeps_its_place_while_its_pods_run_and_its_nodes_
     story.sees(pod("p1", says={"begin": "now+1hour"}))
     story.decides(NOW + 1)
     at = lost_state(story, 1, NOW + 2)
-    asked = story.world.workloads[key_of(pod("p0"))].hold
+    asked = story.world.workloads[key_of(pod("p0"))].in_flight
     assert asked is not None
     assert isinstance(asked.action, AllocateNow)
     assert asked.action.spec.required_nodes == "x1"
@@ -186,7 +186,7 @@ def test_a_job_that_slurm_lost_for_good_gives_its_place_to_the_next_pod_when_its
     story.sees(pod("p1", says={"begin": "now+1hour"}))
     story.decides(NOW + 1)
     at = lost_state(story, 1, NOW + 2)
-    asked = story.world.workloads[key_of(pod("p0"))].hold
+    asked = story.world.workloads[key_of(pod("p0"))].in_flight
     assert asked is not None
     story.ended(asked.action, Outcome.REFUSED, at=at + 1, number=2016)
     assert submits(story, at + 2) == [], "its pod still runs"

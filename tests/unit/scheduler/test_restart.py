@@ -421,6 +421,24 @@ def test_a_bind_of_the_previous_process_that_has_not_landed_by_the_end_of_the_qu
     assert (bind.name, bind.node) == (second.name, "x1")
 
 
+@pytest.mark.parametrize("fields", [WEB, {"cpu": 40_000}], ids=["host port", "counted by Slurm"])
+def test_a_late_bind_of_the_previous_process_keeps_its_room_though_its_job_has_ended(fields: dict[str, Any]) -> None:
+    """The new leader sees the job end, Slurm gives the place to another pod, and then the old leader's bind arrives (V3)."""
+    story, first, second = Story(), older("first", **fields), pod("second", **fields)
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(first)
+    [read] = story.acts(ReadJob, START + 0.1)
+    story.polls({17: "CANCELLED"}, at=LATER)
+    story.reads(job_of(first, 17, "CANCELLED"), at=LATER)
+    story.ended(read, at=LATER)
+    story.sees(second)
+    [asked] = [each for each in story.acts(AllocateNow, LATER) if each.key == key_of(second)]
+    story.ended(asked, at=LATER, job_id=18, grant=grant(18, cpus=asked.spec.cpus_per_task))
+    assert not story.acts(BindPod, QUIET_END - 0.1), "the first pod's bind may still arrive"
+    [bind] = story.acts(BindPod, QUIET_END)
+    assert (bind.name, bind.node) == ("second", "x1")
+
+
 def test_a_pod_that_has_room_beside_a_bind_of_the_previous_process_is_bound_at_once() -> None:
     """Slurm gives no CPU twice, so the CPUs of the two are not added up; another host port is free."""
     story, _, second = a_lost_bind_and_a_grant_beside_it(
