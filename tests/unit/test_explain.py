@@ -252,7 +252,7 @@ async def test_what_the_bridge_answered_is_said_also_if_no_cluster_can_be_asked(
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     both.settings = {**both.settings, "slurm_url": ""}
     async with address_that_answers(STANDBY, 503) as url:
-        with pytest.raises(ConfigError, match=r"replica r1 leads: ask r1\. .*: no Slurm to talk to") as raised:
+        with pytest.raises(ConfigError, match=r"replica r1 leads: ask r1\. .*: no Slurm is configured") as raised:
             await told_of_pod(both, "train", bridge=url)
     assert str(raised.value).startswith(f"The bridge at {url} does not answer this command: This replica")
 
