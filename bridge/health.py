@@ -25,6 +25,7 @@ from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
 from bridge.telemetry import Telemetry
+from bridge.world_gauges import WorldGauges
 from scheduler.actions import Kind
 from scheduler.events import AbsenceConfirmed, Side
 from scheduler.explain import explain, key_of, prepared
@@ -164,6 +165,7 @@ class Health:
         self._bearer = bearer
         self._explaining, self._scraping = Share(), Share()
         self._measure(telemetry.gauge, telemetry.counter)
+        WorldGauges(lambda: self._loop.world, clock, telemetry)
 
     def _measure(self, gauge: Register, counter: Register) -> None:
         gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
@@ -258,9 +260,9 @@ class Health:
         notes.append(self._lease_trouble())
         return readiness(self.not_ready(), *notes)
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        """OpenMetrics."""
-        return await _scraped(self._telemetry, self._scraping)
+    async def metrics(self, request: web.Request) -> web.Response:
+        """See `Telemetry.scrape`."""
+        return await _scraped(request, self._telemetry, self._scraping)
 
     async def explain(self, request: web.Request) -> web.Response:
         """See `explained`; http_access decides which clients get an answer."""
@@ -368,9 +370,9 @@ class Starting:
         role = [self.standby.role()] if self.standby is not None else []
         return readiness(self.not_ready(), *role, *self.notes())
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        """OpenMetrics."""
-        return await _scraped(self._telemetry, self._scraping)
+    async def metrics(self, request: web.Request) -> web.Response:
+        """See `Telemetry.scrape`."""
+        return await _scraped(request, self._telemetry, self._scraping)
 
     async def explain(self, request: web.Request) -> web.Response:
         """503, and what the bridge waits for, or the leader's name; http_access decides which clients get an answer."""
@@ -386,10 +388,10 @@ class Starting:
         return await self.explain(request)
 
 
-async def _scraped(telemetry: Telemetry, share: Share) -> web.Response:
+async def _scraped(request: web.Request, telemetry: Telemetry, share: Share) -> web.Response:
     try:
         async with share.turn():
-            body, content_type = telemetry.scrape()
+            body, content_type = telemetry.scrape(request.headers.get("Accept", ""))
     except Busy:
         return too_many()
     return web.Response(body=body, headers={"Content-Type": content_type})

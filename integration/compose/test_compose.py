@@ -73,8 +73,8 @@ class Seen:
 
     def bound_now(self) -> float:
         """The number of binds in the bridge's own metrics."""
-        [count] = re.findall(rf"^{BIND}_count(?:\{{.*\}})? (\S+)$", self.get(8080, "/metrics"), re.MULTILINE)
-        return float(count)
+        counts = re.findall(rf"^{BIND}_count\{{.*\}} (\S+)$", self.get(8080, "/metrics"), re.MULTILINE)
+        return sum(map(float, counts))
 
     def trace(self, trace_id: str) -> list[dict[str, Any]]:
         """The spans of one trace, as Jaeger has them; [] while it has none."""
