@@ -25,7 +25,7 @@ from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
 from bridge.telemetry import Telemetry
-from bridge.world_gauges import WorldGauges
+from bridge.world_gauges import Register, Values, WorldGauges
 from scheduler.actions import Kind
 from scheduler.events import AbsenceConfirmed, Side
 from scheduler.explain import explain, key_of, prepared
@@ -37,8 +37,6 @@ from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
 STANDSTILL_S = 3 * HEARTBEAT_S
-Values = list[tuple[float, dict[str, str]]]  # of a metric, with their labels
-Register = Callable[[str, str, Callable[[], Values]], None]  # a metric: its name, its help, what returns its values
 
 
 def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
@@ -164,8 +162,10 @@ class Health:
         self._clock = clock
         self._bearer = bearer
         self._explaining, self._scraping = Share(), Share()
-        self._measure(telemetry.gauge, telemetry.counter)
-        WorldGauges(lambda: self._loop.world, clock, telemetry)
+        self._acts = True
+        gauge, counter = self._while_it_acts(telemetry.gauge), self._while_it_acts(telemetry.counter)
+        self._measure(gauge, counter)
+        WorldGauges(lambda: self._loop.world, clock, gauge, counter)
 
     def _measure(self, gauge: Register, counter: Register) -> None:
         gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
@@ -187,7 +187,17 @@ class Health:
 
     def follow(self, loop: Loop) -> None:
         """Answer for the bridge of this loop from now on: the same process leads again."""
-        self._loop = loop
+        self._loop, self._acts = loop, True
+
+    def stand_by(self) -> None:
+        """The bridge of this loop acts no more: the metrics of its World, which become outdated, are left out."""
+        self._acts = False
+
+    def _while_it_acts(self, register: Register) -> Register:
+        def registered(name: str, what: str, values: Callable[[], Values]) -> None:
+            register(name, what, lambda: values() if self._acts else [])
+
+        return registered
 
     def _quarantined(self) -> Values:
         counts = Counter(entry.kind for entry in self._loop.world.quarantine.values())

@@ -10,7 +10,6 @@ id of one observation in a bucket; it is no label, so the number of time series 
 
 from __future__ import annotations
 
-import prometheus_client
 from prometheus_client import CollectorRegistry, Histogram
 
 from bridge.labels import BoundedLabels
@@ -23,8 +22,6 @@ DEFAULT = "default"
 LABELS = ("partition", "qos")
 
 Labels = tuple[str, ...]  # of LABELS
-
-prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each series, which doubles their number and which no query uses
 
 
 class Latency:

@@ -27,9 +27,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest, openmetrics
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CollectorRegistry, ProcessCollector
 
+from bridge.exposition import scraped
 from bridge.latency import IMMEDIATE, QUEUED, Labels, Latency
 from bridge.stopping import TELEMETRY_S
 from scheduler import actions as act
@@ -249,14 +249,8 @@ class Telemetry:
         self._meter.create_observable_counter(name, [observe], description=description)
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics, and their content type: OpenMetrics, with exemplars, if `accept` (the header) names it.
-
-        Otherwise Prometheus' text format, which has no exemplars.
-        """
-        if "application/openmetrics-text" in accept:
-            text: bytes = openmetrics.exposition.generate_latest(self._registry)  # type: ignore[no-untyped-call]
-            return text, openmetrics.exposition.CONTENT_TYPE_LATEST
-        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+        """All metrics as text, and its content type.  accept: the header `Accept` of the request"""
+        return scraped(self._registry, accept)
 
     def close(self, within_s: float = TELEMETRY_S) -> None:
         """Send what is left, for at most *within_s* seconds."""

@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from bridge.labels import BoundedLabels
-from bridge.telemetry import Telemetry
 from scheduler.model.kubernetes import Node, Pod, PodPhase
-from scheduler.model.slurm import States
+from scheduler.model.slurm import ENDED, States
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
 from scheduler.translate.job_spec import needs
 
-Values = list[tuple[float, dict[str, str]]]
+Values = list[tuple[float, dict[str, str]]]  # of a metric, with their labels
+Register = Callable[[str, str, Callable[[], Values]], None]
 
 UNBOUND = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED)
 UNKNOWN = "unknown"
@@ -41,16 +41,21 @@ POD_STATES = ("waiting", "starting", "running", "ended")
 
 
 class WorldGauges:
-    """Registers the metrics.  world: returns the World of the bridge that runs now"""
+    """Registers the metrics.
 
-    def __init__(self, world: Callable[[], World], clock: Callable[[], float], telemetry: Telemetry) -> None:
+    world            returns the World of the bridge that runs now
+    gauge, counter   register a metric: its name, its help, and what returns its values
+    """
+
+    def __init__(
+        self, world: Callable[[], World], clock: Callable[[], float], gauge: Register, counter: Register
+    ) -> None:
         self._world = world
         self._clock = clock
         self._reasons = BoundedLabels()
-        gauge = telemetry.gauge
         gauge("slurm_bridge_waiting_workloads", "workloads that wait for their bind, by reason", self._waiting)
         gauge("slurm_bridge_jobs", "jobs of slurm-bridge that have not ended, by state", self._jobs)
-        telemetry.counter("slurm_bridge_jobs_ended", "jobs of slurm-bridge that ended, by state", self._jobs_ended)
+        counter("slurm_bridge_jobs_ended", "jobs of slurm-bridge that ended, by state", self._jobs_ended)
         gauge("slurm_bridge_pods", "pods of slurm-bridge by state", self._pods)
         gauge("slurm_bridge_nodes", "nodes by side and state", self._nodes)
         gauge("slurm_bridge_held_cpus", "CPUs that Slurm granted to jobs of slurm-bridge", self._held_cpus)
@@ -71,7 +76,8 @@ class WorldGauges:
         return [(counts[state], {"state": state}) for state in _named(JOB_STATES)]
 
     def _jobs_ended(self) -> Values:
-        return [(count, {"state": state.lower()}) for state, count in self._world().ended_jobs.items()]
+        ended = self._world().ended_jobs
+        return [(ended[state], {"state": state.lower()}) for state in sorted(ENDED)]
 
     def _pods(self) -> Values:
         counts = Counter(pod_state(workload, pod) for workload, pod in _own_pods(self._world()))

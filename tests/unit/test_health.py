@@ -163,6 +163,20 @@ async def test_what_is_in_quarantine_is_counted_and_no_reason(monkeypatch: pytes
     assert value_of(text.splitlines(), "slurm_bridge_quarantined", 'kind="node"') == 0
 
 
+async def test_a_replica_that_stands_by_again_shows_no_ages_and_counts_of_the_time_when_it_led() -> None:
+    """The age of its last poll would grow, and an alert would say that Slurm is not polled."""
+    story = Story()
+    story.polls({}, at=START)
+    asked = health(story.world, at=START + 100)
+    assert value_of((await get(asked, "/metrics"))[1].splitlines(), "slurm_bridge_poll_age_seconds") == 100
+    asked.stand_by()
+    text = (await get(asked, "/metrics"))[1]
+    assert not re.findall(r"^slurm_bridge_(?:poll_age|workloads|jobs|nodes).*", text, re.MULTILINE)
+    loop: Any = Turning(story.world)
+    asked.follow(loop)
+    assert value_of((await get(asked, "/metrics"))[1].splitlines(), "slurm_bridge_poll_age_seconds") == 100
+
+
 async def test_an_explanation_that_raises_is_an_answer_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def explain(*_: object) -> None:
         raise ZeroDivisionError

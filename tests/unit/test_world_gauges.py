@@ -21,7 +21,7 @@ NOW = START + 20
 def shown(world: World, at: float = NOW) -> dict[str, float]:
     """The values that are not 0, by metric and label values."""
     telemetry = Telemetry()
-    WorldGauges(lambda: world, lambda: at, telemetry)
+    WorldGauges(lambda: world, lambda: at, telemetry.gauge, telemetry.counter)
     found: dict[str, float] = {}
     for line in telemetry.scrape()[0].decode().splitlines():
         if line.startswith("slurm_bridge_") and not line.endswith(" 0.0"):
