@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from bridge.labels import BoundedLabels
+from scheduler import names
 from scheduler.model.kubernetes import Node, Pod, PodPhase
 from scheduler.model.slurm import ENDED, States
 from scheduler.state.phase import Phase, chosen
@@ -37,6 +38,27 @@ NODE_STATES = (
 )
 JOB_STATES = ("PENDING", "RUNNING", "SUSPENDED")
 KUBERNETES_STATES = ("ready", "cordoned", "not_ready")
+# Reasons of PodScheduled=False that the bridge writes; a process that started later finds them on the pods.  Another client
+# may write any other reason there, which must not take the place of a label value.
+WRITTEN = frozenset(
+    {
+        names.SUBMITTED,
+        names.PENDING,
+        names.REFUSED,
+        names.ENDED,
+        names.ABSENCE,
+        names.NO_NODE,
+        names.NOT_MANAGED,
+        names.UNAVAILABLE,
+        names.LIMITED,
+        names.GRANT_WAITS,
+        names.GRANT_RELEASED,
+        names.GATHERING,
+        names.LEAVING,
+        names.LACKS_RIGHTS,
+        names.QUARANTINED,
+    }
+)
 POD_STATES = ("waiting", "starting", "running", "ended")
 
 
@@ -122,8 +144,8 @@ def why_waiting(world: World, workload: Workload, phase: Phase) -> tuple[str, st
         reason = job.job.reason if job is not None and job.job is not None else ""
         return reason or UNKNOWN, world.partition_of.get(workload.key) or workload.asked_in or NO_PARTITION
     told = next((status.condition for status in workload.told.values() if status.condition), "")
-    shown = next((pod.scheduled.reason for pod in workload.pods.values() if pod.scheduled is not None), "")
-    return told or shown or UNKNOWN, workload.asked_in or NO_PARTITION
+    shown = (pod.scheduled.reason for pod in workload.pods.values() if pod.scheduled is not None)
+    return told or next((reason for reason in shown if reason in WRITTEN), UNKNOWN), workload.asked_in or NO_PARTITION
 
 
 def pod_state(workload: Workload, pod: Pod) -> str:

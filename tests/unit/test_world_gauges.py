@@ -9,7 +9,7 @@ from bridge.world_gauges import WorldGauges
 from scheduler import names
 from scheduler.actions import AllocateNow, Outcome, SubmitJob
 from scheduler.events import ActionEnded
-from scheduler.model.kubernetes import Node, PodPhase
+from scheduler.model.kubernetes import Condition, Node, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SlurmNode
 from scheduler.state.world import World
@@ -73,6 +73,15 @@ def test_a_workload_that_asked_slurm_for_nothing_yet_waits_for_what_its_pods_sho
     story.sees(pod("one", labels={"slurm-bridge/gang": "g"}, says={"gang-size": "2"}))
     story.decides(NOW)
     assert shown(story.world)["waiting_workloads none GangGathering"] == 1
+
+
+def test_after_a_restart_what_pods_show_is_the_reason_unless_another_client_wrote_it() -> None:
+    story = Story()
+    for name, reason in (("one", names.LIMITED), ("two", "MadeUp")):
+        story.sees(replace(pod(name), scheduled=Condition(False, reason, "why")))
+    values = shown(story.world)
+    assert values["waiting_workloads none SlurmLimitReached"] == 1
+    assert values["waiting_workloads none unknown"] == 1
 
 
 def test_jobs_pods_and_cpus_of_what_runs() -> None:
