@@ -87,10 +87,12 @@ class WorldGauges:
 
     def _waiting(self) -> Values:
         world = self._world()
-        found: Counter[tuple[str, ...]] = Counter()
+        exact: Counter[tuple[str, str]] = Counter()
         for phase in UNBOUND:
-            for key in world.by_phase[phase]:
-                found[self._reasons.of(*why_waiting(world, world.workloads[key], phase))] += 1
+            exact.update(why_waiting(world, world.workloads[key], phase) for key in world.by_phase[phase])
+        found: Counter[tuple[str, ...]] = Counter()
+        for why, count in exact.items():
+            found[self._reasons.of(*why)] += count
         return [(count, {"reason": reason, "partition": partition}) for (reason, partition), count in found.items()]
 
     def _jobs(self) -> Values:
@@ -102,7 +104,12 @@ class WorldGauges:
         return [(ended[state], {"state": state.lower()}) for state in sorted(ENDED)]
 
     def _pods(self) -> Values:
-        counts = Counter(pod_state(workload, pod) for workload, pod in _own_pods(self._world()))
+        counts: Counter[str] = Counter()
+        for workload in self._world().workloads.values():
+            if _all_wait(workload):
+                counts["waiting"] += len(workload.pods)
+            elif not workload.others:
+                counts.update(pod_state(workload, pod) for pod in workload.pods.values())
         return [(counts[state], {"state": state}) for state in POD_STATES]
 
     def _nodes(self) -> Values:
@@ -120,7 +127,11 @@ class WorldGauges:
 
     def _bound_cpus(self) -> Values:
         bound = (
-            pod for workload, pod in _own_pods(self._world()) if pod_state(workload, pod) in ("starting", "running")
+            pod
+            for workload in self._world().workloads.values()
+            if not workload.others and not _all_wait(workload)
+            for pod in workload.pods.values()
+            if pod_state(workload, pod) in ("starting", "running")
         )
         return [(sum(needs(pod).get("cpu", 0) for pod in bound) / 1000, {})]
 
@@ -143,9 +154,14 @@ def why_waiting(world: World, workload: Workload, phase: Phase) -> tuple[str, st
         job = chosen(workload, world.mine(workload))
         reason = job.job.reason if job is not None and job.job is not None else ""
         return reason or UNKNOWN, world.partition_of.get(workload.key) or workload.asked_in or NO_PARTITION
-    told = next((status.condition for status in workload.told.values() if status.condition), "")
-    shown = (pod.scheduled.reason for pod in workload.pods.values() if pod.scheduled is not None)
-    return told or next((reason for reason in shown if reason in WRITTEN), UNKNOWN), workload.asked_in or NO_PARTITION
+    partition = workload.asked_in or NO_PARTITION
+    for status in workload.told.values():
+        if status.condition:
+            return status.condition, partition
+    for pod in workload.pods.values():
+        if pod.scheduled is not None and pod.scheduled.reason in WRITTEN:
+            return pod.scheduled.reason, partition
+    return UNKNOWN, partition
 
 
 def pod_state(workload: Workload, pod: Pod) -> str:
@@ -177,10 +193,6 @@ def _live_jobs(world: World) -> Iterator[Placeholder]:
     return (job for job in world.placeholders.values() if job.proven and job.alive)
 
 
-def _own_pods(world: World) -> Iterator[tuple[Workload, Pod]]:
-    return (
-        (workload, pod)
-        for workload in world.workloads.values()
-        if not workload.others
-        for pod in workload.pods.values()
-    )
+def _all_wait(workload: Workload) -> bool:
+    """True if none of its pods has a node, and none has ended: known without a look at each of thousands of pods."""
+    return not workload.others and workload.pod_counts.unbound == len(workload.pods)
