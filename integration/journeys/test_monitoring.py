@@ -24,6 +24,7 @@ from integration.rigging import places
 
 MONITORING = ROOT / "manifests" / "monitoring"
 PODS, WAIT_S = 20, 5.0
+LICENSED = [f"licensed-{number}" for number in range(PODS)]
 EVERY_S = 1  # between two scrapes
 WINDOW = "10m"  # longer than the run
 BIND = "slurm_bridge_create_to_bind_seconds"
@@ -112,101 +113,126 @@ def waited_s(pod: Any) -> float:
     return seconds
 
 
+class Shown:
+    """What the panels show now."""
+
+    def __init__(self, prometheus: Prometheus) -> None:
+        self.prometheus = prometheus
+
+    def answer(self, board: str, title: str, number: int = 0) -> Answer:
+        """The answer to one query of a panel."""
+        return self.prometheus.ask(panels()[board, title][number])
+
+    def becomes(self, board: str, title: str, **expected: float) -> None:
+        """Wait until these series of the panel have these values; an answer without labels is named `all`."""
+
+        def there() -> bool:
+            answer = self.answer(board, title)
+            return {name: answer.get("" if name == "all" else name) for name in expected} == expected
+
+        eventually(f"{board}, {title}: {expected}", there)
+
+
 def test_each_panel_shows_the_known_values_of_a_run(
     kube: Kube, slurm: Slurm, prometheus: Prometheus, space: Callable[[str], str]
 ) -> None:
-    began, ns = time.time(), space("alice")
+    began, ns, shown = time.time(), space("alice"), Shown(prometheus)
+    two_are_bound_at_once(kube, prometheus, ns)
+    solver = twenty_wait_for_licenses(kube, slurm, shown, ns)
+    slurm.cancel(solver)
+    eventually("all are bound", lambda: len(kube.bound(ns)) == PODS + 2)
+    pods = [kube.pod(ns, name) for name in LICENSED]
+    all_run(shown)
+    the_waits_are_those_that_the_api_server_saw(shown, pods)
+    exemplars_lead_to_the_traces(prometheus, pods, began)
+    both_clusters_have_these_nodes(kube, slurm, shown)
+    the_pods_end_and_their_jobs_with_them(kube, shown, ns)
+    empty = [
+        (*name, query) for name, queries in panels().items() for query in queries if not prometheus.drew(query, began)
+    ]
+    assert empty == [], "each panel has something to show of this run"
 
-    def panel(board: str, title: str, number: int = 0) -> Answer:
-        return prometheus.ask(panels()[board, title][number])
 
-    def shows(board: str, title: str, expected: Callable[[Answer], object]) -> None:
-        eventually(f"{board}, {title}", lambda: expected(panel(board, title)))
-
-    # Two pods that are bound at once, with a scrape between them: a series must be there before it can increase.
+def two_are_bound_at_once(kube: Kube, prometheus: Prometheus, ns: str) -> None:
+    """With a scrape between them: a series must be there before it can increase."""
     for number in (1, 2):
         kube.run(ns, f"at-once-{number}", says={"partition": "gpu"})
         counted = f'{BIND}_count{{partition="gpu", outcome="immediate"}} == {number}'
         eventually(f"Prometheus has {number} immediate binds", lambda query=counted: prometheus.ask(query))  # type: ignore[misc]
 
-    # All licenses are taken, and twenty pods wait for one each.
+
+def twenty_wait_for_licenses(kube: Kube, slurm: Slurm, shown: Shown, ns: str) -> int:
+    """For five seconds, while the job that is returned has all licenses; one more pod is deleted meanwhile."""
     solver = slurm.submit("carol", name="solver", partition="low", licenses=f"matlab:{PODS}")
     eventually("it runs", lambda: "RUNNING" in slurm.job(solver)["job_state"])
-    names = [f"licensed-{number}" for number in range(PODS)]
-    for name in names:
+    for name in (*LICENSED, "given-up"):
         kube.run(ns, name, says={"licenses": "matlab:1"})
-    kube.run(ns, "given-up", says={"licenses": "matlab:1"})
-    shows("allocation-latency", "Waiting by reason", lambda answer: answer.get("Licenses") == PODS + 1)
+    shown.becomes("allocation-latency", "Waiting by reason", Licenses=PODS + 1)
     all_wait = time.monotonic()
     kube.core.delete_namespaced_pod("given-up", ns)
-    shows("allocation-latency", "Waiting by partition", lambda answer: answer.get("main") == PODS)
-    shows("clusters", "Waiting", lambda answer: answer == {"": PODS})
-    shows("clusters", "Workloads by phase", lambda answer: (answer["queued"], answer["bound"]) == (PODS, 2))
-    shows("clusters", "Pods by state", lambda answer: (answer["waiting"], answer["running"]) == (PODS, 2))
-    shows("clusters", "Jobs by state", lambda answer: (answer["pending"], answer["running"]) == (PODS, 2))
+    shown.becomes("allocation-latency", "Waiting by partition", main=PODS)
+    shown.becomes("clusters", "Waiting", all=PODS)
+    shown.becomes("clusters", "Workloads by phase", queued=PODS, bound=2)
+    shown.becomes("clusters", "Pods by state", waiting=PODS, running=2)
+    shown.becomes("clusters", "Jobs by state", pending=PODS, running=2)
     eventually("they have waited for five seconds", lambda: time.monotonic() >= all_wait + WAIT_S)
+    return solver
 
-    # The licenses are free, and all run.
-    slurm.cancel(solver)
-    eventually("all are bound", lambda: len(kube.bound(ns)) == PODS + 2)
-    pods = [kube.pod(ns, name) for name in names]
-    shows("clusters", "Bound", lambda answer: answer == {"": PODS + 2})
-    shows("clusters", "Waiting", lambda answer: answer == {"": 0})
-    shows("clusters", "Pods by state", lambda answer: answer["running"] == PODS + 2)
-    shows("clusters", "Jobs held", lambda answer: answer == {"": PODS + 2})
-    assert panel("clusters", "CPUs held and requested", 0) == {"": PODS + 2}
-    assert panel("clusters", "CPUs held and requested", 1) == {"": PODS + 2}
-    shows("clusters", "Oldest grant with an unbound pod", lambda answer: answer == {"": 0})
 
-    # Twenty pods waited for so long, by the API server and by the panels.
+def all_run(shown: Shown) -> None:
+    """Nothing waits, and each pod has the CPU that its job holds."""
+    shown.becomes("clusters", "Bound", all=PODS + 2)
+    shown.becomes("clusters", "Waiting", all=0)
+    shown.becomes("clusters", "Pods by state", running=PODS + 2)
+    shown.becomes("clusters", "Jobs held", all=PODS + 2)
+    shown.becomes("clusters", "Oldest grant with an unbound pod", all=0)
+    held, bound = (shown.answer("clusters", "CPUs held and requested", number) for number in (0, 1))
+    assert held == bound == {"": PODS + 2}
+
+
+def the_waits_are_those_that_the_api_server_saw(shown: Shown, pods: list[Any]) -> None:
+    """Twenty pods waited for so long, and in Slurm's queue for most of it."""
     truth = sum(map(waited_s, pods)) / PODS
     assert truth >= WAIT_S - 1
-    queued = panel("allocation-latency", "Mean by outcome")
-    assert queued["queued"] == pytest.approx(truth, abs=1.5), "the API server's times are whole seconds"
-    assert queued["immediate"] < 2
-    assert panel("allocation-latency", "Mean by partition")["main"] == pytest.approx(queued["queued"], rel=1e-6)
-    steps = [panel("allocation-latency", "Mean of each step", number)[""] for number in range(4)]
-    everything = [
-        panel("allocation-latency", title, 0)[""]
-        for title in ("Created → submitted", "Submitted → granted", "Granted → bound")
-    ]
-    assert all(part >= 0 for part in everything)
-    overall = prometheus.ask(f"sum(rate({BIND}_sum[{WINDOW}])) / sum(rate({BIND}_count[{WINDOW}]))")[""]
-    assert sum(steps[:3]) == pytest.approx(overall, abs=0.2), "the steps are the whole"
-    assert steps[1] == max(steps), "Slurm's queue took longest"
-    counts = prometheus.ask(f"sum by (outcome) ({BIND}_count)")
-    assert counts == {"immediate": 2, "queued": PODS}
+    mean = shown.answer("allocation-latency", "Mean by outcome")
+    assert mean["queued"] == pytest.approx(truth, abs=1.5), "the API server's times are whole seconds"
+    assert mean["immediate"] < 2
+    by_partition = shown.answer("allocation-latency", "Mean by partition")
+    assert by_partition["main"] == pytest.approx(mean["queued"], rel=1e-6)
+    submitted, granted, bound, _ = (shown.answer("allocation-latency", "Mean of each step", n)[""] for n in range(4))
+    of_all = shown.prometheus.ask(f"sum(rate({BIND}_sum[{WINDOW}])) / sum(rate({BIND}_count[{WINDOW}]))")[""]
+    assert submitted + granted + bound == pytest.approx(of_all, abs=0.2), "the steps are the whole"
+    assert granted > submitted + bound, "Slurm's queue took longest"
+    assert shown.prometheus.ask(f"sum by (outcome) ({BIND}_count)") == {"immediate": 2, "queued": PODS}
 
-    # The points in the diagrams lead to the traces of these pods.
+
+def exemplars_lead_to_the_traces(prometheus: Prometheus, pods: list[Any], began: float) -> None:
+    """The points in the diagrams are traces of these pods."""
     traces = {pod.metadata.annotations[PREFIX + "traceparent"].split("-")[1] for pod in pods}
     found = prometheus.trace_ids(f'{BIND}_bucket{{outcome="queued"}}', began)
     assert found
     assert found <= traces
 
-    # Both clusters have the nodes that the panels show.
-    kube_nodes, slurm_nodes = len(kube.core.list_node().items), len(slurm.nodes())
-    assert sum(panel("clusters", "Kubernetes' nodes by state").values()) == kube_nodes
-    assert sum(panel("clusters", "Slurm's nodes by state").values()) == slurm_nodes
-    assert panel("bridge", "Leaders") == {"": 1}
-    assert panel("bridge", "Sides lost") == {"": 0}
-    [memory] = panel("bridge", "Memory").values()
+
+def both_clusters_have_these_nodes(kube: Kube, slurm: Slurm, shown: Shown) -> None:
+    """And one bridge acts, to which both sides answer."""
+    assert sum(shown.answer("clusters", "Kubernetes' nodes by state").values()) == len(kube.core.list_node().items)
+    assert sum(shown.answer("clusters", "Slurm's nodes by state").values()) == len(slurm.nodes())
+    assert shown.answer("bridge", "Leaders") == {"": 1}
+    assert shown.answer("bridge", "Sides lost") == {"": 0}
+    [memory] = shown.answer("bridge", "Memory").values()
     assert 20e6 < memory < 2e9
 
-    # The pods end, and their jobs with them.
-    for pod in pods:
-        kube.succeed(ns, pod.metadata.name)
+
+def the_pods_end_and_their_jobs_with_them(kube: Kube, shown: Shown, ns: str) -> None:
+    """The twenty, and the one that was deleted while it waited."""
+    for name in LICENSED:
+        kube.succeed(ns, name)
     ended = f'slurm_bridge_jobs_ended_total{{state="cancelled"}} == {PODS + 1}'
-    eventually("the end of each job is counted", lambda: prometheus.ask(ended))
-    shows(
-        "clusters",
-        "Jobs that ended, by Slurm's state",
-        lambda answer: answer["cancelled"] == pytest.approx(PODS + 1, rel=0.1),
-    )
-    shows("clusters", "Bound", lambda answer: answer == {"": 2})
-    empty = [
-        (*name, query) for name, queries in panels().items() for query in queries if not prometheus.drew(query, began)
-    ]
-    assert empty == [], "each panel has something to show of this run"
+    eventually("the end of each job is counted", lambda: shown.prometheus.ask(ended))
+    shown.becomes("clusters", "Bound", all=2)
+    increase = shown.answer("clusters", "Jobs that ended, by Slurm's state")["cancelled"]
+    assert increase == pytest.approx(PODS + 1, rel=0.1), "Prometheus extrapolates"
 
 
 def test_no_alert_fires_in_an_ordinary_run(prometheus: Prometheus) -> None:
