@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
 
-.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture bench rig-up rig-down dist image chart-schema reference lock clean
+.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture bench rig-build rig-up rig-down dist image chart-schema reference lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -46,7 +46,7 @@ unit: setup
 	$(BIN)/pytest -q tests/unit tests/properties --ignore=tests/unit/scheduler
 
 simulation: setup  ## 1,000 seeds of the real core and executor on the simulated clusters
-	$(BIN)/pytest -q tests/simulation
+	$(NICE) $(BIN)/pytest -q tests/simulation
 
 replicas: setup    ## two replicas and a lease among faults: 200 seeds of an hour each, which takes hours: [SEEDS=200] [HOURS=1]
 	SEEDS=$(or $(SEEDS),200) HOURS=$(or $(HOURS),1) $(BIN)/pytest -q tests/simulation/test_replicas.py -k two_replicas
@@ -61,12 +61,16 @@ torture: setup   ## Slurm's side answers wrongly, a minute each way, and the bri
 	TORTURE_S=$(or $(TORTURE_S),60) $(BIN)/python integration/run.py torture
 
 test: setup      ## everything that this machine can run; it names what it cannot
-	$(MAKE) --no-print-directory --output-sync=target -j3 check contract simulation
-	$(MAKE) --no-print-directory integration
+	$(MAKE) --no-print-directory --output-sync=target -j3 check contract rig-build
+# The journeys mostly wait, and the simulated lives use the time that they leave.
+	$(MAKE) --no-print-directory -j2 NICE='nice -n 19' integration simulation
 
 bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=burst] [REPEATS=1] [PROFILE=FILE] [WRITE=1]
 	$(BIN)/python -m integration.bench $(SCENARIO) --json $(if $(WRITE),docs/performance.json,bench.json) $(if $(REPEATS),--repeats $(REPEATS)) \
 	    $(if $(PROFILE),--profile $(PROFILE)) $(if $(WRITE),--write docs/performance.md)
+
+rig-build: setup # where it is built already, this returns at once
+	$(BIN)/python integration/run.py --prepare
 
 rig-up:          ## real Slurm and real Kubernetes on this machine; prints how to use them
 	$(RIG) up --name $(RIG_NAME)

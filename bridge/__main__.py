@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--bridge", metavar="URL", help="the running bridge to ask; default: http of the settings")
     explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
     explain.set_defaults(command=_explain)
-    release = commands.add_parser("release", help="many jobs are missing in Slurm, and are gone indeed: end their pods")
+    release = commands.add_parser(
+        "release", help="confirm that many jobs that are missing in Slurm are gone: end their pods"
+    )
     release.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
     _add_http_token(release)
     release.add_argument("--bridge", metavar="URL", help="the running bridge; default: http of the settings")

@@ -267,11 +267,11 @@ def _credential_notes(connections: Connections) -> list[str]:
 
 
 def _watch_credentials(connections: Connections, starting: Starting, telemetry: Telemetry) -> None:
-    """Show on /readyz and in a metric that renewed credentials or TLS files cannot be used."""
+    """Show on /readyz and in a metric that renewed tokens, credentials or TLS files cannot be used."""
     starting.notes = lambda: _credential_notes(connections)
     telemetry.gauge(
         "slurm_bridge_credentials_rejected",
-        "1 while renewed credentials or TLS files for that side cannot be used",
+        "1 while a renewed token, renewed credentials or TLS files for that side cannot be used",
         lambda: [(1.0 if why else 0.0, {"side": side.value}) for side, why in connections.troubles().items()],
     )
 
@@ -455,9 +455,9 @@ async def _schedule(clusters: Clusters, lease: Lease | None, signalled: asyncio.
 
 async def until_signalled(bridge: Bridge, signalled: asyncio.Event) -> None:
     """Run the bridge until the event is set, then let it finish its calls."""
-    task, told = asyncio.create_task(bridge.run(), name="bridge"), asyncio.create_task(signalled.wait())
-    await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    task, stop_asked = asyncio.create_task(bridge.run(), name="bridge"), asyncio.create_task(signalled.wait())
+    await asyncio.wait((task, stop_asked), return_when=asyncio.FIRST_COMPLETED)
+    stop_asked.cancel()
     if not task.done():
         left = await bridge.loop.finish(stopping.CALLS_S)
         task.cancel()

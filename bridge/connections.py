@@ -167,7 +167,7 @@ class Connections:
     def slurm(self) -> SlurmClient:
         """The Slurm client; its caller awaits `discover()` first."""
         if not self._settings.slurm_url:
-            raise ConfigError("no Slurm to talk to: name slurmrestd with --slurm-url http://HOST:PORT.")
+            raise ConfigError("no Slurm is configured: name slurmrestd with --slurm-url http://HOST:PORT.")
         return self.slurm_with(self.tokens)
 
     def slurm_with(self, tokens: Tokens) -> SlurmClient:
@@ -186,9 +186,10 @@ class Connections:
     # --- both -----------------------------------------------------------------------------------------------------
 
     def troubles(self) -> dict[Side, str]:
-        """Why renewed credentials or TLS files cannot be used, by side; "": they can.  The previous ones stay in use."""
+        """Why renewed tokens, credentials or TLS files are not used, by side; "": they are.  The former ones are in use."""
         kubernetes = self._transport.access.trouble() if self._transport is not None else ""
-        return {Side.SLURM: self.tls.trouble, Side.KUBERNETES: kubernetes}
+        slurm = (self.tls.trouble, *(each.trouble for each in self.tokens.bridges))
+        return {Side.SLURM: " ".join(filter(None, slurm)), Side.KUBERNETES: kubernetes}
 
     def let_write(self, may_write: Callable[[], bool]) -> None:
         """Send each later request that changes something only if `may_write` returns True at that moment.

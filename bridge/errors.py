@@ -1,6 +1,6 @@
 """Every way in which a far side can fail, and the one question about each: did the request take effect?
 
-    FarSideError(operation, side, code, message)
+    RemoteError(operation, side, code, message)
       Refused        the far side refused; nothing changed there      -> Outcome.REFUSED
         NotFound       the object does not exist, and the far side's own words prove it
         Conflict       another client changed it first, or it is already so
@@ -9,7 +9,7 @@
         Invalid        the request is not possible as it is
         Exhausted      a limit, or no room: it may work later (.retry_after_s)
       Unreachable    nothing was sent (Slurm: also error 1800) -> Outcome.UNREACHED: back off
-        AccountingAway the call needs slurmdbd, which does not answer slurmrestd; the rest of Slurm may be well
+        AccountingUnavailable the call needs slurmdbd, which does not answer slurmrestd; the rest of Slurm may be well
       Unanswered     it was sent, and there is no answer or an answer that proves nothing (Slurm 5004, a 5xx without a Slurm
                      error number): it may have taken effect, or may yet -> Outcome.UNKNOWN: wait, then read; never repeat
                      blindly
@@ -52,7 +52,7 @@ class NotYet(ConfigError):
     """At start: a cluster does not answer, or its answer makes no sense; waiting may mend it."""
 
 
-class FarSideError(BridgeError):
+class RemoteError(BridgeError):
     """operation: the call ("allocate"); side: "Slurm" or "Kubernetes"; code: HTTP status or Slurm error number."""
 
     def __init__(self, operation: str, side: str, message: str, code: int = 0) -> None:
@@ -63,7 +63,7 @@ class FarSideError(BridgeError):
         self.code = code
 
 
-class Refused(FarSideError):
+class Refused(RemoteError):
     """The far side refused; nothing changed."""
 
 
@@ -97,7 +97,7 @@ class Exhausted(Refused):
         self.retry_after_s = retry_after_s
 
 
-class Unreachable(FarSideError):
+class Unreachable(RemoteError):
     """Nothing was sent."""
 
 
@@ -106,13 +106,13 @@ def not_sent(operation: str, side: str) -> Unreachable:
     return Unreachable(operation, side, "not sent, because this replica does not lead any more")
 
 
-class AccountingAway(Unreachable):
+class AccountingUnavailable(Unreachable):
     """slurmdbd, behind slurmrestd, does not answer; its code is always scheduler.events.ACCOUNTING_AWAY."""
 
 
-class Unanswered(FarSideError):
+class Unanswered(RemoteError):
     """Sent; whether it took effect is unknown."""
 
 
-class ContractError(FarSideError):
+class ContractError(RemoteError):
     """The answer makes no sense."""

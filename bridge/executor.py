@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 from bridge.errors import (
     Conflict,
     Exhausted,
-    FarSideError,
     Invalid,
     NotFound,
     NoUserToken,
     Refused,
+    RemoteError,
     Unauthorized,
     Unreachable,
     said,
@@ -49,10 +49,10 @@ MAX_UNDECODED_POSTED = 4096
 REJECTION_SHOWN_S = 120.0  # twice the longest pause between two attempts
 
 OWN_ERROR = Refusal(
-    names.REFUSED, "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.", later=True
+    names.REFUSED, "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.", later=True
 )
 NO_LONGER_LEADS = Refusal(
-    names.REFUSED, "this replica of slurm-bridge does not lead any more; the one that leads goes on.", later=True
+    names.REFUSED, "this replica of slurm-bridge does not lead any more; the leader goes on.", later=True
 )
 QueuedEvent = tuple[float, str, str, str, str, str, bool]
 
@@ -97,7 +97,7 @@ class Executor:
         """Why Slurm rejected the token of an action in the last minutes, a sentence for the admin; "": it rejected none."""
         return self._rejection if self._clock() - self._rejected_at < REJECTION_SHOWN_S else ""
 
-    def _note_rejection(self, error: FarSideError) -> None:
+    def _note_rejection(self, error: RemoteError) -> None:
         """The pods point to the log and /readyz for it.  The log has the same sentence once while it lasts."""
         why = f"Slurm: {error.message.rstrip(' .?!')} (error {error.code})."
         if why != self.rejection():
@@ -116,7 +116,7 @@ class Executor:
         try:
             with self._before_events(action):
                 ended = await self._PERFORMERS[type(action)](self, action, began)
-        except FarSideError as error:
+        except RemoteError as error:
             if _is_token_rejected(error):
                 self._note_rejection(error)
             return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
@@ -148,7 +148,7 @@ class Executor:
                     await self._calm.wait()
             try:
                 await self._kube.post_event(namespace, name, uid, reason, message, at, warning=warning)
-            except FarSideError:
+            except RemoteError:
                 self._on_dropped()  # the call's own metric counts it, too; an event is not sent again
             except Exception as error:  # noqa: BLE001 - contained to the event, or raised
                 self._guard.caught(error, "task", f"event {reason} of {namespace}/{name}")
@@ -184,7 +184,7 @@ class Executor:
     async def _allocate_now(self, action: act.AllocateNow, began: float) -> ActionEnded:
         job_id = await self._slurm.allocate_now(action.spec)
         grant: Grant | None = None
-        with contextlib.suppress(FarSideError):  # the job exists; the scheduler reads its grant again
+        with contextlib.suppress(RemoteError):  # the job exists; the scheduler reads its grant again
             grant = await self._slurm.grant(job_id, action.spec.user)
         return ActionEnded(action, Outcome.DONE, began, self._clock(), job_id=job_id, grant=grant)
 
@@ -353,19 +353,19 @@ def _may_be_ours(job: Job, action: act.ReadJob) -> bool:
     return bool(action.key) or names.whose(job.name) is not None
 
 
-def _outcome(error: FarSideError) -> Outcome:
+def _outcome(error: RemoteError) -> Outcome:
     """Did it take effect?  A ContractError of a write proves nothing either way."""
     if isinstance(error, Refused):
         return Outcome.REFUSED
     return Outcome.UNREACHED if isinstance(error, Unreachable) else Outcome.UNKNOWN
 
 
-def _is_token_rejected(error: FarSideError) -> bool:
+def _is_token_rejected(error: RemoteError) -> bool:
     """True if Slurm rejected the bridge's own token, which is the admin's concern, not the user's."""
     return isinstance(error, Unauthorized) and not isinstance(error, NoUserToken) and error.side == SLURM
 
 
-def _refusal(error: FarSideError) -> Refusal:
+def _refusal(error: RemoteError) -> Refusal:
     later = isinstance(error, Exhausted | Unauthorized | Conflict) or not isinstance(error, Refused)
     retry_after_s = error.retry_after_s if isinstance(error, Exhausted) else None
     if not isinstance(error, Refused):

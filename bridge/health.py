@@ -30,6 +30,7 @@ from scheduler.actions import Kind
 from scheduler.events import AbsenceConfirmed, Side
 from scheduler.explain import explain, key_of, prepared
 from scheduler.model.anomaly import Anomaly
+from scheduler.model.text import span
 from scheduler.rules.status import clock as time_of_day
 from scheduler.state.anomalies import held_back, missing
 from scheduler.state.phase import Phase
@@ -60,7 +61,7 @@ def undecoded(world: World) -> str:
     if not counts:
         return ""
     some = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(counts.items()))
-    return f"Kubernetes lists what slurm-bridge cannot read, which its log names: {some}. Nothing is done to these."
+    return f"Kubernetes lists objects that slurm-bridge cannot read (the log has details): {some}. Nothing is done to these."
 
 
 def quarantined(world: World) -> str:
@@ -69,7 +70,7 @@ def quarantined(world: World) -> str:
     if not counts:
         return ""
     some = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    return f"in quarantine after errors of slurm-bridge itself, which its log has: {some}. All others go on."
+    return f"in quarantine after internal errors of slurm-bridge (the log has details): {some}. All others are handled."
 
 
 def readiness(reasons: list[str], *notes: str) -> web.Response:
@@ -85,12 +86,12 @@ def degraded(world: World, now: float) -> list[str]:
     if lost is None:
         return beside
     waiting = len(world.parked["records"])
-    partitions = "are as they were told before" if world.partitions else "are not known yet"
+    partitions = "are those of the last answer" if world.partitions else "are not known yet"
     jobs = "1 ended job waits" if waiting == 1 else f"{waiting} ended jobs wait"
     return [
         *beside,
         f"Slurm accounting, since {time_of_day(lost.since, now)}: {lost.why.rstrip(' .')}. {jobs} to be recorded, and "
-        f"Slurm's partitions {partitions}; all else goes on.",
+        f"Slurm's partitions {partitions}; everything else goes on.",
     ]
 
 
@@ -110,7 +111,7 @@ def asked_for(request: web.Request) -> tuple[str, str]:
 
 def too_many() -> web.Response:
     """429: more requests than can be answered beside the bridge's work."""
-    text = "Too many ask at once; ask again in a second.\n"
+    text = "Too many requests at once; try again in a second.\n"
     return web.Response(text=text, status=429, headers={"Retry-After": "1"})
 
 
@@ -229,7 +230,7 @@ class Health:
 
     def _ahead(self) -> Values:
         clocks = self._loop.world.clocks
-        return [(clock.ahead, {"side": side.value}) for side, clock in clocks.items() if clock.told]
+        return [(clock.ahead, {"side": side.value}) for side, clock in clocks.items() if clock.is_known]
 
     def _lost(self) -> Values:
         lost = self._loop.world.lost
@@ -247,7 +248,7 @@ class Health:
     def not_turning(self) -> str:
         """Why it is not healthy; "": it is."""
         age = self._clock() - self._loop.passed
-        return f"the loop has stood still for {age:.0f} s" if age > STANDSTILL_S else ""
+        return f"the loop has stood still for {span(age)}" if age > STANDSTILL_S else ""
 
     def not_ready(self) -> list[str]:
         """Every reason why the bridge cannot do its work now."""
@@ -286,7 +287,7 @@ class Health:
             return too_many()
         except Exception as error:  # noqa: BLE001 - contained to this answer, or raised
             self._loop.guard.caught(error, "explanation", "explanation of {}/{}".format(*asked_for(request)))
-            text = "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.\n"
+            text = "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.\n"
             return web.Response(text=text, status=500)
 
     async def _prepared(self, namespace: str, name: str) -> None:
@@ -299,14 +300,15 @@ class Health:
         if (no := refusal(request, self._bearer)) is not None:
             return no
         if request.headers.get(HEADER) != "release":
-            return web.Response(text="Only `slurm-bridge release` may say so.\n", status=403)
+            return web.Response(text="Only `slurm-bridge release` may confirm that.\n", status=403)
         world = self._loop.world
         if world.held_back_since is None and world.claims_held_back_since is None:
             return web.Response(text="Nothing is held back.\n")
         count = len(missing(world))
         self._loop.emit(AbsenceConfirmed(self._clock()))
         return web.Response(
-            text=f"{count} jobs are taken as gone; their pods are ended, {world.config.tuning.absent_rate:g} a second.\n"
+            text=f"{count} jobs count as gone. If Slurm does not grant the nodes of their pods to them again, their pods "
+            f"are ended, {world.config.tuning.absent_rate:g} a second.\n"
         )
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
@@ -330,6 +332,12 @@ class StandingBy:
     def role(self) -> str:
         """ "standby, NAME leads"."""
         return f"standby, {self._lease.holder or 'nobody'} leads"
+
+    def whom_to_ask(self) -> str:
+        """Why this replica does not answer, and which one does, as a line."""
+        if leader := self._lease.holder:
+            return f"This replica of slurm-bridge is standby, replica {leader} leads: ask {leader}.\n"
+        return "This replica of slurm-bridge is standby, and none leads now: ask again in some seconds.\n"
 
 
 class Starting:
@@ -389,8 +397,7 @@ class Starting:
         if (no := refusal(request, self._bearer)) is not None:
             return no
         if self.standby is not None:
-            text = f"This replica of slurm-bridge is a {self.standby.role()}: ask that one.\n"
-            return web.Response(text=text, status=503)
+            return web.Response(text=self.standby.whom_to_ask(), status=503)
         return await self.readyz(request)
 
     async def release(self, request: web.Request) -> web.Response:

@@ -98,7 +98,7 @@ def refusal(request: web.Request, bearer: BearerFile | None) -> web.Response | N
         text = f"This needs the bearer token of the setting {OPTION}.\n"
         return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
     if not is_loopback(request.remote or "") or any(name in request.headers for name in _FORWARDED):
-        text = f"Only a command that runs where the bridge runs may ask this, or the setting {OPTION} names a token.\n"
+        text = f"Only commands on the bridge's machine may ask this, unless the setting {OPTION} names a token.\n"
         return web.Response(status=403, text=text)
     return None if is_loopback(host_of(request)) else _misdirected()
 
@@ -132,4 +132,4 @@ def loopback_names_alone() -> Middleware:
 
 
 def _misdirected() -> web.Response:
-    return web.Response(status=421, text="Not under this name: ask 127.0.0.1 or localhost.\n")
+    return web.Response(status=421, text="This name is not served: use 127.0.0.1 or localhost.\n")

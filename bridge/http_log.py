@@ -1,4 +1,4 @@
-"""What the log says of HTTP peers: nothing.  aiohttp logs a traceback for each peer that sends malformed HTTP or goes away.
+"""Keeps faults of HTTP peers out of the log: aiohttp logs a traceback if a peer sends malformed HTTP or disconnects.
 
 Any client that reaches a port could fill the log that way.  Errors of the bridge itself are logged as before.
 """

@@ -145,7 +145,7 @@ class PolicyFile:
         policy = found.core_policy(self.slurm_user)
         if policy.has_templates and not self.slurm_user:
             raise ConfigError(
-                f"{self.path}: policy: it has templates, and who SlurmUser is was not known at the start.",
+                f"{self.path}: policy: it has templates, and SlurmUser was not known at the start.",
                 "Restart the bridge while slurmctld answers.",
             )
         trouble = privileged_user(found, self.slurm_user) or next(iter(policy_trouble(found, world)), "")

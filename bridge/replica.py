@@ -91,19 +91,19 @@ class Replica:
         log.info("leads, by the lease %s; the process that led before %s", self.lease.terms.readable, before)
         keeping = asyncio.create_task(self.lease.keep(), name="lease")
         running = asyncio.create_task(bridge.run(), name="bridge")
-        told = asyncio.create_task(stopped.wait())
+        stopping = asyncio.create_task(stopped.wait())
         try:
-            await asyncio.wait((running, keeping, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((running, keeping, stopping), return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
-            if told.done() and not keeping.done():
+            if stopping.done() and not keeping.done():
                 await self._stop(bridge, keeping)
             elif keeping.done():
                 log.warning("leads no more, and stands by: %s", keeping.result())
         finally:
-            for task in (running, keeping, told):
+            for task in (running, keeping, stopping):
                 task.cancel()
-            await asyncio.gather(running, keeping, told, return_exceptions=True)
+            await asyncio.gather(running, keeping, stopping, return_exceptions=True)
 
     async def _stop(self, bridge: Bridge, keeping: asyncio.Task[str]) -> None:
         """Finish the calls in flight while the lease is renewed, then release the lease."""

@@ -1,4 +1,4 @@
-"""What an admin writes: one YAML file, a few command-line options, the same by environment.
+"""The settings: one YAML file, a few command-line options, and environment variables for the same options.
 
 Every field is documented here and nowhere else: docs/settings.md and the schema of the Helm chart are generated from the
 descriptions (`make reference`, `make chart-schema`).  The first line of a description says what the setting means, the second
@@ -363,7 +363,7 @@ class Settings(Strict):
     @classmethod
     def _a_reason(cls, reason: str) -> str:
         if reason and not re.fullmatch(REASON, reason, re.ASCII):
-            raise ValueError("must be letters alone, the first one a capital, as in SlurmJobPending")
+            raise ValueError("must be letters only, the first one a capital, as in SlurmJobPending")
         return reason
 
     @field_validator("gres")
@@ -385,7 +385,7 @@ class Settings(Strict):
         except ValueError:  # brackets without end, a port that is no number
             usable = False
         if usable and (parts.username is not None or parts.password is not None):
-            raise ValueError("must hold no user or password; the token file is the way in")
+            raise ValueError("must not contain a user or password; use the token file")
         if url and not usable:
             raise ValueError(f'"{url}" is not a URL like http://HOST:PORT')
         return url
@@ -405,7 +405,7 @@ class Settings(Strict):
         if parts.scheme == "http" and parts.hostname not in LOOPBACK and not self.allow_plain_http:
             raise ValueError(
                 f"slurm_url: {self.slurm_url} would send the token unencrypted to another host; "
-                "use https, or say allow_plain_http: true"
+                "use https, or set allow_plain_http: true"
             )
         return self
 
@@ -482,7 +482,7 @@ def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) ->
 
 
 def _without_mistakes(written: Mapping[str, Any]) -> tuple[Settings, set[str]]:
-    """What is left, and which keys are not."""
+    """The valid part of the settings, and the keys that were left out."""
     wrong: set[str] = set()
     for _ in range(len(written)):  # each time one key is left out at least
         left = {key: value for key, value in written.items() if str(key) not in wrong}
@@ -544,7 +544,7 @@ def _advice(error: ValidationError) -> str:
     first = error.errors()[0]
     if first["type"] != "extra_forbidden" or _near(str(first["loc"][-1]), _keys_at(first["loc"][:-1])):
         return ""
-    return "Take it away, or correct it: docs/settings.md lists all keys."
+    return "Remove it, or correct it: docs/settings.md lists all keys."
 
 
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:

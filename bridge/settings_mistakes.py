@@ -1,4 +1,4 @@
-"""What is wrong with a value in the settings file, in words of ours, by the kind of pydantic's error.
+"""Sentences about wrong values in the settings file, by the kind of pydantic's error.
 
 pydantic's own texts speak of Python ("Tuple should have at least 1 item after validation").  KINDS has each kind that the
 models of the settings can raise; a test raises all of them.
@@ -50,5 +50,20 @@ def in_words(error: ErrorDetails) -> str:
 
 
 def place(error: ErrorDetails) -> str:
-    """The key, with dots; "" for a mistake between several keys."""
-    return ".".join(str(part) for part in error["loc"] if part != "[key]")
+    """The key, with dots, and entries of lists counted from 1: "policy.rules (2nd entry).user"; "": between several keys.
+
+    People count the rules of a policy from 1, and so do all other messages (Policy.called).
+    """
+    parts = error["loc"]
+    said = ""
+    for number, part in enumerate(parts):
+        if said and isinstance(part, int) and "[key]" not in parts[number + 1 : number + 2]:
+            said += f" ({_ordinal(part + 1)} entry)"
+        elif part != "[key]":
+            said += f"{'.' if said else ''}{part}"
+    return said
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -1,4 +1,4 @@
-"""What an admin writes of the policy: who a namespace is in Slurm, and how much a job of it may ask for (I1).
+"""The policy in the settings file: the Slurm user of each namespace, and the limits of its jobs (I1).
 
 The policy is a part of the settings (bridge/settings.py).  No other part is read again at run time (policy_file.py).
 """
@@ -229,7 +229,7 @@ class Rule(Tenant):
     def _about_some(self) -> Rule:
         if self.namespaces is None and self.namespace_selector is None:
             raise ValueError(
-                "is about no namespace: name some under namespaces, or their labels under namespace_selector"
+                "selects no namespace: name some under namespaces, or their labels under namespace_selector"
             )
         if "" in (self.namespaces or ()) or "" in self.service_accounts:
             raise ValueError("an empty pattern matches nothing")
@@ -263,7 +263,7 @@ class Policy(Strict):
 
 
 class PriorityClass(Strict):
-    """What pods of a PriorityClass ask for in Slurm where their annotations do not say it."""
+    """The QOS and nice value that pods of a PriorityClass get if their annotations set none."""
 
     qos: str = Field(
         default="",
@@ -285,5 +285,5 @@ class PriorityClass(Strict):
     @model_validator(mode="after")
     def _says_something(self) -> PriorityClass:
         if not self.qos and self.nice is None:
-            raise ValueError("says nothing: give qos, or nice")
+            raise ValueError("has no effect: set qos or nice")
         return self

@@ -200,7 +200,7 @@ class Telemetry:
     def left_out(self, side: str) -> Callable[[str, str, str], None]:
         """The hook for items of lists that could not be read: each is counted each time, and logged once."""
 
-        def told(what: str, which: str, why: str) -> None:
+        def on_left_out(what: str, which: str, why: str) -> None:
             self._unreadable.add(1, {"side": side, "list": what})
             if (key := f"{side} {what} {which}") not in self._unreadable_logged:
                 _remember(self._unreadable_logged, key, why)
@@ -208,7 +208,7 @@ class Telemetry:
                     "%s: %s: item %s cannot be read and is left out: %s", side, what, which or "without a name", why
                 )
 
-        return told
+        return on_left_out
 
     def unsolicited(self) -> None:
         """A connection to slurmrestd answered twice, or without a request."""
@@ -291,7 +291,10 @@ class Telemetry:
         elif isinstance(event, SideBack) and self.lost_sides.pop(event.side.value, None) is not None:
             log.warning("%s answers again", event.side.value)
         elif isinstance(event, AbsenceConfirmed):
-            log.warning("an admin says that the jobs which Slurm lists no more are gone: their pods are ended")
+            log.warning(
+                "an admin says that the jobs which Slurm lists no more are gone: their pods are ended, unless Slurm grants "
+                "their nodes to them again"
+            )
 
     def passed(self, world: World, took_s: float, lag_s: float) -> None:
         """Log what the scheduler rejects or holds back, at most one line a pass for each kind, and the end of it."""
@@ -330,12 +333,12 @@ class Telemetry:
             case act.BindPod() as bind:
                 self._bound(bind, event, world)
             case act.CancelJob() as cancel:
-                if cancel.told:  # only the cancel of a grant that cannot be used has news for its pods
+                if cancel.pod_message:  # only the cancel of a grant that cannot be used has news for its pods
                     self._grants_released.add(1)
                 if cancel.record:
                     self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
-            case act.SetJobCondition() as told:
-                self._conditions_written.add(1, {"reason": told.condition})
+            case act.SetJobCondition() as written:
+                self._conditions_written.add(1, {"reason": written.condition})
             case (act.DeletePod() | act.FailByDeadline()) as end:
                 workload = world.workloads.get(end.key)
                 job_id = workload.hint if workload and workload.hint is not None else 0

@@ -30,6 +30,10 @@ API = "v0.0.45"
 ENDED = {"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY"}
 IN_ORDER = {"IDLE", "MIXED", "ALLOCATED", "EXTERNAL", "DYNAMIC_NORM"}  # of a node
 IMAGE = "localhost/busybox:rig"
+RIG = (
+    sys.executable,
+    str(Path(__file__).parent / "rig"),
+)  # by this Python: a shim before another one takes half a second
 PAUSE_S = 0.05  # between the first two questions; then ever longer, since some of them list all jobs
 LONGEST_PAUSE_S = 0.5
 # When to give up, on whatever machine and beside whatever else: how soon things happen is for `make bench` to say.
@@ -497,13 +501,12 @@ def free_port() -> int:
 
 def rig(*arguments: str) -> None:
     """Act on a daemon of the rig under test; only where there is a rig of our own."""
-    program = Path(__file__).parent / "rig"
-    subprocess.run([str(program), *arguments, "--name", os.environ["RIG_NAME"]], check=True, capture_output=True)
+    subprocess.run([*RIG, *arguments, "--name", os.environ["RIG_NAME"]], check=True, capture_output=True)
 
 
 def slurm_says(program: str, *arguments: str) -> str:
     """What one of Slurm's own commands prints for its administrator; only where there is a rig of our own."""
-    command = [str(Path(__file__).parent / "rig"), "slurm", program, "--name", os.environ["RIG_NAME"], *arguments]
+    command = [*RIG, "slurm", program, "--name", os.environ["RIG_NAME"], *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

@@ -1,4 +1,4 @@
-"""Whether an account has the rights that its work needs, and no others: RBAC rules compared with the API server's audit log.
+"""Checks that an account has exactly the rights that its work needs: RBAC rules compared with the API server's audit log.
 
 The audit log names for each request the role that allowed it, or says that no role did.  A right that no request used may be
 left out of its role.  A request that was forbidden needs a right that is missing, unless an admission policy forbade it.

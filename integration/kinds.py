@@ -91,19 +91,19 @@ class Three:
             thread.join()
 
     def over(self) -> bool:
-        """Whether the first ones have ended."""
+        """True if the first ones have ended."""
         there = {each.metadata.uid: each for each in self.kube.pods(self.ns)}
         now = [there.get(each.metadata.uid) for each in self.first.values()]
         return all(each is None or each.status.phase in ("Succeeded", "Failed") for each in now)
 
     def has_followers(self) -> bool:
-        """Whether others are there in place of those that have a controller, waiting or running."""
+        """True if others are there in place of those that have a controller, waiting or running."""
         old = {each.metadata.uid for each in self.first.values()}
         new = [each for each in self.kube.pods(self.ns) if each.metadata.uid not in old]
         return {_kind(each) for each in new} == {"batch", "service"}
 
     def replaced(self) -> bool:
-        """Whether others run in place of those that have a controller."""
+        """True if others run in place of those that have a controller."""
         old = _places(self.first.values())
         return {_kind(each) for each in self.running() if each.metadata.uid not in old} == {"batch", "service"}
 

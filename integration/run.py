@@ -1,8 +1,9 @@
 """`make integration`: the journeys and the contract suite on real clusters, and the page in a real browser.
 
 Where KUBECONFIG and SLURM_REST (with SLURM_TOKEN_FILE) name an existing pair, that pair is used.  Otherwise each suite gets a
-rig of its own, side by side, ended after the run.  A machine that cannot have one (not root, not Debian or Ubuntu) is told
-what was left out and why; with CI=true that is a failure.  The page needs no cluster, but Chromium and a kubectl.
+rig of its own, side by side, ended after the run.  If this machine cannot have a rig (not root, not Debian or Ubuntu), the
+output says what was left out and why; with CI=true that is a failure.  The page needs no cluster, but Chromium and a kubectl.
+`--prepare` only builds what the rigs need, which takes minutes once.
 
 Tests that fail beside other suites run once more, alone, on a new rig.  If a test fails again, the run fails.  If it passes,
 the last lines of the run name it as unsteady: either the test depends on how busy the machine is, or the bridge does.
@@ -58,7 +59,7 @@ def _contract(side: str) -> tuple[str, ...]:
 # two cores busy all the time; beside more of them a server takes so long to start that tests fail which say nothing of it.
 # Journeys of a person at a terminal, and those about gangs and placement, need no real kubelets.
 AT_ONCE = 6
-COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "readme", "reasons", "uninstall")
+COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "kubectl", "readme", "reasons", "uninstall")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
 FAULTS = _journeys("admission", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
 NODES = _journeys("nodes", "time_limits")
@@ -130,7 +131,7 @@ def main(chosen: list[str]) -> int:
         code = _left_out(what, why)
         suites = [suite for suite in suites if suite.rig is None]
     elif wants_rig:
-        subprocess.run([RIG, "build"], check=True)
+        prepare()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         codes = list(pool.map(_run, suites))
     for suite in (suite for suite, its in zip(suites, codes, strict=True) if its):
@@ -140,6 +141,12 @@ def main(chosen: list[str]) -> int:
         if passed := sorted(set(before) - set(_failures(suite))) or (["pytest itself"] if not its else []):
             print(f"integration: UNSTEADY, {suite.name} passed only alone: {', '.join(passed)}", flush=True)
     return code
+
+
+def prepare() -> None:
+    """Bring what a rig is made of into the cache, if this machine can have a rig and needs one."""
+    if not all(os.environ.get(name) for name in GIVEN) and not _no_rig():
+        subprocess.run([sys.executable, RIG, "build"], check=True)
 
 
 def _run(suite: Suite, *, again: bool = False) -> int:
@@ -223,11 +230,11 @@ def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
             return 1
     try:
         control = {
-            "SLURM_CONTROL": f"{RIG} slurmctld --name {name}",
-            "SLURM_ACCOUNTING_CONTROL": f"{RIG} slurmdbd --name {name}",
+            "SLURM_CONTROL": f"{sys.executable} {RIG} slurmctld --name {name}",
+            "SLURM_ACCOUNTING_CONTROL": f"{sys.executable} {RIG} slurmdbd --name {name}",
             "KUBE_FORGET_COMMAND": f"{sys.executable} {ROOT / 'tests' / 'contract' / 'forget_kube.py'}",
         }
-        inside = [RIG, "run", "--name", name, "--", *_pytest(suite, again=again)]
+        inside = [sys.executable, RIG, "run", "--name", name, "--", *_pytest(suite, again=again)]
         tested = subprocess.run(
             inside, cwd=ROOT, env=os.environ | control, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
@@ -247,4 +254,6 @@ def _no_rig() -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--prepare"]:
+        sys.exit(prepare())
     sys.exit(main(sys.argv[1:]))

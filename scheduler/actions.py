@@ -56,7 +56,8 @@ class _Kind:
                  or take a token of a bucket
     effect       what such an action changes
     urgent       pods wait for it, so Kubernetes events are posted later (O1)
-    subject      the object that the action is about, for a log line
+
+    Each action class also has the property `subject`: the object that the action is about, for a log line.
     """
 
     __slots__ = ()
@@ -234,7 +235,7 @@ class CancelJob(_AboutJob):
     """End the job with that id and that name, as the tenant: another job with a reused id is not ended (V6).
 
     record   how the pods of the job ended, for accounting (S2); "": nothing to record
-    told     the message that the pods show once the job has ended; "": none
+    pod_message  the message that the pods show once the job has ended; "": none
     """
 
     limit_class: ClassVar = "cancels"
@@ -247,7 +248,7 @@ class CancelJob(_AboutJob):
     user: str
     reason: str
     record: str = ""
-    told: str = ""
+    pod_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -713,10 +714,11 @@ class Plan:
     actions    in the order in which they are started
     visited    keys of the workloads that were visited: their marks are cleared
     deferred   keys of the workloads that were left to the next pass, because this one was full: they stay marked
-    heard      the visited or deferred workloads include all that a change of another pod's anti-affinity concerns
+    anti_affinity_done  the visited or deferred workloads include all that a change of another pod's anti-affinity concerns
     turns      the number of turns of each namespace since the first pass that could not visit all marked workloads
     wake       workload key to the time of its next visit, epoch seconds, if no event comes before
     parked     limit class or token bucket to the keys of workloads that wait for it; these are visited first when it is free
+    yielding   (limit class, workload key) of these that wait although it has room: others may go before them
     forgotten  keys of workloads that have no pod, no live job and no action in flight
     awaited    workload key to the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
@@ -724,7 +726,7 @@ class Plan:
     written_off  (workload key, pod UID) of pods of a former job that count as over, because their node is dead (S8)
     adopted    ids of jobs of another process, and what their pods ask for, with which later edits are compared (K8)
     settled    keys of the large groups whose members are determined again (membership.py)
-    kept       Slurm names of the nodes that were visited: their marks are cleared
+    visited_nodes  Slurm names of the nodes that were visited: their marks are cleared
     failed     rules that raised, and for which object: nothing is planned for that object (quarantine.py)
     lifted     objects that leave quarantine
     retried    objects that were dropped and are rebuilt
@@ -734,10 +736,11 @@ class Plan:
     actions: tuple[Action, ...] = ()
     visited: tuple[str, ...] = ()
     deferred: tuple[str, ...] = ()
-    heard: bool = False
+    anti_affinity_done: bool = False
     turns: Mapping[str, int] = field(default_factory=dict)
     wake: Mapping[str, float] = field(default_factory=dict)
     parked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    yielding: frozenset[tuple[str, str]] = frozenset()
     forgotten: tuple[str, ...] = ()
     awaited: Mapping[str, OwnerKey] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
@@ -745,7 +748,7 @@ class Plan:
     written_off: tuple[tuple[str, str], ...] = ()
     adopted: tuple[tuple[int, JobSpec], ...] = ()
     settled: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
+    visited_nodes: tuple[str, ...] = ()
     failed: tuple[tuple[Kind, str, Exception], ...] = ()
     lifted: tuple[tuple[Kind, str], ...] = ()
     retried: tuple[tuple[Kind, str], ...] = ()

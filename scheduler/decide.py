@@ -1,4 +1,4 @@
-"""What to do now: one rule a phase (ARCHITECTURE 3).
+"""One pass: each marked workload is visited by the rule of its phase (ARCHITECTURE 3).
 
 `decide` visits the workloads that events marked, whose wake-up time has come, or whose turn it is in a limit class.  With
 everything=True it visits all workloads, which must give the same plan (a property test), except for additional reads of
@@ -64,13 +64,15 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
 def _keys(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list[str]:
     """Keys of the workloads to visit: deferred by the last pass, next in turn for a limit class, changed, or due."""
     world = this_pass.world
-    keys: dict[str, None] = dict.fromkeys(world.deferred)
+    # A workload that waits in a limit class and is deferred for another reason does not overtake those that wait before it.
+    keys: dict[str, None] = dict.fromkeys(key for key in world.deferred if key not in world.parked_in)
     for limit_class, waiting_keys in world.parked.items() if world.parked_in else ():
         if waiting_keys:
             keys.update(dict.fromkeys(waiting_keys.first(this_pass.free(limit_class))))
+    keys.update(dict.fromkeys(world.deferred))
     keys.update(world.dirty)
-    if world.affinity_index.has_news or world.anti_affinity_namespaces:
-        this_pass.heard = True
+    if world.affinity_index.has_changes or world.anti_affinity_namespaces:
+        this_pass.anti_affinity_done = True
         keys.update(dict.fromkeys(world.visits_for_anti_affinity()))
     keys.update(dict.fromkeys(world.due(this_pass.now)[0]))
     keys.update(dict.fromkeys(quarantined))

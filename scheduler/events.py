@@ -288,7 +288,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class ActionEnded:
-    """How an action ended.
+    """The end of an action.
 
     began     when it was sent
     refusal   if the outcome is REFUSED (or the reason of UNREACHED, UNKNOWN, in words)

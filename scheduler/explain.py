@@ -120,7 +120,7 @@ def prepared(world: World, namespace: str, name: str) -> bool:
     key = key_of(world, namespace, name)
     if key is None or world.phase_of[key] not in _ASKING:
         return True
-    return world.compare_some(world.workloads[key], AT_ONCE, soon=True)
+    return world.compare_some(world.workloads[key], AT_ONCE, with_granted=True)
 
 
 def explain(world: World, key: str, now: float) -> Explanation:
@@ -134,9 +134,9 @@ def explain(world: World, key: str, now: float) -> Explanation:
     if pod is None:
         return Explanation("", "", key, phase.value, "Its pods are gone.", story=tuple(workload.story))
     spec, refusal = _job(workload, pod, this_pass) if phase in _ASKING else (None, None)
-    mine = sorted(world.mine(workload), key=lambda job: job.id)
-    current = chosen(workload, mine)
-    asked = next((job.spec for job in reversed(mine) if job.spec is not None), None)
+    candidates = sorted(world.jobs_of(workload), key=lambda job: job.id)
+    current = chosen(workload, candidates)
+    asked = next((job.spec for job in reversed(candidates) if job.spec is not None), None)
     known = current.spec if current is not None else None
     decision = RULES[phase](workload, this_pass) if world.ready and workload.pods else NOTHING
     absent, like = _absent(workload) if phase is Phase.GATHERING and known is None else (0, "")
@@ -153,8 +153,8 @@ def explain(world: World, key: str, now: float) -> Explanation:
         missing=absent,
         like=like,
         nodes=_nodes(workload, pod, world) if phase in _ASKING else None,
-        jobs=tuple(job.job for job in mine if job.job is not None),
-        states=tuple((job.id, tuple(sorted(job.states))) for job in mine),
+        jobs=tuple(job.job for job in candidates if job.job is not None),
+        states=tuple((job.id, tuple(sorted(job.states))) for job in candidates),
         grant=current.grant if current is not None else None,
         next=_next(workload, decision, this_pass),
         story=tuple(workload.story),
@@ -186,7 +186,7 @@ def _pod(workload: Workload) -> Pod | None:
 
 
 def _absent(workload: Workload) -> tuple[int | None, str]:
-    """How many pods of its gang do not exist yet, and the name of the pod that they are taken to be like."""
+    """The number of pods of its gang that do not exist yet, and the name of the pod that they are assumed to equal."""
     if not workload.size:
         return None, ""
     absent = missing_pods(workload)
@@ -220,7 +220,7 @@ def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None,
         return None, Refusal(LACKS_RIGHTS, lacking)
     spec = (foreseen_job if world.phase_of[workload.key] is Phase.GATHERING else spec_for)(workload, this_pass)
     if isinstance(spec, JobSpec):
-        asked_for = any(job.alive for job in world.mine(workload))
+        asked_for = any(job.alive for job in world.jobs_of(workload))
         return spec, workload.refused or (None if asked_for else too_large(workload, spec, world))
     return _without_nodes(workload, world), spec
 
@@ -252,7 +252,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     if spec is None:
         return None
     own_pods = world.own_pods(workload.key, [pod])
-    closed, taken = world.closed_to(pod, own_pods), world.host_ports.taken(pod, own_pods.standing)
+    closed, taken = world.closed_to(pod, own_pods), world.host_ports.taken(pod, own_pods.on_nodes)
     wanted = node_requirements(
         pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), closed, taken
     )
@@ -305,9 +305,7 @@ def _sentence(
         case Phase.BOUND:
             return _why_bound(workload, pod, decision, this_pass)
         case Phase.ORPHANED:
-            over = (
-                f"It stands on node {workload.node_of(pod)}, and its Slurm job is over: {_ends(workload, this_pass)}."
-            )
+            over = f"It is on node {workload.node_of(pod)}, and its Slurm job is over: {_ends(workload, this_pass)}."
             return f"{over} {_shown(decision, pod)}".rstrip()
         case Phase.DONE:
             ended = pod.end_reason or pod.phase.value
@@ -348,7 +346,7 @@ def _why_unsubmitted(pod: Pod, refusal: Refusal | None, decision: Decision, this
         return refusal.message
     shown = _shown(decision, pod)
     return shown or (
-        refusal.message if refusal is not None else "Nothing stands in its way: it is about to be asked of Slurm."
+        refusal.message if refusal is not None else "Nothing prevents the submission: the next pass requests the job."
     )
 
 
@@ -370,15 +368,15 @@ def _why_granted(pod: Pod, job: Placeholder | None, decision: Decision) -> str:
 
 def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass) -> str:
     job = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
-    by = f" by Slurm job {job.id}" if job is not None and workload.is_bound_for(pod, job) else ""
-    said = f"It stands on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
+    by = f" for Slurm job {job.id}" if job is not None and workload.is_bound_for(pod, job) else ""
+    said = f"It is on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
     if shown := _shown(decision, pod):
         return f"{said} {shown}"
     return f"{said} {pod.job_condition.message}" if pod.job_condition is not None and not pod.finished else said
 
 
 def _ends(workload: Workload, this_pass: Pass) -> str:
-    over = [job for job in this_pass.world.mine(workload) if job.ended or job.absent]
+    over = [job for job in this_pass.world.jobs_of(workload) if job.ended or job.absent]
     if not orphaned(workload, over, this_pass.tuning.absent_s) or not over:
         return "which one is looked at"
     job = over[-1]
@@ -444,7 +442,7 @@ def _how_many_nodes(spec: JobSpec) -> str:
 
 
 def _memory_and_devices(spec: JobSpec) -> dict[str, str]:
-    """Of a node if the number of its pods is known, else of each CPU and each pod."""
+    """sbatch's options for memory and devices: by node if the number of pods on a node is known, else by CPU and by pod."""
     places = 1 if spec.tasks == 1 else spec.tasks_per_node
     devices = ",".join(f"{name}:{count * (places or 1)}" for name, count in spec.gres)
     if places is not None:

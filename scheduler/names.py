@@ -138,7 +138,7 @@ LEAVING = "SlurmBridgeUninstalled"
 LACKS_RIGHTS = "SlurmBridgeLacksRights"
 CHANGE_IGNORED = "SlurmChangeIgnored"
 PUT_BACK = "SlurmKeysPutBack"
-DISBELIEVED = "SlurmNotBelieved"
+REJECTED = "SlurmNotBelieved"
 UNREADABLE = "SlurmBridgeCannotRead"
 QUARANTINED = "SlurmBridgeError"
 # The condition of bound pods, and its reasons.

@@ -108,24 +108,29 @@ class Story:
     """A world that is told events and asked for decisions, in the order of a test's sentences."""
 
     def __init__(
-        self, config: Config = CONFIG, nodes: Iterable[Node] = (node("x1"), node("x2")), *, guarded: bool = False
+        self,
+        config: Config = CONFIG,
+        nodes: Iterable[Node] = (node("x1"), node("x2")),
+        *,
+        guarded: bool = False,
+        started: float = START,
     ) -> None:
-        self.world = new_world(config, started=START, guarded=guarded)
-        self.now = START
+        self.world = new_world(config, started=started, guarded=guarded)
+        self.now = started
         nodes = tuple(nodes)
         managed = {names.MANAGED_LABEL: "true"}
         self.sees(
             NamespacesListed((KUBE_SYSTEM, Namespace("hpc", "1", managed), Namespace("other", "2", managed))),
             NodesListed(nodes),
-            PodsListed(Scope.OURS, (), START),
-            PodsListed(Scope.OTHERS, (), START),
+            PodsListed(Scope.OURS, (), started),
+            PodsListed(Scope.OTHERS, (), started),
             SlurmNodesPolled(
                 tuple(slurm_node(slurm_name(each)) for each in nodes),
                 (Partition("main", default=True), Partition("gpu", max_time_min=600)),
-                START,
+                started,
             ),
         )
-        self.polls(at=START)
+        self.polls(at=started)
 
     def sees(self, *events: Event | Pod) -> None:
         for event in events:

@@ -21,7 +21,7 @@ from bridge.cli import bridge_client, manifest
 from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.connections import Connections
-from bridge.errors import BridgeError, ConfigError, FarSideError, said
+from bridge.errors import BridgeError, ConfigError, RemoteError, said
 from bridge.explanation_json import decoded
 from bridge.kube import admin_reads, watch
 from bridge.kube.client import KubeClient
@@ -43,6 +43,7 @@ from scheduler.state.world import World
 BRIDGE_DEADLINE_S = 10.0
 REFUSING = (401, 403, 421, 429, 503)  # statuses with which a bridge says why it does not answer
 LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no quiet period
+INSTEAD = "Both clusters were asked instead"
 PAGE_WIDTH = 110
 MOST_JOBS = 5  # of one name in accounting: the newest are read
 
@@ -54,11 +55,11 @@ def main(options: Mapping[str, str | None]) -> int:
     """
     chosen = settings.load(options, os.environ)
     try:
-        told = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
-    except FarSideError as error:
-        raise ConfigError(f"{said(error)} slurm-bridge doctor looks further.") from None
+        answers = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
+    except RemoteError as error:
+        raise ConfigError(_one_line(error)) from None
     width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
-    print(as_json(told) if options.get("output") == "json" else as_text(told, width, time.time()))  # noqa: T201
+    print(as_json(answers) if options.get("output") == "json" else as_text(answers, width, time.time()))  # noqa: T201
     sys.stdout.flush()
     return 0
 
@@ -69,8 +70,8 @@ def main(options: Mapping[str, str | None]) -> int:
 async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
     """The explanation of a pod that exists.  Raises BridgeError."""
     namespace, name = _named(options)
-    notes: list[str] = []
-    explanation = await _ask_bridge(chosen, options, namespace, name, notes)
+    explanation, why_not = await _ask_bridge(chosen, options, namespace, name)
+    notes = [f"{why_not} {INSTEAD}, which do not show what a bridge remembers."] if why_not else []
     try:
         async with AsyncExitStack() as stack:
             clusters = _Clusters(chosen, stack)
@@ -81,7 +82,7 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
             events = await clusters.events_of(namespace, name, notes)
     except BridgeError as error:
         if explanation is None:
-            raise
+            raise ConfigError(f"{why_not} {INSTEAD}: {_one_line(error)}") from None
         notes.append(f"Events of the pod are not shown: {said(error)}")
         events = ()
     return [Answer(f"Pod {namespace}/{name}", explanation, events, tuple(notes))]
@@ -94,40 +95,35 @@ def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
     return in_it or options.get("namespace") or "default", name
 
 
+def _one_line(error: BridgeError) -> str:
+    """The error, and for an error of a cluster the command that finds more."""
+    return f"{said(error)} slurm-bridge doctor looks further." if isinstance(error, RemoteError) else said(error)
+
+
 async def _ask_bridge(
-    chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str, notes: list[str]
-) -> Explanation | None:
-    """The explanation of the running bridge; None, and a note, if none answers or it does not know the pod."""
+    chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str
+) -> tuple[Explanation | None, str]:
+    """The explanation of the running bridge, and ""; or None, and why there is none, as a sentence."""
     url = (options.get("bridge") or chosen.http_url).rstrip("/")
     if not url:
-        notes.append("No bridge was asked: the settings name no http address. What a bridge remembers is not in this.")
-        return None
+        return None, "No bridge was asked: the settings name no http address."
     query = {"namespace": namespace, "pod": name}
     try:
         answer = await bridge_client.ask(
             "GET", f"{url}/explain", within_s=BRIDGE_DEADLINE_S, params=query, token_file=chosen.http_token_file
         )
     except ConfigError as error:
-        notes.append(f"The bridge was not asked: {said(error)} Both clusters were asked instead.")
-        return None
+        return None, f"The bridge was not asked: {said(error)}"
     except NoBridgeError:
-        notes.append(f"No bridge answers at {url} (--bridge): what it remembers is not in this.")
-        return None
-    if answer.status != 200:
-        notes.append(_why_not(url, answer))
-        return None
-    try:
-        return decoded(answer.body)
-    except ValueError:
-        notes.append(f"What {url} answers is not of this version of slurm-bridge; both clusters were asked instead.")
-        return None
-
-
-def _why_not(url: str, answer: bridge_client.Answer) -> str:
+        return None, f"No bridge answers at {url} (--bridge)."
     if answer.status in REFUSING:
-        why = answer.text[:200]
-        return f"The bridge at {url} does not answer this command: {why} Both clusters were asked instead."
-    return f"The bridge at {url} does not know this pod; both clusters were asked instead."
+        return None, f"The bridge at {url} does not answer this command: {answer.text[:200]}"
+    if answer.status != 200:
+        return None, f"The bridge at {url} does not know this pod."
+    try:
+        return decoded(answer.body), ""
+    except ValueError:
+        return None, f"What {url} answers is not of this version of slurm-bridge."
 
 
 # --- pods of a manifest ---------------------------------------------------------------------------------------------
@@ -139,7 +135,7 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
     found = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
     if not found.planned:
         raise ConfigError(f"{options['file']}: {_no_pods_in(found)}")
-    told = []
+    answers = []
     async with AsyncExitStack() as stack:
         clusters = _Clusters(chosen, stack)
         world = await clusters.world()
@@ -160,13 +156,13 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
             explanation = replace(explain(world, world.key_of_pod[each.pod.uid], now), story=(), next=())
             trial = await clusters.trial(explanation)
             title = f"{each.what}, as in {options['file']}"
-            told.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial))
+            answers.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial))
     left_out = []
     if found.podless:
         left_out.append(f"Makes no pods, and is left out: {', '.join(found.podless)}.")
     if found.foreign:
         left_out.append(f"Is left out: {_foreign(found.foreign)}")
-    return [*told[:-1], replace(told[-1], notes=(*told[-1].notes, *left_out))]
+    return [*answers[:-1], replace(answers[-1], notes=(*answers[-1].notes, *left_out))]
 
 
 def _no_pods_in(found: manifest.Contents) -> str:
@@ -268,8 +264,8 @@ class _Clusters:
                 world.apply(ev.ClaimsRead(pod.uid, claims[pod.claims], time.time()))
         namespace, size_source = workload.first.namespace, group.size_source if group is not None else None
         if size_source is not None and owner_key(namespace, size_source) not in world.owners:
-            told = await kube.read_owner(size_source, namespace)
-            world.apply(ev.OwnerRead(size_source, told, time.time(), namespace))
+            owner = await kube.read_owner(size_source, namespace)
+            world.apply(ev.OwnerRead(size_source, owner, time.time(), namespace))
         if settle(world, workload):  # no decision waits for owners here, so a gang is counted again at once
             world.refresh(workload)
         settle_all(world)
@@ -315,7 +311,7 @@ class _Clusters:
             return ()
         try:
             return await admin_reads.events_of(await self.transport(), namespace, pod.uid)
-        except FarSideError as error:
+        except RemoteError as error:
             notes.append(f"Events of the pod are not shown: {said(error)}")
             return ()
 

@@ -44,29 +44,29 @@ class Answer:
     trial: Verdict | None = None
 
 
-def as_text(told: Sequence[Answer], width: int, now: float) -> str:
+def as_text(answers: Sequence[Answer], width: int, now: float) -> str:
     """width: columns; now: epoch seconds."""
     width = max(width, NARROWEST)
-    return "\n\n".join("\n".join(map(printable, _lines(each, width, now))) for each in told)
+    return "\n\n".join("\n".join(map(printable, _lines(each, width, now))) for each in answers)
 
 
-def _lines(told: Answer, width: int, now: float) -> Iterator[str]:
-    what = told.explanation
-    yield told.title if told.planned else f"{told.title}: {what.phase}"
-    yield from _wrapped(_planned_sentence(told) if told.planned else what.sentence, width)
+def _lines(answer: Answer, width: int, now: float) -> Iterator[str]:
+    what = answer.explanation
+    yield answer.title if answer.planned else f"{answer.title}: {what.phase}"
+    yield from _wrapped(_planned_sentence(answer) if answer.planned else what.sentence, width)
     yield from _next(what, width)
     yield from _jobs(what, now, width)
-    yield from _spec(what, told.planned, width)
+    yield from _spec(what, answer.planned, width)
     yield from _nodes(what, width)
-    yield from _story(told, now, width)
-    if told.notes:
+    yield from _story(answer, now, width)
+    if answer.notes:
         yield ""
-        for note in told.notes:
+        for note in answer.notes:
             yield from _wrapped(note, width, indent="")
 
 
-def _planned_sentence(told: Answer) -> str:
-    what, trial = told.explanation, told.trial
+def _planned_sentence(answer: Answer) -> str:
+    what, trial = answer.explanation, answer.trial
     if what.refusal is not None:
         return f"It would not be asked of Slurm. {what.refusal.message}"
     waits, job = "", "it"
@@ -180,7 +180,7 @@ def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _needs(spec: JobSpec) -> str:
-    """What one pod needs, the number of pods, and how they may be placed."""
+    """Lines with the needs of one pod, the number of pods, and the limits of their placement."""
     devices = "".join(f", {count} {name}" for name, count in spec.gres)
     one = f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices}"
     if spec.tasks == 1:
@@ -217,12 +217,12 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _story(told: Answer, now: float, width: int) -> Iterator[str]:
-    """What the bridge remembers and the events of Kubernetes, in the order of time."""
-    lines = [(at, what) for at, what in told.explanation.story]
+def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
+    """The story that the bridge remembers, and the events of Kubernetes, in the order of time."""
+    lines = [(at, what) for at, what in answer.explanation.story]
     lines += [
         (each.at, f"{each.reason}: {each.message}" + (f" ({each.count} times)" if each.count > 1 else ""))
-        for each in told.events
+        for each in answer.events
     ]
     if not lines:
         return
@@ -255,21 +255,21 @@ def _wrapped(text: str, width: int, *, first: str | None = None, indent: str = I
 # --- for programs ---------------------------------------------------------------------------------------------------
 
 
-def as_json(told: Sequence[Answer]) -> str:
+def as_json(answers: Sequence[Answer]) -> str:
     """A list, one entry a pod: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
     `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
-    return json.dumps([_entry(each) for each in told], indent=2)  # ASCII: nothing of it controls a terminal
+    return json.dumps([_entry(each) for each in answers], indent=2)  # ASCII: nothing of it controls a terminal
 
 
-def _entry(told: Answer) -> dict[str, Any]:
-    spec = told.explanation.spec
+def _entry(answer: Answer) -> dict[str, Any]:
+    spec = answer.explanation.spec
     return {
-        "title": told.title,
-        "planned": told.planned,
-        "explanation": msgspec.to_builtins(told.explanation, enc_hook=plain),
+        "title": answer.title,
+        "planned": answer.planned,
+        "explanation": msgspec.to_builtins(answer.explanation, enc_hook=plain),
         "request": json.loads(bodies.job_body(spec, immediate=False)) if spec is not None else None,
         "sbatch": as_sbatch(spec) if spec is not None else None,
-        "events": msgspec.to_builtins(told.events),
-        "trial": msgspec.to_builtins(told.trial),
-        "notes": list(told.notes),
+        "events": msgspec.to_builtins(answer.events),
+        "trial": msgspec.to_builtins(answer.trial),
+        "notes": list(answer.notes),
     }

@@ -38,7 +38,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What one object of a manifest would make.
+    """The pods that one object of a manifest would create.
 
     what    "Pod train", "pods of Deployment web"
     pods    alike: the first of them, and where they are of a gang, the others that belong to it
@@ -72,7 +72,7 @@ class Contents:
 
 
 def read(path: str, namespace: str, now: float) -> Contents:
-    """What a file ("-": standard input) holds.
+    """The content of a file ("-": standard input).
 
     namespace   for objects that name none; an object that names another one is refused, as by kubectl; "": "default"
     Raises ConfigError.
@@ -152,7 +152,7 @@ def _with_its_gang(planned: Planned, kind: str, spec: Mapping[str, Any]) -> Plan
 
 
 def _how_many(kind: str, spec: Mapping[str, Any]) -> int:
-    """How many pods its controller has at a time, of what says so; 1 of what has none now."""
+    """The number of pods that the object has at a time; 1 if it has no pods now or names no number."""
     match kind:
         case "Job":
             found = _at_once(spec)
@@ -204,7 +204,7 @@ def _pod(
 
 
 def _defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What the API server would add, as far as it counts here: what is limited and not requested is requested."""
+    """Add the defaults of the API server that matter here: a resource with a limit and no request is requested."""
     plain: dict[str, Any] = _plain(spec)
     for group in ("containers", "initContainers"):
         for container in plain.get(group) or []:

@@ -1,4 +1,4 @@
-"""What a policy gives to namespaces that there are: of Kubernetes, or named on the command line.
+"""What a policy gives to existing namespaces of Kubernetes, or to those that the command line names.
 
 Templates are filled as for pods of that namespace (Policy.tenant).  What they give is tried in Slurm without effect, as the
 doctor tries choices without templates.  Service accounts: `default`, and those that rules name without wildcards.
@@ -51,7 +51,7 @@ def pods_of(policy: Policy, spaces: Sequence[Namespace]) -> list[Pods]:
 
 
 def choices_in(found: Sequence[Pods]) -> list[Choice]:
-    """What is to be tried in Slurm for them."""
+    """The combinations of account, partition and QOS of these pods, which are tried in Slurm."""
     return choices_of(each.tenant for each in found if isinstance(each.tenant, Tenant))
 
 

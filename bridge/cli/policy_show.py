@@ -1,7 +1,7 @@
 """`slurm-bridge policy show`: the Slurm user of the pods of one namespace, and what they may request.
 
-The labels of the namespace are read from Kubernetes if the policy asks for any, or given by hand, so that a policy can be
-tried before it is in force.
+The namespace is read from Kubernetes: a rule with a wildcard matches names of namespaces that do not exist, too.  If its
+labels are given by hand, Kubernetes is not asked, so that a policy can be tried before the namespace exists.
 """
 
 from __future__ import annotations
@@ -14,30 +14,48 @@ from contextlib import AsyncExitStack
 from bridge import settings
 from bridge.cli.terminal import printable
 from bridge.connections import Connections
-from bridge.errors import ConfigError, FarSideError, said
+from bridge.errors import ConfigError, RemoteError, said
 from bridge.settings import Settings
 from scheduler.model.refusal import Refusal
 from scheduler.policy import templates
 from scheduler.policy.rules import ANY, Choice, Policy, Tenant
 
+CREATE_OR_TRY = "Correct the name, or try labels that it would have: --labels KEY=VALUE,… (--labels '' for none)."
+
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0; 1 where pods there are refused.  Raises ConfigError.
+    """Exit code 0; 1 if pods there are refused.  Raises ConfigError, also if Kubernetes has no such namespace.
 
     options   by field of Settings; `namespace`, `service_account`; `labels`: KEY=VALUE,… instead of those in Kubernetes
     """
     chosen = settings.load(options, os.environ)
     namespace, account = options.get("namespace") or "default", options.get("service_account") or "default"
     policy = chosen.core_policy("")
-    if (given := options.get("labels")) is not None:
-        labels = labels_given(given, "--labels")
-    else:
-        labels = asyncio.run(labels_of(chosen, namespace)) if asks_for_labels(policy) else {}
+    labels, unread = _labels(chosen, options, namespace, policy)
     found = policy.tenant(namespace, account, labels)
     lines = [f"Pods of namespace {namespace}, service account {account}:"]
-    lines += [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {each}" for each in told(found, policy)]
+    lines += (
+        [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {each}" for each in described(found, policy)]
+    )
+    lines += [f"Whether Kubernetes has this namespace was not checked: {unread}"] if unread else []
     print("\n".join(map(printable, lines)))  # noqa: T201 - what was asked for
     return 1 if isinstance(found, Refusal) else 0
+
+
+def _labels(
+    chosen: Settings, options: Mapping[str, str | None], namespace: str, policy: Policy
+) -> tuple[dict[str, str], str]:
+    """The labels of the namespace, given by hand or read; and why Kubernetes could not be asked, if no rule needs labels."""
+    if (given := options.get("labels")) is not None:
+        return labels_given(given, "--labels"), ""
+    try:
+        return asyncio.run(labels_of(chosen, namespace)), ""
+    except NoNamespaceError:
+        raise
+    except ConfigError as error:
+        if asks_for_labels(policy):
+            raise
+        return {}, error.what
 
 
 def asks_for_labels(policy: Policy) -> bool:
@@ -51,7 +69,7 @@ def templates_of(tenant: Tenant) -> list[str]:
     return [text for text in tenant.texts if templates.is_template(text)]
 
 
-def told(tenant: Tenant, policy: Policy) -> Iterator[str]:
+def described(tenant: Tenant, policy: Policy) -> Iterator[str]:
     """The values that the policy gives, one line each."""
     rows = {"by": tenant.rule.removesuffix("."), "Slurm user": tenant.user}
     rows |= {what: _choice(choice) for what, choice in tenant.choices.items()}
@@ -96,15 +114,19 @@ def labels_given(given: str, option: str) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+class NoNamespaceError(ConfigError):
+    """Kubernetes has no such namespace."""
+
+
 async def labels_of(chosen: Settings, namespace: str) -> dict[str, str]:
-    """The labels of a namespace in Kubernetes.  Raises ConfigError."""
+    """The labels of a namespace in Kubernetes.  Raises NoNamespaceError; ConfigError if Kubernetes cannot be asked."""
     advice = "Name a kubeconfig with --kubeconfig FILE, or give the labels: --labels KEY=VALUE,…"
     async with AsyncExitStack() as stack:
         kube = await Connections(chosen, stack).kube()
         try:
             found = await kube.namespace(namespace)
-        except FarSideError as error:
+        except RemoteError as error:
             raise ConfigError(f"the labels of namespace {namespace} cannot be read: {said(error)}", advice) from None
     if found is None:
-        raise ConfigError(f"Kubernetes has no namespace {namespace}.", advice)
+        raise NoNamespaceError(f"Kubernetes has no namespace {namespace}.", CREATE_OR_TRY)
     return dict(found.labels)

@@ -1,8 +1,9 @@
 """`slurm-bridge release`: the admin confirms that jobs which Slurm lists no more are gone (X6).
 
-When many jobs vanish within seconds, the bridge holds back and ends no pod for it.  This command confirms to the running
-bridge that the jobs missing now are gone.  The bridge accepts it only from the machine (or the pod) that it runs on, or with
-the token of the setting `http_token_file`.
+When many jobs vanish within seconds, the bridge ends no pod for it.  This command confirms to the running bridge
+that the jobs missing now are gone: pods whose nodes Slurm does not grant to them again (S7) are then ended.
+The bridge accepts the command only from the machine (or the pod) that it runs on, or with the token of the setting
+`http_token_file`.
 """
 
 from __future__ import annotations

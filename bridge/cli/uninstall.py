@@ -165,7 +165,7 @@ def _in_short(todo: Sequence[str]) -> str:
 
 
 def _nothing_left(world: World) -> str:
-    ours = (each for each in world.workloads.values() if not each.others)
+    ours = (each for each in world.workloads.values() if not each.of_other_scheduler)
     waiting = sum(not each.node_of(pod) for each in ours for pod in each.members)
     named = f" {waiting} pods name it as their scheduler and wait; their conditions say so." if waiting else ""
     return f"Nothing of slurm-bridge is left in Slurm and on the nodes of Kubernetes.{named}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bridge import settings
 from bridge.connections import Connections
-from bridge.errors import ConfigError, FarSideError, said
+from bridge.errors import ConfigError, RemoteError, said
 from bridge.kube.access import Access, anonymous
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import connect
@@ -41,6 +41,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import LiteralToken, TokenSource, claims_of
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from bridge.webhook.review import Intercept, is_intercepted
 from scheduler import names
 
 GPU = "nvidia.com/gpu"
@@ -84,7 +85,7 @@ class KubeBackend:
     kubeconfig: str = ""
 
     async def look(self) -> None:
-        """Refresh the observations.  Raises FarSideError."""
+        """Refresh the observations.  Raises RemoteError."""
         if isinstance(self.observations, KubePolledObservations):
             await self.observations.look()
 
@@ -114,7 +115,7 @@ class SlurmBackend:
         return SlurmClient(pool, self.tokens, deadline_s=self.deadline_s)
 
     async def look(self) -> None:
-        """Refresh the observations.  Raises FarSideError."""
+        """Refresh the observations.  Raises RemoteError."""
         if isinstance(self.observations, SlurmPolledObservations):
             await self.observations.look()
 
@@ -147,6 +148,7 @@ async def both(
 async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: int) -> KubeBackend:
     now = time.time()
     cluster = KubeCluster(seed, started=now)
+    cluster.admit = _intercepted
     for node in nodes:
         made = objects.node(node.name, cpu=str(node.cpus), memory=f"{node.memory_mib}Mi")
         amounts = made["status"]["allocatable"] | ({GPU: str(node.gpus)} if node.gpus else {})
@@ -166,6 +168,14 @@ async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: in
         KubeSimulatedObservations(cluster),
         inner,
     )
+
+
+def _intercepted(pod: objects.Object, namespace: objects.Object) -> objects.Object:
+    """The pod as manifests/admission/intercept.yaml admits it: a managed namespace gives it ours if it names none."""
+    managed = (namespace["metadata"].get("labels") or {}).get(names.MANAGED_LABEL) == "true"
+    if not managed or not is_intercepted(pod, Intercept.UNNAMED):
+        return pod
+    return {**pod, "spec": {**pod["spec"], "schedulerName": names.SCHEDULER_NAME}}
 
 
 async def _simulated_slurm(stack: AsyncExitStack, nodes: tuple[Size, ...], seed: int) -> SlurmBackend:
@@ -205,7 +215,7 @@ async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeBackend:
     try:
         system = await client.namespace("kube-system")
         nodes = (await listed(transport, watched_nodes())).found
-    except FarSideError as error:
+    except RemoteError as error:
         raise ConfigError(f"kubeconfig's server {access.server}: {said(error)}") from None
     if system is None:
         raise ConfigError(f"kubeconfig's server {access.server} has no namespace kube-system: is it a Kubernetes?")
@@ -229,7 +239,7 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
     found = await check_slurm(client, chosen, tokens.user)
     try:
         nodes, partitions = await client.nodes(), await client.partitions()
-    except FarSideError as error:
+    except RemoteError as error:
         raise ConfigError(f"slurm_url {url}: {said(error)}") from None
     sizes = tuple(Size(node.name, node.cpus, node.memory_mib, node.gres.get("gpu", 0)) for node in nodes)
     whose = user or claims_of(tokens.token()).sun

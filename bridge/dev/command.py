@@ -18,7 +18,7 @@ from bridge.dev.load import IMAGE, KINDS, SERVICES, Load, fitted
 from bridge.dev.session import Session
 from bridge.dev.web import show
 from bridge.dev.workload_client import AGAIN_S, WorkloadClient
-from bridge.errors import ConfigError, FarSideError, said
+from bridge.errors import ConfigError, RemoteError, said
 from bridge.kube.transport import opened
 
 LAST_PORT = 65535
@@ -130,7 +130,7 @@ class _Dev:
             await show(
                 session, workload_client, load, most=self._options.pods or LIVE_PODS, port=self._options.port or 0
             )
-        except FarSideError as error:
+        except RemoteError as error:
             raise ConfigError(said(error)) from None
         return 0
 
@@ -147,7 +147,7 @@ class _Dev:
             await run.go(fitted(SERVICES, session.kube.nodes))
         except StalledError as error:
             stalled = str(error)
-        except FarSideError as error:
+        except RemoteError as error:
             stalled = said(error)
         finally:
             workload_client.on_change = lambda _life: None
@@ -169,8 +169,8 @@ class _Dev:
         kept = "all promises kept" if not result["violations"] else "PROMISES BROKEN: " + "; ".join(result["broken"])
         counts = f"{result['bound']} of {result['pods']} pods bound, {result['failed']} failed"
         self._tell("", f"{counts}; {kept} ({checks} checks)")
-        for name, told in (("at once", "at_once"), ("all", "all")):
-            took = result["create_to_bind_ms"][told]
+        for name, key in (("at once", "at_once"), ("all", "all")):
+            took = result["create_to_bind_ms"][key]
             if took["n"]:
                 at = ", ".join(f"{key} {took[key]:.0f} ms" for key in ("p50", "p90", "p99", "max"))
                 _say(f"{'':12}create → bind, {name} ({took['n']} pods): {at}")
@@ -198,7 +198,7 @@ async def _tidy(session: Session, workload_client: WorkloadClient) -> None:
         left = ", ".join(f"Slurm job {job.id}" for job in session.invariants.ours())
         where = "" if session.kube.simulated else f"namespace {session.kube.space}; "
         print(f"slurm-bridge: not all could be tidied up: {where}{left}", file=sys.stderr)  # noqa: T201 - the one line
-    except FarSideError as error:
+    except RemoteError as error:
         print(f"slurm-bridge: not all could be tidied up: {said(error)}", file=sys.stderr)  # noqa: T201
 
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from bridge.dev.backends import KubeBackend, SlurmBackend
-from bridge.errors import FarSideError, said
+from bridge.errors import RemoteError, said
 from bridge.simulation.fault_injection import Cable, Outage
 from bridge.simulation.invariants import Invariants
 from bridge.simulation.slurm.cluster import SlurmCluster
@@ -124,7 +124,7 @@ async def _cancel(session: Session) -> str:
     job_id = session.rng.choice(live)
     try:
         await session.cancel_job(job_id)
-    except FarSideError as error:
+    except RemoteError as error:
         return said(error)
     return f"Job {job_id} was cancelled, as scancel does."
 

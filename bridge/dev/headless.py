@@ -46,7 +46,7 @@ class Run:
     _overdue: set[str] = field(default_factory=set)
 
     async def go(self, services: Sequence[Kind]) -> None:
-        """Perform the run.  Raises StalledError, FarSideError."""
+        """Perform the run.  Raises StalledError, RemoteError."""
         self.workload_client.on_change = self._tell
         await self._until("the bridge to be ready", lambda: self.session.world is not None and self.session.world.ready)
         self.say("", f"{self.pods} pods")

@@ -19,7 +19,7 @@ from bridge.app import Bridge
 from bridge.connections import slurm_pool
 from bridge.dev.backends import KubeBackend, SlurmBackend
 from bridge.dev.faults import FAULTS
-from bridge.errors import FarSideError
+from bridge.errors import RemoteError
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import opened
 from bridge.page.snapshot import Item, Sections, detail, snapshot
@@ -94,7 +94,7 @@ class Session:
         world = self.world
         if self.invariants.ours() or world is None:
             return bool(self.invariants.ours())
-        return not world.ready or any(not each.others for each in world.workloads.values())
+        return not world.ready or any(not each.of_other_scheduler for each in world.workloads.values())
 
     @property
     def violations(self) -> list[Violation]:
@@ -136,7 +136,7 @@ class Session:
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
                     raise  # the session was cancelled, not the bridge
-            except FarSideError as error:  # Slurm does not answer while the bridge starts
+            except RemoteError as error:  # Slurm does not answer while the bridge starts
                 self.note = f"The bridge cannot start: {error}"
             await asyncio.sleep(RESTART_S)
 
@@ -194,7 +194,7 @@ class Session:
         try:
             await self.slurm.look()
             await self.kube.look()
-        except FarSideError:
+        except RemoteError:
             self.calm_since = self.clock()
             return False
         return True
@@ -219,7 +219,7 @@ class Session:
         self.calm_since = self.clock()
 
     async def cancel_job(self, job_id: int) -> None:
-        """Cancel a job as its user, or as an admin in a simulated Slurm.  Raises FarSideError."""
+        """Cancel a job as its user, or as an admin in a simulated Slurm.  Raises RemoteError."""
         if self.slurm.simulated is not None:
             self.slurm.simulated.cancel(job_id, self.clock())
             return

@@ -26,7 +26,7 @@ from bridge.dev.headless import OUTLIVED_S
 from bridge.dev.load import SERVICES, Load, fitted
 from bridge.dev.session import Session
 from bridge.dev.workload_client import PodHistory, WorkloadClient
-from bridge.errors import ConfigError, FarSideError
+from bridge.errors import ConfigError, RemoteError
 from bridge.health import degraded, explained, not_ready, readiness, undecoded
 from bridge.page.server import Page
 from bridge.page.snapshot import Sections
@@ -39,7 +39,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pod.yaml"
 
 
 async def show(session: Session, workload_client: WorkloadClient, load: Load, *, most: int, port: int) -> None:
-    """Until it is cancelled.  most: pods at a time.  Raises ConfigError, FarSideError if it cannot begin."""
+    """Until it is cancelled.  most: pods at a time.  Raises ConfigError, RemoteError if it cannot begin."""
     with tempfile.TemporaryDirectory(prefix="slurm-bridge-dev-") as name:  # 0700
         folder = Path(name)
         kubeconfig = _kubeconfig(session, folder)
@@ -77,7 +77,7 @@ async def _busy(session: Session, workload_client: WorkloadClient, load: Load, m
     while True:
         await asyncio.sleep(load.pause_s())
         now = time.time()
-        with contextlib.suppress(FarSideError):  # the page says which side does not answer
+        with contextlib.suppress(RemoteError):  # the page says which side does not answer
             if sum(not life.ended for life in workload_client.lives.values()) < most:
                 pod, seconds = load.next_pod()
                 runs_s[await workload_client.create("pods", pod)] = seconds
@@ -89,7 +89,7 @@ async def _busy(session: Session, workload_client: WorkloadClient, load: Load, m
 
 
 def _is_over(life: PodHistory, runs_s: int, now: float) -> bool:
-    """It has ended a while ago; or it should have, where nothing really runs."""
+    """True if the pod ended a while ago, or should have ended in a simulation, where nothing runs."""
     if life.gone:
         return False
     if life.ended is not None:

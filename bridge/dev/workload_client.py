@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bridge.errors import ConfigError, Conflict, FarSideError, NotFound, said
+from bridge.errors import ConfigError, Conflict, NotFound, RemoteError, said
 from bridge.kube.responses import judged
 from bridge.kube.transport import NO_PARAMS, Call, Reply, StreamRefused, Transport
 from scheduler import names
@@ -102,10 +102,8 @@ class WorkloadClient:
                 f"the namespace {self._space} is there already: another `slurm-bridge dev` uses this cluster, or one was "
                 f"killed. If none does: kubectl delete namespace {self._space}"
             ) from None
-        except (FarSideError, TimeoutError) as error:
-            why = (
-                said(error) if isinstance(error, FarSideError) else f"an earlier one is there for {NAMESPACE_S:.0f} s."
-            )
+        except (RemoteError, TimeoutError) as error:
+            why = said(error) if isinstance(error, RemoteError) else f"an earlier one is there for {NAMESPACE_S:.0f} s."
             raise ConfigError(f"the namespace {self._space} cannot be made: {why}") from None
 
     async def _ready(self) -> None:
@@ -118,7 +116,7 @@ class WorkloadClient:
                 f"the namespace {self._space} was made, but not its service account default, within {NAMESPACE_S:.0f} s: "
                 "does kube-controller-manager run?"
             ) from None
-        except FarSideError as error:
+        except RemoteError as error:
             raise ConfigError(
                 f"the namespace {self._space} was made, but its service account default cannot be seen: {said(error)}"
             ) from None
@@ -126,7 +124,7 @@ class WorkloadClient:
     async def _unmake(self) -> None:
         try:
             await self.close()
-        except FarSideError as error:
+        except RemoteError as error:
             raise ConfigError(
                 f"the namespace {self._space} was made and cannot be deleted: {said(error)} When it can: "
                 f"kubectl delete namespace {self._space}"
@@ -149,7 +147,7 @@ class WorkloadClient:
         return True
 
     async def create(self, resource: str, thing: Object) -> str:
-        """Make a pod, or a "replicasets"; its uid.  Raises FarSideError."""
+        """Make a pod, or a "replicasets"; its uid.  Raises RemoteError."""
         began = self._clock()
         made = _read(await self._send("POST", self._path(resource), thing))
         uid = str(made["metadata"]["uid"])
@@ -159,24 +157,24 @@ class WorkloadClient:
         return uid
 
     async def delete(self, resource: str, name: str) -> None:
-        """With its grace, and what it owns; gone already is as good.  Raises FarSideError."""
+        """With its grace, and what it owns; gone already is as good.  Raises RemoteError."""
         try:
             await self._send("DELETE", f"{self._path(resource)}/{quote(name)}", {"propagationPolicy": "Background"})
         except NotFound:
             return
 
     async def clear(self) -> None:
-        """Delete everything in the namespace.  Raises FarSideError."""
+        """Delete everything in the namespace.  Raises RemoteError."""
         for resource in ("replicasets", "pods"):
             for thing in _read(await self._send("GET", self._path(resource)))["items"]:
                 await self.delete(resource, thing["metadata"]["name"])
 
     async def close(self) -> None:
-        """Delete the namespace itself.  Raises FarSideError."""
+        """Delete the namespace itself.  Raises RemoteError."""
         await self._send("DELETE", f"/api/v1/namespaces/{self._space}", {})
 
     async def pods(self) -> list[Object]:
-        """Every pod of the namespace.  Raises FarSideError."""
+        """Every pod of the namespace.  Raises RemoteError."""
         found: list[Object] = _read(await self._send("GET", self._path("pods")))["items"]
         return found
 
@@ -193,7 +191,7 @@ class WorkloadClient:
                 params = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
                 async with self._transport.stream(self._path("pods"), params=params, stall_s=STALL_S) as lines:
                     await self._follow(lines)
-            except (FarSideError, StreamRefused):
+            except (RemoteError, StreamRefused):
                 await asyncio.sleep(AGAIN_S)
 
     async def _follow(self, lines: AsyncIterator[bytes]) -> None:
@@ -223,7 +221,7 @@ class WorkloadClient:
             self.on_change(life)
 
     def forget(self, before: float) -> None:
-        """Of pods that went before then nothing is remembered."""
+        """Forget the pods that were gone before that time."""
         self.lives = {u: life for u, life in self.lives.items() if not life.gone or (life.ended or 0.0) >= before}
 
     def _path(self, resource: str) -> str:

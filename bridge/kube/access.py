@@ -29,7 +29,7 @@ class Credentials:
 
 @dataclass(slots=True)
 class Access:
-    """How to reach one API server.
+    """The address and the credentials of one API server.
 
     server           base URL without a trailing slash
     server_hostname  the name that its certificate must have; None: that of the host

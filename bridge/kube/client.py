@@ -29,9 +29,9 @@ from bridge.errors import (
     Conflict,
     ContractError,
     Exhausted,
-    FarSideError,
     Invalid,
     NotFound,
+    RemoteError,
     Unanswered,
     Unauthorized,
 )
@@ -127,7 +127,7 @@ class KubeClient:
         """After a conflict: True if the pod is as an earlier, unanswered bind of the bridge makes it."""
         try:
             pod = await self.read_pod(action.namespace, action.name)
-        except FarSideError as error:
+        except RemoteError as error:
             raise Unanswered("bind", SIDE, f"a conflict that could not be looked into: {error.message}") from None
         if pod is None or pod.uid != action.uid or pod.node != action.node:
             return False
@@ -248,7 +248,7 @@ class KubeClient:
         try:
             yield
         except (Invalid, Unauthorized):
-            with contextlib.suppress(FarSideError):  # the API server takes it back itself after two minutes
+            with contextlib.suppress(RemoteError):  # the API server takes it back itself after two minutes
                 body = {
                     "metadata": {"uid": action.uid},
                     "status": {"conditions": [{"type": "DisruptionTarget", "$patch": "delete"}]},
@@ -539,7 +539,7 @@ class KubeClient:
             if 200 <= reply.status < 300 and not reply.body.lstrip().startswith(b"{"):
                 raise ContractError(operation, SIDE, "the answer is no JSON object", reply.status)
             judged(operation, reply)
-        except FarSideError as error:
+        except RemoteError as error:
             outcome = type(error).__name__.lower()
             if error.code == FORBIDDEN:
                 self.on_forbidden(_namespace_of(path))
@@ -556,7 +556,7 @@ class KubeClient:
             self.on_call(operation, loop.time() - began, outcome)
 
 
-def _as(operation: str, error: FarSideError) -> FarSideError:
+def _as(operation: str, error: RemoteError) -> RemoteError:
     """The transport knows only the method; say what was tried."""
     renamed = type(error)(operation, error.side, error.message, error.code)
     if isinstance(error, Exhausted) and isinstance(renamed, Exhausted):

@@ -53,7 +53,7 @@ class Changed(Generic[M]):
 
 
 @dataclass(frozen=True, slots=True)
-class Spoiled:
+class Undecodable:
     """A change of an object that cannot be decoded.  version: as of Changed; "": it was not found."""
 
     object: Undecoded
@@ -82,7 +82,7 @@ class Codec(Generic[M]):
 
     page: Callable[[bytes], Page]
     items: Callable[[Page], tuple[list[M], list[Undecoded]]]
-    line: Callable[[bytes], Changed[M] | Spoiled | Bookmark | Failed]
+    line: Callable[[bytes], Changed[M] | Undecodable | Bookmark | Failed]
     one: Callable[[bytes], M]
 
 
@@ -119,11 +119,11 @@ def codec(kind: str, wire: type[W], to_model: Callable[[W], M]) -> Codec[M]:
                 others.append(undecoded(kind, head_of(bytes(text)), (), error.message))
         return found, others
 
-    def line(text: bytes) -> Changed[M] | Spoiled | Bookmark | Failed:
+    def line(text: bytes) -> Changed[M] | Undecodable | Bookmark | Failed:
         try:
             return decoded(read_line, text, "watch")
         except ContractError as error:
-            return _spoiled(kind, text, error)
+            return _undecodable(kind, text, error)
 
     def one(body: bytes) -> M:
         return decoded(read, body, "read")
@@ -152,18 +152,18 @@ def _no_change(envelope: Envelope) -> Bookmark | Failed:
     raise ContractError("watch", SIDE, "an event of an unknown type")
 
 
-def _spoiled(kind: str, line: bytes, error: ContractError) -> Spoiled:
+def _undecodable(kind: str, line: bytes, error: ContractError) -> Undecodable:
     """Raises the error if the line does not say what happened to which object."""
     head = head_of(line)
     why = f"it is longer than {MAX_LINE >> 20} MiB" if isinstance(line, Cut) else error.message
     found = undecoded(kind, head, ("object",), why)
     if head.of("type") not in CHANGES or not found.name:
         raise error
-    return Spoiled(found, head.of("object", "metadata", "resourceVersion"), head.of("type") == "DELETED")
+    return Undecodable(found, head.of("object", "metadata", "resourceVersion"), head.of("type") == "DELETED")
 
 
 def undecoded(kind: str, head: Head, under: tuple[str, ...], why: str) -> Undecoded:
-    """What the first bytes say of an object.  under: the path to the object in them."""
+    """An object that cannot be decoded, with the names in its first bytes.  under: the path to the object in them."""
     namespace, name, uid = (head.of(*under, "metadata", field) for field in ("namespace", "name", "uid"))
     return Undecoded(kind, namespace, name, uid, why)
 
@@ -178,7 +178,7 @@ def status_of(body: bytes) -> Status | None:
 
 
 def event_count(body: bytes) -> int:
-    """How often an event has been said."""
+    """The number of times that an event was posted."""
     return decoded(_events.decode, body, "read event").count or 1
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a pod that asks for more than the limits allow (X7).
+"""The part of a pod that is kept if the pod exceeds the limits (X7).
 
 A tenant makes as many such pods as its quota allows, of a megabyte each.  So what is beyond a limit is kept only as far as
 others have to know it: the pod is refused in the same words, and where it stands all the same (another scheduler's, or bound
@@ -33,8 +33,8 @@ def cut(pod: Pod) -> Pod:
     }
     if _is_too_much(**asked):
         short |= dict.fromkeys(asked, EMPTY) | {"containers": (Container("", _sum(pod)),), "init_containers": ()}
-    if _is_too_much(apart=pod.apart, beside=pod.beside):
-        short |= {"apart": _as_few(pod.apart), "beside": ()}
+    if _is_too_much(anti_affinity=pod.anti_affinity, affinity=pod.affinity):
+        short |= {"anti_affinity": _as_few(pod.anti_affinity), "affinity": ()}
     if _is_too_much(host_ports=pod.host_ports):
         short["host_ports"] = (*pod.host_ports[:MAX_PORTS], ALL_PORTS)
     for field, nothing in (("tolerations", ()), ("node_selector", NO_TEXT), ("node_affinity", None), ("claims", ())):
@@ -56,7 +56,7 @@ def _sum(pod: Pod) -> Amounts:
 
 def _as_few(terms: tuple[PodTerm, ...]) -> tuple[PodTerm, ...]:
     """These terms.  If there are too many: one term that excludes all pods of the first of their namespaces."""
-    if not _is_too_much(apart=terms):
+    if not _is_too_much(anti_affinity=terms):
         return terms
     spaces = sorted({space for term in terms for space in term.namespaces})
     return (PodTerm((), frozenset(spaces[:MAX_NAMESPACES])),)

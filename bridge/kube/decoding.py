@@ -30,7 +30,7 @@ Text = bytes | msgspec.Raw
 
 
 def decoded(read: Callable[[Text], T], text: Text, operation: str) -> T:
-    """What `read` makes of the text.  Raises ContractError if the text cannot be decoded."""
+    """Decode the text by `read`.  Raises ContractError if the text cannot be decoded."""
     try:
         try:
             return read(text)

@@ -19,6 +19,7 @@ from typing import Any
 from bridge.errors import ConfigError
 from bridge.kube.access import Now
 from bridge.kube.sources import TRY, Found, reason
+from scheduler.model.text import span
 
 EXEC_DEADLINE_S = 30.0
 EXPIRY_MARGIN_S = 30.0  # a credential this near its end is renewed first: the server's clock is not ours
@@ -42,7 +43,7 @@ class ExecPlugin:
         return self._expires is not None and self.now() > self._expires - EXPIRY_MARGIN_S
 
     async def run(self, found: Found) -> Found:
-        """What was found, with the token or the client certificate that it gives.  Raises ConfigError."""
+        """The credentials, with the token or client certificate that the plugin returns.  Raises ConfigError."""
         status = self._status(await self._output())
         expires, said = status.get("expirationTimestamp"), status.get("token")
         ends = _epoch(expires) if isinstance(expires, str) else None
@@ -76,7 +77,7 @@ class ExecPlugin:
             async with asyncio.timeout(EXEC_DEADLINE_S):
                 output, _ = await process.communicate()
         except TimeoutError:
-            raise self.wrong(f"did not answer within {EXEC_DEADLINE_S:.0f} s") from None
+            raise self.wrong(f"did not answer within {span(EXEC_DEADLINE_S)}") from None
         finally:
             if process.returncode is None:
                 process.kill()

@@ -168,9 +168,7 @@ class _RenewedCredentials:
     async def _read(self) -> Found:
         loaded = await self.configuration()
         if loaded.host.rstrip("/") != self.server:
-            raise ConfigError(
-                f"{self.where}: it names another server now.", "Restart slurm-bridge, for it to go there."
-            )
+            raise ConfigError(f"{self.where}: it names another server now.", "Restart slurm-bridge to use that server.")
         # A token file may end in a newline, which no header may hold.
         token = " ".join((loaded.api_key.get("BearerToken") or "").split())
         if token.lower() == "bearer":

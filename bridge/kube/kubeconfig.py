@@ -53,7 +53,7 @@ async def from_kubeconfig(named: str, now: Now, wall: Now) -> Access:
         except OSError as error:
             raise ConfigError(f"{where}: {file_and_reason(error)}.", TRY) from None
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
-            raise ConfigError(f"{where}: cannot be used, for something in its entries.", TRY) from None
+            raise ConfigError(f"{where}: cannot be used, because of one of its entries.", TRY) from None
         if user.keys() & {"token", "tokenFile"} and not loaded.api_key.get("BearerToken") and not loaded.cert_file:
             raise ConfigError(f"{where}: its token is empty.", TRY)
         return loaded

@@ -34,7 +34,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bridge.errors import Conflict, ContractError, FarSideError, NotFound, Unauthorized, said
+from bridge.errors import Conflict, ContractError, NotFound, RemoteError, Unauthorized, said
 from bridge.kube.codec import encode
 from bridge.kube.decoding import decoded
 from bridge.kube.responses import judged
@@ -189,12 +189,12 @@ class Lease:
                     return drained
             except Conflict:
                 pass  # another client wrote it in between
-            except FarSideError as error:
+            except RemoteError as error:
                 self._is_wrong(self._cannot(error))
             await asyncio.sleep(max(0.0, self.terms.look_every_s - (self._clock() - began)))
 
     async def _try(self) -> bool | None:
-        """Read the lease once, and take it if it is free.  None: another replica holds it.  Raises FarSideError."""
+        """Read the lease once, and take it if it is free.  None: another replica holds it.  Raises RemoteError."""
         asked, record = self._clock(), await self._read(self.terms.works_for_s)
         first, self._first = self._first, False
         is_held = record is not None and not self._is_free(record, asked, first=first)
@@ -250,7 +250,7 @@ class Lease:
                 if other := await self._taken_by_another():
                     self._works_until = float("-inf")
                     return other
-            except FarSideError as error:
+            except RemoteError as error:
                 why = self._cannot(error)
                 self._is_wrong(why)
         self._works_until = float("-inf")
@@ -260,7 +260,7 @@ class Lease:
         """After a Conflict: a sentence that another process holds the lease; "": none does, or that is not known."""
         try:
             record = await self._read(max(RETRY_S, self._works_until - self._clock()))
-        except FarSideError:
+        except RemoteError:
             return ""
         is_edited = record is not None and not record.process and record.holder == self.terms.identity
         if record is None or record.process == self._process or is_edited:
@@ -292,7 +292,7 @@ class Lease:
             del body["metadata"]["annotations"][DRAINED]
         try:
             await self._put_released(body)
-        except FarSideError as error:
+        except RemoteError as error:
             self._is_wrong(self._cannot(error))
         self.holder = ""
 
@@ -310,7 +310,7 @@ class Lease:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     async def _read(self, deadline_s: float) -> Record | None:
-        """The Lease; None: there is none.  Raises FarSideError."""
+        """The Lease; None: there is none.  Raises RemoteError."""
         try:
             content = await self._exchange("read lease", "GET", self._path, None, deadline_s)
         except NotFound:
@@ -318,7 +318,7 @@ class Lease:
         return record_of(content)
 
     async def _write(self, body: dict[str, Any], deadline_s: float) -> None:
-        """Create or replace the Lease; from the moment of sending this replica works for a while.  Raises FarSideError."""
+        """Create or replace the Lease; from the moment of sending this replica works for a while.  Raises RemoteError."""
         sent = self._clock()
         if self._content is None:
             self._content = await self._exchange("create lease", "POST", self._collection, body, deadline_s)
@@ -330,7 +330,7 @@ class Lease:
     async def _exchange(
         self, operation: str, method: str, path: str, body: Mapping[str, Any] | None, deadline_s: float
     ) -> Mapping[str, Any]:
-        """The Lease in the API server's answer, with a resourceVersion.  Raises FarSideError."""
+        """The Lease in the API server's answer, with a resourceVersion.  Raises RemoteError."""
         try:
             sent = encode(body) if body is not None else None
         except OverflowError:  # a number that no API server keeps
@@ -363,7 +363,7 @@ class Lease:
             "spec": _changed(_mapping(content, "spec"), spec),
         }
 
-    def _cannot(self, error: FarSideError) -> str:
+    def _cannot(self, error: RemoteError) -> str:
         if isinstance(error, Unauthorized):
             return (
                 f"Kubernetes does not let slurm-bridge use the lease {self.terms.readable}: {said(error)} Give its account "
@@ -375,7 +375,7 @@ class Lease:
         return f"The lease {self.terms.readable} cannot be used: {said(error)}"
 
     def _edited(self, record: Record | None) -> str:
-        """What is wrong with a Lease that names a holder, as a sentence; "": nothing."""
+        """A sentence about a mistake in a Lease that names a holder; "": there is none."""
         if record is None or not record.holder or not record.wrong:
             return ""
         return f"The lease {self.terms.readable} was edited: {record.wrong}. It is taken over when that is safe."

@@ -1,4 +1,4 @@
-"""What a standby knows of Kubernetes: the last state of each object that the watches report, and nothing derived from it.
+"""A standby's copy of Kubernetes: the last state of each object that the watches report, and nothing derived from it.
 
 A standby lists and watches, so that it can begin at once when it leads.  It decides nothing, so that it needs no World, and
 a World without decisions would never forget a workload.  A Mirror keeps the last state of each object instead.  When its

@@ -108,7 +108,7 @@ def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:
 
 
 def _members(kind: str, spec: OwnerSpec, status: OwnerStatus | None) -> int | None:
-    """How many pods it means to have still (W2, W5); None: its kind says nothing."""
+    """The number of pods that the owner still wants (W2, W5); None: its kind does not define one."""
     if kind == "Job":
         return _at_once(spec, status.succeeded or 0 if status else 0)
     if kind == "JobSet":
@@ -139,12 +139,12 @@ def _stages(jobset: OwnerSpec) -> tuple[model.Stage, ...]:
 
 
 def _pods_of(job: ReplicatedJob) -> int:
-    """How many pods its Jobs have at a time, together."""
+    """The number of pods that its Jobs have at a time, together."""
     return job.replicas * _at_once(job.template.spec)
 
 
 def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
-    """How many pods a batch Job has at a time while so many have succeeded."""
+    """The number of pods that a batch Job has at a time after so many have succeeded."""
     parallelism = 1 if job.parallelism is None else job.parallelism
     return parallelism if job.completions is None else min(parallelism, job.completions - succeeded)
 

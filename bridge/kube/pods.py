@@ -44,7 +44,7 @@ from scheduler import names
 from scheduler.model import kubelet
 from scheduler.model import kubernetes as model
 from scheduler.model.amounts import EMPTY, NO_TEXT, Amounts
-from scheduler.model.cache import Weighed
+from scheduler.model.cache import BoundedDict
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.quantity import QuantityError, amount
 from scheduler.translate.grouping import LABELS
@@ -94,8 +94,10 @@ def to_pod(wire: WirePod) -> model.Pod:
         pod_limits=_asked(spec.resources.limits, "limits", refused) if spec.resources else EMPTY,
         node_selector=spec.node_selector or NO_TEXT,
         node_affinity=_required_nodes(spec.affinity),
-        apart=_pod_terms(meta, spec.affinity.pod_anti_affinity, "anti-affinity", refused) if spec.affinity else (),
-        beside=_pod_terms(meta, spec.affinity.pod_affinity, "affinity", refused) if spec.affinity else (),
+        anti_affinity=_pod_terms(meta, spec.affinity.pod_anti_affinity, "anti-affinity", refused)
+        if spec.affinity
+        else (),
+        affinity=_pod_terms(meta, spec.affinity.pod_affinity, "affinity", refused) if spec.affinity else (),
         tolerations=_tolerations(spec.tolerations),
         host_ports=_host_ports(spec),
         claims=_claims(meta.name, spec.volumes),
@@ -229,11 +231,13 @@ def _tolerations(wires: list[WireToleration] | None) -> tuple[model.Toleration, 
     return _known_tolerations.keep(said, tuple(model.Toleration(*each) for each in said), _weight(said))
 
 
-_known_containers: Weighed[tuple[_Asked, ...], tuple[tuple[model.Container, ...], tuple[str, ...]]] = Weighed(
+_known_containers: BoundedDict[tuple[_Asked, ...], tuple[tuple[model.Container, ...], tuple[str, ...]]] = BoundedDict(
     MOST_SHARED
 )
-_known_labels: Weighed[_Items, Mapping[str, str]] = Weighed(MOST_SHARED)
-_known_tolerations: Weighed[tuple[tuple[str, str, str, str], ...], tuple[model.Toleration, ...]] = Weighed(MOST_SHARED)
+_known_labels: BoundedDict[_Items, Mapping[str, str]] = BoundedDict(MOST_SHARED)
+_known_tolerations: BoundedDict[tuple[tuple[str, str, str, str], ...], tuple[model.Toleration, ...]] = BoundedDict(
+    MOST_SHARED
+)
 
 
 def _asked(texts: Texts | None, where: str, refused: list[str]) -> Amounts:

@@ -1,4 +1,4 @@
-"""What an HTTP answer of the API server means: done, or one of the errors of `bridge/errors.py`.
+"""Classification of HTTP answers of the API server: done, or one of the errors of `bridge/errors.py`.
 
 Judged by the status and by the `reason` of the Status in the body, never by its text.  A 404 that is no Status is the
 answer of another program (an ingress, a wrong URL), and proves nothing about any object.  A 404 that names no object proves
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
 
-from bridge.errors import Conflict, ContractError, Exhausted, FarSideError, Invalid, NotFound, Unanswered, Unauthorized
+from bridge.errors import Conflict, ContractError, Exhausted, Invalid, NotFound, RemoteError, Unanswered, Unauthorized
 from bridge.kube.codec import status_of
 from bridge.kube.transport import SIDE, Reply
 from bridge.kube.wire import Status
@@ -26,7 +26,7 @@ def judged(operation: str, reply: Reply) -> Reply:
     raise refusal(operation, reply)
 
 
-def refusal(operation: str, reply: Reply) -> FarSideError:
+def refusal(operation: str, reply: Reply) -> RemoteError:
     """The error that an answer other than 2xx is.
 
     401, 403 Unauthorized; 404 NotFound; 409 Conflict; 429 Exhausted with the seconds it asks for; 400, 413, 422 Invalid;
@@ -51,7 +51,7 @@ def refusal(operation: str, reply: Reply) -> FarSideError:
     return _REFUSALS.get(code, ContractError)(operation, SIDE, message, code)
 
 
-_REFUSALS: dict[int, type[FarSideError]] = {
+_REFUSALS: dict[int, type[RemoteError]] = {
     400: Invalid,
     404: NotFound,
     409: Conflict,

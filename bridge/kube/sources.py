@@ -1,4 +1,4 @@
-"""What the sources of credentials have in common: what is read, the advice in messages, and the texts of errors."""
+"""Common parts of the sources of credentials: what is read, the advice in messages, and the texts of errors."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from multidict import CIMultiDict
 from bridge.errors import BridgeError, ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
 from bridge.kube import auth
 from bridge.kube.access import Access, Credentials, Headers
+from scheduler.model.text import span
 
 SIDE = "Kubernetes"
 MAX_CALLS = 48  # a burst waits for the server: with 16 at a time a fifth less of it is done a second
@@ -129,7 +130,7 @@ class Transport(Protocol):
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a request has got."""
+    """The progress of a request."""
 
     authenticated: bool = False
     sent: bool = False
@@ -138,20 +139,20 @@ class _Progress:
 
 @dataclass(slots=True)
 class _Answered:
-    """Whether calls are answered.  Watches that are open go on while calls fail, for instance after a wrong authority.
+    """Notes if calls are answered.  Open watches go on while calls fail, for instance after a wrong certificate authority.
 
     since     monotonic seconds of the first of the calls that failed one after the other; None: the last one was answered
     lasted_s  seconds from then to the last of them
     why       the error of the last of them
     ever      a call was answered; before that the start says what it waits for
-    told      the log has the trouble
+    is_logged      the log has the trouble
     """
 
     since: float | None = None
     lasted_s: float = 0.0
     why: str = ""
     ever: bool = False
-    told: bool = False
+    is_logged: bool = False
 
     @property
     def trouble(self) -> str:
@@ -166,12 +167,12 @@ class _Answered:
             now = time.monotonic()
             self.since = now if self.since is None else self.since
             self.lasted_s, self.why = now - self.since, str(error)
-        if self.trouble and self.ever and not self.told:
+        if self.trouble and self.ever and not self.is_logged:
             log.warning("%s", self.trouble)
-            self.told = True
-        elif self.told and not self.trouble:
+            self.is_logged = True
+        elif self.is_logged and not self.trouble:
             log.info("Kubernetes answers calls again")
-            self.told = False
+            self.is_logged = False
 
 
 TLS_FAILED = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError, aiohttp.ClientSSLError)
@@ -433,7 +434,7 @@ def _broken(operation: str, server: str, error: Exception, sent: bool, deadline_
     elif isinstance(error, aiohttp.ClientConnectorDNSError):
         why = f"the name in {server} cannot be resolved"
     elif isinstance(error, TimeoutError):
-        why = f"{server} did not answer within {deadline_s:.0f} s" if sent else f"no connection to {server} in time"
+        why = f"{server} did not answer within {span(deadline_s)}" if sent else f"no connection to {server} in time"
     elif isinstance(error, OSError) and error.errno and error.errno > 0:
         why = f"{server}: {os.strerror(error.errno)}"  # not .strerror: asyncio puts a phrase of its own there
     else:

@@ -13,7 +13,7 @@ same way.  A version that is no number is compared with nothing.
 
 from __future__ import annotations
 
-from bridge.errors import FarSideError
+from bridge.errors import RemoteError
 
 OLDER_S = 20.0  # less than stale_s of scheduler/tuning.py: an API server that is behind stops no decision
 MOST_DIGITS = 20  # of a number of 64 bits
@@ -36,14 +36,14 @@ class SeenVersions:
         return self._newest.get(path, 0)
 
     def take(self, path: str, version: str, seen_before: int, now: float) -> None:
-        """Take the version of a list.  Raises FarSideError if something newer had been seen before the list was asked for."""
+        """Take the version of a list.  Raises RemoteError if something newer had been seen before the list was asked for."""
         number = _number(version)
         if number is None or number >= seen_before:
             self._older_since.pop(path, None)
             self.see(path, version)
             return
         if now - self._older_since.setdefault(path, now) < OLDER_S:
-            raise FarSideError(
+            raise RemoteError(
                 f"list {path}",
                 "Kubernetes",
                 f"the list is of version {number}, and version {seen_before} was seen before it was asked for: this API "

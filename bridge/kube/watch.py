@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from bridge.errors import ContractError, Exhausted, FarSideError
+from bridge.errors import ContractError, Exhausted, RemoteError
 from bridge.kube import codec
-from bridge.kube.codec import Bookmark, Changed, Codec, Failed, Spoiled, undecoded
+from bridge.kube.codec import Bookmark, Changed, Codec, Failed, Undecodable, undecoded
 from bridge.kube.decoding import head_of
 from bridge.kube.responses import http_date, judged, refusal
 from bridge.kube.transport import MAX_BODY, Call, Reply, StreamRefused, TooLong, Transport
@@ -135,7 +135,7 @@ def namespaces() -> Resource[model.Namespace]:
     )
 
 
-class Expired(FarSideError):
+class Expired(RemoteError):
     """410 between two pages: the snapshot is gone, and the pages so far belong to no list."""
 
 
@@ -284,7 +284,7 @@ class ListWatch(Generic[M]):
             return Listing()
         except _TooOld:  # ordinary once: list again; twice with nothing emitted in between is a failure
             if self.failures:
-                await self._wait(FarSideError("watch", "Kubernetes", "the server forgets faster than it tells", 410))
+                await self._wait(RemoteError("watch", "Kubernetes", "the server forgets faster than it tells", 410))
             self.failures += 1
             return Listing()
         except _Interrupted as error:  # ordinary once: a load balancer, a server that restarts
@@ -292,7 +292,7 @@ class ListWatch(Generic[M]):
                 self.on_failure(str(error.cause))
             await self._pause(error.cause)
             return Watching(error.version)
-        except FarSideError as error:
+        except RemoteError as error:
             await self._wait(error)
             return state
 
@@ -346,18 +346,18 @@ class ListWatch(Generic[M]):
             raise refusal(f"watch {self.resource.name}", refused.reply) from None
         except ContractError:
             raise
-        except FarSideError as error:
+        except RemoteError as error:
             if accepted is not None and self.clock() - accepted >= STEADY_S:
                 self.failures = 0
             raise _Interrupted(version, error) from None
         if silent and accepted is not None and self.clock() - accepted < STEADY_S:
-            raise FarSideError(f"watch {self.resource.name}", "Kubernetes", "the server ends every watch at once")
+            raise RemoteError(f"watch {self.resource.name}", "Kubernetes", "the server ends every watch at once")
         self.failures = 0
         # Not even a bookmark in minutes: a server that was restored from a backup lets us wait for a version that it will
         # not reach for days.  One list tells.
         return Listing() if silent else Watching(version)
 
-    def _told(self, change: Changed[M] | Spoiled | Bookmark | Failed, version: str) -> str:
+    def _told(self, change: Changed[M] | Undecodable | Bookmark | Failed, version: str) -> str:
         """Emit one change; returns the version up to which everything has been emitted."""
         match change:
             case Changed(thing, newer, gone=True):
@@ -366,9 +366,9 @@ class ListWatch(Generic[M]):
             case Changed(thing, newer):
                 self.emit(self.resource.seen(thing, self.clock()))
                 return newer
-            case Spoiled(_, _, gone=True):
+            case Undecodable(_, _, gone=True):
                 raise _TooOld
-            case Spoiled(thing, newer):
+            case Undecodable(thing, newer):
                 self.emit(self.resource.undecoded(thing))
                 self.on_undecoded(thing)
                 return newer or version
@@ -381,11 +381,11 @@ class ListWatch(Generic[M]):
                 # The server could not send a change: there may be a gap, so list again.
                 raise ContractError(f"watch {self.resource.name}", "Kubernetes", message, code)
 
-    async def _wait(self, error: FarSideError) -> None:
+    async def _wait(self, error: RemoteError) -> None:
         self.on_failure(str(error))
         await self._pause(error)
 
-    async def _pause(self, error: FarSideError) -> None:
+    async def _pause(self, error: RemoteError) -> None:
         """Longer each time, half of it by chance; or as long as the server asked."""
         longest = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(self.failures, 16))
         self.failures += 1
@@ -406,7 +406,7 @@ class _TooOld(Exception):
 class _Interrupted(Exception):
     """The stream broke after it had shown everything up to `version`."""
 
-    def __init__(self, version: str, cause: FarSideError) -> None:
+    def __init__(self, version: str, cause: RemoteError) -> None:
         super().__init__(version)
         self.version = version
         self.cause = cause

@@ -1,4 +1,4 @@
-"""What the API server says, in its own words: narrow views that name the fields decisions need and skip the rest unread,
+"""The JSON of the API server: narrow views that name the fields that decisions need, and skip the rest unread,
 which is what makes a pod cost some microseconds.
 
 They hold to the API's own rules: a missing field and `null` mean the same, unknown fields are not ours to judge, a list item
@@ -515,6 +515,6 @@ class Envelope(Wire):
 
 
 class Marked(Wire):
-    """Of a BOOKMARK only its resourceVersion matters."""
+    """A BOOKMARK, of which only the resourceVersion matters."""
 
     metadata: ListMeta

@@ -57,14 +57,14 @@ def main(options: Mapping[str, Any]) -> int:
 
 
 def _until_signalled(users: Users, mint: Mint) -> None:
-    told = ""
+    logged = ""
     while signal.sigtimedwait(SIGNALS, LOOK_S) is None:
         trouble = _renewed(users, mint)
-        if trouble and trouble != told:
+        if trouble and trouble != logged:
             log.error("%s The tokens that were written before live on until they expire.", trouble)
-        elif told and not trouble:
+        elif logged and not trouble:
             log.info("tokens can be written again")
-        told = trouble
+        logged = trouble
 
 
 def _renewed(users: Users, mint: Mint) -> str:

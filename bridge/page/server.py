@@ -39,7 +39,7 @@ HEADERS = {
 
 
 def changes(before: Sections, after: Sections) -> dict[str, dict[str, Item]]:
-    """What to send to a reader that has `before`: the items that differ, and None for those that are gone."""
+    """The changes to send to a reader that has `before`: the items that differ, and None for items that are gone."""
     changed: dict[str, dict[str, Item]] = {}
     for section in before.keys() | after.keys():
         old, new = before.get(section, {}), after.get(section, {})

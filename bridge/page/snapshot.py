@@ -79,7 +79,7 @@ def _row(world: World, workload: Workload, pod: Pod) -> Item:
 
 def _job_of(world: World, workload: Workload) -> Placeholder | None:
     """The placeholder that counts; of a workload that is over, the last."""
-    mine = world.mine(workload)
+    mine = world.jobs_of(workload)
     return chosen(workload, mine) or max(mine, key=lambda job: job.id, default=None)
 
 
@@ -91,9 +91,9 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
     if pod.finished:
         return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
     if not workload.node_of(pod):
-        told = workload.told.get(pod.uid)
-        if told is not None and told.message:
-            return told.message
+        status = workload.last_status.get(pod.uid)
+        if status is not None and status.message:
+            return status.message
         if shown := workload.shown_condition(pod):
             return shown.message
     elif job is not None and job.grant is not None and job.holds_nodes:
@@ -105,7 +105,7 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
         return "; ".join(f"{who} {_amounts(held)}" for held in here)
     if workload.group is not None and world.phase_of[workload.key] in BY_ITSELF:
         stands_on = workload.node_of(pod)
-        return f"stands on node {stands_on}" if stands_on else workload.gathered
+        return f"is on node {stands_on}" if stands_on else workload.gathered
     return workload.story[-1][1] if workload.story else ""
 
 
@@ -136,7 +136,7 @@ def nodes(world: World) -> Mapping[str, Item]:
 
 
 def _node(world: World, node: Node, known: SlurmNode | None, held: Mapping[str, int]) -> Item:
-    there = world.standing.get(node.name, NodeInfo())
+    there = world.node_info.get(node.name, NodeInfo())
     taken = there.taken
     devices = [resource for resource in node.allocatable if resource in world.config.translation.gres]
     return {
@@ -167,7 +167,7 @@ def _slurm_node(node: SlurmNode, held: Mapping[str, int]) -> Item:
 
 
 def _held(world: World) -> dict[str, dict[str, int]]:
-    """What our jobs hold, by Slurm's name of the node."""
+    """The resources that the bridge's jobs hold, by Slurm's name of the node."""
     held: dict[str, dict[str, int]] = {}
     for job in world.placeholders.values():
         if job.grant is None or not job.holds_nodes:
@@ -214,8 +214,8 @@ def detail(world: World, key: str, steps: Iterable[Step], now: float) -> Item:
     workload, steps = world.workloads.get(key), [step for step in steps if step.name in STEPS]
     if workload is None and not steps:
         return None
-    told = [{"at": at, "what": what} for at, what in world.story(key)]
-    return {"story": told, "waterfall": list(waterfall(workload, _job(world, workload), steps, now))}
+    story = [{"at": at, "what": what} for at, what in world.story(key)]
+    return {"story": story, "waterfall": list(waterfall(workload, _job(world, workload), steps, now))}
 
 
 def _job(world: World, workload: Workload | None) -> Placeholder | None:

@@ -1,1 +1,1 @@
-"""What is checked before the bridge starts, and the rights that it needs at start and later."""
+"""Checks before the bridge starts, and the rights in Kubernetes that it needs."""

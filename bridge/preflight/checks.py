@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from bridge.errors import AccountingAway, ConfigError, FarSideError, NotYet, Refused, Unauthorized, said
+from bridge.errors import AccountingUnavailable, ConfigError, NotYet, Refused, RemoteError, Unauthorized, said
 from bridge.kube.client import KubeClient
 from bridge.policy_file import privileged_user, unknown_partition
 from bridge.preflight import rights
@@ -33,7 +33,7 @@ def check_tuning(settings: Settings) -> None:
     tuning = settings.tuning.tuning()
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
-            raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest a call may take.")
+            raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest duration of a call.")
 
 
 def users_without_token(users: UserTokens, settings: Settings, now: float) -> list[str]:
@@ -46,7 +46,7 @@ def users_without_token(users: UserTokens, settings: Settings, now: float) -> li
 
 
 def token_lacks_node_rights(settings: Settings, whose: str, slurm_user: str) -> ConfigError | None:
-    """What the bridge leaves undone with a token for each user, because no token is SlurmUser's; None: nothing.
+    """The error about actions on nodes that fail because the token for nodes is not SlurmUser's; None: there is none.
 
     whose        the user of the token that is used for nodes
     slurm_user   SlurmUser of slurm.conf; "": not known
@@ -55,9 +55,9 @@ def token_lacks_node_rights(settings: Settings, whose: str, slurm_user: str) -> 
     if not settings.slurm_user_token_dir or not name or whose in (name, "root"):
         return None
     return ConfigError(
-        f"The Slurm token for nodes is of {whose or 'nobody in particular'}, not of {name}. Slurm lets administrators alone "
-        "register and remove nodes (label slurm-bridge/external-node), and drain and resume them. Pods are scheduled all the "
-        "same.",
+        f"The Slurm token for nodes is of {whose or 'nobody in particular'}, not of {name}. Slurm lets only administrators "
+        "register and remove nodes (label slurm-bridge/external-node), and drain and resume them. Pods are scheduled "
+        "nevertheless.",
         f"If the bridge is to do that, name a token of {name} in slurm_acting_token_file.",
     )
 
@@ -70,7 +70,7 @@ async def check_kubernetes(kube: KubeClient, server: str) -> str:
     try:
         version = await kube.server_version()
         lacking = await rights.missing(kube, rights.CLUSTER)
-    except FarSideError as error:
+    except RemoteError as error:
         raise _at_start(f"kubeconfig's server {server}", error) from None
     if lacking:
         raise ConfigError(
@@ -90,13 +90,13 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
     try:
         found = await slurm.discover()
         found, partitions = await _check_slurmctld(slurm, settings, user, found)
-    except FarSideError as error:
+    except RemoteError as error:
         if found is None or found.responding or isinstance(error, Refused):
             raise _at_start(f"slurm_url {settings.slurm_url}", error) from None
         if settings.policy.policy().has_templates:
             raise NotYet(
-                f"slurm_url {settings.slurm_url}: slurmctld does not answer, so it is not known who SlurmUser is, to "
-                "whom no template of the policy may map pods."
+                f"slurm_url {settings.slurm_url}: slurmctld does not answer, so SlurmUser is not known, and templates "
+                "of the policy must not map pods to SlurmUser."
             ) from None
         return found
     if partitions is not None and (missing := unknown_partition(settings, partitions)):
@@ -107,7 +107,7 @@ async def check_slurm(slurm: SlurmClient, settings: Settings, user: str) -> Disc
 async def _check_slurmctld(
     slurm: SlurmClient, settings: Settings, user: str, found: Discovery
 ) -> tuple[Discovery, frozenset[str] | None]:
-    """What was found, with SlurmUser, and the names of the partitions.  Raises ConfigError, FarSideError."""
+    """Slurm as discovered, with SlurmUser, and the names of the partitions.  Raises ConfigError, RemoteError."""
     # A ping is answered even to a token that nothing else accepts.
     partitions, conf = await _both(_partitions(slurm), admin_reads.configuration(slurm))
     if conf is not None and not await admin_reads.sees_all_jobs(slurm, conf, user):
@@ -126,7 +126,7 @@ async def _partitions(slurm: SlurmClient) -> frozenset[str] | None:
     """Their names; None while slurmdbd is away: slurmrestd does not list partitions without it."""
     try:
         return frozenset(partition.name for partition in await slurm.partitions())
-    except AccountingAway:
+    except AccountingUnavailable:
         return None
 
 
@@ -139,7 +139,7 @@ async def _both(one: Awaitable[_A], other: Awaitable[_B]) -> tuple[_A, _B]:
     return cast(_A, a), cast(_B, b)
 
 
-def _at_start(where: str, error: FarSideError) -> ConfigError:
+def _at_start(where: str, error: RemoteError) -> ConfigError:
     """A refused token or right is a mistake; anything else may pass."""
     kind = ConfigError if isinstance(error, Unauthorized) else NotYet
     return kind(f"{where}: {said(error)}")

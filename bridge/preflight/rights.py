@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from bridge.errors import FarSideError
+from bridge.errors import RemoteError
 from bridge.kube.client import KubeClient
 from scheduler.events import Event, RightsChecked
 from scheduler.state.world import World
@@ -63,7 +63,7 @@ log = logging.getLogger("slurm-bridge")
 
 
 async def missing(kube: KubeClient, rights: Sequence[Right], namespace: str = "") -> list[Right]:
-    """The rights that the bridge lacks in that namespace ("": in all namespaces).  Raises FarSideError."""
+    """The rights that the bridge lacks in that namespace ("": in all namespaces).  Raises RemoteError."""
     held = await asyncio.gather(
         *(
             kube.can_i(verb, resource, group=group, subresource=subresource, namespace=namespace)
@@ -74,7 +74,7 @@ async def missing(kube: KubeClient, rights: Sequence[Right], namespace: str = ""
 
 
 async def missing_in(kube: KubeClient, namespaces: Iterable[str]) -> dict[str, list[Right]]:
-    """The missing rights of NAMESPACE, by namespace; namespaces that lack none are left out.  Raises FarSideError."""
+    """The missing rights of NAMESPACE, by namespace; namespaces that lack none are left out.  Raises RemoteError."""
     not_everywhere = await missing(kube, NAMESPACE)
     if not not_everywhere:
         return {}
@@ -141,11 +141,11 @@ class RightsMonitor:
     def sentences(self) -> list[str]:
         """A sentence for each of the first namespaces with what is missing and what to do, and one for the others."""
         everywhere = self.lacking.get(EVERYWHERE)
-        told = [_sentence(namespace, rights) for namespace, rights in sorted(self.namespaces.items())]
-        rest = len(told) - NAMED_MOST
+        shown = [_sentence(namespace, rights) for namespace, rights in sorted(self.namespaces.items())]
+        rest = len(shown) - NAMED_MOST
         return (
             ([_sentence(EVERYWHERE, everywhere)] if everywhere else [])
-            + told[:NAMED_MOST]
+            + shown[:NAMED_MOST]
             + ([f"Rights are missing in {rest} more namespaces; the log names them."] if rest > 0 else [])
         )
 
@@ -175,7 +175,7 @@ class RightsMonitor:
             return
         try:
             found = await self._missing(due)
-        except FarSideError:  # Kubernetes is away, which the watches report; what was known stays
+        except RemoteError:  # Kubernetes is away, which the watches report; what was known stays
             self._ask_at.update(dict.fromkeys(due, now + ASK_AGAIN_S))
             return
         changed = [name for name in due if self._update(name, found.get(name, []))]

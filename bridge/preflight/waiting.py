@@ -80,12 +80,12 @@ class Waiting:
 
 
 async def unless(signalled: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """What `work` returns; None if `signalled` is set before: then `work` is cancelled."""
-    task, told = asyncio.ensure_future(work), asyncio.ensure_future(signalled.wait())
+    """The result of `work`.  If `signalled` is set before `work` ends, `work` is cancelled, and None is returned."""
+    task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(signalled.wait())
     try:
-        await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for each in (task, told):
+        for each in (task, stopped):
             each.cancel()
-        await asyncio.gather(task, told, return_exceptions=True)
+        await asyncio.gather(task, stopped, return_exceptions=True)

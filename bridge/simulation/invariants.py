@@ -421,7 +421,7 @@ class Invariants:
         return str((found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)) if found else node
 
     def _harm(self, pod: Object, method: str, *, not_before_s: float | None = None, at: float | None = None) -> None:
-        """It ends, now or `at` that time; allowed so long before the time limit of its job (S4b), None: not at all."""
+        """The pod ends now or `at` that time.  It may, not_before_s before its job's time limit (S4b); None: never."""
         meta, sent = pod["metadata"], self.clock()
         who = _name(pod)
         self.note(f"{method} pod {who}")
@@ -667,13 +667,13 @@ class Invariants:
         made = self._of_kube(pod["metadata"]["creationTimestamp"])
         return made > self._of_slurm(job.starts) and names.GRANT_WAITS in said
 
-    def _of_kube(self, told: str) -> float:
+    def _of_kube(self, shown: str) -> float:
         """A time of Kubernetes, by the clock of the invariants."""
-        return epoch(told) - self.kube_ahead
+        return epoch(shown) - self.kube_ahead
 
-    def _of_slurm(self, told: float) -> float:
+    def _of_slurm(self, shown: float) -> float:
         """The same of Slurm; 0 means that there is none."""
-        return told - self.slurm_ahead if told else told
+        return shown - self.slurm_ahead if shown else shown
 
     def _members(self, pod: Object) -> list[Object]:
         """The other pods of its gang that have not ended."""
@@ -744,7 +744,7 @@ def _stood_alone(pod: Mapping[str, Any], job: SeenJob) -> bool:
 
 
 def _may_end_before_s(pod: Object) -> float:
-    """It may get SIGTERM so long before Slurm's end: for its grace, or because it asks for that."""
+    """The longest time before Slurm's end at which the pod may get SIGTERM: for its grace, or by its annotation."""
     grace_s = pod["spec"].get("terminationGracePeriodSeconds")
     try:
         asked_s = values.signal_s((pod["metadata"].get("annotations") or {}).get(names.PREFIX + names.SIGNAL, "0"))

@@ -152,7 +152,7 @@ class KubePolledObservations:
         self._nodes: dict[str, Object] = {}
 
     async def look(self) -> None:
-        """Observe again.  Raises FarSideError."""
+        """Observe again.  Raises RemoteError."""
         pods = (await self._get(f"/api/v1/namespaces/{quote(self._namespace)}/pods"))["items"]
         standing = sorted({pod["spec"]["nodeName"] for pod in pods if _stands(pod)})
         nodes = {}
@@ -228,7 +228,7 @@ class ReadJob:
 
     @property
     def places(self) -> Mapping[str, int]:
-        """How a real Slurm lays tasks out is not asked: what nodes hold is checked by V3."""
+        """The layout of tasks in a real Slurm is not read: V3 checks what the nodes hold."""
         return {}
 
     @property
@@ -267,7 +267,7 @@ class SlurmPolledObservations:
         self._asked: set[int] = set()
 
     async def look(self) -> None:
-        """Observe again.  Raises FarSideError."""
+        """Observe again.  Raises RemoteError."""
         states = await self._client.states()
         if self._before is None:
             self._before = max(states, default=0)

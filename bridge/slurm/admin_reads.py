@@ -57,7 +57,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class NodeDetails:
-    """How a node of Slurm is made.
+    """The configuration of a node of Slurm.
 
     address      NodeAddr; the node's own name where none was given
     reason       an admin's words, for drained and down nodes
@@ -77,7 +77,7 @@ class NodeDetails:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDetails:
-    """How a partition is made.
+    """The configuration of a partition.
 
     preempt_mode  its own, or CLUSTER_GLOBAL; grace_s: notice before a preemption
     default_min   None: no default limit
@@ -220,9 +220,9 @@ async def configuration(slurm: SlurmClient) -> Configuration | None:
 
 async def clock(slurm: SlurmClient) -> float:
     """slurmctld's clock, whole epoch seconds.  Raises ContractError if the answer has none."""
-    told = (await slurm.ask("clock", "GET", "diag/", _DIAG)).statistics.req_time
-    if (now := moment(told)) is None:
-        raise ContractError("clock", SIDE, f"a clock that makes no sense: {plain(str(told))}")
+    shown = (await slurm.ask("clock", "GET", "diag/", _DIAG)).statistics.req_time
+    if (now := moment(shown)) is None:
+        raise ContractError("clock", SIDE, f"a clock that makes no sense: {plain(str(shown))}")
     return now
 
 
@@ -237,14 +237,14 @@ async def nodes(slurm: SlurmClient) -> tuple[NodeDetails, ...]:
     answer = await slurm.ask("nodes", "GET", "nodes/", _NODES)
     known = {node.name: node for node in codec.nodes(answer).found}
     return tuple(
-        NodeDetails(known[told.name], told.address, told.reason, _lost(told))
-        for told in answer.items
-        if told.name in known
+        NodeDetails(known[node.name], node.address, node.reason, _lost(node))
+        for node in answer.items
+        if node.name in known
     )
 
 
-def _lost(told: _DetailedNode) -> bool:
-    return bool({"MIXED", "ALLOCATED"} & set(told.state)) and told.alloc_cpus == 0 and bool(told.gres)
+def _lost(node: _DetailedNode) -> bool:
+    return bool({"MIXED", "ALLOCATED"} & set(node.state)) and node.alloc_cpus == 0 and bool(node.gres)
 
 
 async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> bool:
@@ -262,7 +262,7 @@ async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> b
 
 
 async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
-    """How partitions preempt, and which time limit a job gets that names none."""
+    """The partitions: their preemption, grace time, default time limit and node sets."""
     answer = await slurm.ask("partitions", "GET", "partitions/", _PARTITIONS)
     return tuple(
         PartitionDetails(

@@ -63,7 +63,7 @@ def _job(spec: JobSpec) -> dict[str, Any]:
 
 
 def _layout(spec: JobSpec) -> dict[str, Any]:
-    """How many tasks on how many nodes; of what is not said, Slurm packs them on as few as it can."""
+    """The numbers of tasks and nodes.  Without a number of nodes, Slurm packs the tasks on as few as it can."""
     if spec.tasks == 1:
         return {"tasks": 1, "nodes": "1"}
     said = {"tasks_per_node": spec.tasks_per_node, "minimum_nodes": spec.min_nodes, "maximum_nodes": spec.max_nodes}
@@ -94,7 +94,7 @@ def _memory(spec: JobSpec) -> Mapping[str, Any]:
 
 
 def _gres(spec: JobSpec) -> Mapping[str, Any]:
-    """Of a node, which static external nodes count rightly too (Slurm facts 7), else of each task."""
+    """GRES by node, which Slurm counts correctly on static external nodes, too (Slurm facts 7); else by task."""
     places = _places(spec)
     text = ",".join(f"gres/{name}:{count * (places or 1)}" for name, count in spec.gres)
     return {"tres_per_task" if places is None else "tres_per_node": text}
@@ -164,5 +164,5 @@ def _device_files(spec: NodeSpec) -> Iterator[str]:
 
 def node_change_body(change: NodeChange, reason: str) -> bytes:
     """The change of a node.  A resume takes no reason: it clears the present one."""
-    told = {} if change is NodeChange.RESUME else {"reason": reason}
-    return msgspec.json.encode({"state": [change.value], **told})
+    extra = {} if change is NodeChange.RESUME else {"reason": reason}
+    return msgspec.json.encode({"state": [change.value], **extra})

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from bridge.errors import ConfigError, ContractError, FarSideError, Invalid, NotFound, NoUserToken, Unauthorized
+from bridge.errors import ConfigError, ContractError, Invalid, NotFound, NoUserToken, RemoteError, Unauthorized
 from bridge.slurm import bodies, codec, wire
 from bridge.slurm.codec import Listed
 from bridge.slurm.lists import UNDECODABLE, ListAnswer, ListDecoder
@@ -249,7 +249,7 @@ class SlurmClient:
         """
         answer = await self._get("states", self._path("jobs/state/"), self._states_reader, transport=self._polls)
         if self._shown is None or self._shown[0] is not answer:
-            self._shown = answer, self._told("jobs/state", codec.job_states(answer))
+            self._shown = answer, self._report_left_out("jobs/state", codec.job_states(answer))
         return self._shown[1]
 
     async def job(self, job_id: int) -> Job | None:
@@ -299,7 +299,7 @@ class SlurmClient:
         left_out = {each.key for each in answer.left_out}
         kept = {name: count for name, count in self._cpus_per_core.items() if name in left_out}
         self._cpus_per_core = kept | codec.cpus_per_core(answer.items)
-        return self._told("nodes", codec.nodes(answer))
+        return self._report_left_out("nodes", codec.nodes(answer))
 
     async def node(self, name: str) -> SlurmNode:
         """One node (`GET node/{name}`).  Raises Unanswered if Slurm has none: its answer has no number for that."""
@@ -313,9 +313,9 @@ class SlurmClient:
     async def listed_partitions(self) -> Listed[tuple[Partition, ...]]:
         """Every partition (`GET partitions/`)."""
         answer = await self._get("partitions", self._path("partitions/"), _PARTITIONS)
-        return self._told("partitions", codec.partitions(answer))
+        return self._report_left_out("partitions", codec.partitions(answer))
 
-    def _told(self, what: str, listed: Listed[_N]) -> Listed[_N]:
+    def _report_left_out(self, what: str, listed: Listed[_N]) -> Listed[_N]:
         """The same; its unreadable items are reported."""
         for each in listed.left_out:
             self._on_left_out(what, "" if each.key is None else plain(str(each.key)), plain(each.why))
@@ -374,7 +374,7 @@ class SlurmClient:
             return ()
         path = f"/slurmdb/{self._api}/jobs/?{urlencode({'job_name': name})}"
         answer = await self._get("find", path, _ACCOUNTED)
-        self._told("slurmdb jobs", Listed(None, answer.left_out))
+        self._report_left_out("slurmdb jobs", Listed(None, answer.left_out))
         return _sensible("find", lambda a: codec.live_ids(a, name), answer)
 
     async def record_end(self, job_id: int, user: str, exit_code: int, comment: str) -> bool:
@@ -483,7 +483,7 @@ class SlurmClient:
         except Unauthorized as error:
             outcome = "unauthorized"
             raise self._explained(error, tokens, user) from None
-        except FarSideError as error:
+        except RemoteError as error:
             outcome = type(error).__name__.lower()
             raise
         except BaseException:
@@ -527,7 +527,7 @@ class SlurmClient:
         left_s = max(0.0, self._deadline_s - (self._stopwatch() - began))
         try:
             return await transport.exchange(method, target, headers, body, deadline_s=left_s)
-        except FarSideError as error:  # in our own words: "allocate" says more than a path
+        except RemoteError as error:  # in our own words: "allocate" says more than a path
             raise type(error)(operation, SIDE, error.message, error.code) from None
 
     def _headers(self, operation: str, tokens: TokenSource, user: str) -> dict[str, str]:
@@ -558,19 +558,19 @@ class SlurmClient:
     def _no_token_of(self, user: str, operation: str, why: str, code: int = 401, token: str = "") -> NoUserToken:
         """token, code: what Slurm did not accept, and its number; "" and 401: there is none to send."""
         assert self.user_tokens is not None
-        told = f"slurm-bridge cannot act as Slurm user {user}: {why}"
-        self.user_tokens.refused(user, told, token)
-        return NoUserToken(operation, SIDE, told, code)
+        message = f"slurm-bridge cannot act as Slurm user {user}: {why}"
+        self.user_tokens.refused(user, message, token)
+        return NoUserToken(operation, SIDE, message, code)
 
     def _explained(self, error: Unauthorized, tokens: TokenSource, user: str) -> Unauthorized:
         """With what to do, where the token itself shows what is wrong."""
         if isinstance(error, NoUserToken):
             return error
-        told = problem(tokens, self._clock())
+        trouble = problem(tokens, self._clock())
         if isinstance(tokens, UserToken):
-            why = told or f"{tokens.name}: Slurm does not accept it (error {error.code}). {tokens.advice}"
+            why = trouble or f"{tokens.name}: Slurm does not accept it (error {error.code}). {tokens.advice}"
             return self._no_token_of(user, error.operation, why, error.code, tokens.last)
-        advice = told or (
+        advice = trouble or (
             f"{error.message}. {tokens.name}: a token of this Slurm cluster, of a user who may do this? If not, replace it: "
             "scontrol token username=slurm"
         )
@@ -582,7 +582,7 @@ def _node_path(name: str) -> str:
 
 
 def _sensible(operation: str, decode: Callable[[_A], _N], answer: _A) -> _N:
-    """What the codec makes of an answer.  Raises ContractError if the answer makes no sense."""
+    """Decode an answer.  Raises ContractError if the answer makes no sense."""
     try:
         return decode(answer)
     except UNDECODABLE as error:

@@ -71,12 +71,12 @@ _JOB_ID = re.compile(r"[0-9]{1,10}(?![0-9])")
 MAX_JOB_ID = 2**32 - 1
 
 
-def job_number(told: str | int) -> int:
+def job_number(value: str | int) -> int:
     """The job id in 53, "53", "53+0", "12_3", "12_[0-3]".  Raises ValueError."""
-    match = _JOB_ID.match(told) if isinstance(told, str) else None
-    number = told if isinstance(told, int) else int(match[0]) if match else 0
+    match = _JOB_ID.match(value) if isinstance(value, str) else None
+    number = value if isinstance(value, int) else int(match[0]) if match else 0
     if not 0 < number <= MAX_JOB_ID:
-        raise ValueError(f"not a job id: {str(told)[:40]!r}")
+        raise ValueError(f"not a job id: {str(value)[:40]!r}")
     return number
 
 
@@ -142,7 +142,7 @@ def grant(
 
 
 def cpus_held(answer: wire.JobResourcesAnswer, job_id: int) -> tuple[bool, Mapping[str, int]]:
-    """Whether this Slurm allocates single CPUs (CR_CPU…: threads, not cores), and how many the job has on each node."""
+    """True if this Slurm allocates single CPUs (CR_CPU…: threads, not cores), and the CPUs of the job on each node."""
     held = next((job.job_resources for job in answer.jobs if job.job_id == job_id), None)
     if held is None:
         return False, {}
@@ -171,7 +171,7 @@ _BITMAP = re.compile(r"(?:0x)?[0-9A-Fa-f]*")
 
 
 def _bits(bitmap: str) -> int:
-    """How many bits are set in a number in hexadecimal; raises ValueError."""
+    """The number of bits that are set in a hexadecimal number.  Raises ValueError."""
     if not _BITMAP.fullmatch(bitmap):
         raise ValueError(f"not a bitmap: {bitmap[:40]!r}")
     return int(bitmap or "0", 16).bit_count()
@@ -194,7 +194,7 @@ def _each(answer: ListAnswer[_I], make: Callable[[_I], _T], key: Callable[[_I], 
 
 
 def slurm_node(node: wire.Node) -> SlurmNode:
-    """What Slurm can give away of it: CPUs and memory that it keeps for itself are left out.  Raises ValueError."""
+    """The node's resources that Slurm can allocate, without the CPUs and memory that it reserves.  Raises ValueError."""
     return SlurmNode(
         name=node.name,
         states=states(node.state),

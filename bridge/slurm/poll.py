@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from bridge.errors import AccountingAway, BridgeError, Exhausted, FarSideError, said
+from bridge.errors import AccountingUnavailable, BridgeError, Exhausted, RemoteError, said
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.codec import Listed, job_number
 from bridge.slurm.lists import LeftOut
@@ -128,7 +128,7 @@ class Poller:
                 self._answered()
                 backoff_s = FIRST_BACKOFF_S
                 next_at = self._next_poll()
-            except FarSideError as error:
+            except RemoteError as error:
                 self._trouble(error)
                 told_s = error.retry_after_s or 0.0 if isinstance(error, Exhausted) else 0.0
                 next_at = self._clock() + max(backoff_s, min(told_s, MAX_RETRY_AFTER_S))
@@ -143,7 +143,7 @@ class Poller:
         return now + self._interval_s * (BUSY if self._allocating() else 1)
 
     async def poll(self) -> None:
-        """One look at all jobs.  Raises FarSideError."""
+        """One look at all jobs.  Raises RemoteError."""
         began = self._clock()
         listed = await self._client.listed_states()
         states = listed.found
@@ -158,7 +158,7 @@ class Poller:
         self._emit(JobsPolled(began, ended, states, unread_jobs(listed.left_out)))
 
     async def poll_nodes(self) -> None:
-        """Nodes and partitions, for feasibility.  Raises FarSideError."""
+        """Nodes and partitions, for feasibility.  Raises RemoteError."""
         began = self._clock()
         nodes = await self._client.listed_nodes()
         polled = SlurmNodesPolled(nodes.found, None, began, began, unread_names(nodes.left_out))
@@ -172,7 +172,7 @@ class Poller:
         """None: slurmdbd does not answer, and without it slurmrestd does not list them."""
         try:
             found = await self._client.listed_partitions()
-        except AccountingAway as error:
+        except AccountingUnavailable as error:
             self._accounting_due = self._clock() + ACCOUNTING_RETRY_S
             if not self._accounting_lost():
                 self._emit(AccountingLost(self._clock(), said(error)))

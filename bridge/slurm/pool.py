@@ -36,6 +36,7 @@ from bridge.errors import ConfigError, Unanswered, Unreachable
 from bridge.slurm.connection import ClosedError, Connection, Request
 from bridge.slurm.tls import TlsFiles
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply
+from scheduler.model.text import span
 
 # 8 connections carry all that slurmctld can do (Slurm facts 5), and slurmrestd takes 124 in all.
 DEFAULT_CONNECTIONS = 8
@@ -108,8 +109,8 @@ class HttpPool:
                 return await self._exchange(request)
         except TimeoutError:
             if request.sent:
-                raise Unanswered(operation, SIDE, f"no answer from {self._server} within {deadline_s:g} s") from None
-            raise Unreachable(operation, SIDE, f"{self._server} could not be asked within {deadline_s:g} s") from None
+                raise Unanswered(operation, SIDE, f"no answer from {self._server} within {span(deadline_s)}") from None
+            raise Unreachable(operation, SIDE, f"{self._server} could not be asked within {span(deadline_s)}") from None
 
     async def _exchange(self, request: Request) -> Reply:
         if connection := self._take_idle():

@@ -1,4 +1,4 @@
-"""What an answer of slurmrestd means: did it happen?
+"""Classification of slurmrestd's answers: did the request take effect?
 
 By status and Slurm's error *number*, never by text (Slurm facts 4).  Slurm answers 200 to things it did not do (errors are in
 the body), 422 or 500 to the same mistake in two releases, 403 "Operation not permitted" to a cancel while slurmctld is down,
@@ -14,13 +14,13 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from bridge.errors import (
-    AccountingAway,
+    AccountingUnavailable,
     Conflict,
     ContractError,
     Exhausted,
-    FarSideError,
     Invalid,
     NotFound,
+    RemoteError,
     Unanswered,
     Unauthorized,
     Unreachable,
@@ -41,7 +41,7 @@ UNKNOWN_USER: Final = 6010
 FIRST_VERDICT = 2000
 
 # Slurm's slurm_errno.h.  A verdict that is not here is a plain no: Invalid, with Slurm's own text.
-MEANING: Mapping[int, type[FarSideError]] = {
+MEANING: Mapping[int, type[RemoteError]] = {
     AUTHENTICATION: Unauthorized,  # "Protocol authentication error": bad, expired or foreign token alike
     1800: Unreachable,  # slurmctld is down: slurmrestd sent nothing on
     2007: Exhausted,  # MaxJobCount
@@ -128,7 +128,7 @@ def read(operation: str, reply: Reply, decoder: Decoder[_E], *, write: bool) -> 
     return answer
 
 
-def failure(operation: str, reply: Reply) -> FarSideError:
+def failure(operation: str, reply: Reply) -> RemoteError:
     """The error for an answer with a status other than 200."""
     status, entries = reply.status, _errors(reply.body)
     for entry in entries:
@@ -155,18 +155,18 @@ def failure(operation: str, reply: Reply) -> FarSideError:
     return ContractError(operation, SIDE, f"an answer that is not slurmrestd's ({text})", status)
 
 
-def retry_after_s(told: str) -> float | None:
+def retry_after_s(value: str) -> float | None:
     """Seconds of a Retry-After header, at most MOST_RETRY_AFTER_S; None if it holds no number."""
-    told = told.strip()
-    if not (told.isascii() and told.isdecimal()):
+    value = value.strip()
+    if not (value.isascii() and value.isdecimal()):
         return None  # absent; or a date, by a clock that is not ours
-    return min(MOST_RETRY_AFTER_S, float(told[:9]))
+    return min(MOST_RETRY_AFTER_S, float(value[:9]))
 
 
-def by_number(operation: str, entry: ErrorEntry) -> FarSideError:
+def by_number(operation: str, entry: ErrorEntry) -> RemoteError:
     """The error for one of Slurm's numbers, with Slurm's own text."""
     if _of_accounting(entry):
-        return AccountingAway(operation, SIDE, f"slurmdbd does not answer ({_text(entry)})", ACCOUNTING_AWAY)
+        return AccountingUnavailable(operation, SIDE, f"slurmdbd does not answer ({_text(entry)})", ACCOUNTING_AWAY)
     number = entry.error_number
     text = plain(entry.error) or plain(entry.description)
     text += f": {HINTS[number]}" if number in HINTS else ""

@@ -1,8 +1,9 @@
 """The token for Slurm: a JWT, from a file that another program renews, or from the environment.
 
 The token is read again whenever its file changes (another inode, size or time), so a renewed one is used from the next
-call on (I3).  If the file is empty, cut or gone, as in the middle of being written, the previous token stays in use, `check`
-reports it, and the file is read again at each call.  If Slurm does not accept a token, the file is read at once (`renewed`).
+call on (I3).  If the file is empty, cut or gone, as in the middle of being written, the previous token stays in use,
+`trouble` and the log report it, and the file is read again at each call.  `check` fails only if the previous token has
+expired too, or Slurm does not accept it.  If Slurm does not accept a token, the file is read at once (`renewed`).
 
 The end of a token is read from its own `exp`, without verification: only Slurm can verify it, and the bridge only warns in
 time.  An expired token is still sent, because Slurm decides whose clock is right.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -24,6 +27,8 @@ import msgspec
 
 from bridge.errors import ConfigError
 from bridge.slurm.lists import UNDECODABLE
+
+log = logging.getLogger("slurm-bridge")
 
 # A JWT with every claim Slurm knows is below 1 kB; anything much larger is another file.
 MAX_TOKEN_BYTES = 64 * 1024
@@ -55,7 +60,12 @@ class TokenSource(Protocol):
         ...
 
     def check(self, now: float) -> None:
-        """Raises ConfigError if the token is missing, expired, or cannot be renewed."""
+        """Raises ConfigError if there is no token, or it has expired, or Slurm has rejected it and there is no newer one."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why the token that was read before is used, and not the source as it is now, a sentence; "": the source is used."""
         ...
 
     def expires_at(self) -> float | None:
@@ -134,11 +144,20 @@ class FileToken:
 
     def check(self, now: float) -> None:
         """See TokenSource."""
-        expires = self._current().claims.exp
-        if self._trouble is not None:
-            raise ConfigError(f"{self._trouble.what} The token that was read before is used.", self._trouble.do)
-        if expires is not None and expires <= now:
-            raise _expired(self.name, now - expires, f"{RENEW} or point {self._option} elsewhere.")
+        known, trouble = self._current(), self._trouble
+        has_expired = known.claims.exp is not None and known.claims.exp <= now
+        if trouble is not None and (has_expired or known.refused):
+            why = "has expired" if has_expired else "is not accepted by Slurm"
+            raise ConfigError(f"{trouble.what} The token that was read before {why}.", trouble.do)
+        if known.claims.exp is not None and has_expired:
+            raise _expired(self.name, now - known.claims.exp, f"{RENEW} or point {self._option} elsewhere.")
+
+    @property
+    def trouble(self) -> str:
+        """See TokenSource."""
+        with contextlib.suppress(ConfigError):
+            self._current()
+        return "" if self._trouble is None else _still_used(self._trouble)
 
     @property
     def name(self) -> str:
@@ -147,12 +166,22 @@ class FileToken:
 
     def _current(self) -> Known:
         try:
-            self._known, self._trouble = self._as_it_is(), None
+            self._known = self._as_it_is()
         except ConfigError as error:
             if self._known is None or not self._is_excused(error):
                 raise
-            self._trouble = error
+            self._keep(error)
+        else:
+            self._keep(None)
         return self._known
+
+    def _keep(self, trouble: ConfigError | None) -> None:
+        """Note why the previous token stays in use, if it does, and log what is new about that."""
+        before, self._trouble = self._trouble, trouble
+        if trouble is not None and (before is None or before.what != trouble.what):
+            log.error("%s", _still_used(trouble))
+        elif before is not None and trouble is None:
+            log.info("%s is in order again", self.name)
 
     def _is_excused(self, error: ConfigError) -> bool:
         """True if the previous token stays in use after this error."""
@@ -199,6 +228,11 @@ class LiteralToken:
         return self._claims.exp
 
     @property
+    def trouble(self) -> str:
+        """See TokenSource.  A literal token is always the one in use."""
+        return ""
+
+    @property
     def user(self) -> str:
         """The Slurm user that the token names; "": none."""
         return self._claims.user
@@ -208,6 +242,10 @@ class LiteralToken:
         expires = self._claims.exp
         if expires is not None and expires <= now:
             raise _expired(self.name, now - expires, f"{RENEW}; a token file needs no restart for that.")
+
+
+def _still_used(trouble: ConfigError) -> str:
+    return f"{trouble.what} The token that was read before stays in use. {trouble.do}".rstrip()
 
 
 def problem(tokens: TokenSource, now: float) -> str | None:

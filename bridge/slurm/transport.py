@@ -1,4 +1,4 @@
-"""What carries requests to slurmrestd, and what its callers may rely on."""
+"""The interface of the transport to slurmrestd, and what callers may rely on."""
 
 from __future__ import annotations
 

@@ -129,23 +129,23 @@ class UserTokens:
                 del self._lost[user]
 
     def troubles(self, users: frozenset[str], now: float) -> Iterator[tuple[str, str]]:
-        """Users (of these, and in `lost`) without a usable token, by name, each with the reason, a sentence."""
+        """Users (of these, and in `lost`) without a usable token or file, by name, each with the reason, a sentence."""
         for user in sorted(users | self._lost.keys()):
             lost = self._lost.get(user)
-            why = lost.why if lost is not None else problem(self.of(user), now)
+            why = lost.why if lost is not None else problem(self.of(user), now) or self.of(user).trouble
             if why:
                 yield user, why
 
 
 async def follow(tokens: UserTokens, emit: Callable[[Event], None], clock: Callable[[], float]) -> None:
     """Emit TokenLost for users whose token cannot be used, and TokenBack when its file changes.  Never returns."""
-    told: set[str] = set()
+    logged: set[str] = set()
     while True:
         tokens.look()
         lost = tokens.lost
-        for user in sorted(told - lost.keys()):
+        for user in sorted(logged - lost.keys()):
             emit(TokenBack(user, clock()))
-        for user in sorted(lost.keys() - told):
+        for user in sorted(lost.keys() - logged):
             emit(TokenLost(user, clock()))
-        told = set(lost)
+        logged = set(lost)
         await asyncio.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""What slurmrestd sends, in its own words, and the versions of its interface.
+"""The JSON that slurmrestd sends, field by field, and the versions of its interface.
 
 Only the fields that decisions need are read; everything else in an answer (a job is 20 kB) is skipped without being built.
 What is read is checked: a field of another type or size than Slurm documents is a msgspec.ValidationError.  The client makes
@@ -56,17 +56,17 @@ class Number(msgspec.Struct):
         return int(self.number) if usable else None
 
 
-def moment(told: object) -> float | None:
+def moment(value: object) -> float | None:
     """Epoch seconds of a time as Slurm writes it, a number or {"set", "infinite", "number"}.
 
     None if it is absent, 0 ("not known"), unreadable, or out of range (a user may set a begin time in the year 9999 and
     later).  An answer with an unreadable time is still read.
     """
-    if isinstance(told, dict):
-        told = told.get("number") if told.get("set") is True and not told.get("infinite") else None
-    if isinstance(told, bool) or not isinstance(told, int | float) or not 0 < told <= LAST_MOMENT:
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") is True and not value.get("infinite") else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LAST_MOMENT:
         return None
-    return float(told)
+    return float(value)
 
 
 class ErrorEntry(msgspec.Struct):
@@ -95,7 +95,7 @@ class SlurmVersion(msgspec.Struct):
 
 
 class Meta(msgspec.Struct):
-    """Who answered."""
+    """The server that answered."""
 
     plugin: Plugin | None = None
     slurm: SlurmVersion | None = None

@@ -1,4 +1,4 @@
-"""What the webhook counts, as Prometheus reads it: reviews by outcome, their duration, and when the certificate expires.
+"""Metrics of the webhook for Prometheus: reviews by outcome, their duration, and the expiry of the certificate.
 
 No pod, namespace or user is a label.  docs/metrics.md explains each metric.
 """

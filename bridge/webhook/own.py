@@ -30,7 +30,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from bridge.errors import ConfigError, Conflict, ContractError, FarSideError, NotFound, NotYet, Unauthorized, said
+from bridge.errors import ConfigError, Conflict, ContractError, NotFound, NotYet, RemoteError, Unauthorized, said
 from bridge.kube.codec import encode
 from bridge.kube.decoding import decoded
 from bridge.kube.responses import judged
@@ -219,7 +219,7 @@ class Own:
         """Raises ConfigError."""
         try:
             return await self._exchange(f"read {what}", "GET", path, None)
-        except FarSideError as error:
+        except RemoteError as error:
             raise _mistake(f"read {what}", error) from None
 
     async def _write(self, what: str, path: str, changed: Object) -> None:
@@ -228,11 +228,11 @@ class Own:
             await self._exchange(f"write {what}", "PUT", path, changed)
         except Conflict:
             raise
-        except FarSideError as error:
+        except RemoteError as error:
             raise _mistake(f"write {what}", error) from None
 
     async def _exchange(self, operation: str, method: str, path: str, body: Object | None) -> Object:
-        """The object in the API server's answer.  Raises FarSideError."""
+        """The object in the API server's answer.  Raises RemoteError."""
         sent = None if body is None else encode(body)
         reply = judged(operation, await self._transport.exchange(Call(method, path, body=sent, deadline_s=DEADLINE_S)))
         content = decoded(msgspec.json.decode, reply.body, operation)
@@ -241,7 +241,7 @@ class Own:
         return content
 
 
-def _mistake(doing: str, error: FarSideError) -> ConfigError:
+def _mistake(doing: str, error: RemoteError) -> ConfigError:
     if isinstance(error, Unauthorized):
         return ConfigError(f"slurm-bridge webhook may not {doing}: {said(error)}", RIGHTS)
     if isinstance(error, NotFound):

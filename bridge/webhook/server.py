@@ -24,6 +24,7 @@ from bridge.http_log import PEERS_FAULT, without_peers
 from bridge.webhook.certificates import Pair, Unusable, check
 from bridge.webhook.metrics import Metrics, Outcome
 from bridge.webhook.review import Intercept, answer
+from scheduler.model.text import span
 
 PATH = "/intercept"
 MOST_BYTES = 4 * 2**20  # of a review: an API server takes objects of 3 MiB
@@ -124,7 +125,7 @@ class Server:
             async with asyncio.timeout(BODY_S):
                 body = await request.read()
         except TimeoutError:
-            return Outcome.LATE, _refused(408, f"The review did not arrive within {BODY_S:g} s.")
+            return Outcome.LATE, _refused(408, f"The review did not arrive within {span(BODY_S)}.")
         except web.HTTPRequestEntityTooLarge:
             return Outcome.TOO_LARGE, _refused(413, f"The review is larger than {MOST_BYTES >> 20} MiB.")
         except PEERS_FAULT:

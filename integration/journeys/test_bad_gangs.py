@@ -51,8 +51,8 @@ def runs_soon(kube: Kube, space: str, name: str) -> None:
 BAD_SIZE = "is not a whole number from 1 to 10000."
 # What the first and the last pod of a gang of two have of their own, and what both say.
 DISAGREE = {
-    "size": ({"size": "2"}, {"size": "3"}, "do not agree on how many they are (size-0 says 2, size-1 says 3)"),
-    "unsized": ({"size": "2"}, {}, "do not agree on how many they are (unsized-0 says 2, unsized-1 says none)"),
+    "size": ({"size": "2"}, {"size": "3"}, "do not agree on their number (size-0 says 2, size-1 says 3)"),
+    "unsized": ({"size": "2"}, {}, "do not agree on their number (unsized-0 says 2, unsized-1 says none)"),
     "partition": (
         {"size": "2"},
         {"size": "2", "says": {"partition": "gpu"}},
@@ -103,7 +103,7 @@ def test_an_anti_affinity_that_asks_for_more_nodes_than_there_are_is_said(kube: 
     nodes = len(kube.core.list_node(label_selector="type=kwok").items)
     size = str(nodes + 1)
     create(kube, here, *[apart(member(f"ring-{number}", "ring", size), "ring") for number in range(nodes + 1)])
-    words = f"each of the {size} pods of {here}/ring on a node of its own, and only {nodes} nodes can run them."
+    words = f"a node of its own for each of the {size} pods of {here}/ring, and only {nodes} nodes can run them."
     says(kube, here, "ring-0", words)
     says(kube, here, f"ring-{nodes}", words)
 
@@ -118,5 +118,5 @@ def test_a_gang_label_on_hundreds_of_pods_by_mistake_holds_nobody_else_up(
         made.result()
     runs_soon(kube, elsewhere, "when-they-are-here")
     for name in ("ring-0", f"ring-{MANY - 1}"):
-        says(kube, here, name, "gang ring does not tell how many pods it has: give annotation")
+        says(kube, here, name, "gang ring does not show how many pods it has: give it the annotation")
     assert slurm.live(f"{here}/") == []

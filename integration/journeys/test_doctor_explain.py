@@ -140,7 +140,7 @@ def test_a_bound_pod(space: Space, kube: Kube, bridge: BridgeProcess, ends: list
     for more in ([], ["--bridge", f"http://127.0.0.1:{bridge.port}"]):
         code, said = ran("explain", "pod/train", "-n", namespace, *ends, *more)
         assert code == 0, said
-        assert f"  It stands on node {bound.spec.node_name} by Slurm job " in said
+        assert f"  It is on node {bound.spec.node_name} for Slurm job " in said
         assert f"1 gpu:h100 on {bound.spec.node_name}" in said
 
 

@@ -167,7 +167,7 @@ def test_where_no_job_set_can_be_read_its_pods_say_what_to_give_and_need_no_more
     jobs_run(kube, here)
     pods = eventually("the pods are there", lambda: len(pods := kube.pods(here)) == 5 and pods)
     said = eventually("one says what to give", lambda: kube.said(here, names(pods)[0]))
-    assert "JobSet train does not tell how many pods it has: give annotation slurm-bridge/gang-size" in said
+    assert "JobSet train does not show how many pods it has: give it the annotation slurm-bridge/gang-size" in said
     assert slurm.live(f"{here}/") == []
     for name in names(pods):
         kube.core.patch_namespaced_pod(name, here, {"metadata": {"annotations": {PREFIX + "gang-size": "5"}}})

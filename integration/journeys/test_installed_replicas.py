@@ -207,7 +207,7 @@ def test_an_admin_uninstalls_it_by_every_line_and_nothing_is_left(
 
 
 def in_use(slurm: Slurm, name: str) -> bool:
-    """Whether Slurm has that node, and gives it away."""
+    """True if Slurm has that node, and gives it away."""
     return bool(slurm.node(name)) and not drained(slurm, name)
 
 

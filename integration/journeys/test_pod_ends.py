@@ -141,7 +141,7 @@ def _names(kube: Kube, ns: str) -> set[str]:
 
 
 def _runs(kube: Kube, ns: str, name: str) -> bool:
-    """Whether its container does, by the word of its kubelet."""
+    """True if its container does, by the word of its kubelet."""
     return any(each.metadata.name == name and each.status.phase == "Running" for each in kube.pods(ns))
 
 

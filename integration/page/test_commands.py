@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from integration.clusters import eventually
-from integration.page.conftest import Dev
+from integration.demo import Dev
 from tests.patience import PATIENCE_S
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pod.yaml"
@@ -81,11 +81,13 @@ def test_kubectl_shows_nodes_and_a_replica_set_that_is_scaled_by_apply(user: Kub
 
 
 def test_a_pod_of_another_scheduler_is_left_alone(user: Kubectl) -> None:
-    other = EXAMPLE.read_text().replace("hello", "not-ours").replace("  schedulerName: slurm-bridge\n", "")
+    other = (
+        EXAMPLE.read_text().replace("hello", "not-ours").replace("schedulerName: slurm-bridge", "schedulerName: other")
+    )
     user("apply", "-f", "-", stdin=other)
     eventually("ours come and go meanwhile", lambda: "Completed" in user("get", "pods"), within_s=PATIENCE_S)
     said = json.loads(user("get", "pod", "not-ours", "-o", "json"))
-    assert said["spec"]["schedulerName"] == "default-scheduler"
+    assert said["spec"]["schedulerName"] == "other"
     assert "nodeName" not in said["spec"]
     user("delete", "pod", "not-ours")
 

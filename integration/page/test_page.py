@@ -18,7 +18,7 @@ import yaml
 
 from bridge.dev.faults import FAULTS
 from integration.browser import Tab
-from integration.page.conftest import Dev
+from integration.demo import Dev
 
 ROWS = "[...document.querySelectorAll('#pods tbody tr')]"
 RUNNING = f"{ROWS}.filter(row => row.cells[1].innerText === 'Running')"

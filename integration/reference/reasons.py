@@ -125,9 +125,8 @@ OF_PODS = (
     Reason(
         names.QUARANTINED,
         WAITING,
-        "slurm-bridge made an error of its own about this object. Nothing is done to it; all others go on. It is "
-        "tried again "
-        "when it changes and every three minutes.",
+        "slurm-bridge had an internal error about this object. Nothing is done to it; all others go on. It is "
+        "tried again when it changes and every three minutes.",
         "Report the error: the log of the bridge has one traceback for each place in the code.",
     ),
     Reason(
@@ -166,7 +165,7 @@ OF_PODS = (
     Reason(
         names.BYPASS,
         (EVENT,),
-        "The pod runs on a node of Slurm without a Slurm job: another scheduler or `nodeName` brought it there.",
+        "The pod runs on a node of Slurm without a Slurm job: another scheduler bound it, or it names its node (`nodeName`).",
         "Give it the `schedulerName` of the bridge and no `nodeName`. The setting `bypass: end` ends such pods.",
     ),
     Reason(
@@ -182,7 +181,7 @@ OF_PODS = (
         "Keep that client from writing them (`manifests/admission`).",
     ),
     Reason(
-        names.DISBELIEVED,
+        names.REJECTED,
         (EVENT,),
         "The bridge rejected an implausible observation about the pod's job, and does not act on it.",
         "Compare the message with `scontrol show job`. See [metrics.md](metrics.md#rejected-observations).",

@@ -41,7 +41,9 @@ PROPERTIES = frozenset({"about", "gathered"})
 # Exceptions that are raised with a part of a sentence, which whoever catches them completes.
 CAUGHT = frozenset({"Missing", "QuantityError", "Unreadable"})
 # Functions whose answer is a value and no sentence: a time of day, a list of nodes, a number of things, a text of others.
-VALUES = frozenset({"age", "clock", "count", "dated", "exact_clock", "folded", "line", "said", "some", "spelled"})
+VALUES = frozenset(
+    {"age", "clock", "count", "dated", "exact_clock", "folded", "line", "said", "some", "span", "spelled"}
+)
 IN_LOG = "log"  # what only the log, the traces and `explain` show
 IN_SLURM = "Slurm"  # the reason of a node in Slurm
 IN_ACCOUNTING = "accounting"  # the comment of a job in Slurm
@@ -74,7 +76,7 @@ SINKS: dict[str, Sink] = {
     "FailByDeadline": Sink((4, "reason"), fixed=names.ENDED),
     "EvictPod": Sink((4, "reason"), fixed=names.ENDED),
     "RestoreKeys": Sink((5, "reason"), fixed=names.PUT_BACK),
-    "CancelJob": Sink((6, "told"), fixed=names.GRANT_RELEASED),
+    "CancelJob": Sink((6, "pod_message"), fixed=names.GRANT_RELEASED),
     "Failed": Sink((1, "message"), fixed=names.NODE_REFUSED),
     "ChangeNode": Sink((2, "reason"), fixed=IN_SLURM),
     "RecordEnd": Sink((4, "comment"), fixed=IN_ACCOUNTING),
@@ -277,6 +279,7 @@ def template(node: ast.expr, values: Mapping[str, object]) -> str | None:
 CALLED = {
     "clock": "time",
     "exact_clock": "time",
+    "span": "time span",
     "line": "",
     "len": "number",
     "listed": "list",

@@ -129,7 +129,7 @@ def _pings(rig: Rig) -> bool:
 
 
 def _serves(rig: Rig) -> bool:
-    """Whether slurmrestd answers at all: it does so with slurmctld away, too."""
+    """True if slurmrestd answers at all: it does so with slurmctld away, too."""
     return rest.slurm(rig).answers("/slurm/v0.0.45/ping/")
 
 

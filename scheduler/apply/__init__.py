@@ -1,1 +1,1 @@
-"""How each kind of event changes the facts."""
+"""The changes of facts by each kind of event."""

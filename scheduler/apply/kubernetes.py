@@ -1,4 +1,4 @@
-"""What was observed in Kubernetes, folded into the World: pods, nodes, namespaces, and what pods refer to.
+"""Applies observations of Kubernetes to the World: pods, nodes, namespaces, and the objects that pods refer to.
 
 A list swaps whole: what is not in it does not exist.  An object that cannot be decoded exists, and keeps its last known
 state.  Parts of `World.apply`; only marks what is worth another look.
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.membership import counts_the_same, settle, take_workload
-from scheduler.apply.policy import identity_changed
+from scheduler.apply.policy import identity_changed, namespaces_first_listed
 from scheduler.events import Scope
 from scheduler.model import kubelet
 from scheduler.model.clocks import Sighting
@@ -58,7 +58,7 @@ def _pod_seen(world: World, event: ev.PodSeen) -> None:
     if event.scope in world.listed:
         world.listed[event.scope].add(event.pod.uid)
     _note_decoded(world, event.scope, event.pod)
-    _fold_place(world, event.pod, _stand)
+    _apply_node_of_pod(world, event.pod, _put_on_node)
     if world.quarantine and quarantine.keep_pod(world, event.pod):
         return
     if event.scope is Scope.OURS:
@@ -73,7 +73,7 @@ def _pod_gone(world: World, event: ev.PodGone) -> None:
     world.listed.get(event.scope, set()).discard(event.pod.uid)
     _note_decoded(world, event.scope, event.pod)
     if world.quarantine and quarantine.let_pod_go(world, event.pod, event.at):
-        _fold_place(world, event.pod, _unstand)
+        _apply_node_of_pod(world, event.pod, _remove_from_node)
     else:
         _forget_pod(world, event.scope, event.pod, event.at)
 
@@ -131,40 +131,40 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
         workload = world.workloads.get(world.key_of_pod.get(uid, ""))
         return (workload.pods.get(uid) if workload else None) or quarantine.kept_pod(world, uid)
     node = world.node_of.get(uid)
-    return None if node is None else world.standing[node].pods[uid]
+    return None if node is None else world.node_info[node].pods[uid]
 
 
-def _fold_place(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
+def _apply_node_of_pod(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
     """Apply the node of one pod.  If that raises, the counts of all other pods are recomputed."""
     try:
         fold(world, pod)
     except Exception:
         if world.guarded:
-            world.restand(pod.uid)
+            world.rebuild_node_info(pod.uid)
         raise
 
 
-def _stand(world: World, pod: Pod) -> None:
-    """Keep `standing`: every unfinished pod with a node, whatever client bound it; a bind of the bridge counts at once."""
+def _put_on_node(world: World, pod: Pod) -> None:
+    """Keep `node_info`: every unfinished pod with a node, whatever client bound it; a bind of the bridge counts at once."""
     assumed = world.assumed.get(pod.uid, "")
     if pod.node or pod.finished:
         world.unanswered_binds.pop(pod.uid, None)
     if pod.node and assumed:
         del world.assumed[pod.uid]
         if assumed != pod.node:
-            world.leave(assumed, pod.uid)
+            world.remove_from_node(assumed, pod.uid)
     node = pod.node or assumed
     if not node or pod.finished:
-        _unstand(world, pod)
+        _remove_from_node(world, pod)
         return
-    before = world.stand(pod, node)
+    before = world.put_on_node(pod, node)
     if before is None or before.deleting_at != pod.deleting_at:
         world.room_changed()
 
 
-def _unstand(world: World, pod: Pod) -> None:
+def _remove_from_node(world: World, pod: Pod) -> None:
     for node in {pod.node, world.assumed.pop(pod.uid, "")}:
-        world.leave(node, pod.uid)
+        world.remove_from_node(node, pod.uid)
 
 
 def _our_pod(world: World, pod: Pod) -> None:
@@ -182,28 +182,30 @@ def _our_pod(world: World, pod: Pod) -> None:
     if before is not None and stays(before) and not stays(pod):
         workload.left_at = world.newest_event_at
     if before is None:
-        workload.tell(world.born(pod), f"pod {pod.full_name} created")
+        workload.add_to_story(world.created_at(pod), f"pod {pod.full_name} created")
         workload.created = min(workload.created, pod.created)
     workload.gone.pop(pod.uid, None)
     _note_input(world, workload, before, pod)
     if before is None or not before.node:  # written with the bind; what is edited later is the user's invention
         _take_hint(world, workload, pod)
     if before is None and len(workload.pods) == 1 and workload.jobs:
-        _disown_jobs_of_others(world, workload)
+        _detach_jobs_of_other_users(world, workload)
     if pod.node:
         workload.bound.pop(pod.uid, None)
     if came_to_node:
-        _tell_node(world, workload, pod)
+        _add_node_to_story(world, workload, pod)
     world.note_needs(workload, pod)
     if counts_the_same(workload, before, pod) or settle(world, workload, pod):
         world.refresh(workload)
 
 
-def _tell_node(world: World, workload: Workload, pod: Pod) -> None:
+def _add_node_to_story(world: World, workload: Workload, pod: Pod) -> None:
     """Add to the story of the workload that the pod is on its node, with a time not before that of the last entry."""
-    last_at = workload.story[-1][0] if workload.story else world.born(pod)
-    where = f"stands on node {pod.node}"
-    workload.tell(max(last_at, world.born(pod)), where if workload.group is None else f"{pod.name} {where}")
+    last_at = workload.story[-1][0] if workload.story else world.created_at(pod)
+    where = f"is on node {pod.node}"
+    workload.add_to_story(
+        max(last_at, world.created_at(pod)), where if workload.group is None else f"{pod.name} {where}"
+    )
 
 
 def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
@@ -212,7 +214,7 @@ def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod)
     Each bind of the bridge writes the id of its job on the pod.  A previous process may have bound an older pod that names a
     job, unless this process saw the pod wait.
     """
-    bind, shown = workload.to_show.get(pod.uid), pod.annotations.get(names.JOB_ID)
+    bind, shown = workload.unconfirmed_binds.get(pod.uid), pod.annotations.get(names.JOB_ID)
     if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
         workload.bound_by_bridge_before[pod.uid] = None
     may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
@@ -222,7 +224,7 @@ def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod)
 
 
 def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """What the user asks for came, or changed: jobs that were asked for before that did not name what it needs now."""
+    """Note a new or changed input of the user: a job that was requested before does not name what the pod needs now."""
     if before is None:
         world.input_changed(workload)
         return
@@ -230,7 +232,7 @@ def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) 
     if not resized and before.annotations == pod.annotations:
         return
     world.input_changed(workload)
-    for asked in (*world.mine(workload), workload.hold) if resized else ():
+    for asked in (*world.jobs_of(workload), workload.in_flight) if resized else ():
         if asked is not None:
             asked.asked_for -= {pod.uid}
     if before.node and (what := _changed(before, pod)):
@@ -244,7 +246,7 @@ def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
         seen = world.sightings[pod.uid] = Sighting(world.newest_event_at)
     if before is None:
         seen.waits_since = pod.waits_since
-        seen.stuck = world.newest_event_at if _was_said_otherwise(pod) else None
+        seen.stuck = world.newest_event_at if _shows_another_reason(pod) else None
         return
     if not kubelet.needs_a_person(pod.waits):
         seen.stuck = None
@@ -258,7 +260,7 @@ def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
         seen.waits, seen.waits_since = world.newest_event_at, pod.waits_since
 
 
-def _was_said_otherwise(pod: Pod) -> bool:
+def _shows_another_reason(pod: Pod) -> bool:
     """True if a previous process said that this pod does not start, for another reason than the present one."""
     said = pod.job_condition
     if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
@@ -295,10 +297,10 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
     if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
         return  # another client wrote it, and the job is missing already
     leaves = pod.finished or pod.deleting_at is not None
-    if workload.hint is None or not (leaves or _stands_beside_others(workload, pod)):
+    if workload.hint is None or not (leaves or _is_bound_by_other_client(workload, pod)):
         # Otherwise the last pod of the gang's former job, or a pod that another client bound, would hide the gang's job.
         workload.hint = job_id
-    dropped = workload.bound_by_this_process and not world.mine(
+    dropped = workload.bound_by_this_process and not world.jobs_of(
         workload
     )  # what was known of its job was (`quarantine`)
     if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
@@ -306,7 +308,7 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         if unlisted and (not pod.node or pod.finished):
             return  # the job ended, and no pod depends on it
         states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
-        world.placeholders[job_id] = Placeholder(job_id, None, "", states, learned=float("-inf"))
+        world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
         if world.inherited(workload):  # a pod that came after the start may show a foreign job, which is read
             world.stop_reading(job_id)
         if job_id in world.foreign:  # it may have been theirs until its id was given out again
@@ -320,12 +322,12 @@ def _take_hint(world: World, workload: Workload, pod: Pod) -> None:
         job.hinted_by.add(workload.key)
 
 
-def _stands_beside_others(workload: Workload, pod: Pod) -> bool:
+def _is_bound_by_other_client(workload: Workload, pod: Pod) -> bool:
     """True if another client bound the pod, and the bridge bound other pods of its gang."""
     return pod.uid in workload.strays and not workload.all_bound_by_others
 
 
-def _disown_jobs_of_others(world: World, workload: Workload) -> None:
+def _detach_jobs_of_other_users(world: World, workload: Workload) -> None:
     """Its first pod came: jobs of its name that were read before count only if they are of a user of the pod (V8)."""
     for job in [world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders]:
         if job.key != workload.key or belongs_to(world, workload, job.id, job.user, job.job):
@@ -335,7 +337,7 @@ def _disown_jobs_of_others(world: World, workload: Workload) -> None:
 
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
-    _fold_place(world, pod, _unstand)
+    _apply_node_of_pod(world, pod, _remove_from_node)
     world.unanswered_binds.pop(pod.uid, None)
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
@@ -350,11 +352,11 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.gone[pod.uid] = DeletedPod(pod, at, until)
     workload.bound.pop(pod.uid, None)
     held = workload.pods_in_flight.pop(pod.uid, None)
-    workload.told.pop(pod.uid, None)
+    workload.last_status.pop(pod.uid, None)
     for index in (
         workload.late_changes,
         workload.anomalies,
-        workload.to_show,
+        workload.unconfirmed_binds,
         workload.edited,
         workload.renewed,
         workload.strays,
@@ -366,7 +368,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
         per_pod.pop(pod.uid, None)
     world.claims.pop(pod.uid, None)
     world.claims_read_at.pop(pod.uid, None)
-    workload.tell(at, f"pod {pod.full_name} is gone")
+    workload.add_to_story(at, f"pod {pod.full_name} is gone")
     if settle(world, workload):
         world.refresh(workload)
     world.key_of_pod.pop(pod.uid, None)  # last: it is needed until here
@@ -380,7 +382,7 @@ def _node_seen(world: World, event: ev.NodeSeen) -> None:
     world.nodes[event.node.name] = event.node
     world.note_health([event.node], () if before is not None else (event.node.name,))
     if before is None or before.kubelet_silent_since != event.node.kubelet_silent_since:
-        _look_at_those_on(world, {event.node.name})
+        _mark_workloads_on(world, {event.node.name})
     world.node_state.observe(before, event.node, world.config.translation.gres, world.slurm_nodes or {})
     if before is None or slurm_name(before) != slurm_name(event.node):
         _nodes_changed(world)
@@ -393,9 +395,9 @@ def _read_by_feasibility(node: Node) -> tuple[object, ...]:
     return (node.labels, node.ready, node.unschedulable, node.taints, node.allocatable)
 
 
-def _look_at_those_on(world: World, names: Collection[str]) -> None:
+def _mark_workloads_on(world: World, names: Collection[str]) -> None:
     """Visit the workloads with pods on these nodes, or gone from there: their kubelets fell silent or answer again (S8)."""
-    there = [world.standing[name] for name in names if name in world.standing]
+    there = [world.node_info[name] for name in names if name in world.node_info]
     keys = (world.key_of_pod.get(uid) for each in there for uid in each.pods)
     world.dirty.update(dict.fromkeys(key for key in keys if key is not None))
     done = ((key, world.workloads[key].gone.values()) for key in world.by_phase[Phase.DONE])
@@ -407,7 +409,7 @@ def _node_gone(world: World, event: ev.NodeGone) -> None:
     world.kubelet_silent_since.pop(event.name, None)
     world.ready_since.pop(event.name, None)
     if gone is not None:
-        _look_at_those_on(world, {event.name})
+        _mark_workloads_on(world, {event.name})
         world.node_state.lost(gone)
         _nodes_changed(world)
 
@@ -415,7 +417,7 @@ def _node_gone(world: World, event: ev.NodeGone) -> None:
 def _with_undecoded(
     listed: Iterable[_Listed], before: Mapping[str, _Listed] | None, undecoded: Collection[Undecoded]
 ) -> dict[str, _Listed]:
-    """What a list shows, by name; an object that cannot be decoded keeps its last known state."""
+    """The objects of a list, by name.  An object that cannot be decoded keeps its last known state."""
     found = {each.name: each for each in listed}
     if undecoded:
         kept = (each for each in (before or {}).values() if each.name not in found)
@@ -432,14 +434,14 @@ def _nodes_listed(world: World, event: ev.NodesListed) -> None:
             for name in index.keys() - nodes.keys():
                 del index[name]
         world.note_health(event.nodes, nodes.keys() - before.keys())
-        _look_at_those_on(world, before.keys() | nodes.keys())
+        _mark_workloads_on(world, before.keys() | nodes.keys())
         known = world.node_state.forget_names()
         for node in tuple(nodes.values()):
             try:
                 world.node_state.observe(None, node, world.config.translation.gres, world.slurm_nodes or {})
             except Exception as error:  # noqa: BLE001 - contained to the node, or raised
                 quarantine.quarantine_node(world, node, error)
-        world.node_state.look_at(known)
+        world.node_state.mark(known)
         _nodes_changed(world)
 
 
@@ -474,7 +476,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     before, world.namespaces = world.namespaces or {}, namespaces
     _managed_changed(world)
     changed = {name for name, each in namespaces.items() if name not in before or before[name].labels != each.labels}
-    identity_changed(world, changed, is_first=is_first)
+    (namespaces_first_listed if is_first else identity_changed)(world, changed)
     _fold_early(world)
     if world.node_state.polled == NEVER:
         world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))
@@ -488,8 +490,8 @@ def _managed_changed(world: World) -> None:
     strays.find(world)
 
 
-def _clock_told(world: World, event: ev.ClockObserved) -> None:
-    world.clocks[event.side].tells(event.theirs, event.began, event.ended)
+def _clock_observed(world: World, event: ev.ClockObserved) -> None:
+    world.clocks[event.side].observe(event.theirs, event.began, event.ended)
 
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:
@@ -505,7 +507,7 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
         for index in (world.owners, world.owner_read_at, world.owner_asked_at, world.owner_sizes):
             index.pop(oldest, None)
     if changed:
-        _look_at_pods_of(world, owner)
+        _owner_changed(world, owner)
     for key in world.waits_for_owner.pop(owner, ()):
         if key in world.workloads:
             try:
@@ -516,14 +518,14 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
 
 
 def _size_of(owner: Owner | None) -> int:
-    """How many controllers of usual size this one is as large as."""
+    """The size of the controller in memory, in controllers of usual size."""
     if owner is None:
         return 1
     jobs = sum(len(job) for stage in owner.stages for job in stage.jobs)
     return 1 + (sum(map(len, owner.annotations.values())) + jobs) // USUAL_OWNER
 
 
-def _look_at_pods_of(world: World, owner: OwnerKey) -> None:
+def _owner_changed(world: World, owner: OwnerKey) -> None:
     """Another word of an owner: what was refused because of the one before is asked for again (Q4)."""
     for phase in (Phase.UNSUBMITTED, Phase.QUEUED):
         for key in world.by_phase[phase]:
@@ -545,14 +547,14 @@ def _claims_read(world: World, event: ev.ClaimsRead) -> None:
         world.back_off(world.workloads[key], event.at)  # visited again after the wait
 
 
-def _rights_told(world: World, event: ev.RightsChecked) -> None:
+def _rights_checked(world: World, event: ev.RightsChecked) -> None:
     """Where rights are back, what failed for lack of them is tried at once (scheduler/rules/missing_rights.py)."""
     before, world.lacking_rights = world.lacking_rights, dict(event.lacking)
     back = before.keys() - event.lacking.keys()
     changed = back | {name for name, why in event.lacking.items() if before.get(name) != why}
     for workload in world.workloads.values():
         if workload.namespace in back:
-            workload.failures, workload.wait_until = 0, float("-inf")
+            workload.reset_backoffs()
             world.input_changed(workload)
         if workload.namespace in changed:
             world.dirty[workload.key] = None
@@ -569,8 +571,8 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.NamespaceGone: _namespace_gone,
     ev.NamespacesListed: _namespaces_listed,
     ev.ObjectUndecoded: _object_undecoded,
-    ev.ClockObserved: _clock_told,
+    ev.ClockObserved: _clock_observed,
     ev.OwnerRead: _owner_read,
     ev.ClaimsRead: _claims_read,
-    ev.RightsChecked: _rights_told,
+    ev.RightsChecked: _rights_checked,
 }

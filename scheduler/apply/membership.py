@@ -70,7 +70,7 @@ def _jobset_of(world: World, pod: Pod) -> Owner | None:
 def _was_refused_alone(workload: Workload, uid: str) -> bool:
     """True if the pod was a workload by itself, refused because its labels did not define a group."""
     before = workload.pods.get(uid)
-    idle = workload.hold is None and workload.look is None and not workload.jobs
+    idle = workload.in_flight is None and workload.job_search is None and not workload.jobs
     return idle and before is not None and not before.node and isinstance(group_of(before), Refusal)
 
 
@@ -80,7 +80,7 @@ def _join_group(world: World, alone: Workload, pod: Pod) -> Workload:
     if not isinstance(group, Group):
         return alone
     alone.take_out(pod.uid)
-    alone.told.pop(pod.uid, None)
+    alone.last_status.pop(pod.uid, None)
     world.refresh(alone)
     return _take_group(world, pod, group)
 
@@ -108,7 +108,7 @@ def _take_group(world: World, pod: Pod, group: Group) -> Workload:
         workload.surplus[pod.uid] = None
         alone = _take_alone(world, pod)
         alone.show(pod.uid, group)
-        _tell_alone(workload, alone, pod)
+        _add_split_to_stories(workload, alone, pod)
         return alone
     workload.show(pod.uid, group)
     return workload
@@ -135,9 +135,9 @@ def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
         return None
     return Refusal(
         names.REFUSED,
-        f"More than {MAX_SIZE} pods of namespace {pod.namespace} are of {group.kind} {group.name}, and they do not tell, or "
-        f"not agree on, how many it has: give all of them the same annotation {GANG_SIZE} (1 to {MAX_SIZE}), or those that "
-        "do not belong to it another label.",
+        f"More than {MAX_SIZE} pods of namespace {pod.namespace} are of {group.kind} {group.name}, and they do not show its "
+        f"size, or do not agree on it: give all of them the same annotation {GANG_SIZE} (1 to {MAX_SIZE}), or give the pods "
+        "that do not belong to it another label.",
     )
 
 
@@ -294,7 +294,7 @@ def _split(world: World, workload: Workload) -> None:
         if not isinstance(group, Group) or not group.stage:
             continue
         workload.take_out(pod.uid)
-        workload.told.pop(pod.uid, None)
+        workload.last_status.pop(pod.uid, None)
         after = _take_group(world, pod, group)
         after.put(pod)
         world.note_needs(after, pod)
@@ -371,7 +371,7 @@ def _available(world: World, workload: Workload) -> list[Pod]:
         pod = own.pods.get(uid) if own is not None else None
         if own is None or pod is None or own is workload:
             del workload.surplus[uid]
-        elif own.hold is None and own.look is None and _waits(world, own, pod):
+        elif own.in_flight is None and own.job_search is None and _waits(world, own, pod):
             found.append(pod)
     return found
 
@@ -380,7 +380,7 @@ def _waits(world: World, workload: Workload, pod: Pod) -> bool:
     """True if the pod is a member without a node, no job may hold nodes for it, and no bind may put it on one."""
     if pod not in workload.members or workload.node_of(pod) or _may_be_bound_yet(world, workload, pod):
         return False
-    return all(job.key == workload.key and (job.ended or "PENDING" in job.states) for job in world.mine(workload))
+    return all(job.key == workload.key and (job.ended or "PENDING" in job.states) for job in world.jobs_of(workload))
 
 
 def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
@@ -398,23 +398,23 @@ def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     after.put(pod)  # first: at each moment a workload has the pod
     after.show(pod.uid, group)
     before.take_out(pod.uid)
-    before.told.pop(pod.uid, None)
+    before.last_status.pop(pod.uid, None)
     world.key_of_pod[pod.uid] = after.key
     world.note_needs(after, pod)
     if after.group is not None:
         after.surplus.pop(pod.uid, None)
     else:
-        _tell_alone(before, after, pod)
+        _add_split_to_stories(before, after, pod)
     world.refresh(before)
     world.refresh(after)
 
 
-def _tell_alone(gang: Workload, alone: Workload, pod: Pod) -> None:
-    alone.tell(pod.created, f"{gang.readable} has its {gang.size} pods: {pod.full_name} stands for itself")
+def _add_split_to_stories(gang: Workload, alone: Workload, pod: Pod) -> None:
+    alone.add_to_story(pod.created, f"{gang.readable} has its {gang.size} pods: {pod.full_name} stands for itself")
 
 
 def _size(world: World, workload: Workload) -> int:
-    """How many unfinished members it needs (W5); 0: not known, more than a gang may have, or its pods do not agree.
+    """The number of unfinished members that it needs (W5); 0: not known, above the limit of gangs, or its pods do not agree.
 
     Those that succeeded count less, except where as many as the group has did: then they are a run of it that is over.
     """
@@ -430,7 +430,7 @@ def _size(world: World, workload: Workload) -> int:
         size = members_of(owner, workload.group)
         if size > MAX_SIZE:
             return 0
-        if owner.ref.kind == "Job":  # it tells how many it means to have still
+        if owner.ref.kind == "Job":  # it tells how many it wants still
             return max(1, size)
     elif workload.group is not None and workload.group.stage and (owner := world.size_source_of(workload)) is not None:
         size = min(size, members_of(owner, workload.group))  # the size may have been written for all stages together
@@ -439,6 +439,6 @@ def _size(world: World, workload: Workload) -> int:
 
 
 def members_of(owner: Owner, group: Group | None) -> int:
-    """How many pods the owner means the group to have; of a stage only those of that stage."""
+    """The number of pods that the owner wants in the group; of a stage, the number of its pods."""
     stage = next((each for each in owner.stages if group is not None and each.name == group.stage), None)
     return stage.members if stage is not None else owner.members or 0

@@ -1,4 +1,4 @@
-"""What was decided for nodes, and how it ended, folded into the World (see results.py)."""
+"""Applies planned and ended actions on nodes to the World (see results.py)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from scheduler.state.world import World
 POLL_EVERY_S = 5.0
 
 
-def _place_on_slurm_node(world: World, action: act.OnSlurmNode, at: float) -> None:
-    world.node_state.holds[action.name] = UNDER_WAY
+def _slurm_node_action_planned(world: World, action: act.OnSlurmNode, at: float) -> None:
+    world.node_state.in_flight[action.name] = UNDER_WAY
 
 
 def _slurm_node_ended(world: World, action: act.OnSlurmNode, event: ev.ActionEnded) -> None:
@@ -24,7 +24,7 @@ def _slurm_node_ended(world: World, action: act.OnSlurmNode, event: ev.ActionEnd
     While many are registered there is one poll for all that ended meanwhile: it is 13 MB for 5,000 nodes.
     """
     node_state = world.node_state
-    node_state.holds[action.name] = event.at
+    node_state.in_flight[action.name] = event.at
     if not node_state.dirty or event.at - node_state.polled >= POLL_EVERY_S:
         world.nodes_stale = True
     if event.outcome is Outcome.DONE:
@@ -36,11 +36,11 @@ def _slurm_node_ended(world: World, action: act.OnSlurmNode, event: ev.ActionEnd
         node_state.failed[action.name] = Failed(action, hint(event.refusal), retry_at)
 
 
-def _place_on_node(world: World, action: act.OnKubernetesNode, at: float) -> None:
-    world.node_state.saying.add(action.node)
+def _node_action_planned(world: World, action: act.OnKubernetesNode, at: float) -> None:
+    world.node_state.writes_in_flight.add(action.node)
 
 
-def _place_reconfigure(world: World, action: act.Reconfigure, at: float) -> None:
+def _reconfigure_planned(world: World, action: act.Reconfigure, at: float) -> None:
     world.node_state.reconfigured_at = at
 
 
@@ -48,17 +48,17 @@ def _reconfigure_ended(world: World, action: act.Reconfigure, event: ev.ActionEn
     world.nodes_stale = True
 
 
-PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
-    act.RegisterNode: _place_on_slurm_node,
-    act.ChangeNode: _place_on_slurm_node,
-    act.RemoveNode: _place_on_slurm_node,
-    act.Reconfigure: _place_reconfigure,
-    act.SetNodeCondition: _place_on_node,
-    act.TaintNode: _place_on_node,
-    act.ReleaseNode: _place_on_node,
+ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
+    act.RegisterNode: _slurm_node_action_planned,
+    act.ChangeNode: _slurm_node_action_planned,
+    act.RemoveNode: _slurm_node_action_planned,
+    act.Reconfigure: _reconfigure_planned,
+    act.SetNodeCondition: _node_action_planned,
+    act.TaintNode: _node_action_planned,
+    act.ReleaseNode: _node_action_planned,
 }
 
-ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
+ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.RegisterNode: _slurm_node_ended,
     act.ChangeNode: _slurm_node_ended,
     act.RemoveNode: _slurm_node_ended,

@@ -31,16 +31,31 @@ def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
     world.quotas = Quotas(event.policy, world.tenant_of, world.token_buckets)
     for workload in world.workloads.values():
         if world.quotas.counted:
-            world.quotas.count(workload, world.mine(workload))
+            world.quotas.count(workload, world.jobs_of(workload))
     identity_changed(world)
 
 
-def identity_changed(world: World, namespaces: Collection[str] | None = None, *, is_first: bool = False) -> None:
-    """Mark the workloads whose Slurm user may have changed.
+def identity_changed(world: World, namespaces: Collection[str] | None = None) -> None:
+    """Mark the workloads whose Slurm user may have changed, because the policy or labels of namespaces changed.
 
     namespaces   only workloads in these; None: all
-    is_first     the namespaces are listed for the first time: their labels did not change while this process watched
     """
+    _mark_concerned(world, namespaces)
+    if world.ready:
+        read_first(world, namespaces)
+    elif namespaces is None or namespaces:
+        world.changed_early = True
+
+
+def namespaces_first_listed(world: World, namespaces: Collection[str]) -> None:
+    """As `identity_changed`, for the first list: no label of these namespaces changed while this process watched."""
+    _mark_concerned(world, namespaces)
+    if world.ready:
+        read_first(world, namespaces)
+
+
+def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
+    """Mark the workloads of these namespaces (None: of all), and read again the jobs whose user the policy did not give."""
     if namespaces is None:
         world.policy_at = world.newest_event_at
     else:
@@ -55,10 +70,6 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None, *,
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.unmapped.clear()
-    if world.ready:
-        read_first(world, namespaces)
-    elif not is_first and (namespaces is None or namespaces):
-        world.changed_early = True
 
 
 def read_first(world: World, namespaces: Collection[str] | None = None) -> None:

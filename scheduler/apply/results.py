@@ -52,6 +52,8 @@ from scheduler.state.workload import (
     CANCELLED,
     PENDING,
     RUNNING,
+    Attempt,
+    Backoff,
     InFlight,
     JobSearch,
     LastStatus,
@@ -59,7 +61,7 @@ from scheduler.state.workload import (
     LostBind,
     Placeholder,
     Workload,
-    after_grant_in_vain,
+    after_unusable_grant,
 )
 from scheduler.state.world import World
 from scheduler.translate.job_update import adopted, taken
@@ -75,19 +77,15 @@ SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests:
 BIND_FAILED = "Kubernetes did not take the bind."
 POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
 MAX_RETRY_AFTER_S = 300.0
+END_RETRY_AFTER_S = 30.0  # for a kind of Attempt: L4 allows 45 s in all, and nodes are held meanwhile
 SHOWN_S = 2.0  # what was written on a pod shows in its watch by then
 MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
 MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
 
 
 def _planned(world: World, event: ev.Planned) -> None:
-    for key in event.plan.visited:
-        world.dirty.pop(key, None)
-        world.unpark(key)
+    _wait_in_turn(world, event.plan)
     _take_turns(world, event.plan)
-    for name, keys in event.plan.parked.items():
-        for key in keys:
-            world.park(key, name)
     _bound_the_waiting_records(world)
     for key in event.plan.forgotten:
         world.forget(key)
@@ -102,15 +100,27 @@ def _planned(world: World, event: ev.Planned) -> None:
     _adopt(world, event.plan)
     for key in event.plan.settled:
         _settle(world, key, event.at)
-    for name in event.plan.kept:
+    for name in event.plan.visited_nodes:
         world.node_state.dirty.pop(name, None)
     _set_timers(world, event.plan.wake, event.at)
     for action in event.plan.actions:
         try:
-            _place(world, action, event.at)
+            _action_planned(world, action, event.at)
         except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
-            _not_placed(world, event.plan, action, error)
+            _planning_failed(world, event.plan, action, error)
     quarantine.planned(world, event.plan)
+
+
+def _wait_in_turn(world: World, plan: act.Plan) -> None:
+    """A visited workload that waits in a full limit class again keeps its place there, whatever it was visited for (I7)."""
+    waits = {(name, key) for name, keys in plan.parked.items() for key in keys} - plan.yielding
+    for key in plan.visited:
+        world.dirty.pop(key, None)
+        for name in [name for name in world.parked_in.get(key, ()) if (name, key) not in waits]:
+            world.unpark(key, name)
+    for name, keys in plan.parked.items():
+        for key in keys:
+            world.park(key, name)
 
 
 def _adopt(world: World, plan: act.Plan) -> None:
@@ -135,7 +145,7 @@ def _leave_nodes_out(world: World, plan: act.Plan, at: float) -> None:
             workload.left_out = replace(before, nodes=nodes, judged_at=at + exclude_s)
     for key, node in plan.excluded.items():
         if (workload := world.workloads.get(key)) is not None:
-            workload.left_out = after_grant_in_vain(workload.left_out, node, at, exclude_s)
+            workload.left_out = after_unusable_grant(workload.left_out, node, at, exclude_s)
             world.note_crowded(node, at + exclude_s)
 
 
@@ -146,19 +156,19 @@ def _write_off(world: World, key: str, uid: str) -> None:
             world.refresh(workload)
 
 
-def _place(world: World, action: act.Action, at: float) -> None:
+def _action_planned(world: World, action: act.Action, at: float) -> None:
     """Note that the action is in flight.  A change for a workload that this plan dropped is not placed, and not performed."""
     key = getattr(action, "key", "")
     if world.quarantine and action.effect is act.Effect.WORKLOAD and quarantine.is_dropped(world, Kind.WORKLOAD, key):
         return
     world.in_flight[id(action)] = action
     world.under_way[action.limit_class] += 1
-    placer = _PLACERS.get(type(action))
-    if placer is not None:
-        placer(world, action, at)
+    on_planned = _ON_PLANNED.get(type(action))
+    if on_planned is not None:
+        on_planned(world, action, at)
 
 
-def _not_placed(world: World, plan: act.Plan, action: act.Action, error: Exception) -> None:
+def _planning_failed(world: World, plan: act.Plan, action: act.Action, error: Exception) -> None:
     """No action of this plan is performed for its workload."""
     key = getattr(action, "key", "")
     for each in plan.actions:
@@ -169,8 +179,8 @@ def _not_placed(world: World, plan: act.Plan, action: act.Action, error: Excepti
 
 def _take_turns(world: World, plan: act.Plan) -> None:
     world.deferred, world.turns = plan.deferred, plan.turns
-    if plan.heard:
-        world.affinity_index.heard()
+    if plan.anti_affinity_done:
+        world.affinity_index.clear_changes()
         world.anti_affinity_namespaces.clear()
 
 
@@ -185,11 +195,11 @@ def _set_timers(world: World, wake: Mapping[str, float], now: float) -> None:
             heapq.heappush(world.timers, (at, key))
 
 
-def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at: float) -> None:
+def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, at: float) -> None:
     workload = world.workloads[action.key]
     lost = _lost_job(world, workload) if action.spec.required_nodes else None
     asked_for = frozenset(pod.uid for pod in workload.members)
-    workload.hold = InFlight(action, at, lost_job=lost.id if lost is not None else None, asked_for=asked_for)
+    workload.in_flight = InFlight(action, at, lost_job=lost.id if lost is not None else None, asked_for=asked_for)
     world.clear_refusal(workload)
     partition = action.spec.partition or world.default_partition
     workload.asked_in = partition
@@ -204,28 +214,30 @@ def _place_submission(world: World, action: act.AllocateNow | act.SubmitJob, at:
         world.token_buckets["retake"].take(at, 1)
     elif (rate := world.quotas.rate(workload)) is not None:
         world.token_buckets[rate].take(at, 1)
-    workload.tell(at, action.reason)
+    workload.add_to_story(at, action.reason)
     world.refresh(workload)
 
 
-def _place_slurm(world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd | act.FindJobs, at: float) -> None:
+def _slurm_action_planned(
+    world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd | act.FindJobs, at: float
+) -> None:
     workload = world.workloads[action.key]
-    workload.hold = InFlight(action, at)
-    workload.tell(at, action.reason)
-    if isinstance(action, act.FindJobs) and workload.look is not None:
-        workload.look.asked_database = True
-    if isinstance(action, act.CancelJob) and action.told:
-        workload.releasing = (action.job_id, action.told)
+    workload.in_flight = InFlight(action, at)
+    workload.add_to_story(at, action.reason)
+    if isinstance(action, act.FindJobs) and workload.job_search is not None:
+        workload.job_search.asked_database = True
+    if isinstance(action, act.CancelJob) and action.pod_message:
+        workload.releasing = (action.job_id, action.pod_message)
     if isinstance(action, act.UpdateJob):
         workload.updated_at = at
 
 
-def _place_read(world: World, action: act.ReadJob, at: float) -> None:
+def _read_planned(world: World, action: act.ReadJob, at: float) -> None:
     world.reading.add(action.job_id)
-    if (workload := world.workloads.get(action.key)) is not None and workload.others:
+    if (workload := world.workloads.get(action.key)) is not None and workload.of_other_scheduler:
         world.claimed_by_others.setdefault(action.job_id, set()).add(action.key)
     if action.bucket in world.token_buckets:
-        world.token_buckets[action.bucket].take(at, world.cost(action.bucket))
+        world.token_buckets[action.bucket].take(at, world.tokens_of_read(action.bucket))
     if action.bucket == "detail":
         world.detail_new.pop(action.key, None)
         world.detail_round.pop(action.key, None)
@@ -236,29 +248,29 @@ def _place_read(world: World, action: act.ReadJob, at: float) -> None:
         world.running_round[action.key] = at
 
 
-def _place_nudge(world: World, action: act.NudgeScheduler, at: float) -> None:
+def _nudge_planned(world: World, action: act.NudgeScheduler, at: float) -> None:
     world.nudged_at = at
 
 
 _OnPod = act.BindPod | act.DeletePod | act.FailByDeadline | act.SetDeadline | act.EvictPod
 
 
-def _place_on_pod(world: World, action: _OnPod, at: float) -> None:
+def _pod_action_planned(world: World, action: _OnPod, at: float) -> None:
     workload = world.workloads[action.key]
     workload.pods_in_flight[action.uid] = InFlight(action, at)
-    workload.tell(at, action.reason)
+    workload.add_to_story(at, action.reason)
     if isinstance(action, act.BindPod):
         if len(workload.pods_in_flight) == 1 and not any(workload.node_of(pod) for pod in workload.members):
             workload.first_bound_at = at
-        workload.to_show[action.uid], workload.bound_by_this_process = action, True
+        workload.unconfirmed_binds[action.uid], workload.bound_by_this_process = action, True
         world.assume(workload.pods[action.uid], action.node)
     elif world.phase_of[workload.key] is Phase.ORPHANED and not any(
-        job.ended for job in world.mine(workload) if job.id == workload.hint
+        job.ended for job in world.jobs_of(workload) if job.id == workload.hint
     ):
         world.token_buckets["absent"].take(at, 1)
 
 
-def _place_pod_condition(world: World, action: act.SetPodCondition, at: float) -> None:
+def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float) -> None:
     workload = world.workloads[action.key]
     if action.annotations is not None:
         workload.renewed[action.uid] = action.annotations
@@ -266,7 +278,7 @@ def _place_pod_condition(world: World, action: act.SetPodCondition, at: float) -
         world.bypassing.add(action.uid)
     if action.event == names.CHANGE_IGNORED:
         workload.late_changes.pop(action.uid, None)
-    if action.event == names.DISBELIEVED:
+    if action.event == names.REJECTED:
         workload.anomalies.pop(action.uid, None)
         return
     if action.event == names.GRANT_RELEASED:
@@ -274,25 +286,25 @@ def _place_pod_condition(world: World, action: act.SetPodCondition, at: float) -
     if action.event in (names.SCHEDULED, names.ENDED):
         workload.proven.pop(action.uid, None)
         return
-    before = workload.told.get(action.uid)
+    before = workload.last_status.get(action.uid)
     event_at = at if action.event else (before.event_at if before else float("-inf"))
-    told = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at)
-    workload.told[action.uid] = told
+    status = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at)
+    workload.last_status[action.uid] = status
 
 
-def _place_job_condition(world: World, action: act.SetJobCondition, at: float) -> None:
-    told = LastStatus(action.condition, action.message, action.essence, None, at, at)
-    world.workloads[action.key].told[action.uid] = told
+def _job_condition_planned(world: World, action: act.SetJobCondition, at: float) -> None:
+    status = LastStatus(action.condition, action.message, action.essence, None, at, at)
+    world.workloads[action.key].last_status[action.uid] = status
 
 
-def _place_restore(world: World, action: act.RestoreKeys, at: float) -> None:
+def _restore_planned(world: World, action: act.RestoreKeys, at: float) -> None:
     workload = world.workloads[action.key]
     edited = workload.edited[action.uid]
     edited.under_way = True
-    workload.tell(at, f"{action.name}: {action.reason}")
+    workload.add_to_story(at, f"{action.name}: {action.reason}")
 
 
-def _place_owner(world: World, action: act.ReadOwner, at: float) -> None:
+def _owner_read_planned(world: World, action: act.ReadOwner, at: float) -> None:
     key = owner_key(action.namespace, action.ref)
     world.reading_refs.add(key)
     world.owner_asked_at[key] = at
@@ -300,7 +312,7 @@ def _place_owner(world: World, action: act.ReadOwner, at: float) -> None:
         world.token_buckets["owners"].take(at, 1)
 
 
-def _place_pod_read(world: World, action: act.ReadClaims | act.SelectVolumeNode | act.ReadPod, at: float) -> None:
+def _pod_read_planned(world: World, action: act.ReadClaims | act.SelectVolumeNode | act.ReadPod, at: float) -> None:
     world.reading_refs.add(action.uid)
 
 
@@ -308,17 +320,19 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
     action = event.action
     world.in_flight.pop(id(action), None)
     world.under_way[action.limit_class] -= 1
-    ender = _ENDERS.get(type(action))
+    ender = _ON_ENDED.get(type(action))
     if ender is not None:
         ender(world, action, event)
     workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None:
         if event.outcome is not Outcome.DONE and event.refusal is not None:
-            workload.tell(event.at, event.refusal.message)
+            workload.add_to_story(event.at, event.refusal.message)
             if not isinstance(
                 action, act.SetPodCondition | act.SetJobCondition
             ):  # what is only told keeps nothing waiting
-                _wait_as_told(workload, event.refusal, event.at)
+                _wait_as_requested(workload, action, event.refusal, event.at)
+        elif event.outcome is Outcome.DONE and (attempt := ATTEMPTS.get(type(action))) is not None:
+            workload.backoffs.pop(attempt, None)
         rejoin_gang(world, workload)
         world.refresh(workload)
     moved_to = _workload_of(world, getattr(action, "uid", ""))
@@ -326,9 +340,15 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
         world.refresh(moved_to)
 
 
-def _wait_as_told(workload: Workload, refusal: Refusal, at: float) -> None:
-    """The far side says for how long it takes no more requests."""
-    until = at + min(refusal.retry_after_s or 0.0, MAX_RETRY_AFTER_S)
+def _wait_as_requested(workload: Workload, action: act.Action, refusal: Refusal, at: float) -> None:
+    """The far side says for how long it takes no more requests.  What ends waits less, and for itself alone."""
+    requested_s = refusal.retry_after_s or 0.0
+    if (attempt := ATTEMPTS.get(type(action))) is not None:
+        before = workload.backoffs.get(attempt, Backoff())
+        until = at + min(requested_s, END_RETRY_AFTER_S)
+        workload.backoffs[attempt] = before._replace(until=max(before.until, until))
+        return
+    until = at + min(requested_s, MAX_RETRY_AFTER_S)
     if until > at:
         workload.wait_until = max(workload.wait_until, until)
         workload.retry_at = max(workload.retry_at, until)
@@ -344,7 +364,7 @@ def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) 
         return
     held = workload.release(action)
     if event.outcome is Outcome.DONE and event.job_id is not None:
-        if _is_anothers_since(world, workload, event):
+        if _is_foreign_by_now(world, workload, event):
             _submitted_id_was_reused(world, workload, action, event, event.job_id)
         else:
             _submitted(world, workload, action, event, event.job_id, held, breaker)
@@ -375,7 +395,9 @@ def _submitted_id_was_reused(
 ) -> None:
     """slurmctld lost its state between two answers and gave the id to another job: the job is looked up by its name."""
     reject(world, Anomaly.ID_AGAIN)
-    workload.look = JobSearch(event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user)
+    workload.job_search = JobSearch(
+        event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
+    )
     world.first_listed_at[job_id] = event.at
     world.sort_unread(job_id)
 
@@ -385,19 +407,21 @@ def _submission_unanswered(
 ) -> None:
     """The job may exist: it is looked up by its name before anything is submitted again."""
     until = event.at + world.config.tuning.settle_s
-    workload.look = JobSearch(event.began, until, action.spec.name, action.spec.user)
+    workload.job_search = JobSearch(event.began, until, action.spec.name, action.spec.user)
     if action.spec.required_nodes:
         _not_reacquired(workload, held, "it is not known whether Slurm granted them again")
         _read_hinted(world, event.began)
 
 
-def _is_anothers_since(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
+def _is_foreign_by_now(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
     """True if the id was found to be another job's after this call was sent."""
     assert event.job_id is not None
     if event.job_id in world.foreign and world.foreign_read.get(event.job_id, float("-inf")) > event.began:
         return True
     known = world.placeholders.get(event.job_id)
-    return known is not None and known.key not in (None, workload.key) and known.alive and known.learned > event.began
+    return (
+        known is not None and known.key not in (None, workload.key) and known.alive and known.known_since > event.began
+    )
 
 
 def _number(event: ev.ActionEnded) -> int:
@@ -416,7 +440,9 @@ def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, 
         return
     _not_reacquired(workload, held, event.refusal.message if event.refusal is not None else "")
     if _read_hinted(world, event.began):
-        workload.look = JobSearch(event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True)
+        workload.job_search = JobSearch(
+            event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True
+        )
 
 
 def _not_reacquired(workload: Workload, held: InFlight | None, why: str) -> None:
@@ -428,12 +454,12 @@ def _not_reacquired(workload: Workload, held: InFlight | None, why: str) -> None
 def _may_come_back(world: World, workload: Workload, held: InFlight | None, at: float) -> bool:
     """True if the lost job's nodes may soon be in service again: slurmctld finds them again some time after it started."""
     lost = held.lost_job if held is not None else None
-    known = next((job for job in world.mine(workload) if job.id == lost), None)
+    known = next((job for job in world.jobs_of(workload) if job.id == lost), None)
     return known is not None and at < known.lost_since + world.config.tuning.retake_s
 
 
 def _lost_job(world: World, workload: Workload) -> Placeholder | None:
-    lost = [job for job in world.mine(workload) if job.key in (None, workload.key)]
+    lost = [job for job in world.jobs_of(workload) if job.key in (None, workload.key)]
     return next((job for job in lost if job.id == workload.hint), lost[-1] if lost else None)
 
 
@@ -453,7 +479,7 @@ def _submitted(
     world.stop_reading(job_id)
     world.foreign.discard(job_id)
     world.foreign_read.pop(job_id, None)
-    job = Placeholder(job_id, workload.key, action.spec.user, frozenset(), learned=event.at)
+    job = Placeholder(job_id, workload.key, action.spec.user, frozenset(), known_since=event.at)
     job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
     job.asked_for = held.asked_for if held is not None else frozenset()
     _forget_lost(world, workload)
@@ -465,7 +491,7 @@ def _submitted(
     world.expected.add(job.id)
     workload.jobs.add(job.id)
     workload.hint = job.id
-    workload.look = workload.releasing = workload.reacquired = workload.renamed = None
+    workload.job_search = workload.releasing = workload.reacquired = workload.renamed = None
     workload.immediate_refused = False
     workload.wait_until = min(workload.wait_until, event.at)  # of a refusal before; the bind does not wait for that
     world.set_states(job, RUNNING if immediate else PENDING, event.at)
@@ -474,7 +500,7 @@ def _submitted(
 def _forget_lost(world: World, workload: Workload) -> None:
     """Forget the jobs that Slurm lost: the workload has another one."""
     workload.lost_job = None
-    for job in world.mine(workload):
+    for job in world.jobs_of(workload):
         if job.lost(world.config.tuning.absent_s) and job.key == workload.key:
             world.drop(job)
 
@@ -511,7 +537,7 @@ def _is_queued_instead(
         breaker.refused(event.at, world.config.tuning.breaker_open_s)
         return True
     if refusal.number == TWIN:  # before limits, because this may pass by itself, too
-        _look_for_a_twin(world, workload, action, event)
+        _search_twin(world, workload, action, event)
         if action.spec.required_nodes:  # every request leaves a FAILED record, and no place in the queue comes next
             world.back_off(workload, event.at)
             workload.refused = refusal
@@ -519,9 +545,9 @@ def _is_queued_instead(
     return refusal.later and refusal.number >= SLURMS_OWN  # a limit that a place in the queue may get around
 
 
-def _look_for_a_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
+def _search_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
     until = event.at + world.config.tuning.absent_s
-    workload.look = JobSearch(event.began, until, action.spec.name, action.spec.user, twin=True)
+    workload.job_search = JobSearch(event.began, until, action.spec.name, action.spec.user, twin=True)
     _read_hinted(world, event.began)
 
 
@@ -559,7 +585,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
                 world.freed_at = event.at
             elif workload is not None and job.id == workload.hint:
                 job.requeued = any(workload.node_of(pod) for pod in workload.unfinished)
-            job.learned = event.at
+            job.known_since = event.at
             world.expected.add(job.id)
             world.absent.discard(job.id)
             world.set_states(job, CANCELLED, event.at)
@@ -567,7 +593,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         if workload is not None and action.record:
             workload.failures = 0
     elif workload is not None:
-        world.back_off(workload, event.at)
+        world.back_off(workload, event.at, attempt=Attempt.END_JOB)
 
 
 def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) -> None:
@@ -584,7 +610,7 @@ def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) ->
     elif _note_accounting_lost(world, event):
         world.dirty[workload.key] = None
     else:
-        world.back_off(workload, event.at)
+        world.back_off(workload, event.at, attempt=Attempt.RECORD)
         if job is not None and event.outcome is not Outcome.UNREACHED:
             job.not_recorded += 1
             job.recorded = job.not_recorded > MAX_UNRECORDED
@@ -613,7 +639,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
 
 
 def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
-    """What this answer says of slurmdbd is a fact from now on."""
+    """Note if slurmdbd answers, as far as this answer shows it."""
     away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
     if away and event.refusal is not None:
         world.fold(ev.AccountingLost(event.at, event.refusal.message))
@@ -628,7 +654,7 @@ def _bound_the_waiting_records(world: World) -> None:
         world.unpark(key)
         world.dropped_records += 1
         world.dirty[key] = None
-        for job in world.mine(world.workloads[key]) if key in world.workloads else ():
+        for job in world.jobs_of(world.workloads[key]) if key in world.workloads else ():
             job.recorded = job.recorded or job.ended
 
 
@@ -658,12 +684,12 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
         world.read_failed(action.job_id, event.at)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
-        world.back_off(workload, event.at)
+        world.back_off(workload, event.at, attempt=Attempt.READ_JOB)
     if action.job_id in world.placeholders:
         world.touch(world.placeholders[action.job_id])
 
 
-def _place_nodes(world: World, action: act.PollNodes, at: float) -> None:
+def _node_poll_planned(world: World, action: act.PollNodes, at: float) -> None:
     world.nodes_stale = False
 
 
@@ -707,7 +733,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         if world.assumed.get(action.uid) == action.node:
             world.unanswered_binds[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
     elif action.uid not in world.unanswered_binds and workload.pods[action.uid].node != action.node:
-        workload.to_show.pop(action.uid, None)
+        workload.unconfirmed_binds.pop(action.uid, None)
         _free_assumed(world, action.uid, action.node)
 
 
@@ -740,7 +766,7 @@ def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) ->
         _note_bound(world, workload, lost.action, event.at)
     else:  # where it stands otherwise, the watch shows that
         confirmation.answered(workload, action.uid)
-        workload.to_show.pop(action.uid, None)
+        workload.unconfirmed_binds.pop(action.uid, None)
         _free_assumed(world, action.uid, lost.action.node)
 
 
@@ -749,7 +775,7 @@ def _free_assumed(world: World, uid: str, node: str) -> None:
     if world.assumed.get(uid) == node:
         del world.assumed[uid]
         world.unanswered_binds.pop(uid, None)
-        world.leave(node, uid)
+        world.remove_from_node(node, uid)
 
 
 def _pod_deletion_ended(
@@ -764,10 +790,10 @@ def _pod_deletion_ended(
     elif event.outcome is Outcome.DONE or action.uid not in workload.pods:
         confirmation.answered(workload, action.uid)
     if event.outcome is not Outcome.DONE:
-        world.back_off(workload, event.at, event.began)
+        world.back_off(workload, event.at, event.began, ATTEMPTS[type(action)])
     elif held is not None and action.uid in workload.pods:
         grace_s = world.config.tuning.grace_counts_s(workload.pods[action.uid].grace_s)
-        workload.pods_in_flight[action.uid] = InFlight(action, held.placed, until=event.at + grace_s + 30.0)
+        workload.pods_in_flight[action.uid] = InFlight(action, held.planned_at, until=event.at + grace_s + 30.0)
 
 
 def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:
@@ -777,17 +803,17 @@ def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded
         return
     held = workload.release_pod(action.uid, action)
     if event.outcome is not Outcome.DONE:
-        world.back_off(workload, event.at, event.began)
+        world.back_off(workload, event.at, event.began, Attempt.MOVE)
     elif held is not None:
-        workload.pods_in_flight[action.uid] = InFlight(action, held.placed, until=event.at + SHOWN_S)
+        workload.pods_in_flight[action.uid] = InFlight(action, held.planned_at, until=event.at + SHOWN_S)
 
 
 def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondition, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
-    told = workload.told.get(action.uid) if workload else None
-    if told is not None and event.outcome is not Outcome.DONE and told.message == action.message:
-        told.condition = told.message = ""  # set the condition again, after the usual pause
-        told.essence = ()
+    status = workload.last_status.get(action.uid) if workload else None
+    if status is not None and event.outcome is not Outcome.DONE and status.message == action.message:
+        status.condition = status.message = ""  # set the condition again, after the usual pause
+        status.essence = ()
 
 
 def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded) -> None:
@@ -802,7 +828,7 @@ def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded)
 
 
 def _note_failure(world: World, what: OwnerKey | str, event: ev.ActionEnded) -> None:
-    """What pods wait for cannot be read: since when, and why.  what: an owner, or the UID of a pod with claims."""
+    """Note since when, and why, a read that pods wait for fails.  what: an owner, or the UID of a pod with claims."""
     if event.outcome is Outcome.DONE:
         world.cannot_read.pop(what, None)
         return
@@ -833,32 +859,42 @@ def _claims_ended(world: World, action: act.ReadClaims | act.SelectVolumeNode, e
         world.back_off(workload, event.at)
 
 
-_PLACERS: Mapping[type, Callable[[World, Any, float], None]] = {
-    act.AllocateNow: _place_submission,
-    act.SubmitJob: _place_submission,
-    act.CancelJob: _place_slurm,
-    act.UpdateJob: _place_slurm,
-    act.RecordEnd: _place_slurm,
-    act.FindJobs: _place_slurm,
-    act.ReadJob: _place_read,
-    act.NudgeScheduler: _place_nudge,
-    act.BindPod: _place_on_pod,
-    act.DeletePod: _place_on_pod,
-    act.FailByDeadline: _place_on_pod,
-    act.SetDeadline: _place_on_pod,
-    act.EvictPod: _place_on_pod,
-    act.SetPodCondition: _place_pod_condition,
-    act.SetJobCondition: _place_job_condition,
-    act.RestoreKeys: _place_restore,
-    act.ReadOwner: _place_owner,
-    act.ReadClaims: _place_pod_read,
-    act.SelectVolumeNode: _place_pod_read,
-    act.ReadPod: _place_pod_read,
-    act.PollNodes: _place_nodes,
-    **node_results.PLACERS,
+_ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
+    act.AllocateNow: _submission_planned,
+    act.SubmitJob: _submission_planned,
+    act.CancelJob: _slurm_action_planned,
+    act.UpdateJob: _slurm_action_planned,
+    act.RecordEnd: _slurm_action_planned,
+    act.FindJobs: _slurm_action_planned,
+    act.ReadJob: _read_planned,
+    act.NudgeScheduler: _nudge_planned,
+    act.BindPod: _pod_action_planned,
+    act.DeletePod: _pod_action_planned,
+    act.FailByDeadline: _pod_action_planned,
+    act.SetDeadline: _pod_action_planned,
+    act.EvictPod: _pod_action_planned,
+    act.SetPodCondition: _pod_condition_planned,
+    act.SetJobCondition: _job_condition_planned,
+    act.RestoreKeys: _restore_planned,
+    act.ReadOwner: _owner_read_planned,
+    act.ReadClaims: _pod_read_planned,
+    act.SelectVolumeNode: _pod_read_planned,
+    act.ReadPod: _pod_read_planned,
+    act.PollNodes: _node_poll_planned,
+    **node_results.ON_PLANNED,
 }
 
-_ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
+ATTEMPTS: Mapping[type, Attempt] = {
+    act.ReadJob: Attempt.READ_JOB,
+    act.CancelJob: Attempt.END_JOB,
+    act.RecordEnd: Attempt.RECORD,
+    act.DeletePod: Attempt.END_POD,
+    act.FailByDeadline: Attempt.END_POD,
+    act.EvictPod: Attempt.MOVE,
+    act.SetDeadline: Attempt.MOVE,
+}
+
+_ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.AllocateNow: _submission_ended,
     act.SubmitJob: _submission_ended,
     act.CancelJob: _cancel_ended,
@@ -879,7 +915,7 @@ _ENDERS: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.SelectVolumeNode: _claims_ended,
     act.ReadPod: _pod_read_ended,
     act.PollNodes: _nodes_ended,
-    **node_results.ENDERS,
+    **node_results.ON_ENDED,
 }
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {

@@ -21,11 +21,11 @@ from scheduler.model.anomaly import Anomaly
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Grant, Job, SlurmNode, States, holds_nodes, is_ended
 from scheduler.state import quarantine, strays
-from scheduler.state.anomalies import reject, release, weigh_absence
+from scheduler.state.anomalies import judge_absence, reject, release
 from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray
 from scheduler.state.own_keys import inexact_s, may_be_its_job, shown_id
 from scheduler.state.phase import Phase, chosen
-from scheduler.state.workload import CANCELLED, UNLOOKED, Placeholder, Workload
+from scheduler.state.workload import CANCELLED, NOT_CONSIDERED, Placeholder, Workload
 from scheduler.state.world import World
 
 OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
@@ -38,10 +38,10 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
     if world.polled is not None and event.began < world.polled.began:
         reject(world, Anomaly.OLD_POLL)
     else:
-        _believe_poll(world, replace(event, states=_with_unread(world.states, event)) if event.unread else event)
+        _apply_poll(world, replace(event, states=_with_unread(world.states, event)) if event.unread else event)
 
 
-def _believe_poll(world: World, event: ev.JobsPolled) -> None:
+def _apply_poll(world: World, event: ev.JobsPolled) -> None:
     before, world.states = world.states, event.states
     if world.first_polled is None:
         world.first_polled = event.ended
@@ -72,10 +72,10 @@ def _believe_poll(world: World, event: ev.JobsPolled) -> None:
     _newly_seen(world, arrived, event)
     if any(job_id <= world.highest for job_id in arrived):  # Slurm reuses ids from here on
         reject(world, Anomaly.ID_AGAIN)
-        _read_anew(world, event.ended)
+        _reread_all(world, event.ended)
         world.highest = 0
     world.highest = max(world.highest, max(arrived, default=0))
-    _weigh_absence(world, event.ended)
+    _judge_absence(world, event.ended)
     if world.changed_early and world.ready:
         read_first(world)
     world.dirty.update(world.searching_workloads)
@@ -97,10 +97,10 @@ def _fold_job(
         quarantine.quarantine_job(world, job_id, error)
 
 
-def _weigh_absence(world: World, at: float) -> None:
+def _judge_absence(world: World, at: float) -> None:
     """Judge if too many jobs are missing.  If that raises, no missing job counts as lost."""
     try:
-        weigh_absence(world, at)
+        judge_absence(world, at)
     except Exception as error:  # noqa: BLE001 - contained, or raised
         quarantine.shared_failed(world, "whether many jobs are missing", error)
         world.held_back_since = at if world.held_back_since is None else world.held_back_since
@@ -109,7 +109,7 @@ def _weigh_absence(world: World, at: float) -> None:
 
 def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled) -> None:
     job = world.placeholders.get(job_id)
-    if job is None or event.began <= job.learned:
+    if job is None or event.began <= job.known_since:
         return
     if job.denied and job_id in world.foreign:  # Slurm reused the id for a foreign job
         world.mark_absent(job, event.began)
@@ -117,11 +117,11 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     world.expected.discard(job_id)
     if job_id in world.absent:
         world.absent.discard(job_id)
-        reject(world, Anomaly.CAME_BACK, job_id, world.concerned(job))
+        reject(world, Anomaly.CAME_BACK, job_id, world.workloads_of(job))
     job.mark_present()
     if job.ended and job.end_read and not is_ended(states):  # an ended job does not run again: Slurm reused the id
         job.denied, job.end_read = True, False
-        reject(world, Anomaly.ID_AGAIN, job_id, world.concerned(job))
+        reject(world, Anomaly.ID_AGAIN, job_id, world.workloads_of(job))
     if job.denied and not is_ended(
         states
     ):  # a read found no such job, but the poll shows it: the job that got the id since may be ours, too
@@ -159,7 +159,7 @@ def _still_missing(world: World, event: ev.JobsPolled) -> None:
 
 def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
     job = world.placeholders.get(job_id)
-    if job is None or event.began <= job.learned:
+    if job is None or event.began <= job.known_since:
         return
     if job.ended and job.proven_end(world.config.tuning.absent_s):
         if world.phase_of.get(job.key or "") is Phase.ORPHANED:
@@ -169,23 +169,23 @@ def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
     elif job.proven:
         world.mark_absent(job, event.began)
     else:
-        _forget_inventions(world, job)
+        _detach_false_hints(world, job)
         if _is_depended_on(world, job):
             world.mark_absent(job, event.began)
         else:
             _drop_hint(world, job)
 
 
-def _forget_inventions(world: World, job: Placeholder) -> None:
+def _detach_false_hints(world: World, job: Placeholder) -> None:
     """Detach the job from workloads whose pods show its id, although no bind of the bridge can have written it."""
-    for workload in world.concerned(job):
+    for workload in world.workloads_of(job):
         if not world.may_have_bound(workload):
             world.detach_unproven(workload, job)
 
 
 def _drop_hint(world: World, job: Placeholder) -> None:
     """Remove a job whose id pods show, and that is not their job."""
-    for workload in world.concerned(job):
+    for workload in world.workloads_of(job):
         if not _may_run_for(workload, job):
             world.detach_unproven(workload, job)
     world.drop(job)
@@ -199,7 +199,7 @@ def _may_run_for(workload: Workload, job: Placeholder) -> bool:
 
 def _is_depended_on(world: World, job: Placeholder) -> bool:
     """True if unfinished pods run, or may run, for the job."""
-    concerned = world.concerned(job)
+    concerned = world.workloads_of(job)
     if world.quarantine and any(quarantine.is_dropped(world, Kind.WORKLOAD, workload.key) for workload in concerned):
         return True
     pods = ((workload, pod) for workload in concerned for pod in workload.pods.values())
@@ -223,10 +223,10 @@ def _needs_reading(world: World, job_id: int) -> bool:
     job = world.placeholders.get(job_id)
     if job is None:
         return True
-    return not job.proven and not all(map(world.inherited, world.concerned(job)))
+    return not job.proven and not all(map(world.inherited, world.workloads_of(job)))
 
 
-def _read_anew(world: World, at: float) -> None:
+def _reread_all(world: World, at: float) -> None:
     """Read all jobs again: slurmctld lost its state, so hints and foreign ids prove nothing (ARCHITECTURE 4)."""
     tuning = world.config.tuning
     began = world.last_poll_began
@@ -244,9 +244,9 @@ def _read_anew(world: World, at: float) -> None:
 def _job_read(world: World, event: ev.JobRead) -> None:
     world.reading.discard(event.job_id)
     if event.job is not None and event.job.as_of is not None:
-        world.clocks[Side.SLURM].tells(event.job.as_of, event.began, event.ended)
+        world.clocks[Side.SLURM].observe(event.job.as_of, event.began, event.ended)
     placeholder = world.placeholders.get(event.job_id)
-    learned = placeholder.learned if placeholder is not None else float("-inf")
+    learned = placeholder.known_since if placeholder is not None else float("-inf")
     if event.began <= learned or event.began < world.first_listed_at.get(event.job_id, float("-inf")):
         reject(world, Anomaly.OLD_READ)
         return  # sent before an answer or the poll that showed the id as new: it may be about the former job
@@ -257,19 +257,19 @@ def _job_read(world: World, event: ev.JobRead) -> None:
             world.read_failed(event.job_id, event.ended)  # the poll lists the job: it may be ours
         else:
             world.stop_reading(event.job_id)
-        _deny(world, placeholder, event)
+        _disprove(world, placeholder, event)
         return
     whose = _identify(world, event.job) or _key_of_renamed(placeholder, event.job)
     if whose is None:
         world.stop_reading(event.job_id)
         world.foreign.add(event.job_id)
         world.foreign_read[event.job_id] = event.began
-        _deny(world, placeholder, event)
+        _disprove(world, placeholder, event)
         return
     if event.job.het_id is not None and event.job.het_offset:
         _note_component(world, event.job_id, event.job.het_id)
-        _deny(world, placeholder, event)  # not a workload's own job; but a pod may show this id, which Slurm reused
-    elif placeholder is not None and _is_no_end(world, placeholder, event.job):
+        _disprove(world, placeholder, event)  # not a workload's own job; but a pod may show this id, which Slurm reused
+    elif placeholder is not None and _is_failed_reacquisition(world, placeholder, event.job):
         world.stop_reading(event.job_id)
         world.detach_others("", placeholder, event.began)
         world.drop(placeholder)
@@ -285,7 +285,7 @@ def _workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[W
     """
     if hinted.key is not None or read.submitted is None:
         return []
-    doubtful = (each for each in world.concerned(hinted) if each.key not in hinted.followed_by)
+    doubtful = (each for each in world.workloads_of(hinted) if each.key not in hinted.followed_by)
     return [each for each in doubtful if _came_later(world, each, hinted.id, read.submitted)]
 
 
@@ -301,8 +301,8 @@ def _had_their_nodes(world: World, workload: Workload, read: Job) -> bool:
     As the name is no proof, the policy must still be able to give the job's user.  Pods that another client bound may name a
     job of their user, too; so the pods must have all annotations that a bind of the bridge writes.
     """
-    standing = [pod for pod in workload.unfinished if workload.node_of(pod)]
-    if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in standing):
+    bound_pods = [pod for pod in workload.unfinished if workload.node_of(pod)]
+    if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in bound_pods):
         return False
     if not world.config.policy.can_give(read.user):
         return False
@@ -312,10 +312,10 @@ def _had_their_nodes(world: World, workload: Workload, read: Job) -> bool:
         nodes = set(expand(read.nodes))
     except HostlistError:
         return False
-    return bool(standing) and {world.in_slurm(workload.node_of(pod)) for pod in standing} <= nodes
+    return bool(bound_pods) and {world.in_slurm(workload.node_of(pod)) for pod in bound_pods} <= nodes
 
 
-def _is_no_end(world: World, job: Placeholder, read: Job) -> bool:
+def _is_failed_reacquisition(world: World, job: Placeholder, read: Job) -> bool:
     """True if pods run for the job, but the job that was read under its id ended without ever having held nodes.
 
     That is another job of the same name: the record of an attempt to reacquire a lost job's nodes (S7), for which slurmctld
@@ -331,14 +331,14 @@ def _note_component(world: World, job_id: int, leader: int) -> None:
     world.component_of[job_id] = leader
 
 
-def _deny(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
+def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
     """A read proved that the id does not belong to the job for which it was taken, or which a pod shows."""
     began = event.began
     if job is None:
         return
     if not job.proven:
-        _forget_inventions(world, job)
-        if not world.concerned(job):
+        _detach_false_hints(world, job)
+        if not world.workloads_of(job):
             world.drop(job)
             return
     if event.job is not None and _renamed_unread(world, job, event.job):
@@ -367,9 +367,9 @@ def _follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
     Returns True if a workload follows the job.
     """
     followed = set()
-    for workload in world.concerned(job):
+    for workload in world.workloads_of(job):
         workload.renamed = job.id
-        own = chosen(workload, world.mine(workload))
+        own = chosen(workload, world.jobs_of(workload))
         if workload.hint == job.id and own is not None and own.holds_nodes and _holds_their_nodes(world, workload, own):
             workload.hint = own.id
         elif _had_their_nodes(world, workload, read):
@@ -385,8 +385,8 @@ def _follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
 def _holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bool:
     """True if the job was granted every node on which a pod of the workload runs."""
     granted = {node.name for node in job.grant.everywhere} if job.grant is not None else set()
-    stands = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
-    return bool(stands) and stands <= granted
+    pod_nodes = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    return bool(pod_nodes) and pod_nodes <= granted
 
 
 def _identify(world: World, job: Job) -> str | None:
@@ -396,8 +396,8 @@ def _identify(world: World, job: Job) -> str | None:
     """
     if world.namespaces is None:
         return None
-    told = (names.whose(each.name) for each in (job, *job.parts))
-    named = next((each for each in told if each is not None and each[0] == world.cluster), None)
+    parsed = (names.whose(each.name) for each in (job, *job.parts))
+    named = next((each for each in parsed if each is not None and each[0] == world.cluster), None)
     if named is None:
         return None
     workload = world.workloads.get(named[1])
@@ -430,10 +430,10 @@ def _renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
     """
     if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
         return False
-    concerned = world.concerned(job)
+    concerned = world.workloads_of(job)
     bound = any(workload.first_bound_at > float("-inf") for workload in concerned)  # even if no answer has come yet
     running = bound or any(workload.node_of(pod) for workload in concerned for pod in workload.unfinished)
-    return running and world.clocks[Side.SLURM].ours(read.submitted) - inexact_s(world) <= job.learned
+    return running and world.clocks[Side.SLURM].ours(read.submitted) - inexact_s(world) <= job.known_since
 
 
 def _adopt(world: World, event: ev.JobRead, key: str) -> None:
@@ -456,10 +456,10 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     _takes_over(world, workload, job, read.states)
     world.set_states(job, read.states, event.ended)
     job.states_since = min(job.states_since, event.began)
-    if SINGLETON in read.dependency and not any(each.holds_nodes for each in world.mine(workload)):
+    if SINGLETON in read.dependency and not any(each.holds_nodes for each in world.jobs_of(workload)):
         _search_unknown_twin(world, workload, event.ended)
     is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
-    if read.reason in UNLOOKED and is_new and world.phase_of.get(key) is Phase.QUEUED:
+    if read.reason in NOT_CONSIDERED and is_new and world.phase_of.get(key) is Phase.QUEUED:
         world.detail_round.pop(key, None)
         world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
     world.refresh(workload)
@@ -478,7 +478,7 @@ def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeh
     job = world.placeholders.get(event.job_id)
     if job is None:
         job = world.placeholders[event.job_id] = Placeholder(
-            event.job_id, key, user, frozenset(), learned=float("-inf")
+            event.job_id, key, user, frozenset(), known_since=float("-inf")
         )
         return job
     if job.key not in (None, key):
@@ -490,7 +490,7 @@ def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeh
 def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began: float) -> None:
     """Note that the job exists and is the workload's.  began: when the read was sent"""
     job.key, job.user = workload.key, read.user
-    job.read_began, job.learned, job.denied = began, began, False
+    job.read_began, job.known_since, job.denied = began, began, False
     job.end_read = is_ended(read.states)
     job.mark_present()
     if job.id in world.absent:
@@ -499,7 +499,7 @@ def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began:
             reject(world, Anomaly.NOT_LISTED, job.id, [workload])
     world.expected.add(job.id)
     if not is_ended(read.states):
-        workload.look = workload.reacquired = None
+        workload.job_search = workload.reacquired = None
     workload.jobs.add(job.id)
     if workload.renamed == job.id:
         workload.renamed = None
@@ -551,7 +551,7 @@ def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
     tuning = world.config.tuning
     if at >= max(world.twins_searched_at + tuning.settle_s, workload.twin_searched_at + tuning.refused_retry_s):
         world.twins_searched_at = workload.twin_searched_at = at
-        _read_anew(world, at)
+        _reread_all(world, at)
 
 
 def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
@@ -559,10 +559,10 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     if world.nodes_polled is not None and began < world.nodes_polled[0]:  # two polls were in flight
         reject(world, Anomaly.OLD_POLL)
         return
-    nodes = _kept(world.slurm_nodes or {}, event.unread_nodes) | {node.name: node for node in event.nodes}
+    nodes = _last_known(world.slurm_nodes or {}, event.unread_nodes) | {node.name: node for node in event.nodes}
     partitions = world.partitions
     if event.partitions is not None:
-        partitions = _kept(partitions, event.unread_partitions) | {each.name: each for each in event.partitions}
+        partitions = _last_known(partitions, event.unread_partitions) | {each.name: each for each in event.partitions}
     world.nodes_stale = False
     world.unread_nodes = event.unread_nodes
     changed = _read_by_feasibility(nodes) != _read_by_feasibility(world.slurm_nodes or {}) or world.slurm_nodes is None
@@ -582,7 +582,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
         strays.find(world)
 
 
-def _kept(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
+def _last_known(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
     """The last known state of the objects that could not be decoded."""
     return {name: known for name, known in before.items() if name in unread} if unread else {}
 
@@ -599,7 +599,7 @@ def _side_lost(world: World, event: ev.SideLost) -> None:
             world.dirty.update(world.by_phase[waiting])
 
 
-def _absence_believed(world: World, event: ev.AbsenceConfirmed) -> None:
+def _absence_confirmed(world: World, event: ev.AbsenceConfirmed) -> None:
     release(world)
     world.dirty.update(world.by_phase[Phase.ORPHANED])
 
@@ -616,12 +616,12 @@ def _side_back(world: World, event: ev.SideBack) -> None:
     if lost is None:
         return
     for key, workload in world.workloads.items():
-        workload.failures, workload.wait_until = 0, float("-inf")
+        workload.reset_backoffs()
         world.dirty[key] = None
     if event.side is not Side.SLURM:
         return
     if event.at - lost.since >= world.config.tuning.outage_s:
-        _read_anew(world, event.at)
+        _reread_all(world, event.at)
     else:  # a short outage: a job is read again only before the bridge acts on it
         world.trust_since = world.last_poll_began
 
@@ -649,7 +649,7 @@ def _token_back(world: World, event: ev.TokenBack) -> None:
     for job in world.placeholders.values():
         workload = world.workloads.get(job.key or "")
         if job.user == event.user and workload is not None:
-            workload.failures, workload.wait_until = 0, float("-inf")
+            workload.reset_backoffs()
             world.dirty[workload.key] = None
 
 
@@ -663,6 +663,6 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.AccountingBack: _accounting_back,
     ev.TokenLost: _token_lost,
     ev.TokenBack: _token_back,
-    ev.AbsenceConfirmed: _absence_believed,
+    ev.AbsenceConfirmed: _absence_confirmed,
     ev.PredecessorDrained: _predecessor_drained,
 }

@@ -18,7 +18,7 @@ A = TypeVar("A", bound=Hashable)
 V = TypeVar("V")
 
 
-class Weighed(dict[Q, V]):
+class BoundedDict(dict[Q, V]):
     """A dict that is emptied before it holds too much.  most: the largest sum of weights"""
 
     def __init__(self, most: int) -> None:
@@ -37,7 +37,7 @@ class Weighed(dict[Q, V]):
         return answer
 
 
-class Remembered(Generic[Q, A]):
+class BoundedCache(Generic[Q, A]):
     """Query to answer.  If there are too many answers, all are dropped."""
 
     def __init__(self, most: int = MOST, most_names: int = MOST_NAMES) -> None:

@@ -18,20 +18,20 @@ EXACT_S = 3.0  # the most by which the time of an observed event may differ from
 
 
 @dataclass(slots=True)
-class FarClock:
+class ClusterClock:
     """The clock of one side.
 
     ahead   seconds by which it is ahead of the bridge's clock; 0.0 until an answer shows another offset
-    told    True after the first answer that showed the time of this clock
+    is_known  True after the first answer that showed the time of this clock
     """
 
     ahead: float = 0.0
-    told: bool = False
+    is_known: bool = False
 
-    def tells(self, theirs: float, began: float, ended: float) -> None:
+    def observe(self, theirs: float, began: float, ended: float) -> None:
         """Note the time of an answer by this clock, in whole seconds.  began, ended: of the call, by the bridge's clock"""
         if max(abs(theirs - ended), abs(theirs + 1.0 - began)) < NONSENSE_S:
-            self.told = True
+            self.is_known = True
             self.ahead = min(max(self.ahead, theirs - ended), theirs + 1.0 - began)
 
     def ours(self, theirs: float) -> float:
@@ -44,7 +44,7 @@ class FarClock:
 
     def happened(self, theirs: float | None, seen: float) -> float:
         """The time of an event by the bridge's clock: observed at `seen`, and at `theirs` by this clock (None: not known)."""
-        if self.told or theirs is None:
+        if self.is_known or theirs is None:
             return self.had_happened(theirs, seen)
         ours = self.ours(theirs)
         return ours if abs(ours - seen) <= NEAR_S else seen
@@ -52,7 +52,7 @@ class FarClock:
     def had_happened(self, theirs: float | None, seen: float) -> float:
         """The same for an event that happened before the first observation, at `seen`."""
         ours = self.ours(theirs) if theirs is not None else seen
-        return ours if ours <= seen + (EXACT_S if self.told else NEAR_S) else seen
+        return ours if ours <= seen + (EXACT_S if self.is_known else NEAR_S) else seen
 
 
 @dataclass(slots=True)

@@ -129,7 +129,7 @@ class Pod:
     pod_group       spec.schedulingGroup.podGroupName (Kubernetes 1.36)
     priority_class  spec.priorityClassName
     gated           the pod has scheduling gates
-    apart, beside   required pod anti-affinity, affinity, on hostname (F5)
+    anti_affinity, affinity   required pod anti-affinity, affinity, on hostname (F5)
     claims          names of the persistent volume claims that it mounts
     refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
     limit_exceeded  why the pod is beyond the limits, in a sentence; then only the fields that other pods depend on are kept
@@ -170,8 +170,8 @@ class Pod:
     pod_limits: Amounts = EMPTY
     node_selector: Mapping[str, str] = NO_TEXT
     node_affinity: tuple[NodeTerm, ...] | None = None
-    apart: tuple[PodTerm, ...] = ()
-    beside: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     claims: tuple[str, ...] = ()

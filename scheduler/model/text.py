@@ -31,3 +31,8 @@ def line(text: str, most: int = MOST) -> str:
     if not text.isprintable():
         text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def span(seconds: float) -> str:
+    """A span of time in messages, in whole seconds, at least one unless it is 0: "12 s"."""
+    return f"{max(1, round(seconds)) if seconds > 0 else 0} s"

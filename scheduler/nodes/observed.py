@@ -1,4 +1,4 @@
-"""What is remembered of nodes between two visits (rules N).
+"""The state of nodes that is remembered between two visits (rules N).
 
 Everything that must survive a restart is in the clusters: the mark of a node shows which cluster registered it, the reason of
 a drain shows that the bridge drained it.  Here is only what a new process can learn again: which nodes changed, which actions
@@ -24,7 +24,7 @@ UNDER_WAY = float("inf")
 # What to do about an error of Slurm, by its number, where Slurm's text does not say it.
 HINTS = {
     2010: "Slurm lets only its administrators change nodes: name a token of SlurmUser in slurm_acting_token_file.",
-    2168: "Another client made it meanwhile.",
+    2168: "Another client created it meanwhile.",
     2178: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
 }
 
@@ -49,19 +49,19 @@ def is_to_be_registered(node: Node) -> bool:
 
 
 class NodeState:
-    """What is remembered of each node, by its name in Slurm unless said otherwise.
+    """The remembered state of each node, by its name in Slurm unless said otherwise.
 
     dirty     nodes to visit
     named     the Kubernetes nodes of that name
     ours      nodes of Slurm with the mark of this cluster
-    holds     UNDER_WAY while an action is in flight; then the time at which it ended, until a poll shows its effect
-    saying    Kubernetes nodes with a write in flight, or whose write the watch has not shown yet
+    in_flight  UNDER_WAY while an action is in flight; then the time at which it ended, until a poll shows its effect
+    writes_in_flight  Kubernetes nodes with a write in flight, or whose write the watch has not shown yet
     failed    actions that Slurm refused
     given_up  nodes whose drain was undone during the uninstallation: it is undone once
-    news      nodes whose Kubernetes nodes changed since the last poll
+    changed   nodes whose Kubernetes nodes changed since the last poll
     gone, unready, silent   since when no Kubernetes node wants it, Kubernetes says NotReady, Slurm says NOT_RESPONDING
-    unlike    the size that differs from the registered one, and since when
-    told      what the last poll said of each node, as far as a decision depends on it
+    mismatched  the size that differs from the registered one, and since when
+    last_shown  what the last poll said of each node, as far as a decision depends on it
     counted   names of all GRES of Slurm's nodes
     polled    when Slurm's nodes were polled last: all times here are times of polls
     """
@@ -70,34 +70,34 @@ class NodeState:
         self.dirty: dict[str, None] = {}
         self.named: dict[str, set[str]] = {}
         self.ours: set[str] = set()
-        self.holds: dict[str, float] = {}
-        self.saying: set[str] = set()
+        self.in_flight: dict[str, float] = {}
+        self.writes_in_flight: set[str] = set()
         self.failed: dict[str, Failed] = {}
         self.given_up: set[str] = set()
         self.gone: dict[str, float] = {}
         self.unready: dict[str, float] = {}
         self.silent: dict[str, float] = {}
-        self.unlike: dict[str, tuple[Size, float]] = {}
-        self.news: set[str] = set()
-        self.told: dict[str, tuple[object, ...]] = {}
+        self.mismatched: dict[str, tuple[Size, float]] = {}
+        self.changed: set[str] = set()
+        self.last_shown: dict[str, tuple[object, ...]] = {}
         self.counted: set[str] = set()
         self.polled = NEVER
         self.reconfigured_at = NEVER
 
     @property
-    def everyone(self) -> set[str]:
+    def all_names(self) -> set[str]:
         """Slurm's names of all nodes that are remembered."""
         return self.ours.union(self.named)
 
-    def wanted(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
+    def to_register(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """The labelled Kubernetes nodes that are this one in Slurm, by name."""
-        return [node for node in self.there(name, nodes) if is_to_be_registered(node)]
+        return [node for node in self.nodes_named(name, nodes) if is_to_be_registered(node)]
 
-    def left(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
+    def not_to_register(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """The Kubernetes nodes of that name that are not (or not any more) to be registered."""
-        return [node for node in self.there(name, nodes) if not is_to_be_registered(node)]
+        return [node for node in self.nodes_named(name, nodes) if not is_to_be_registered(node)]
 
-    def there(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
+    def nodes_named(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """All Kubernetes nodes that have this name in Slurm."""
         return [nodes[each] for each in sorted(self.named.get(name, ())) if each in nodes]
 
@@ -105,14 +105,14 @@ class NodeState:
 
     def forget_names(self) -> set[str]:
         """Forget all Kubernetes nodes, because a list begins.  Returns Slurm's names of all nodes known so far."""
-        before, self.named = self.everyone, {}
-        self.saying.clear()
+        before, self.named = self.all_names, {}
+        self.writes_in_flight.clear()
         return before
 
-    def look_at(self, names: Iterable[str]) -> None:
+    def mark(self, names: Iterable[str]) -> None:
         """Mark these nodes for a visit."""
         for name in names:
-            self._look_at(name)
+            self._mark(name)
 
     def observe(
         self, before: Node | None, node: Node, gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]
@@ -120,7 +120,7 @@ class NodeState:
         """A Kubernetes node changed.  A state that is well again ends at once; a bad state begins at the next poll."""
         if before is not None:
             self._unname(before)
-        self.saying.discard(node.name)
+        self.writes_in_flight.discard(node.name)
         self._name(node)
         name = slurm_name(node)
         known = slurm_nodes.get(name)
@@ -129,7 +129,7 @@ class NodeState:
         if is_to_be_registered(node):
             self.gone.pop(name, None)
             if known is not None and not size_mismatch(known, size(node, gres), self.counted):
-                self.unlike.pop(name, None)
+                self.mismatched.pop(name, None)
 
     def drop(self, node: str) -> None:
         """Forget that Kubernetes node, by its name in Kubernetes."""
@@ -137,23 +137,31 @@ class NodeState:
             self.named[name].discard(node)
             if not self.named[name]:
                 del self.named[name]
-        self.saying.discard(node)
+        self.writes_in_flight.discard(node)
 
     def drop_name(self, name: str) -> None:
         """Forget everything of that node of Slurm, except that it is registered by this cluster."""
-        for index in (self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike, self.told):
+        for index in (
+            self.in_flight,
+            self.failed,
+            self.gone,
+            self.unready,
+            self.silent,
+            self.mismatched,
+            self.last_shown,
+        ):
             index.pop(name, None)
 
     def only_under_way(self, names: Collection[str], at: float) -> None:
         """Set the nodes with actions in flight; all other actions ended at that time."""
-        for name, until in self.holds.items():
+        for name, until in self.in_flight.items():
             if until == UNDER_WAY and name not in names:
-                self.holds[name] = at
+                self.in_flight[name] = at
 
     def lost(self, node: Node) -> None:
         """Forget a Kubernetes node that was deleted."""
         self._unname(node)
-        self.saying.discard(node.name)
+        self.writes_in_flight.discard(node.name)
 
     def _name(self, node: Node) -> None:
         name = slurm_name(node)
@@ -161,10 +169,10 @@ class NodeState:
         there.add(node.name)
         if len(there) > 1:
             self._forget_times(name)
-        self._look_at(name)
+        self._mark(name)
 
     def _forget_times(self, name: str) -> None:
-        for times in (self.gone, self.unready, self.silent, self.unlike):
+        for times in (self.gone, self.unready, self.silent, self.mismatched):
             times.pop(name, None)
 
     def _unname(self, node: Node) -> None:
@@ -175,15 +183,15 @@ class NodeState:
         there.discard(node.name)
         if not there:
             del self.named[name]
-        self._look_at(name)
+        self._mark(name)
 
-    def _look_at(self, name: str) -> None:
+    def _mark(self, name: str) -> None:
         self.dirty[name] = None
-        self.news.add(name)
+        self.changed.add(name)
 
     # --- Slurm
 
-    def shown(
+    def observe_slurm(
         self,
         slurm_nodes: Mapping[str, SlurmNode],
         nodes: Mapping[str, Node] | None,
@@ -205,14 +213,14 @@ class NodeState:
         before = self.ours
         self.ours = {name for name, node in slurm_nodes.items() if mark in node.features}
         self.counted = {name for node in slurm_nodes.values() for name in node.gres}
-        everyone = self.everyone
-        todo = self.news | self._moved(slurm_nodes, everyone) | (before ^ self.ours)
+        everyone = self.all_names
+        todo = self.changed | self._moved(slurm_nodes, everyone) | (before ^ self.ours)
         todo |= self._unfinished(slurm_nodes)
-        self.saying.clear()  # a write that the watch has not shown by now failed, or was overwritten
-        self.holds = {name: ended for name, ended in self.holds.items() if ended > began}
+        self.writes_in_flight.clear()  # a write that the watch has not shown by now failed, or was overwritten
+        self.in_flight = {name: ended for name, ended in self.in_flight.items() if ended > began}
         self.dirty.update(dict.fromkeys(todo))
         if nodes is not None:
-            self.news.clear()
+            self.changed.clear()
             for name in todo:
                 try:
                     self._note(name, slurm_nodes.get(name), nodes, gres)
@@ -223,34 +231,34 @@ class NodeState:
 
     def _unfinished(self, slurm_nodes: Mapping[str, SlurmNode]) -> set[str]:
         """Nodes with an action or a state that lasts, and nodes that Slurm does not have."""
-        todo = set[str]().union(self.holds, self.failed, self.gone, self.unready, self.silent, self.unlike)
-        unshown = (name for name, there in self.named.items() if not there.isdisjoint(self.saying))
+        todo = set[str]().union(self.in_flight, self.failed, self.gone, self.unready, self.silent, self.mismatched)
+        unshown = (name for name, there in self.named.items() if not there.isdisjoint(self.writes_in_flight))
         return todo.union(unshown, (name for name in self.named if name not in slurm_nodes))
 
     def _moved(self, slurm_nodes: Mapping[str, SlurmNode], everyone: Iterable[str]) -> set[str]:
         """The nodes that differ from the last poll."""
-        told = {name: _relevant(slurm_nodes[name]) for name in everyone if name in slurm_nodes}
-        before, self.told = self.told, told
-        return {name for name, now in told.items() if before.get(name) != now} | (before.keys() - told.keys())
+        shown = {name: _relevant(slurm_nodes[name]) for name in everyone if name in slurm_nodes}
+        before, self.last_shown = self.last_shown, shown
+        return {name for name, now in shown.items() if before.get(name) != now} | (before.keys() - shown.keys())
 
     def _note(self, name: str, known: SlurmNode | None, nodes: Mapping[str, Node], gres: Mapping[str, str]) -> None:
         if len(self.named.get(name, ())) > 1:  # it is not known to which of them these states belong
             self._forget_times(name)
             return
-        wanted = self.wanted(name, nodes)
+        wanted = self.to_register(name, nodes)
         node = wanted[0] if wanted else None
         ours = name in self.ours
         _since(self.gone, name, ours and node is None, self.polled)
-        there = node or next(iter(self.left(name, nodes)), None)
+        there = node or next(iter(self.not_to_register(name, nodes)), None)
         _since(self.unready, name, known is not None and there is not None and not there.ready, self.polled)
         silent = known is not None and known.external and "NOT_RESPONDING" in known.states
         _since(self.silent, name, silent and (ours or name in self.named), self.polled)
         offered = size(node, gres) if node is not None else None
         if ours and known is not None and offered is not None and size_mismatch(known, offered, self.counted):
-            if name not in self.unlike or self.unlike[name][0] != offered:
-                self.unlike[name] = (offered, self.polled)
+            if name not in self.mismatched or self.mismatched[name][0] != offered:
+                self.mismatched[name] = (offered, self.polled)
         else:
-            self.unlike.pop(name, None)
+            self.mismatched.pop(name, None)
 
 
 def _relevant(node: SlurmNode) -> tuple[object, ...]:

@@ -88,9 +88,9 @@ def registration(
         return Refusal(names.NODE_INVALID, problem)
     labels = (node.labels.get(label, "") for label in settings.feature_labels)
     features = dict.fromkeys([mark, *wanted, *(value for value in labels if _NAME.fullmatch(value))])
-    gres_told = tuple(sorted(offered.gres.items()))
+    gres_counts = tuple(sorted(offered.gres.items()))
     topology = tuple(_units(node, settings.topology))
-    return NodeSpec(name, node.address, cpus, memory_mib, gres_told, tuple(features), topology)
+    return NodeSpec(name, node.address, cpus, memory_mib, gres_counts, tuple(features), topology)
 
 
 def _units(node: Node, topology: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -147,8 +147,8 @@ def _bad_name(name: str) -> str:
     if _NAME.fullmatch(name) and name.lower() not in _RESERVED:
         return ""
     return (
-        f'Slurm takes no node named "{name[:80]}". Give it another name there with the label {names.SLURM_NODE_LABEL} '
-        "(letters, digits, -, _ and .)."
+        f'Slurm does not accept a node named "{name[:80]}". Give it another name there with the label '
+        f"{names.SLURM_NODE_LABEL} (letters, digits, -, _ and .)."
     )
 
 
@@ -159,9 +159,9 @@ def _bad_address(address: str) -> str:
     try:
         scope = getattr(ipaddress.ip_address(address), "scope_id", None)
     except ValueError:
-        return f'The node\'s InternalIP "{shown}" is no address.'
+        return f'The node\'s InternalIP "{shown}" is not an address.'
     if scope is not None:  # also what is no scope: ipaddress takes any text behind the %
-        return f'The node\'s InternalIP "{shown}" has a scope (%), which other machines cannot reach it by.'
+        return f'The node\'s InternalIP "{shown}" has a scope (%), which is meaningless on other machines.'
     return ""
 
 

@@ -23,7 +23,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from scheduler.model.cache import Remembered
+from scheduler.model.cache import BoundedCache
 from scheduler.model.kubernetes import Pod, PodTerm
 from scheduler.place.affinity_terms import REQUIRING, Kind, TermIndex, TermList, matches, selects, size_of
 
@@ -33,25 +33,27 @@ MAX_TERMS = 16_384
 MAX_CHANGES = 8192
 MAX_GROUPINGS = 64
 MAX_ANSWERS = 4096
-MAX_HOMES = 1_000_000  # nodes of all terms together: some 30 MiB, though each term may select a pod on each node
+MAX_COUNTED_PLACES = (
+    1_000_000  # nodes of all terms together: some 30 MiB, though each term may select a pod on each node
+)
 PER_TERM = 20  # comparisons that take as long as what each term of a question costs besides
 _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
 def has_self_anti_affinity(pod: Pod) -> bool:
     """True if the pod's anti-affinity selects the pod itself: of a gang, each pod takes another node."""
-    return any(matches(term, pod) for term in pod.apart)
+    return any(matches(term, pod) for term in pod.anti_affinity)
 
 
 def has_self_affinity(pod: Pod) -> bool:
     """True if the pod's affinity selects the pod itself: a gang takes one node."""
-    return any(matches(term, pod) for term in pod.beside)
+    return any(matches(term, pod) for term in pod.affinity)
 
 
 def violates_anti_affinity(pod: Pod, others: Collection[Pod]) -> bool:
     """True if the anti-affinity of this pod selects one of the others, or theirs selects this pod."""
-    return any(matches(term, each) for term in pod.apart for each in others) or any(
-        matches(term, pod) for each in others for term in each.apart
+    return any(matches(term, each) for term in pod.anti_affinity for each in others) or any(
+        matches(term, pod) for each in others for term in each.anti_affinity
     )
 
 
@@ -60,11 +62,11 @@ class OwnPods:
     """Pods that are placed together: none of them closes a node to another.
 
     key       of their workload
-    standing  the pods that have a node already, each with the Kubernetes name of that node
+    on_nodes  the pods that have a node already, each with the Kubernetes name of that node
     """
 
     key: str = ""
-    standing: tuple[tuple[Pod, str], ...] = ()
+    on_nodes: tuple[tuple[Pod, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +86,7 @@ def distinct_to_affinity(pods: Collection[Pod]) -> tuple[Pod, ...]:
     """One pod of each kind: pods are of one kind if affinity cannot distinguish them and their own anti-affinity is equal."""
     if len(pods) <= 1:
         return tuple(pods)
-    return tuple({(pod.namespace, frozenset(pod.labels.items()), pod.apart): pod for pod in pods}.values())
+    return tuple({(pod.namespace, frozenset(pod.labels.items()), pod.anti_affinity): pod for pod in pods}.values())
 
 
 class _Place(Protocol):
@@ -95,8 +97,8 @@ class _Place(Protocol):
 
 
 @dataclass(slots=True)
-class _Homes:
-    """How many pods that one term selects each place has, counted up to a change."""
+class _PlaceCounts:
+    """The number of pods that one term selects, by place, up to a change."""
 
     places: Counter[str]
     changes: int
@@ -114,58 +116,58 @@ class _Counted:
     def __init__(self, places: Mapping[str, _Place], kept: Collection[TermList] = ()) -> None:
         self._effort = 0
         self._places = places
-        self.apart = TermIndex(kept)  # anti-affinity of the pods; places are the holders
-        self._homes: dict[PodTerm, _Homes] = {}
-        self._homes_held = 0
+        self.anti_affinity = TermIndex(kept)  # anti-affinity of the pods; places are the holders
+        self._counts: dict[PodTerm, _PlaceCounts] = {}
+        self._counts_held = 0
         self._changes: list[tuple[Pod, str, int]] = []
         self._groups: dict[tuple[str | None, tuple[str, ...]], _Groups] = {}  # until the next change
 
     @property
     def effort(self) -> int:
-        return self._effort + self.apart.effort
+        return self._effort + self.anti_affinity.effort
 
     def came(self, pod: Pod, place: str) -> TermList | None:
         """Note that the pod came to the place.  Returns the pod's anti-affinity, if it has one."""
         self._changed(pod, place, 1)
-        return self.apart.came(pod.apart, place) if pod.apart else None
+        return self.anti_affinity.came(pod.anti_affinity, place) if pod.anti_affinity else None
 
     def left(self, pod: Pod, place: str) -> TermList | None:
         """Note that the pod, as it was at `came`, left the place.  Returns the pod's anti-affinity, if it has one."""
         self._changed(pod, place, -1)
-        return self.apart.left(pod.apart, place) if pod.apart else None
+        return self.anti_affinity.left(pod.anti_affinity, place) if pod.anti_affinity else None
 
     def _changed(self, pod: Pod, place: str, by: int) -> None:
         self._groups.clear()
-        if not self._homes:
+        if not self._counts:
             return
         self._changes.append((pod, place, by))
         if len(self._changes) > MAX_CHANGES:
-            self._homes.clear()
+            self._counts.clear()
             self._changes.clear()
-            self._homes_held = 0
+            self._counts_held = 0
 
     def prepare(self, pod: Pod, most: int) -> bool:
         """Do about `most` comparisons for the next query of this pod; True if the query needs no more."""
         until = self.effort + most
-        if not self.apart.compare(pod, max(1, most)):
+        if not self.anti_affinity.compare(pod, max(1, most)):
             return False
-        for term in (*pod.apart, *pod.beside):
+        for term in (*pod.anti_affinity, *pod.affinity):
             if self.effort >= until:
                 return False
-            self.homes(term)
+            self.count_by_place(term)
         return True
 
-    def homes(self, term: PodTerm) -> Counter[str]:
+    def count_by_place(self, term: PodTerm) -> Counter[str]:
         """Number of pods that this term selects, by place."""
-        known = self._homes.get(term)
+        known = self._counts.get(term)
         if known is None:
             places = self._count_all(term)
-            self._homes_held += len(places)
-            while self._homes and (len(self._homes) >= MAX_TERMS or self._homes_held > MAX_HOMES):
-                self._homes_held -= self._homes.pop(next(iter(self._homes))).first
-            if not self._homes:
+            self._counts_held += len(places)
+            while self._counts and (len(self._counts) >= MAX_TERMS or self._counts_held > MAX_COUNTED_PLACES):
+                self._counts_held -= self._counts.pop(next(iter(self._counts))).first
+            if not self._counts:
                 self._changes.clear()
-            known = self._homes[term] = _Homes(places, len(self._changes), len(places))
+            known = self._counts[term] = _PlaceCounts(places, len(self._changes), len(places))
         self._effort += len(self._changes) - known.changes
         for pod, place, by in self._changes[known.changes :]:
             if matches(term, pod):
@@ -211,40 +213,40 @@ class _Counted:
 class _Prepared:
     """The pods of one workload whose queries are prepared, by UID, and the version at which that began.
 
-    soon   granted pods that are not bound yet are compared, too
+    with_granted   granted pods that are not bound yet are compared, too
     """
 
     version: int
-    soon: bool
+    with_granted: bool
     pods: dict[str, Pod] = field(default_factory=dict)
 
 
 class AffinityIndex:
     """The unfinished pods on nodes, and the granted pods that are not bound yet, as far as affinity selects them.
 
-    standing   the pods by node; its owner changes it, and reports each change here
+    node_info  the pods by node; its owner changes it, and reports each change here
     effort     number of comparisons of terms with pods so far: a measure of cost that needs no clock
     """
 
-    def __init__(self, standing: Mapping[str, _Place], effort: int = 0) -> None:
+    def __init__(self, node_info: Mapping[str, _Place], effort: int = 0) -> None:
         self._effort = effort
-        self._news: dict[TermList, None] = {}
-        self._there = _Counted(standing, kept=self._news)
+        self._changed_terms: dict[TermList, None] = {}
+        self._on_nodes = _Counted(node_info, kept=self._changed_terms)
         self._expected: Sequence[GrantedPods] | None = None  # what the index was made from; None: some of that is gone
-        self._coming: dict[str, GrantedPods] = {}
-        self._soon = _Counted(self._coming)
+        self._granted_pods: dict[str, GrantedPods] = {}
+        self._by_workload = _Counted(self._granted_pods)
         self._version = 0  # number of changes so far
         self._prepared: dict[str, _Prepared] = {}  # by workload key, while `prepare` has more to do
-        self._answers: Remembered[Hashable, frozenset[str]] = Remembered(MAX_ANSWERS)
+        self._answers: BoundedCache[Hashable, frozenset[str]] = BoundedCache(MAX_ANSWERS)
 
     @property
     def effort(self) -> int:
-        return self._effort + self._there.effort + self._soon.effort
+        return self._effort + self._on_nodes.effort + self._by_workload.effort
 
     @property
     def any_anti_affinity(self) -> bool:
         """True if a pod on some node has an anti-affinity, which may close the node to any other pod."""
-        return bool(self._there.apart)
+        return bool(self._on_nodes.anti_affinity)
 
     # --- what changes -------------------------------------------------------------------------------------------------
 
@@ -252,24 +254,24 @@ class AffinityIndex:
         """Note that the pod has that node."""
         self._answers.clear()
         self._version += 1
-        held = self._there.came(pod, node)
+        held = self._on_nodes.came(pod, node)
         if held is not None and held.holders[node] == 1:
-            self._news[held] = None
+            self._changed_terms[held] = None
 
     def left(self, pod: Pod, node: str) -> None:
         """Note that the pod, as it was at `came`, does not have that node any more."""
         self._answers.clear()
         self._version += 1
-        held = self._there.left(pod, node)
+        held = self._on_nodes.left(pod, node)
         if held is not None and node not in held.holders:
-            self._news[held] = None
+            self._changed_terms[held] = None
 
     def expect(self, coming: Sequence[GrantedPods]) -> None:
         """Set the granted pods that are not bound yet.  Costs as much as what changed since the last call."""
         if coming is self._expected:
             return
         keys = {each.key for each in coming}
-        for key in [key for key in self._coming if key not in keys]:
+        for key in [key for key in self._granted_pods if key not in keys]:
             self.remove_granted(key)
         for each in coming:
             self._expect(each)
@@ -277,72 +279,72 @@ class AffinityIndex:
 
     def remove_granted(self, key: str) -> None:
         """This workload has no granted pods that are not bound yet."""
-        gone = self._coming.pop(key, None)
+        gone = self._granted_pods.pop(key, None)
         if gone is None:
             return
         self._expected = None
         self._version += 1
-        if self._coming:
+        if self._granted_pods:
             for pod in gone.pods.values():
-                self._soon.left(pod, key)
+                self._by_workload.left(pod, key)
         else:  # what was remembered for them goes with the last of them
-            self._effort += self._soon.effort
-            self._soon = _Counted(self._coming)
+            self._effort += self._by_workload.effort
+            self._by_workload = _Counted(self._granted_pods)
 
     def _expect(self, now: GrantedPods) -> None:
-        before = self._coming.get(now.key)
+        before = self._granted_pods.get(now.key)
         was: Mapping[str, Pod] = before.pods if before is not None else {}
         came = [pod for uid, pod in now.pods.items() if uid not in was or not _counts_the_same(was[uid], pod)]
         left = [pod for uid, pod in was.items() if uid not in now.pods or not _counts_the_same(now.pods[uid], pod)]
-        self._coming[now.key] = now
+        self._granted_pods[now.key] = now
         if came or left or before is None or before.nodes != now.nodes:
             self._version += 1
         for pod in came:  # first, so that a list of terms that moves to another pod is not indexed again
-            self._soon.came(pod, now.key)
+            self._by_workload.came(pod, now.key)
         for pod in left:
-            self._soon.left(pod, now.key)
+            self._by_workload.left(pod, now.key)
 
     def nodes_changed(self) -> None:
         """Note that nodes were added or removed."""
         self._answers.clear()
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """True if an anti-affinity came to a node, or left one, since `heard`."""
-        return bool(self._news)
+        return bool(self._changed_terms)
 
     def concerns(self, pod: Pod) -> bool:
         """False if none of these selects this pod; True also if finding out takes many comparisons."""
-        found = self._there.apart.selecting_if_few(pod)
-        return found is None or not self._news.keys().isdisjoint(found)
+        found = self._on_nodes.anti_affinity.selecting_if_few(pod)
+        return found is None or not self._changed_terms.keys().isdisjoint(found)
 
     def counted(self) -> Mapping[tuple[PodTerm, ...], Counter[str]]:
         """Each distinct anti-affinity of the pods on nodes, with how many pods on which nodes have it."""
-        return self._there.apart.holders()
+        return self._on_nodes.anti_affinity.holders()
 
-    def heard(self) -> None:
+    def clear_changes(self) -> None:
         """Note that all pods that the news concern are visited."""
-        self._news.clear()
+        self._changed_terms.clear()
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def kind(self, pod: Pod) -> Kind:
         """The properties of the pod that the anti-affinity of pods on nodes can select: equal kinds get the same answer."""
-        return self._there.apart.kind(pod)
+        return self._on_nodes.anti_affinity.kind(pod)
 
-    def prepare(self, key: str, pods: Collection[Pod], most: int, *, soon: bool) -> bool:
+    def prepare(self, key: str, pods: Collection[Pod], most: int, *, with_granted: bool) -> bool:
         """Do about `most` comparisons for the next queries of these pods; True if the queries need no more.
 
         The first query of a pod is expensive: many terms may have to be compared with the pod, or its terms with many pods.
 
         key    of the pods' workload: the next call continues where this one ended
-        soon   the queries will count granted pods that are not bound yet
+        with_granted   the queries will count granted pods that are not bound yet
         """
         until = self.effort + most
-        asked = (self._there, self._soon) if soon else (self._there,)
+        asked = (self._on_nodes, self._by_workload) if with_granted else (self._on_nodes,)
         prepared = self._prepared.get(key)
-        if prepared is None or prepared.soon != soon:
-            prepared = self._prepared[key] = _Prepared(self._version, soon)
+        if prepared is None or prepared.with_granted != with_granted:
+            prepared = self._prepared[key] = _Prepared(self._version, with_granted)
         for pod in pods:
             if prepared.pods.get(pod.uid) is pod:
                 continue
@@ -350,61 +352,67 @@ class AffinityIndex:
                 return False
             prepared.pods[pod.uid] = pod
         del self._prepared[key]
-        return prepared.version == self._version or self.prepare(key, pods, until - self.effort, soon=soon)
+        return prepared.version == self._version or self.prepare(
+            key, pods, until - self.effort, with_granted=with_granted
+        )
 
     def drop_prepared(self, key: str) -> None:
         """Drop what was prepared for this workload."""
         self._prepared.pop(key, None)
 
-    def closed(self, pod: Pod, nodes: Collection[str], own_pods: OwnPods, *, soon: bool = False) -> frozenset[str]:
+    def closed(
+        self, pod: Pod, nodes: Collection[str], own_pods: OwnPods, *, with_granted: bool = False
+    ) -> frozenset[str]:
         """Kubernetes names of the nodes that other pods close to this pod.
 
         nodes     all nodes
         own_pods  pods that do not count, this pod among them
-        soon      granted pods that are not bound yet count on each of their granted nodes, except those of the company
+        with_granted  granted pods that are not bound yet count on each of their granted nodes, except own_pods
         """
-        self._effort += PER_TERM * (1 + len(pod.apart) + len(pod.beside))
-        among_its_own = tuple(matches(term, pod) for term in pod.beside)
+        self._effort += PER_TERM * (1 + len(pod.anti_affinity) + len(pod.affinity))
+        among_its_own = tuple(matches(term, pod) for term in pod.affinity)
         expected: Hashable = None
-        if soon and self._coming:
-            own = own_pods.key if own_pods.key in self._coming else ""
-            expected = self._version, self._soon.apart.kind(pod), own
-        standing = own_pods if own_pods.standing else None
-        question = self.kind(pod), pod.apart, pod.beside, among_its_own, standing, expected
+        if with_granted and self._granted_pods:
+            own = own_pods.key if own_pods.key in self._granted_pods else ""
+            expected = self._version, self._by_workload.anti_affinity.kind(pod), own
+        excluded = own_pods if own_pods.on_nodes else None
+        question = self.kind(pod), pod.anti_affinity, pod.affinity, among_its_own, excluded, expected
         known = self._answers.get(question)
         if known is None:
-            found = frozenset(self._closed(pod, nodes, own_pods, soon=expected is not None))
-            known = self._answers.put(question, found, len(found), size_of((*pod.apart, *pod.beside)))
+            found = frozenset(self._closed(pod, nodes, own_pods, with_granted=expected is not None))
+            known = self._answers.put(question, found, len(found), size_of((*pod.anti_affinity, *pod.affinity)))
         return known
 
-    def _closed(self, pod: Pod, nodes: Collection[str], own_pods: OwnPods, *, soon: bool) -> set[str]:
-        own = own_pods.standing
+    def _closed(self, pod: Pod, nodes: Collection[str], own_pods: OwnPods, *, with_granted: bool) -> set[str]:
+        own = own_pods.on_nodes
         closed: set[str] = set()
-        for held in self._there.apart.selecting(pod):
-            closed |= _without(held.holders, (node for each, node in own if each.apart == held.terms))
-        for term in pod.apart:
+        for held in self._on_nodes.anti_affinity.selecting(pod):
+            closed |= _without(held.holders, (node for each, node in own if each.anti_affinity == held.terms))
+        for term in pod.anti_affinity:
             closed |= self._homes_of(term, own)
-        if soon:
+        if with_granted:
             closed |= self._closed_by_granted(pod, own_pods)
-        for term in pod.beside:
+        for term in pod.affinity:
             homes = self._homes_of(term, own)
             if not homes and matches(term, pod):  # the first pod of a set with self-affinity may be placed anywhere
-                homes = (self._granted(self._soon.homes(term), own_pods) if soon else set()) or set(nodes)
+                homes = (
+                    self._granted(self._by_workload.count_by_place(term), own_pods) if with_granted else set()
+                ) or set(nodes)
             closed |= set(nodes) - homes  # a granted node does not open: its pods may never be bound
         return closed
 
     def _homes_of(self, term: PodTerm, own: Iterable[tuple[Pod, str]]) -> set[str]:
         """The nodes of the pods that this term selects."""
-        return _without(self._there.homes(term), (node for each, node in own if matches(term, each)))
+        return _without(self._on_nodes.count_by_place(term), (node for each, node in own if matches(term, each)))
 
     def _closed_by_granted(self, pod: Pod, own_pods: OwnPods) -> set[str]:
         """Nodes granted to pods whose anti-affinity selects this pod, or which its anti-affinity selects."""
         keys: set[str] = set()
-        for held in self._soon.apart.selecting(pod):
+        for held in self._by_workload.anti_affinity.selecting(pod):
             self._effort += 1
             keys.update(held.holders)
-        for term in pod.apart:
-            keys.update(self._soon.homes(term))
+        for term in pod.anti_affinity:
+            keys.update(self._by_workload.count_by_place(term))
         return self._granted(keys, own_pods)
 
     def _granted(self, keys: Iterable[str], own_pods: OwnPods) -> set[str]:
@@ -413,13 +421,13 @@ class AffinityIndex:
         for key in keys:
             if key != own_pods.key:
                 self._effort += 1
-                found |= self._coming[key].nodes
+                found |= self._granted_pods[key].nodes
         return found
 
 
 def _counts_the_same(one: Pod, other: Pod) -> bool:
     """True if affinity treats both pods alike."""
-    return one is other or (one.labels == other.labels and one.apart == other.apart)
+    return one is other or (one.labels == other.labels and one.anti_affinity == other.anti_affinity)
 
 
 def _without(nodes: Counter[str], own: Iterable[str]) -> set[str]:

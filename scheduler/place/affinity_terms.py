@@ -231,7 +231,7 @@ class WaitingTerms:
         """Add pods of a waiting workload.  Pods beyond the limits are left out: they are refused in any case."""
         lists = self._lists.setdefault(key, set())
         for pod in pods:
-            terms = (*pod.apart, *pod.beside)
+            terms = (*pod.anti_affinity, *pod.affinity)
             if terms and terms not in lists and not beyond_limits(pod):
                 lists.add(terms)
                 self._index.came(terms, key)

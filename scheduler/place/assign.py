@@ -89,7 +89,7 @@ class Place:
 
 
 def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
-    """How many pods the grant on this node holds: what Slurm granted there, divided by what one task asks for."""
+    """The number of pods that the grant on this node holds: the granted resources, divided by those of one task."""
     counts = [node.cpus // spec.cpus_per_task]
     if spec.tasks > 1 and node.memory_mib:  # for a single task Slurm shows the memory that was asked for by node
         counts.append(node.memory_mib // spec.memory_mib)
@@ -106,24 +106,26 @@ class Part:
     members: Sequence[Pod]
 
 
-def places(parts: Sequence[Part], stands: Mapping[str, str], leaving: Sequence[str] = ()) -> Mapping[str, Place] | None:
+def places(
+    parts: Sequence[Part], bound_to: Mapping[str, str], leaving: Sequence[str] = ()
+) -> Mapping[str, Place] | None:
     """The place of each pod, by UID; None: the grant has too few places.
 
-    stands    UID to Slurm's name of the node, of pods that are bound already
+    bound_to    UID to Slurm's name of the node, of pods that are bound already
     leaving   Slurm's name of the node of each terminating pod, which keeps its place until it is gone (V5)
 
     Pods get places by rank, in Slurm's order of nodes (W8), so that one grant always gives the same places.
     """
     chosen: dict[str, GrantedNode] = {}
     for part in parts:
-        found = _nodes_in_order(part, stands, leaving)
+        found = _nodes_in_order(part, bound_to, leaving)
         if found is None:
             return None
         chosen |= found
     return _numbered(by_rank(pod for part in parts for pod in part.members), chosen)
 
 
-def _nodes_in_order(part: Part, stands: Mapping[str, str], leaving: Sequence[str]) -> dict[str, GrantedNode] | None:
+def _nodes_in_order(part: Part, bound_to: Mapping[str, str], leaving: Sequence[str]) -> dict[str, GrantedNode] | None:
     """The node of each pod, by UID; None: there are too few places.  Bound pods keep their nodes, even out of rank order."""
     ranked = by_rank(part.members)
     held = Counter(leaving)
@@ -132,17 +134,17 @@ def _nodes_in_order(part: Part, stands: Mapping[str, str], leaving: Sequence[str
     if len(slots) < len(ranked):
         return None
     chosen = dict(zip((pod.uid for pod in ranked), slots, strict=False))
-    if all(chosen[uid].name == stands[uid] for uid in chosen if uid in stands):
+    if all(chosen[uid].name == bound_to[uid] for uid in chosen if uid in bound_to):
         return chosen
     by_name = {node.name: node for node in part.nodes}
     free, taken = Counter(node.name for node in slots), Counter[str]()
     for uid in chosen:
-        if uid in stands and (node := by_name.get(stands[uid])) is not None and taken[node.name] < free[node.name]:
+        if uid in bound_to and (node := by_name.get(bound_to[uid])) is not None and taken[node.name] < free[node.name]:
             taken[node.name] += 1
             chosen[uid] = node
     left = (node for node in part.nodes for _ in range(free[node.name] - taken[node.name]))
     for uid in chosen:
-        if uid not in stands:
+        if uid not in bound_to:
             if (node := next(left, None)) is None:
                 return None
             chosen[uid] = node

@@ -1,4 +1,4 @@
-"""How many pods of a gang its nodes hold when they are empty (F3, T10).
+"""The number of a gang's pods that its nodes hold when they are empty (F3, T10).
 
 Slurm queues for resources that are taken now.  If even empty nodes cannot hold the gang, its pods say so, and no job is
 submitted.  For a gang on exclusive nodes, the job also says how many tasks each node gets (tasks_per_node):
@@ -84,8 +84,8 @@ def _would_lose(spec: JobSpec, losing: Sequence[SlurmNode]) -> str:
     devices = " and ".join(sorted({name.partition(":")[0] for name, _ in spec.gres}))
     some = ", ".join(sorted(node.name for node in losing)[:3]) + (" …" if len(losing) > 3 else "")
     return (
-        f"Slurm's external nodes {some} stand in slurm.conf, where Slurm counts the {devices} of a gang rightly only if each "
-        f"node takes equally many of its pods; {spec.tasks} such pods do not fit in that way. Ask for another number, "
+        f"Slurm's external nodes {some} are defined in slurm.conf, where Slurm counts the {devices} of a gang correctly only "
+        f"if each node gets equally many of its pods; {spec.tasks} such pods do not fit like that. Ask for another number, "
         f"or have the admin take these nodes out of slurm.conf and label them {names.EXTERNAL_NODE_LABEL}=true."
     )
 
@@ -115,6 +115,6 @@ def _memory_by_cpu(spec: JobSpec) -> int:
 
 
 def _room(spec: JobSpec, node: SlurmNode) -> int:
-    """How many tasks an empty node holds, without regard to memory."""
+    """The number of tasks that an empty node holds, without regard to memory."""
     devices = [node.gres.get(name, 0) // count for name, count in spec.gres if count]
     return min([node.cpus // spec.cpus_per_task, *devices])

@@ -26,8 +26,8 @@ def assigned_gpus(
     held   of each pod that is bound or being bound: Slurm's name of the node, and the pod's GPUs
     """
     taken: dict[str, set[str]] = {}
-    for name, told in held:
-        taken.setdefault(name, set()).update(told.split(","))
+    for name, indices in held:
+        taken.setdefault(name, set()).update(indices.split(","))
     asked = {pod.uid: _gpus(part) for part in parts for pod in part.members}
     assigned_gpus = {}
     for pod in pods:

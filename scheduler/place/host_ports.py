@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from scheduler.model.cache import Remembered
+from scheduler.model.cache import BoundedCache
 from scheduler.model.kubernetes import ALL_PORTS, HostPort, Pod
 
 NOWHERE: frozenset[str] = frozenset()
@@ -27,7 +27,7 @@ class HostPorts:
     def __init__(self, effort: int = 0) -> None:
         self.effort = effort
         self._held: dict[_Port, dict[str, Counter[str]]] = {}  # port and protocol to node to address
-        self._answers: Remembered[tuple[HostPort, ...], frozenset[str]] = Remembered()
+        self._answers: BoundedCache[tuple[HostPort, ...], frozenset[str]] = BoundedCache()
 
     @property
     def held(self) -> Mapping[tuple[int, str], Mapping[str, Counter[str]]]:

@@ -1,4 +1,4 @@
-"""How many pods of a gang one node can hold, as Kubernetes counts (W7, F6).
+"""The number of a gang's pods that one node can hold, as Kubernetes counts (W7, F6).
 
 Slurm counts CPUs, memory and the devices that are mapped to GRES, and packs a gang by these.  Kubernetes counts more: the
 number of pods, ephemeral storage, resources that are not mapped, host ports.  A gang that is packed beyond that would be
@@ -31,7 +31,7 @@ class Most:
 
 
 def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, Most]:
-    """How many of these pods, which ask Slurm for the same, each node holds when it is empty.
+    """The number of these pods that each node holds when it is empty.  All of them ask Slurm for the same.
 
     nodes    by Slurm's name; the keys of the answer are these
     counted  the resources that Slurm counts
@@ -44,7 +44,7 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
 
 def has_mutual_anti_affinity(pods: Collection[Pod]) -> bool:
     """True if the anti-affinity of one of these pods selects one of them; also if finding out takes many comparisons."""
-    return any(pod.apart for pod in pods) and _select(_terms(pods), pods)
+    return any(pod.anti_affinity for pod in pods) and _select(_terms(pods), pods)
 
 
 def sharing_conflict(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> str:
@@ -63,7 +63,7 @@ def sharing_conflict(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> s
 
 
 def _terms(pods: Iterable[Pod]) -> Collection[PodTerm]:
-    return dict.fromkeys(term for pod in pods for term in pod.apart)
+    return dict.fromkeys(term for pod in pods for term in pod.anti_affinity)
 
 
 def _select(terms: Collection[PodTerm], pods: Iterable[Pod]) -> bool:

@@ -1,1 +1,1 @@
-"""Who a namespace is in Slurm, and how much a job of that namespace may ask for."""
+"""The policy: the Slurm user of a namespace, and the limits of its jobs."""

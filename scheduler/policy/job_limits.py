@@ -1,4 +1,4 @@
-"""How much one job of a rule of the policy may ask for: max_time, max_nodes, max_gres (I7).
+"""The limits of one job by a rule of the policy: max_time, max_nodes, max_gres (I7).
 
 A job that asks for more is refused.  The amounts that the job asks for count, although an `exclusive` job may hold more of a
 node.  The devices of all pods of a gang count together.  A gang may use as many nodes as it has pods, unless its annotation

@@ -1,4 +1,4 @@
-"""Who a namespace may be in Slurm, and what its pods may ask for (rules I).
+"""The rules of the policy: the Slurm user of a namespace, and what its pods may ask for (rules I).
 
 A pod's annotations choose only among what the admin allows.  A namespace that no rule maps is refused, unless the admin set a
 default: the bridge never submits a job with its own privileges.
@@ -46,7 +46,7 @@ class Choice:
         if wanted in self.allowed or ANY in self.allowed:
             return wanted
         choices = sorted({self.default, *self.allowed} - {""})
-        hint = f"Allowed here: {', '.join(choices)}." if choices else "None may be named here."
+        hint = f"Allowed here: {', '.join(choices)}." if choices else "No value may be chosen here."
         return Refusal(REFUSED, f'The {what} "{wanted}" is not allowed for {where}. {hint}')
 
 
@@ -297,7 +297,7 @@ class _Filling:
 
 
 def _no_name(value: str) -> str:
-    return "" if templates.is_name(value) else "is no name that Slurm could know"
+    return "" if templates.is_name(value) else "is not a possible name in Slurm"
 
 
 def with_filled(sentence: str, tenant: Tenant | Refusal) -> str:

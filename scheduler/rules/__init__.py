@@ -1,1 +1,1 @@
-"""What to do about one workload in each phase, and about all workloads in turn."""
+"""The rules: decisions about one workload in each phase, and about all workloads in turn."""

@@ -11,11 +11,12 @@ from scheduler.model.hostlist import folded
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, JobSpec
+from scheduler.model.text import span
 from scheduler.place.affinity import violates_anti_affinity
 from scheduler.place.assign import Blocked, NodeInfo, Part, Place, blocked, lacks, places, shortfall
 from scheduler.place.devices import assigned_gpus
 from scheduler.place.feasible import CLOSED, miss, node_requirements, slurm_name
-from scheduler.rules.decision import NOTHING, BindTogether, Decision, do, every, note, wake
+from scheduler.rules.decision import NOTHING, BindTogether, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
 from scheduler.rules.scheduling_pass import COMPARED_PER_NODE, Pass
 from scheduler.rules.status import outage, status, statuses
@@ -45,10 +46,10 @@ def bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """Slurm gave nodes: bind, or wait for room, or release the grant (S1, S11, F6)."""
     world = this_pass.world
     unbound = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in workload.pods_in_flight]
-    if workload.hold is not None or not unbound:
+    if workload.in_flight is not None or not unbound:
         return NOTHING
     lost = world.lost.get(Side.SLURM)
-    if lost is not None and job.learned < lost.since:  # read before the outage: the job may have ended meanwhile
+    if lost is not None and job.known_since < lost.since:  # read before the outage: the job may have ended meanwhile
         return outage(unbound, lost, f"The pod waits to be bound for job {job.id}.", this_pass)
     if (ends := cancel_broken(workload, job, this_pass)) is not None:
         return ends
@@ -78,13 +79,13 @@ def _use_grant(workload: Workload, unbound: Sequence[Pod], job: Placeholder, gra
         return _cannot_use(workload, unbound, job, why, this_pass, replacing=replacing, exclude=exclude)
     until = None if replacing else _all_bound_by(workload, this_pass)
     if until is not None and this_pass.now >= until:
-        within = f"within {this_pass.tuning.gang_bind_deadline_s:g} s (tuning: gang_bind_deadline_s)"
+        within = f"within {span(this_pass.tuning.gang_bind_deadline_s)} (tuning: gang_bind_deadline_s)"
         bound = len(workload.members) - len(unbound)
         why = f"only {bound} of the {len(workload.members)} pods could be bound {within}"
         return _release_grant(workload, job, this_pass, why)
     placed = _place(workload, unbound, job, asked, this_pass, replacing=replacing)
     twins = cancel_twins(workload, job, this_pass) or NOTHING
-    return every((wake(until) if until is not None else NOTHING, placed, twins))
+    return combine((wake(until) if until is not None else NOTHING, placed, twins))
 
 
 def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
@@ -99,7 +100,7 @@ def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
             and job.grant is not None
             and not _on_its_way(pod, job.grant, this_pass)
         ):
-            return f"the answer to an earlier bind of {pod.full_name} was lost; it is looked at as soon as that has settled"
+            return f"the answer to an earlier bind of {pod.full_name} was lost; the pod is read first"
     return ""
 
 
@@ -125,7 +126,7 @@ def _cannot_use(
 
 def _waits(unbound: Sequence[Pod], message: str, *, warning: bool = False) -> Decision:
     """Each of these pods shows why its bind waits."""
-    return every(status(pod, names.GRANT_WAITS, message, warning=warning) for pod in unbound)
+    return combine(status(pod, names.GRANT_WAITS, message, warning=warning) for pod in unbound)
 
 
 def _asked(workload: Workload, job: Placeholder, this_pass: Pass, *, replacing: bool) -> JobSpec | Refusal:
@@ -153,10 +154,10 @@ def _unplaceable(
     A pod that came, or was resized, after the job was submitted is compared with the specification of its place (W5).
     """
     newcomers = {pod.uid for pod in unbound} - job.asked_for
-    mine = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
+    joining = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
     anew = f". To submit all of them again, delete the other pods of {workload.readable}, too"
     do = anew if len(unbound) < len(workload.members) else ""
-    for part, pod in mine:
+    for part, pod in joining:
         own = translated(workload, pod, len(workload.members), this_pass)
         if isinstance(own, Refusal):
             return own.message
@@ -235,10 +236,10 @@ def _place(
     replacing   the other members run: the grant is not released, even if these pods cannot be bound
     """
     assert job.grant is not None
-    stands = _nodes_taken(workload, job.grant, this_pass)
+    bound_to = _nodes_taken(workload, job.grant, this_pass)
     leaving = [pod for pod in workload.unfinished if pod.deleting_at is not None]
     parts = _parts(workload, asked, job.grant, this_pass)
-    found = places(parts, stands, [stands[pod.uid] for pod in leaving]) if parts is not None else None
+    found = places(parts, bound_to, [bound_to[pod.uid] for pod in leaving]) if parts is not None else None
     if found is None and leaving:
         who = ", ".join(sorted(pod.full_name for pod in leaving)[:3])
         still = f"{who} still {'terminates' if len(leaving) == 1 else 'terminate'}"
@@ -251,7 +252,7 @@ def _place(
         return waits
     if (waits := _volumes_wait(workload, unbound, job, found, this_pass, replacing=replacing)) is not None:
         return waits
-    gpus = _gpus(workload, unbound, found, parts, stands, this_pass)
+    gpus = _gpus(workload, unbound, found, parts, bound_to, this_pass)
     return _send_binds(workload, unbound, job, found, gpus, this_pass, replacing=replacing)
 
 
@@ -278,7 +279,7 @@ def _obstructed(
         granted = found[pod.uid].node.name
         name = this_pass.world.by_slurm_name.get(granted, "")
         here = taken.setdefault(name, NodeInfo())
-        there = this_pass.standing(name)
+        there = this_pass.node_infos(name)
         obstacle = _obstacle(workload, pod, job, granted, [*there, here], this_pass)
         if obstacle is not None and replacing:
             retry_at = this_pass.now + RETRY_PLACE_S
@@ -344,7 +345,7 @@ def _volumes_wait(
         why = f"the volumes of {first.full_name} were not made on {where}"
         return _release_grant(workload, job, this_pass, why, exclude=where)
     nodes = {uid: world.by_slurm_name[found[uid].node.name] for uid in pending}
-    return every(_await_volumes(workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
+    return combine(_await_volumes(workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
 
 
 def _await_volumes(workload: Workload, pod: Pod, job: Placeholder, node: str, this_pass: Pass) -> Decision:
@@ -360,9 +361,9 @@ def _await_volumes(workload: Workload, pod: Pod, job: Placeholder, node: str, th
     if this_pass.now < next_at:
         step = wake(next_at)
     elif selected:
-        step = do(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, why))
+        step = plan_action(act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, why))
     else:
-        step = do(act.SelectVolumeNode(workload.key, pod.uid, pod.namespace, pod.claims, waiting, node, why))
+        step = plan_action(act.SelectVolumeNode(workload.key, pod.uid, pod.namespace, pod.claims, waiting, node, why))
     message = f"Slurm job {job.id} was granted {node}; the bind waits for volumes there: {', '.join(waiting)}."
     return step + status(pod, names.GRANT_WAITS, message)
 
@@ -379,17 +380,17 @@ def _gpus(
     pods: Sequence[Pod],
     found: Mapping[str, Place],
     parts: Sequence[Part],
-    stands: Mapping[str, str],
+    bound_to: Mapping[str, str],
     this_pass: Pass,
 ) -> Mapping[str, str]:
-    """The GPUs of each pod, for its annotation, if a device driver reads it (G1).  stands: UID to Slurm node name"""
+    """The GPUs of each pod, for its annotation, if a device driver reads it (G1).  bound_to: UID to Slurm node name"""
     if not this_pass.world.config.device_driver:
         return {}
     held = []
     for pod in workload.unfinished:
-        told = own_annotation(workload, pod, names.JOB_GPUS)
-        if told and pod.uid in stands:
-            held.append((stands[pod.uid], told))
+        assigned = own_annotation(workload, pod, names.JOB_GPUS)
+        if assigned and pod.uid in bound_to:
+            held.append((bound_to[pod.uid], assigned))
     return assigned_gpus(by_rank(pods), found, parts, held)
 
 
@@ -422,7 +423,7 @@ def _bind_of(
     workload: Workload, pod: Pod, job: Placeholder, place: Place, annotations: Mapping[str, str], this_pass: Pass
 ) -> act.BindPod:
     name, asked_at = this_pass.world.by_slurm_name[place.node.name], _asked_at(job, this_pass)
-    born = this_pass.world.born(pod)
+    born = this_pass.world.created_at(pod)
     return act.BindPod(
         workload.key,
         pod.uid,
@@ -473,7 +474,7 @@ def _may_be_taken(
 
     there   pods that are bound to the node
     """
-    landing = this_pass.landing(node.name, workload.key) if node is not None else []
+    landing = this_pass.possible_binds(node.name, workload.key) if node is not None else []
     if node is None or not landing:
         return None
     if blocked(pod, node, node.name, [*there, *landing]) is None and not _may_shun(pod, landing, this_pass):
@@ -485,7 +486,7 @@ def _may_be_taken(
 def _may_shun(pod: Pod, landing: Sequence[NodeInfo], this_pass: Pass) -> bool:
     """True if anti-affinity keeps the pod away from one of these; also if there are too many terms to compare."""
     others = [other for each in landing for other in each.pods.values()]
-    terms = len(pod.apart) * len(others) + sum(len(other.apart) for other in others)
+    terms = len(pod.anti_affinity) * len(others) + sum(len(other.anti_affinity) for other in others)
     this_pass.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
     return terms > MOST_COMPARED or violates_anti_affinity(pod, others)
 
@@ -518,5 +519,5 @@ def _release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: s
     That unwinds a gang of which some are bound: the bound pods follow their job (W9, V4).
     """
     message = f"Slurm job {job.id} was released, and nodes are requested again: {why.rstrip('.')}."
-    ended = cancel(job, workload, this_pass, f"released: {why}", told=message)
+    ended = cancel(job, workload, this_pass, f"released: {why}", pod_message=message)
     return ended.followed_by(if_planned=note(exclude=exclude))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler import names
 from scheduler.rules.bypass import beside_its_job, without_a_job
-from scheduler.rules.decision import NOTHING, Decision, every, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, wake
 from scheduler.rules.granted import cancel_elsewhere, stands_on_grant
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job
 from scheduler.rules.news import event_alone
@@ -14,7 +14,7 @@ from scheduler.rules.running import read_hinted, watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
 from scheduler.rules.submission import is_managed
-from scheduler.rules.termination import end_job_of_the_silent, record_former, silent_until
+from scheduler.rules.termination import end_job_of_silent_node, record_former, silent_until
 from scheduler.rules.uninstall import end_running, is_ending_pods
 from scheduler.state.phase import chosen
 from scheduler.state.workload import RUNNING, Placeholder, Workload
@@ -38,7 +38,7 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
         return _no_place(workload, f"Slurm lost their job (its id {claimed.id} is another's now)")
     if claimed.proven_end(absent_s):
         # what the pod names instead may be any job: an annotation is no proof
-        doubtful = (job for job in world.mine(workload) if job.key is None and not job.proven_end(absent_s))
+        doubtful = (job for job in world.jobs_of(workload) if job.key is None and not job.proven_end(absent_s))
         if (other := next(doubtful, None)) is None:  # another client bound the pods, after that job or beside it
             return _bound_by_others(workload, this_pass)
         return read_job(other, workload, this_pass, _is_it_its_own(other, workload))
@@ -51,7 +51,7 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
 
 def _claimed(workload: Workload, this_pass: Pass) -> Placeholder | None:
     """The job that bound pods name, or else one that is proven to be their own."""
-    own = [job for job in this_pass.world.mine(workload) if job.key == workload.key]
+    own = [job for job in this_pass.world.jobs_of(workload) if job.key == workload.key]
     claimed = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
     if own and (claimed is None or claimed.key != workload.key):
         return min(own, key=lambda job: (not job.alive, job.id))
@@ -81,18 +81,18 @@ def _bound_by_others(workload: Workload, this_pass: Pass) -> Decision:
 
 def _without_its_name(workload: Workload, this_pass: Pass) -> Decision:
     """The user may have renamed the job of these pods.  Then another job with the name of the workload is its twin."""
-    job = chosen(workload, this_pass.world.mine(workload))
+    job = chosen(workload, this_pass.world.jobs_of(workload))
     followed = this_pass.world.placeholders.get(workload.hint or 0)
     found = []
     if followed is not None and workload.key in followed.followed_by and (followed.ended or followed.absent):
         read = f"does job {followed.id} live, which may be theirs under another name?"
         found.append(read_job(followed, workload, this_pass, read))
-    why = f"their job {workload.hint} may have another name since, which its user gave it"
+    why = f"their job {workload.hint} may have been renamed by its user"
     if job is not None and job.holds_nodes and job.grant is None:
         found.append(read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?"))
     elif job is not None and (job.grant is None or not stands_on_grant(workload, job, this_pass)):
         found.append(cancel(job, workload, this_pass, f"job {job.id} is a twin: {why}"))
-    return every((*found, _no_place(workload, why), without_a_job(workload, this_pass)))
+    return combine((*found, _no_place(workload, why), without_a_job(workload, this_pass)))
 
 
 def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -118,7 +118,7 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
         return cancel(job, workload, this_pass, by_others if workload.all_bound_by_others else requeued)
     silent = silent_until(workload, this_pass)
     if silent is not None and this_pass.now >= silent:
-        return end_job_of_the_silent(workload, job, this_pass)
+        return end_job_of_silent_node(workload, job, this_pass)
     return (wake(silent) if silent is not None else NOTHING) + _run_on(workload, job, this_pass)
 
 
@@ -144,14 +144,14 @@ def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
         if workload.strays:
             found.append(beside_its_job(workload, job, this_pass))
     found += [cancel_twins(workload, job, this_pass) or NOTHING, watch(workload, job, this_pass)]
-    return every((*found, record_former(workload, job, this_pass)))
+    return combine((*found, record_former(workload, job, this_pass)))
 
 
 def _no_place(workload: Workload, why: str) -> Decision:
     """The job of the gang cannot be known any more: running pods are left in peace, a new pod has no place to take."""
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     message = (
-        f"The others of {workload.readable} run, but {why}, so that there is no place for this pod. It waits until they "
+        f"The other pods of {workload.readable} run, but {why}, so there is no place for this pod. The pod waits until they "
         "end; delete them to start all of them again."
     )
     return statuses(waiting, names.GATHERING, message)
@@ -165,4 +165,4 @@ def _report_late_changes(workload: Workload) -> Decision:
             f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to apply it."
         )
         found.append(event_alone(workload, workload.pods[uid], names.CHANGE_IGNORED, message))
-    return every(found)
+    return combine(found)

@@ -18,15 +18,15 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import JobSpec
-from scheduler.rules.decision import NOTHING, Decision, do, every, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, plan_action, wake
 from scheduler.rules.identity import scan_until, search_for_job
 from scheduler.rules.running import wait_to_act
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import end_pod, goes_until
-from scheduler.state.strays import stands_on_shared
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.strays import is_on_slurm_node
+from scheduler.state.workload import Attempt, Placeholder, Workload
 
 LOOK_AGAIN_S = 1.0
 END = "end"  # of the setting `bypass`
@@ -36,7 +36,10 @@ def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
     """No job of Slurm is known for these bound pods."""
     if (workload.bound_by_this_process and not workload.all_bound_by_others) or workload.renamed is not None:
         return NOTHING
-    if workload.look is not None and (search := search_for_job(workload, workload.look, this_pass)) is not None:
+    if (
+        workload.job_search is not None
+        and (search := search_for_job(workload, workload.job_search, this_pass)) is not None
+    ):
         return search
     return _uninvited(workload, _those_that_count(workload, workload.unfinished, this_pass), this_pass)
 
@@ -58,9 +61,9 @@ def _tasks(spec: JobSpec) -> int:
 
 
 def _those_that_count(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> list[Pod]:
-    standing = (pod for pod in pods if pod.node and pod.uid in workload.strays)
-    staying = (pod for pod in standing if goes_until(workload, pod, this_pass) <= this_pass.now)
-    return [pod for pod in staying if stands_on_shared(this_pass.world, pod) and is_managed(pod, this_pass.world)]
+    on_nodes = (pod for pod in pods if pod.node and pod.uid in workload.strays)
+    staying = (pod for pod in on_nodes if goes_until(workload, pod, this_pass) <= this_pass.now)
+    return [pod for pod in staying if is_on_slurm_node(this_pass.world, pod) and is_managed(pod, this_pass.world)]
 
 
 def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
@@ -71,19 +74,19 @@ def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision
         return wait
     ends, found = this_pass.world.config.bypass == END, []
     for pod in pods:
-        why = f"The pod runs on node {pod.node}, which Slurm allocates, and no Slurm job holds its place"
+        why = f"The pod runs on node {pod.node}, which Slurm allocates, and no Slurm job holds resources for it"
         how = (
-            f"scheduler {pod.scheduler_name} brought it there"
-            if workload.others
-            else "slurm-bridge did not bring it there"
+            f"scheduler {pod.scheduler_name} bound it"
+            if workload.of_other_scheduler
+            else "slurm-bridge did not bind it"
         )
-        then = "It is ended (settings: bypass)." if ends else "Slurm may give that place to others."
+        then = "It is ended (settings: bypass)." if ends else "Slurm may give these resources to other jobs."
         message = f"{why}: {how}. {then} Give it schedulerName {this_pass.world.config.scheduler_name} and no nodeName."
         found.append(status(pod, "", message, essence=("bypass", pod.node), warning=True, event=names.BYPASS))
         if ends:
-            wait = wait_to_act(workload, pod, this_pass)
+            wait = wait_to_act(workload, pod, Attempt.END_POD, this_pass)
             found.append(wait if wait is not None else end_pod(workload, pod, f"{why}: {how}", this_pass))
-    return every(found)
+    return combine(found)
 
 
 def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
@@ -105,10 +108,10 @@ def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decisio
 
 def _of_another_bridge(workload: Workload, this_pass: Pass) -> Decision | None:
     """A pod of another scheduler names a job, which another bridge may have made for it: read the job.  None: it did not."""
-    shown = workload.pod.annotations.get(names.JOB_ID, "") if workload.others else ""
-    if not (shown.isascii() and shown.isdecimal() and len(shown) <= 10) or workload.covered is False:
+    shown = workload.pod.annotations.get(names.JOB_ID, "") if workload.of_other_scheduler else ""
+    if not (shown.isascii() and shown.isdecimal() and len(shown) <= 10) or workload.job_of_other_bridge is False:
         return None
-    if workload.covered or this_pass.now < workload.wait_until:
+    if workload.job_of_other_bridge or this_pass.now < workload.retry_from(Attempt.READ_JOB):
         return NOTHING
     why = f"is job {shown} the placeholder of {workload.readable}?"
-    return do(act.ReadJob(int(shown), why, workload.key, grant=False))
+    return plan_action(act.ReadJob(int(shown), why, workload.key, grant=False))

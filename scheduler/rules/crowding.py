@@ -58,7 +58,7 @@ def is_full(name: str, pods: Sequence[Pod], this_pass: Pass) -> bool:
     if node is None:
         return False
     taken: Counter[str] = Counter()
-    for there in this_pass.standing(node.name):
+    for there in this_pass.node_infos(node.name):
         taken.update(there.taken)
     return _room(node, taken, pods[0]) < min(_room(node, {}, pods[0]), len(pods))
 
@@ -81,7 +81,7 @@ def _uncounted(node: Node, this_pass: Pass) -> Mapping[str, int]:
         return known
     counts = this_pass.world.counted_by_slurm
     total: Counter[str] = Counter()
-    for there in this_pass.standing(node.name):
+    for there in this_pass.node_infos(node.name):
         this_pass.effort += len(there.pods) // PODS_COUNTED
         for uid, pod in there.pods.items():
             ends = there.grace_ends(uid)
@@ -97,13 +97,13 @@ def _has_job(pod: Pod, world: World) -> bool:
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
         return False
-    if workload.others:
-        return bool(workload.covered)
-    return any(job.holds_nodes and workload.is_bound_for(pod, job) for job in world.mine(workload))
+    if workload.of_other_scheduler:
+        return bool(workload.job_of_other_bridge)
+    return any(job.holds_nodes and workload.is_bound_for(pod, job) for job in world.jobs_of(workload))
 
 
 def _room(node: Node, taken: Amounts, pod: Pod) -> int:
-    """How many pods like this one fit on the node beside the resources that are taken there."""
+    """The number of pods like this one that fit on the node beside the resources that are taken there."""
     wanted: Iterable[tuple[str, int]] = needs(pod).items()
     left = ((node.allocatable.get(what, 0) - taken.get(what, 0)) // amount for what, amount in wanted if amount > 0)
     return max(0, min(left, default=0))

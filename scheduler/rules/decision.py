@@ -1,4 +1,4 @@
-"""What a rule decides about one workload, as a value (ARCHITECTURE 3).
+"""The decision of a rule about one workload, as a value (ARCHITECTURE 3).
 
 A rule reads the World and the pass, changes nothing there but the counted effort, and returns a Decision.  The driver
 (driver.py) enters the Decision in the plan directly after the rule, so the rule of the next workload sees it.  Only the
@@ -162,7 +162,7 @@ class Decision:
         """Both, this one first."""
         if other is NOTHING or self is NOTHING:
             return self if other is NOTHING else other
-        return every((self, other))
+        return combine((self, other))
 
     def followed_by(self, if_planned: Decision | None = None, if_not: Decision | None = None) -> Decision:
         """This one, and one of the others: if an action of this one came into the plan, and if none did."""
@@ -197,7 +197,7 @@ class Decision:
 NOTHING = Decision()
 
 
-def do(action: Action, bucket: str = "", *, is_optional: bool = False) -> Decision:
+def plan_action(action: Action, bucket: str = "", *, is_optional: bool = False) -> Decision:
     """One action; see Act."""
     return Decision((Act(action, bucket, is_optional),))
 
@@ -232,7 +232,7 @@ def in_turn(parts: Iterable[Decision]) -> Decision:
     return Decision((InTurn(tuple(parts)),))
 
 
-def every(decisions: Iterable[Decision]) -> Decision:
+def combine(decisions: Iterable[Decision]) -> Decision:
     """All of these decisions, in this order."""
     found = [decision for decision in decisions if decision is not NOTHING]
     if len(found) < 2:

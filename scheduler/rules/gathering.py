@@ -6,7 +6,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.apply.membership import members_of
 from scheduler.model.kubernetes import Pod, owner_key
-from scheduler.rules.decision import NOTHING, Decision, do, every, note, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, find_unseen_job
 from scheduler.rules.owners import unreadable
 from scheduler.rules.scheduling_pass import Pass
@@ -20,16 +20,16 @@ GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come fo
 NAMES_COMPARED = 8  # so many characters of names are put in natural order in the time in which one node is judged
 SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
 HELD_BACK = (
-    "The others do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
+    "The other pods do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
     "runs (OrderedReady, LeaderReady, InOrder) may hold them back."
 )
 
 
 def gathering(workload: Workload, this_pass: Pass) -> Decision:
     """Pods are missing, or gated; Kubernetes itself shows the gates (W5, W6)."""
-    if workload.group is None or workload.hold is not None:
+    if workload.group is None or workload.in_flight is not None:
         return NOTHING
-    job = chosen(workload, this_pass.world.mine(workload))
+    job = chosen(workload, this_pass.world.jobs_of(workload))
     if job is not None and this_pass.world.config.leaving:
         return withdraw(workload, job, this_pass)
     if job is not None:
@@ -63,7 +63,7 @@ def gather(workload: Workload, this_pass: Pass) -> Decision:
         if not workload.size:
             known = _size_source_known(workload, this_pass)
             return read + _shown(workload, why_gathering(workload, this_pass)) if known else read
-    said_at = max(map(this_pass.world.born, workload.unfinished)) + GATHER_SHOWN_S
+    said_at = max(map(this_pass.world.created_at, workload.unfinished)) + GATHER_SHOWN_S
     if this_pass.now < said_at:
         return read + wake(said_at)
     held_at = _held_at(workload, this_pass)
@@ -80,10 +80,10 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
         return _disagreement(workload)
     if not workload.size and _size_source_known(workload, this_pass):
         owner = this_pass.world.size_source_of(workload)
-        if owner is not None and (told := members_of(owner, group)) > MAX_SIZE:
-            return f"{group.kind} {group.name} means to have {told:,} pods, and a gang has at most {MAX_SIZE:,}."
+        if owner is not None and (wanted := members_of(owner, group)) > MAX_SIZE:
+            return f"{group.kind} {group.name} wants {wanted:,} pods, and a gang has at most {MAX_SIZE:,}."
         return (
-            f"{group.kind} {group.name} does not tell how many pods it has: give annotation "
+            f"{group.kind} {group.name} does not show how many pods it has: give it the annotation "
             f"{GANG_SIZE} (1 to {MAX_SIZE})."
         )
     held = bool(workload.size) and this_pass.now >= _held_at(workload, this_pass)
@@ -104,7 +104,7 @@ def _disagreement(workload: Workload) -> str:
         for size, (_, name) in sorted(firsts.items(), key=lambda each: each[1])
     )
     return (
-        f"The pods of {group.kind} {group.name} do not agree on how many they are ({said}): give all of them the same "
+        f"The pods of {group.kind} {group.name} do not agree on their number ({said}): give all of them the same "
         f"annotation {GANG_SIZE}."
     )
 
@@ -112,7 +112,7 @@ def _disagreement(workload: Workload) -> str:
 def _held_at(workload: Workload, this_pass: Pass) -> float:
     """When the members show what may hold back the others: so long after the first of them came."""
     here = [pod for pod in workload.unfinished if stays(pod)] or workload.unfinished
-    return min(map(this_pass.world.born, here)) + timeout_s(workload, this_pass)
+    return min(map(this_pass.world.created_at, here)) + timeout_s(workload, this_pass)
 
 
 def timeout_s(workload: Workload, this_pass: Pass) -> float:
@@ -129,8 +129,8 @@ def _read_size_source(workload: Workload, this_pass: Pass) -> Decision:
     ref = workload.group.size_source
     if ref is None:
         chain, unread = world.owners_of(pod)
-        told = next((owner.ref for owner in chain if owner.ref.kind == workload.group.size_source_kind), None)
-        ref = told or unread
+        source = next((owner.ref for owner in chain if owner.ref.kind == workload.group.size_source_kind), None)
+        ref = source or unread
     if ref is None:
         return NOTHING
     key = owner_key(pod.namespace, ref)
@@ -140,15 +140,15 @@ def _read_size_source(workload: Workload, this_pass: Pass) -> Decision:
     if this_pass.now < next_at:
         read = wake(next_at)
     else:
-        read = do(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"))
+        read = plan_action(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"))
     what = f"{ref.kind} {ref.name}"
     failing = [unreadable(each, what, key, this_pass) for each in _not_gated(workload)] if not workload.size else []
-    return every((read, note(awaits=key), *failing))
+    return combine((read, note(awaits=key), *failing))
 
 
 def _ended_since(workload: Workload, read_at: float | None, this_pass: Pass) -> bool:
     """The job of the gang ended: some of its pods may have succeeded before (W5)."""
-    ends = [job.ended_seen for job in this_pass.world.mine(workload) if job.ended_seen is not None]
+    ends = [job.ended_seen for job in this_pass.world.jobs_of(workload) if job.ended_seen is not None]
     return read_at is not None and any(end >= read_at for end in ends)
 
 

@@ -10,7 +10,7 @@ from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.submission import is_managed
-from scheduler.rules.termination import end_job_of_the_silent, silent_until
+from scheduler.rules.termination import end_job_of_silent_node, silent_until
 from scheduler.rules.uninstall import end_running, is_ending_pods, releases_grant, withdraw
 from scheduler.state.phase import chosen
 from scheduler.state.workload import Placeholder, Workload
@@ -18,11 +18,11 @@ from scheduler.state.workload import Placeholder, Workload
 
 def granted(workload: Workload, this_pass: Pass) -> Decision:
     """Bind; the members of a gang that run already are watched meanwhile, however long the others wait for their places."""
-    job = chosen(workload, this_pass.world.mine(workload))
+    job = chosen(workload, this_pass.world.jobs_of(workload))
     assert job is not None, "GRANTED has a placeholder"
     silent = silent_until(workload, this_pass)
     if silent is not None and this_pass.now >= silent:
-        return end_job_of_the_silent(workload, job, this_pass)
+        return end_job_of_silent_node(workload, job, this_pass)
     visit = wake(silent) if silent is not None else NOTHING
     if releases_grant(workload, this_pass):
         return visit + withdraw(workload, job, this_pass)
@@ -38,7 +38,7 @@ def granted(workload: Workload, this_pass: Pass) -> Decision:
 def _bind_members(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """Bind the members that are not bound yet; if nothing is planned for these, watch the others."""
     binds = bind(workload, job, this_pass)
-    if workload.hold is not None or not any(map(workload.node_of, workload.unfinished)):
+    if workload.in_flight is not None or not any(map(workload.node_of, workload.unfinished)):
         return binds
     # one thing at a time: the next visit is at once, as what was planned need not end before it
     return binds.followed_by(if_planned=wake(this_pass.now), if_not=_watch_bound(workload, job, this_pass))
@@ -64,8 +64,8 @@ def stands_on_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bo
     assert job.grant is not None
     world = this_pass.world
     granted = {node.name for node in job.grant.everywhere}
-    stands = {node for pod in workload.unfinished if (node := workload.node_of(pod))}
+    pod_nodes = {node for pod in workload.unfinished if (node := workload.node_of(pod))}
     nodes = world.nodes or {}
     return not granted <= world.by_slurm_name.keys() or all(
-        name in nodes and slurm_name(nodes[name]) in granted for name in stands
+        name in nodes and slurm_name(nodes[name]) in granted for name in pod_nodes
     )

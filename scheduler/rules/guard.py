@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from scheduler import names
 from scheduler.actions import Kind
 from scheduler.model.kubernetes import Pod
+from scheduler.model.text import span
 from scheduler.rules.driver import apply
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
@@ -24,7 +25,7 @@ R = TypeVar("R")
 def guarded(
     this_pass: Pass, kind: Kind, name: str, otherwise: R, rule: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    """What the rule returns for these arguments; `otherwise` if it raised.  kind, name: the object of the rule"""
+    """The result of the rule for these arguments; `otherwise` if it raised.  kind, name: the object of the rule"""
     planned, forgotten = len(this_pass.actions), len(this_pass.forgotten)
     try:
         return rule(*args, **kwargs)
@@ -67,9 +68,9 @@ def _show(workload: Workload, this_pass: Pass) -> None:
 def sentence(again_s: float) -> str:
     """The status of a pod in quarantine, which `explain` shows, too."""
     return (
-        "slurm-bridge made an error of its own with this pod, and leaves it alone: nothing is asked of Slurm for it, and "
-        f"nothing of it is ended. It is tried again when the pod changes, and every {again_s:.0f} s. The admin finds the "
-        "error in the log of slurm-bridge."
+        "slurm-bridge had an internal error with this pod, and leaves the pod alone: no job is requested, and nothing is "
+        f"ended. It tries again when the pod changes, and every {span(again_s)}. The admin finds the error in the log of "
+        "slurm-bridge."
     )
 
 

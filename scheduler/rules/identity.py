@@ -7,11 +7,11 @@ from itertools import chain
 
 from scheduler import actions as act
 from scheduler.events import Side
-from scheduler.rules.decision import NOTHING, Decision, do, wake
+from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock
 from scheduler.state.job_ownership import living_stray
-from scheduler.state.workload import JobSearch, Placeholder, Workload
+from scheduler.state.workload import Attempt, JobSearch, Placeholder, Workload
 
 FORMER_AGAIN_S = 0.5
 UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
@@ -19,30 +19,32 @@ UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits
 
 def find_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
     """Search first for a job of this workload that may exist and is not known yet.  None: there is no such job."""
-    for job in this_pass.world.mine(workload):
+    for job in this_pass.world.jobs_of(workload):
         hinted = job.key is None and job.alive
         own = job.key == workload.key and not job.lost(this_pass.tuning.absent_s)
         if hinted or (own and (job.absent or (job.denied and not job.ended))):
             why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
             read = read_job(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
             return read + Decision(why=why)
-    return search_for_job(workload, workload.look, this_pass) if workload.look is not None else None
+    return search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
 
 
-def search_for_job(workload: Workload, look: JobSearch, this_pass: Pass) -> Decision | None:
+def search_for_job(workload: Workload, search: JobSearch, this_pass: Pass) -> Decision | None:
     """The search for a job after an unknown outcome, or for a twin (ARCHITECTURE 4).  None: it is over, and found nothing."""
     world = this_pass.world
-    searched = f"A submission was not answered; a job named {look.name} is looked for before it is repeated."
+    searched = f"A submission was not answered; a job named {search.name} is looked for before it is repeated."
     database = world.config.accounting and world.accounting_lost is None
-    if not look.asked_database and database and (look.twin or this_pass.now >= look.until):
-        return do(act.FindJobs(workload.key, look.name, f"looking for a job named {look.name}")) + Decision(
-            why=searched
-        )
-    if this_pass.now < look.until:
-        return wake(look.until, searched)
-    if world.polled is None or world.polled.began < look.until:
+    if not search.asked_database and database and (search.twin or this_pass.now >= search.until):
+        return plan_action(
+            act.FindJobs(workload.key, search.name, f"looking for a job named {search.name}")
+        ) + Decision(why=searched)
+    if this_pass.now < search.until:
+        return wake(search.until, searched)
+    if world.polled is None or world.polled.began < search.until:
         return Decision(why=searched)  # the next poll marks it
-    unread = world.unread if look.twin else [each for each in world.unread if world.first_listed_at[each] >= look.began]
+    unread = (
+        world.unread if search.twin else [each for each in world.unread if world.first_listed_at[each] >= search.began]
+    )
     return Decision(why=searched) if unread else None
 
 
@@ -74,7 +76,7 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
 
 def trusted(job: Placeholder, this_pass: Pass) -> bool:
     """True if slurmctld has not been away since the job was read: its id was not reused meanwhile (ARCHITECTURE 4)."""
-    return job.learned >= this_pass.world.trust_since
+    return job.known_since >= this_pass.world.trust_since
 
 
 def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> Decision:
@@ -83,14 +85,14 @@ def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) ->
         return NOTHING
     times = (job.granted_at, job.ended_seen, job.absent_first, this_pass.world.trust_since)
     news = max(at for at in times if at is not None)
-    next_at = workload.wait_until
+    next_at = workload.retry_from(Attempt.READ_JOB)
     if job.read_began >= news:  # read since, and it did not help
         next_at = max(next_at, job.read_began + this_pass.tuning.absent_s)
     if this_pass.now < next_at:
         return wake(next_at)
     if job.absent:
-        return do(act.ReadJob(job.id, why, workload.key, bucket="missing"), "missing")
-    return do(act.ReadJob(job.id, why, workload.key))
+        return plan_action(act.ReadJob(job.id, why, workload.key, bucket="missing"), "missing")
+    return plan_action(act.ReadJob(job.id, why, workload.key))
 
 
 def cancel_broken(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
@@ -99,26 +101,26 @@ def cancel_broken(workload: Workload, job: Placeholder, this_pass: Pass) -> Deci
 
 
 def cancel(
-    job: Placeholder, workload: Workload, this_pass: Pass, why: str, record: str = "", told: str = ""
+    job: Placeholder, workload: Workload, this_pass: Pass, why: str, record: str = "", pod_message: str = ""
 ) -> Decision:
     """End a job that is proven ours, once no request of a previous process can be in flight any more (quiet period).
 
-    record, told   see CancelJob
+    record, pod_message   see CancelJob
     """
-    until = max(this_pass.world.quiet_until(), workload.wait_until)
+    until = max(this_pass.world.quiet_until(), workload.retry_from(Attempt.END_JOB))
     if this_pass.now < until:
         return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
     if not trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"is job {job.id} still the same?")
-    if workload.hold is None and Side.SLURM not in this_pass.world.lost:
-        return do(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, told))
+    if workload.in_flight is None and Side.SLURM not in this_pass.world.lost:
+        return plan_action(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, pod_message))
     return NOTHING
 
 
 def cancel_twins(workload: Workload, keep: Placeholder, this_pass: Pass) -> Decision | None:
     """A lost answer may have made two jobs: end the twin of the job that counts.  None: no twin is to be ended now."""
-    for job in this_pass.world.mine(workload):
-        if job.key == workload.key and job.alive and job.id != keep.id and workload.hold is None:
+    for job in this_pass.world.jobs_of(workload):
+        if job.key == workload.key and job.alive and job.id != keep.id and workload.in_flight is None:
             return cancel(job, workload, this_pass, f"job {job.id} is a twin of job {keep.id}")
     return None
 
@@ -128,9 +130,9 @@ def cancel_twins_of_others(workload: Workload, keep: Placeholder, this_pass: Pas
 
     None: there is no such twin.
     """
-    for job in this_pass.world.mine(workload):
+    for job in this_pass.world.jobs_of(workload):
         waits = job.key == workload.key and job.alive and not job.holds_nodes
-        if waits and job.user != keep.user and workload.hold is None:
+        if waits and job.user != keep.user and workload.in_flight is None:
             why = f"job {job.id} of {job.user} is a twin of job {keep.id} of {keep.user}"
             return cancel(job, workload, this_pass, why)
     return None

@@ -1,11 +1,11 @@
-"""What the pods of a workload show once, in every phase: rejected observations, proven writes, released grants."""
+"""Events and conditions that pods show once, in every phase: rejected observations, proven writes, released grants."""
 
 from __future__ import annotations
 
 from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import Pod
-from scheduler.rules.decision import NOTHING, Decision, do, every
+from scheduler.rules.decision import NOTHING, Decision, combine, plan_action
 from scheduler.rules.identity import read_job
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
@@ -33,7 +33,7 @@ def _read_what_waiting_pods_show(workload: Workload, this_pass: Pass) -> Decisio
 
     No scan reads a job that a pod names.  The job that running pods name is not read for that: a hint is enough for it.
     """
-    for job in this_pass.world.mine(workload):
+    for job in this_pass.world.jobs_of(workload):
         if job.key is None and job.alive and job.id != workload.hint:
             if all(map(workload.node_of, workload.members)):
                 return NOTHING
@@ -46,8 +46,8 @@ def _report_anomaly(workload: Workload) -> Decision:
     found = []
     for uid, message in workload.anomalies.items():
         if (pod := workload.pods.get(uid)) is not None:  # else it is in another workload by now
-            found.append(event_alone(workload, pod, names.DISBELIEVED, message))
-    return every(found)
+            found.append(event_alone(workload, pod, names.REJECTED, message))
+    return combine(found)
 
 
 def _report_proven(workload: Workload) -> Decision:
@@ -63,8 +63,8 @@ def _report_proven(workload: Workload) -> Decision:
             said = act.SetPodCondition(
                 workload.key, uid, action.namespace, action.name, "", message, event=event, warning=warning
             )
-            found.append(do(said))
-    return every(found)
+            found.append(plan_action(said))
+    return combine(found)
 
 
 def _report_release(workload: Workload) -> Decision:
@@ -76,10 +76,10 @@ def _report_release(workload: Workload) -> Decision:
     for uid, message in workload.release_messages.items():
         condition = "" if workload.node_of(workload.pods[uid]) else names.GRANT_RELEASED
         found.append(status(workload.pods[uid], condition, message, warning=True, event=names.GRANT_RELEASED))
-    return every(found)
+    return combine(found)
 
 
 def event_alone(workload: Workload, pod: Pod, event: str, message: str) -> Decision:
     """As an event alone."""
     report = act.SetPodCondition(workload.key, pod.uid, pod.namespace, pod.name, "", message, event=event, warning=True)
-    return do(report)
+    return plan_action(report)

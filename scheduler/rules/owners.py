@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import OwnerKey, OwnerRef, Pod, owner_key
-from scheduler.rules.decision import NOTHING, Decision, do, every, in_turn, note, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, in_turn, note, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.state.facts import MAX_OWNERS
@@ -38,9 +38,9 @@ def read_stale_owners(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
         if world.owners.get(key) is None or read_at + LATELY_S >= world.sightings[pod.uid].first:
             continue
         is_late = this_pass.now < workload.wait_until
-        found.append(wake(workload.wait_until) if is_late else do(_read(pod, ref, workload)))
+        found.append(wake(workload.wait_until) if is_late else plan_action(_read(pod, ref, workload)))
         found.append(note(awaits=key) + unreadable(pod, f"{ref.kind} {ref.name}", key, this_pass))
-    return every(found) + Decision(why=OWNERS_FIRST) if found else None
+    return combine(found) + Decision(why=OWNERS_FIRST) if found else None
 
 
 def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision:
@@ -49,7 +49,7 @@ def read_again(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Deci
     found = []
     for pod, ref in _owners(pods, this_pass.world):
         due = _read_or_asked_at(owner_key(pod.namespace, ref), this_pass.world) + every_s
-        found.append(wake(due) if this_pass.now < due else do(_read(pod, ref, workload), "owners"))
+        found.append(wake(due) if this_pass.now < due else plan_action(_read(pod, ref, workload), "owners"))
     return in_turn(found)
 
 
@@ -63,10 +63,10 @@ def read_in_passing(workload: Workload, pods: Iterable[Pod], this_pass: Pass) ->
         due = _read_or_asked_at(key, this_pass.world) + (AGAIN_S if known else UNREAD_AGAIN_S)
         if this_pass.now >= due:
             read = _read(pod, ref, workload)
-            found.append(do(read, "owners", is_optional=True) if known else do(read))
+            found.append(plan_action(read, "owners", is_optional=True) if known else plan_action(read))
         elif not known:
             found.append(wake(due))
-    return every(found), are_read
+    return combine(found), are_read
 
 
 def read_unknown(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision:
@@ -77,7 +77,7 @@ def read_unknown(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> De
         if key in this_pass.world.owners:
             continue
         due = _read_or_asked_at(key, this_pass.world) + UNREAD_AGAIN_S
-        read = do(_read(pod, ref, workload), "owners") if this_pass.now >= due else NOTHING
+        read = plan_action(_read(pod, ref, workload), "owners") if this_pass.now >= due else NOTHING
         found.append(read + wake(max(due, this_pass.now + UNREAD_AGAIN_S)))
     return in_turn(found)
 

@@ -119,7 +119,7 @@ def read_running(this_pass: Pass) -> None:
 
 def _chosen(this_pass: Pass, key: str) -> Placeholder | None:
     workload = this_pass.world.workloads[key]
-    return chosen(workload, this_pass.world.mine(workload))
+    return chosen(workload, this_pass.world.jobs_of(workload))
 
 
 def _running(this_pass: Pass, key: str) -> Placeholder | None:
@@ -175,5 +175,6 @@ def nudge(this_pass: Pass) -> None:
 
 def _is_tokenless(this_pass: Pass, key: str) -> bool:
     return any(
-        job.user in this_pass.world.users_without_token for job in this_pass.world.mine(this_pass.world.workloads[key])
+        job.user in this_pass.world.users_without_token
+        for job in this_pass.world.jobs_of(this_pass.world.workloads[key])
     )

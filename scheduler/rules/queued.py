@@ -8,7 +8,7 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
-from scheduler.rules.decision import NOTHING, Decision, do, every, note, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
@@ -16,7 +16,7 @@ from scheduler.rules.status import outage, status, waiting
 from scheduler.rules.submission import spec_for
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.phase import chosen
-from scheduler.state.workload import UNLOOKED, Placeholder, Workload
+from scheduler.state.workload import NOT_CONSIDERED, Placeholder, Workload
 from scheduler.translate import job_update
 
 BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own clock
@@ -25,7 +25,7 @@ BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own cl
 def queued(workload: Workload, this_pass: Pass) -> Decision:
     """A placeholder waits in Slurm: keep it as the user wants it, and show what Slurm says (Q2, F2, K8)."""
     world = this_pass.world
-    job = chosen(workload, world.mine(workload))
+    job = chosen(workload, world.jobs_of(workload))
     assert job is not None, "QUEUED has a placeholder"
     if world.config.leaving:
         return withdraw(workload, job, this_pass)
@@ -38,7 +38,7 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
     if workload.refused is not None:
         note = workload.refused.message
     shown = [_why_queued(workload, pod, job, note, this_pass) for pod in workload.members]
-    return every((kept, _watch_begin(job, this_pass), *shown))
+    return combine((kept, _watch_begin(job, this_pass), *shown))
 
 
 def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_pass: Pass) -> Decision:
@@ -48,7 +48,7 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
         reason = this_pass.world.config.pending_reason or names.PENDING
         return status(pod, reason, f"Waiting as job {job.id}. {note}") if note else NOTHING
     said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unlooked_s
-    if read.reason in UNLOOKED and not note and this_pass.now < said_at:
+    if read.reason in NOT_CONSIDERED and not note and this_pass.now < said_at:
         return wake(said_at)
     return waiting(workload, pod, read, this_pass, note)
 
@@ -58,7 +58,7 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
 
     Also returns what the pods show of it: a sentence, or "".
     """
-    if workload.hold is not None or (job.spec is None and job.job is None):
+    if workload.in_flight is not None or (job.spec is None and job.job is None):
         return NOTHING, ""  # in flight; or adopted, and not read in detail yet
     if not trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"is job {job.id} still the same?"), ""
@@ -80,7 +80,7 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
 
 
 def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
-    """What another process asked for: what the pods asked for when this process first looked; and the note of that (K8).
+    """The request of another process: what the pods asked for when this process first looked; and the note of that (K8).
 
     While the number of pods changes, as after a start, what they ask for counts as unchanged.
     """
@@ -126,13 +126,13 @@ def _change(
         return read_job(job, workload, this_pass, f"which ids have the components of job {job.id}?")
     component_id = (job.id, *(part.id for part in parts))[component]
     why = f"job {component_id} gets new {', '.join(sorted(changes))}"
-    return do(act.UpdateJob(workload.key, job.id, job.user, spec, changes, why, component, component_id))
+    return plan_action(act.UpdateJob(workload.key, job.id, job.user, spec, changes, why, component, component_id))
 
 
 def _watch_begin(job: Placeholder, this_pass: Pass) -> Decision:
     """A begin time is no event: without a nudge slurmctld starts the job at its next pass, up to 30 s later."""
-    told = _begins(job)
-    begins = this_pass.from_slurm(told) if told is not None else None
+    theirs = _begins(job)
+    begins = this_pass.from_slurm(theirs) if theirs is not None else None
     nudged_at = this_pass.world.nudged_at
     if begins is None or nudged_at >= begins + BEGIN_SLACK_S:
         return NOTHING

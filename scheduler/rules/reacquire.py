@@ -20,7 +20,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.feasible import slurm_name
-from scheduler.rules.decision import NOTHING, Decision, do, every, wait_for, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, plan_action, wait_for, wake
 from scheduler.rules.identity import former_may_live, read_job, search_for_job
 from scheduler.rules.restore_keys import keys_of
 from scheduler.rules.scheduling_pass import Pass
@@ -32,9 +32,9 @@ from scheduler.state.workload import Placeholder, Workload
 
 def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decision | None:
     """Submit a job for the nodes again, or wait for its result.  None: that was tried, or is not possible."""
-    if workload.hold is not None:
+    if workload.in_flight is not None:
         return NOTHING
-    search = search_for_job(workload, workload.look, this_pass) if workload.look is not None else None
+    search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
     if search is not None:
         return search
     if workload.reacquired is not None and workload.reacquired[0] == lost.id:
@@ -58,7 +58,9 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decisio
         shown = _waits_for_nodes(workload, lost, until, this_pass) if workload.failures else NOTHING
         return shown + wake(workload.wait_until)
     why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
-    return do(act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again"), "retake")
+    return plan_action(
+        act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again"), "retake"
+    )
 
 
 def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
@@ -73,8 +75,8 @@ def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
 def _not_in_slurm(workload: Workload, this_pass: Pass) -> bool:
     """True if Slurm does not know the nodes of the pods: they are yet to be registered again."""
     nodes, known = this_pass.world.nodes or {}, this_pass.world.slurm_nodes or {}
-    stands = [nodes.get(workload.node_of(pod)) for pod in workload.members]
-    return any(node is not None and slurm_name(node) not in known for node in stands)
+    pod_nodes = [nodes.get(workload.node_of(pod)) for pod in workload.members]
+    return any(node is not None and slurm_name(node) not in known for node in pod_nodes)
 
 
 def _waits_for_nodes(workload: Workload, lost: Placeholder, until: float, this_pass: Pass) -> Decision:
@@ -83,10 +85,10 @@ def _waits_for_nodes(workload: Workload, lost: Placeholder, until: float, this_p
         why, still = f"could not be asked for: {workload.refused.message.rstrip('.')}", ""
     message = (
         f"Slurm {'requeued' if lost.requeued else 'lost'} job {lost.id} of this pod, and its nodes {why}. "
-        f"They are asked for again{still}; the pod runs on meanwhile."
+        f"They are requested again{still}; the pod runs on meanwhile."
     )
     essence = ("away", str(lost.id))
-    return every(
+    return combine(
         status(pod, "", message, essence=essence, warning=True, event=names.ABSENCE) for pod in workload.members
     )
 
@@ -97,10 +99,10 @@ def _spec(workload: Workload, this_pass: Pass) -> JobSpec | None:
     if isinstance(spec, Refusal) or spec.parts:  # Slurm starts heterogeneous jobs from its queue alone (2078)
         return None
     nodes = this_pass.world.nodes or {}
-    stands = {workload.node_of(pod) for pod in workload.members}
-    if not stands <= nodes.keys():
+    pod_nodes = {workload.node_of(pod) for pod in workload.members}
+    if not pod_nodes <= nodes.keys():
         return None
-    where, several = folded(slurm_name(nodes[name]) for name in stands), len(stands) if spec.tasks > 1 else None
+    where, several = folded(slurm_name(nodes[name]) for name in pod_nodes), len(pod_nodes) if spec.tasks > 1 else None
     return replace(
         spec,
         required_nodes=where,
@@ -138,16 +140,14 @@ def show_new_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
         if edited is not None and names.JOB_ID in edited.right:
             continue  # not the id that the bind wrote: it is written back (restore_keys)
         if pod.node and not names_job(pod, job, this_pass.world):
-            if job.job is None and not this_pass.world.clocks[Side.SLURM].told:  # by a clock that is not known yet
+            if job.job is None and not this_pass.world.clocks[Side.SLURM].is_known:  # by a clock that is not known yet
                 found.append(read_job(job, workload, this_pass, f"when was job {job.id} submitted?"))
                 break
             if pod.annotations.get(names.JOB_ID) == str(job.id):
                 message = f"Slurm lost job {job.id} of this pod; a new job with the same id holds its place."
             else:
-                message = (
-                    f"Slurm job {job.id} holds the place of this pod; the one that it named does not, or not any more."
-                )
+                message = f"Slurm job {job.id} holds the place of this pod; the job that the pod named does not."
             essence, shown = ("retaken", str(job.id), str(job.asked_at)), keys_of(job, this_pass)
             event = names.REACQUIRED
             found.append(status(pod, "", message, essence=essence, warning=True, event=event, annotations=shown))
-    return every(found)
+    return combine(found)

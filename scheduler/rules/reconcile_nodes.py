@@ -21,7 +21,7 @@ from scheduler.actions import Kind, NodeChange
 from scheduler.model.kubernetes import Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, SlurmNode
-from scheduler.model.text import line
+from scheduler.model.text import line, span
 from scheduler.nodes.observed import NEVER
 from scheduler.nodes.registration import named_partitions, registration, size, size_mismatch, uncounted
 from scheduler.rules.guard import guarded
@@ -48,13 +48,13 @@ def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: boo
     everything  visit all nodes
     """
     world, node_state = this_pass.world, this_pass.world.node_state
-    todo = sorted(node_state.everyone.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
+    todo = sorted(node_state.all_names.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
     if world.lost or node_state.polled == NEVER or not (todo or node_state.silent):
         return
     if this_pass.now < world.quiet_until():
         this_pass.wake_shared(world.quiet_until())
         return
-    this_pass.kept += [name for name in todo if _visit_guarded(name, this_pass)]
+    this_pass.visited_nodes += [name for name in todo if _visit_guarded(name, this_pass)]
     _auto_reconfigure(this_pass)
 
 
@@ -75,7 +75,7 @@ def _visit_guarded(name: str, this_pass: Pass) -> bool:
 def _visit(name: str, this_pass: Pass) -> bool:
     """Visit one node.  Returns False if its action was not possible in this pass; then the node is visited again."""
     world, node_state = this_pass.world, this_pass.world.node_state
-    if name in node_state.holds:
+    if name in node_state.in_flight:
         return True  # the end of the action, and the poll after that, mark the node again
     assert world.nodes is not None
     assert world.slurm_nodes is not None
@@ -89,7 +89,7 @@ def _visit(name: str, this_pass: Pass) -> bool:
         if not _is_kept(name, this_pass):
             return all(_release(node, this_pass) for node in nodes)
         return all(_show(node, False, *_contested(name, claims), this_pass) for node in nodes)
-    wanted = node_state.wanted(name, world.nodes)
+    wanted = node_state.to_register(name, world.nodes)
     if not wanted:
         return (
             _retire(name, known, this_pass)
@@ -106,7 +106,7 @@ def _visit(name: str, this_pass: Pass) -> bool:
 def _is_kept(name: str, this_pass: Pass) -> bool:
     """False for a node that the bridge leaves alone in any case."""
     world, node_state = this_pass.world, this_pass.world.node_state
-    return world.config.shared_nodes or name in node_state.ours or bool(node_state.wanted(name, world.nodes or {}))
+    return world.config.shared_nodes or name in node_state.ours or bool(node_state.to_register(name, world.nodes or {}))
 
 
 def _contested(name: str, claims: Sequence[str]) -> tuple[str, str]:
@@ -136,7 +136,7 @@ def _register(node: Node, name: str, this_pass: Pass) -> bool:
 
 
 def _not_yet(node: Node, this_pass: Pass) -> str:
-    """What the registration waits for, in words that follow "as soon as it"; "": nothing."""
+    """The condition that the registration waits for, in words that follow "as soon as it"; "": none."""
     if not node.ready:
         return "is ready"
     if node.unschedulable:
@@ -144,7 +144,7 @@ def _not_yet(node: Node, this_pass: Pass) -> str:
     settle_s = this_pass.tuning.node_settle_s
     since = this_pass.world.ready_since.get(node.name)
     if since is not None and this_pass.world.node_state.polled - since[1] < settle_s:
-        return f"has been ready for {settle_s:.0f} s, so that its devices are known"
+        return f"has been ready for {span(settle_s)}, so that its devices are known"
     return ""
 
 
@@ -167,8 +167,9 @@ def _not_ours(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
             return this_pass.add(action)
     if known.external:
         message = (
-            f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To hand it over, "
-            f"drain it and: scontrol delete nodename={known.name}. Else remove the label {names.EXTERNAL_NODE_LABEL}."
+            f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To let "
+            f"slurm-bridge manage it, drain it and: scontrol delete nodename={known.name}. Otherwise remove the label "
+            f"{names.EXTERNAL_NODE_LABEL}."
         )
     else:
         message = (
@@ -180,7 +181,7 @@ def _not_ours(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
 
 def _share(name: str, known: SlurmNode, this_pass: Pass) -> bool:
     """A node of both clusters without the label: it is drained with Kubernetes, and its state is shown (N8)."""
-    there = this_pass.world.node_state.left(name, this_pass.world.nodes or {})
+    there = this_pass.world.node_state.not_to_register(name, this_pass.world.nodes or {})
     if not _is_shared(known, this_pass) or len(there) != 1:
         return all(_release(node, this_pass) for node in there)
     return _reconcile(there[0], known, this_pass)
@@ -207,7 +208,7 @@ def _reconcile(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
     if not _is_shown(node, *state):
         return _show(node, *state, this_pass)
     taint = ours and this_pass.world.config.external_nodes.taint
-    if taint and not _tainted(node) and node.name not in this_pass.world.node_state.saying:
+    if taint and not _tainted(node) and node.name not in this_pass.world.node_state.writes_in_flight:
         return this_pass.add(act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"))
     return True
 
@@ -225,7 +226,7 @@ def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
     if known.name not in node_state.ours:
         return ""
     why = size_mismatch(known, size(node, world.config.translation.gres), node_state.counted)
-    _, since = node_state.unlike.get(known.name, (None, float("inf")))
+    _, since = node_state.mismatched.get(known.name, (None, float("inf")))
     steady = node_state.polled - since >= this_pass.tuning.node_unlike_s
     if why and (steady or known.reason.startswith(REPLACED)):  # a previous process decided it
         return REPLACED + why
@@ -266,10 +267,10 @@ def _dead(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
 
 def _has_our_pods(node: Node, this_pass: Pass) -> bool:
     """True if pods of a slurm-bridge are on the node: of this one, or of another of this cluster, which shares the drain."""
-    there = this_pass.world.standing.get(node.name)
-    mine = this_pass.world.config.scheduler_name
+    there = this_pass.world.node_info.get(node.name)
+    own_name = this_pass.world.config.scheduler_name
     return there is not None and any(
-        pod.scheduler_name == mine or names.JOB_ID in pod.annotations for pod in there.pods.values()
+        pod.scheduler_name == own_name or names.JOB_ID in pod.annotations for pod in there.pods.values()
     )
 
 
@@ -295,7 +296,11 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
     """Drain and then remove a registered node whose Kubernetes node is gone or has no label any more (N5)."""
     world, node_state = this_pass.world, this_pass.world.node_state
     leaving = bool(world.config.leaving)
-    left = node_state.there(name, world.nodes or {}) if leaving else node_state.left(name, world.nodes or {})
+    left = (
+        node_state.nodes_named(name, world.nodes or {})
+        if leaving
+        else node_state.not_to_register(name, world.nodes or {})
+    )
     if known is None:
         return all(_release(node, this_pass) for node in left)
     why = LEAVES if leaving else UNWANTED if left else GONE
@@ -309,7 +314,7 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
         return this_pass.add(action)
     said = f"Slurm node {name} is drained, and removed when no job is left there."
     if known.taken_out and theirs:
-        said = f"An admin took Slurm node {name} out of service; it is removed when he has resumed it."
+        said = f"An admin took Slurm node {name} out of service; it is removed after an admin has resumed it."
     return all(_show(node, False, names.NODE_DRAINED, said, this_pass) for node in left)
 
 
@@ -327,7 +332,7 @@ def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
         if _may_try(action, this_pass):
             return this_pass.add(action)
         return True
-    return all(_release(node, this_pass) for node in node_state.there(name, world.nodes or {}))
+    return all(_release(node, this_pass) for node in node_state.nodes_named(name, world.nodes or {}))
 
 
 def is_anothers(known: SlurmNode) -> bool:
@@ -341,13 +346,13 @@ def has_our_drain(known: SlurmNode) -> bool:
 
 
 def left_on_nodes(world: World) -> Iterator[str]:
-    """What the uninstallation has still to undo on nodes, each as a command."""
+    """The changes on nodes that the uninstallation still has to undo, each as a command."""
     node_state, known_nodes = world.node_state, world.slurm_nodes or {}
-    for name in sorted(node_state.everyone):
+    for name in sorted(node_state.all_names):
         known = known_nodes.get(name)
         failed = node_state.failed.get(name)
         why = f" ({failed.message})" if failed is not None else ""
-        there = [node for node in node_state.there(name, world.nodes or {}) if node.in_slurm is not None]
+        there = [node for node in node_state.nodes_named(name, world.nodes or {}) if node.in_slurm is not None]
         if known is None and name in world.unread_nodes:
             yield f"look at Slurm node {name}, which cannot be read"
         elif known is not None and name in node_state.ours:
@@ -378,7 +383,7 @@ def _gone_long(name: str, this_pass: Pass) -> bool:
 
 
 def _release(node: Node, this_pass: Pass) -> bool:
-    if node.in_slurm is None or node.name in this_pass.world.node_state.saying:
+    if node.in_slurm is None or node.name in this_pass.world.node_state.writes_in_flight:
         return True
     why = LEAVES.removeprefix(names.NODE_REASON) if this_pass.world.config.leaving else "it is not in Slurm any more"
     return this_pass.add(act.ReleaseNode(node.name, node.uid, why))
@@ -449,7 +454,7 @@ def _show(node: Node, status: bool, reason: str, message: str, this_pass: Pass) 
     message = line(message)
     if _is_shown(node, status, reason, message):
         return True
-    if node.name in this_pass.world.node_state.saying:
+    if node.name in this_pass.world.node_state.writes_in_flight:
         return True
     quiet = (names.NODE_IN_SERVICE, names.NODE_WAITS)
     warning = reason not in quiet and not (reason == names.NODE_DRAINED and node.unschedulable)

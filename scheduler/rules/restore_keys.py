@@ -7,7 +7,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.clocks import EXACT_S
 from scheduler.model.text import dated
-from scheduler.rules.decision import Decision, do, every, wake
+from scheduler.rules.decision import Decision, combine, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.own_keys import TIME_FORMAT, names_job
 from scheduler.state.workload import Placeholder, Workload
@@ -30,8 +30,8 @@ def restore(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
             continue  # reacquire.show_new_job writes both in this pass
         why = f"Changed by another client and written back: {', '.join(sorted(right))}. Only slurm-bridge writes there."
         restore = act.RestoreKeys(workload.key, uid, pod.namespace, pod.name, right, why, say=edited.put_back == 0)
-        found.append(do(restore))
-    return every(found)
+        found.append(plan_action(restore))
+    return combine(found)
 
 
 def keys_of(job: Placeholder, this_pass: Pass) -> dict[str, str]:

@@ -18,27 +18,28 @@ from scheduler.model import kubelet
 from scheduler.model.kubernetes import Owner, Pod, PodPhase, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Job
+from scheduler.model.text import span
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
-from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, do, every, wake
+from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, combine, plan_action, wake
 from scheduler.rules.identity import read_job, trusted
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
 from scheduler.rules.termination import end_pod, is_service
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Attempt, Placeholder, Workload
 from scheduler.translate import values
 from scheduler.translate.job_options import user_input
 from scheduler.translate.job_spec import deadline_min
 
 SHOWN_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
-NOT_ENDED = " Kubelet is still at work; nothing is ended for that, however long it takes."
-WITHOUT_A_WORD = "its node's kubelet has said nothing of it"
+NOT_ENDED = " Kubelet is still starting it; the pod is not ended for that, however long it takes."
+WITHOUT_A_WORD = "its node's kubelet has not reported on it"
 
 
 def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """The job of the pods lives: show its state on the pods, and prepare its end."""
-    standing = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job))
-    pods = [pod for pod in standing if pod.deleting_at is None]
+    bound_pods = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job))
+    pods = [pod for pod in bound_pods if pod.deleting_at is None]
     if Side.SLURM in this_pass.world.lost or not pods:
         return NOTHING
     not_started, is_ended = _never_started(workload, job, pods, this_pass)
@@ -48,11 +49,11 @@ def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 def _watch_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
     if "SUSPENDED" in job.states:
         message = (
-            f"Slurm job {job.id} is suspended. Its pods are not: they run on, and nothing is ended. "
+            f"Slurm job {job.id} is suspended. Its pods run on, and nothing is ended. "
             f"An admin resumes it (scontrol resume {job.id})."
         )
         shown = (_status(pod, names.SUSPENDED, message, essence=(message,), runs=False, warning=True) for pod in pods)
-        return every(shown)
+        return combine(shown)
     if "SIGNALING" in job.states and (preempted := _preempted(workload, job, pods, this_pass)) is not None:
         return preempted
     if job.job is not None:
@@ -82,7 +83,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
     why = f"does job {job.id} end at {exact_clock(ends, this_pass.now)}?"
     if (first := _read_since(workload, job, max(opens[pod.uid] for pod in near), why, this_pass)) is not None:
         return decision + first
-    return decision + every(_prepare_end(workload, job, ends, pod, leads[pod.uid], this_pass) for pod in near)
+    return decision + combine(_prepare_end(workload, job, ends, pod, leads[pod.uid], this_pass) for pod in near)
 
 
 def _resumed(
@@ -162,11 +163,13 @@ def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequen
 def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Warn the pod, once for each end of the job, with the seconds that are left now."""
     left = max(0, int(ends - this_pass.now))
-    message = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {left} s are left. "
+    message = (
+        f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {span(left)} are left. "
+    )
     if is_service(pod):
         message += "The pod is evicted before."
     else:
-        message += f"The pod gets SIGTERM {lead.seconds:.0f} s before, and then its grace of {pod.grace_s} s."
+        message += f"The pod gets SIGTERM {span(lead.seconds)} before, and then its grace of {span(pod.grace_s)}."
         message += f" That is late: {lead.cut}." if lead.cut else ""
     end = str(int(job.job.ends)) if job.job is not None and job.job.ends is not None else ""
     return _status(pod, names.ENDS_SOON, message, essence=(str(job.id), end), warning=True)
@@ -179,7 +182,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
     """
     if pod.started is None:
         return NOTHING
-    if (wait := wait_to_act(workload, pod, this_pass)) is not None:
+    if (wait := wait_to_act(workload, pod, Attempt.MOVE, this_pass)) is not None:
         return wait
     started, last_at = this_pass.world.started_at(pod), ends - lead.seconds
     if started is None and this_pass.now < last_at:
@@ -189,19 +192,19 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
     if known and min(known) <= seconds:
         return NOTHING
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}"
-    return do(act.SetDeadline(workload.key, pod.uid, pod.namespace, pod.name, seconds, why))
+    return plan_action(act.SetDeadline(workload.key, pod.uid, pod.namespace, pod.name, seconds, why))
 
 
 def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Evict a replica if no other replica of its controller is moving, or if only its grace is left."""
-    if (wait := wait_to_act(workload, pod, this_pass)) is not None:
+    if (wait := wait_to_act(workload, pod, Attempt.MOVE, this_pass)) is not None:
         return wait
     assert pod.owner is not None, "a service has a controller"
     last_at = ends - lead.seconds
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}"
     evict = act.EvictPod(workload.key, pod.uid, pod.namespace, pod.name, why)
     if this_pass.now >= last_at:
-        return do(evict)
+        return plan_action(evict)
     controller, retry_at = owner_key(pod.namespace, pod.owner), min(last_at, this_pass.now + 1.0)
     return Decision((EvictAlone(evict, controller, retry_at),))
 
@@ -219,7 +222,7 @@ def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_p
         return None
     ends = this_pass.from_slurm(job.job.ends)
     left = max(1, int(ends - this_pass.now))
-    why = f"Slurm preempts job {job.id}: {left} s are left, until {exact_clock(ends, this_pass.now)}"
+    why = f"Slurm preempts job {job.id}: {span(left)} are left, until {exact_clock(ends, this_pass.now)}"
     return _end_all(workload, pods, why, this_pass, grace_s=left)
 
 
@@ -235,10 +238,10 @@ def _end_all(
     """End these pods while their job lives; see end_pod."""
     found = []
     for pod in pods:
-        wait = wait_to_act(workload, pod, this_pass)
+        wait = wait_to_act(workload, pod, Attempt.END_POD, this_pass)
         end = end_pod(workload, pod, why, this_pass, counts=counts, grace_s=grace_s)
         found.append(wait if wait is not None else end)
-    return every(found)
+    return combine(found)
 
 
 # --- a pod that never starts (S12) --------------------------------------------------------------------------------
@@ -262,9 +265,9 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
         elif this_pass.now < until:
             found.append(_not_started(pod, job, since, until, this_pass))
         else:
-            why = f"{pod.full_name} did not start within {tuning.start_timeout_s:.0f} s ({pod.waits})"
-            return every([*found, _end_all(workload, pods, why, this_pass, counts=True)]), True
-    return every(found), False
+            why = f"{pod.full_name} did not start within {span(tuning.start_timeout_s)} ({pod.waits})"
+            return combine([*found, _end_all(workload, pods, why, this_pass, counts=True)]), True
+    return combine(found), False
 
 
 def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pass: Pass) -> Decision:
@@ -305,15 +308,15 @@ def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) ->
     """
     if pod.crashes:
         message = (
-            f"Kubelet starts a part of this pod again and again: {pod.crashes}. Nothing is ended: "
-            f"Slurm job {job.id} holds its place until the pod is deleted or its own controller gives up."
+            f"Kubelet restarts a container of this pod again and again: {pod.crashes}. Nothing is ended: "
+            f"Slurm job {job.id} holds the nodes until the pod is deleted or its own controller gives up."
         )
         every_s = this_pass.tuning.crashes_said_s
         return _status(pod, names.CRASHING, message, essence=(message,), warning=True, again_s=every_s)
     if _shown(workload, pod) != names.CRASHING:
         return None
-    told = workload.told.get(pod.uid)
-    calm_at = (told.at if told is not None else this_pass.world.started) + 2 * this_pass.tuning.crashes_said_s
+    last = workload.last_status.get(pod.uid)
+    calm_at = (last.at if last is not None else this_pass.world.started) + 2 * this_pass.tuning.crashes_said_s
     return wake(calm_at) if this_pass.now < calm_at else None
 
 
@@ -338,7 +341,7 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
         started = shown == names.NOT_STARTING and pod.phase is not PodPhase.PENDING
         if job.limit_before is not None or flexible or started or shown in SHOWN_OTHERWISE:
             found.append(_status(pod, names.RUNS, message, essence=(str(job.id), limit, until)))
-    return every(found)
+    return combine(found)
 
 
 def _may_be_short(job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> str:
@@ -355,9 +358,9 @@ def _may_be_short(job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> str
 
 def _shown(workload: Workload, pod: Pod) -> str:
     """The reason of its last status, which this process or a previous one wrote."""
-    told = workload.told.get(pod.uid)
-    if told is not None and told.condition:
-        return told.condition
+    last = workload.last_status.get(pod.uid)
+    if last is not None and last.condition:
+        return last.condition
     return pod.job_condition.reason if pod.job_condition is not None else ""
 
 
@@ -374,10 +377,10 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, th
     return read_job(job, workload, this_pass, why)
 
 
-def wait_to_act(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
+def wait_to_act(workload: Workload, pod: Pod, attempt: Attempt, this_pass: Pass) -> Decision | None:
     """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
     held = workload.pods_in_flight.get(pod.uid)
-    until = max(this_pass.world.quiet_until(), workload.wait_until)
+    until = max(this_pass.world.quiet_until(), workload.retry_from(attempt))
     if held is not None:
         until = max(until, held.until if held.until is not None else float("inf"))
     return None if this_pass.now >= until else wake(until)

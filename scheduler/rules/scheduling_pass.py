@@ -42,6 +42,7 @@ class Pass:
         self.visited: list[str] = []
         self.wake: dict[str, float] = {}
         self.parked: dict[str, list[str]] = {}
+        self.yielding: set[tuple[str, str]] = set()
         self.forgotten: list[str] = []
         self.awaited: dict[str, OwnerKey] = {}
         self.newly_excluded: dict[str, str] = {}
@@ -51,7 +52,7 @@ class Pass:
         self.written_off: list[tuple[str, str]] = []
         self.adopted: list[tuple[int, JobSpec]] = []
         self.settled: list[str] = []
-        self.kept: list[str] = []
+        self.visited_nodes: list[str] = []
         self.failed: list[tuple[Kind, str, Exception]] = []
         self.lifted: list[tuple[Kind, str]] = []
         self.retried: list[tuple[Kind, str]] = []
@@ -62,18 +63,19 @@ class Pass:
         self.assumed: dict[str, NodeInfo] = {}
         self.binding: set[str] = set()  # keys of the workloads of which this pass binds pods
         self._coming: dict[str, list[GrantedPods]] | None = None  # by node; None: not computed yet
-        self._landing: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
+        self._without_jobs: dict[str, list[tuple[str, NodeInfo]]] = {}  # by node: of workloads whose job has ended
+        self._possible_binds: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
         self.reading: set[object] = set()
-        self.told: set[str] = set()  # UIDs of pods whose condition this pass writes
+        self.conditions_planned: set[str] = set()  # UIDs of pods whose condition this pass writes
         self.shared_wake: float | None = None
         self.effort = 0  # in nodes judged, some 2 µs each
         self._compared = _compared(world)
         self.deferred: list[str] = []
-        self.heard = False
+        self.anti_affinity_done = False
         self.turns: Mapping[str, int] = {}
         self.moving: set[OwnerKey] = set()  # controllers of which this pass evicts a replica
         self._replicas_moving: set[OwnerKey] | None = None
-        self.apart = False  # a job is submitted for a pod that keeps away from others
+        self.submits_anti_affinity = False  # a job is submitted for a pod that keeps away from others
         self.begin_is_due = False  # a job's begin time has come, and slurmctld was not nudged since
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -93,17 +95,19 @@ class Pass:
         match action:
             case act.AllocateNow():
                 self.immediate[action.spec.partition or self.world.default_partition] += 1
-                self.apart = self.apart or self.world.workloads[action.key].has_anti_affinity
+                self.submits_anti_affinity = (
+                    self.submits_anti_affinity or self.world.workloads[action.key].has_anti_affinity
+                )
             case act.SubmitJob():
                 self.submitted[action.spec.partition or self.world.default_partition] += 1
             case act.BindPod():
                 self.binding.add(action.key)
-                there = self.world.standing.get(action.node)
+                there = self.world.node_info.get(action.node)
                 if there is None or action.uid not in there.pods:  # a bind that is repeated takes no more room
                     pod = self.world.workloads[action.key].pods[action.uid]
                     self.assumed.setdefault(action.node, NodeInfo()).put(pod)
             case act.SetPodCondition() if action.condition:
-                self.told.add(action.uid)
+                self.conditions_planned.add(action.uid)
             case act.EvictPod():
                 pod = self.world.workloads[action.key].pods[action.uid]
                 if pod.owner is not None:
@@ -129,7 +133,7 @@ class Pass:
                 case act.ReadJob():
                     self.reading.discard(action.job_id)
                 case act.SetPodCondition() if action.condition:
-                    self.told.discard(action.uid)
+                    self.conditions_planned.discard(action.uid)
                 case act.ReadOwner():
                     self.reading.discard(owner_key(action.namespace, action.ref))
                 case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
@@ -142,8 +146,11 @@ class Pass:
     def park(self, key: str, limit_class: str) -> None:
         """Visit the workload again when it is its turn in a limit class that is full, or in an empty token bucket.
 
-        However many wait, no more are visited than can act.
+        However many wait, no more are visited than can act.  A workload that waits there for something else, while there is
+        room, goes behind the others.
         """
+        if self.free(limit_class) > 0:
+            self.yielding.add((limit_class, key))
         self.parked.setdefault(limit_class, []).append(key)
 
     def wake_at(self, key: str, at: float) -> None:
@@ -176,10 +183,11 @@ class Pass:
             actions=tuple(self.actions),
             visited=tuple(self.visited),
             deferred=tuple(self.deferred),
-            heard=self.heard,
+            anti_affinity_done=self.anti_affinity_done,
             turns=self.turns,
             wake=self.wake,
             parked={limit_class: tuple(keys) for limit_class, keys in self.parked.items()},
+            yielding=frozenset(self.yielding),
             forgotten=tuple(self.forgotten),
             awaited=self.awaited,
             excluded=self.newly_excluded,
@@ -187,7 +195,7 @@ class Pass:
             written_off=tuple(self.written_off),
             adopted=tuple(self.adopted),
             settled=tuple(self.settled),
-            kept=tuple(self.kept),
+            visited_nodes=tuple(self.visited_nodes),
             failed=tuple(self.failed),
             lifted=tuple(self.lifted),
             retried=tuple(self.retried),
@@ -201,9 +209,9 @@ class Pass:
             return True
         left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
         is_known = now is Phase.GRANTED and all(
-            job.spec is not None and not job.spec.parts for job in world.mine(workload)
+            job.spec is not None and not job.spec.parts for job in world.jobs_of(workload)
         )  # its job specification is known: its pods are not translated again
-        return world.compare_some(workload, left, soon=not is_known)
+        return world.compare_some(workload, left, with_granted=not is_known)
 
     @property
     def spent(self) -> int:
@@ -217,7 +225,7 @@ class Pass:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def free(self, limit_class: str) -> int:
-        """How many more actions of this limit class may be in flight, or how many tokens the bucket of that name has."""
+        """The number of further actions of this limit class that may be in flight, or of tokens in that bucket."""
         if limit_class == "records" and (self.world.accounting_lost is not None or Side.SLURM in self.world.lost):
             return 0  # records for accounting wait, in order
         if (token_bucket := self.world.token_buckets.get(limit_class)) is not None:
@@ -231,7 +239,7 @@ class Pass:
         """Take a token from the bucket *name*, if it has one."""
         if self.free(name) < 1:
             return False
-        self.tokens_taken[name] += self.world.cost(name)
+        self.tokens_taken[name] += self.world.tokens_of_read(name)
         return True
 
     def is_moving(self, owner: OwnerKey) -> bool:
@@ -245,15 +253,16 @@ class Pass:
             }
         return owner in self._replicas_moving or owner in self.moving
 
-    def standing(self, node: str) -> list[NodeInfo]:
+    def node_infos(self, node: str) -> list[NodeInfo]:
         """The pods on that node, and the pods that this pass binds to it."""
-        return [there for index in (self.world.standing, self.assumed) if (there := index.get(node)) is not None]
+        return [there for index in (self.world.node_info, self.assumed) if (there := index.get(node)) is not None]
 
-    def landing(self, node: str, key: str) -> list[NodeInfo]:
+    def possible_binds(self, node: str, key: str) -> list[NodeInfo]:
         """Pods of each other workload that a bind of a previous process may still put on that node.
 
         Such a bind can take effect until the quiet period ends.  Which of the granted nodes it names is not known.  So all
-        pods of the workload are counted on each of these nodes.  What Slurm counts is left out: no two grants share it.
+        pods of the workload are counted on each of these nodes.  What Slurm counts is left out if the job lives, because no
+        two grants share it; if the job has ended, Slurm may have given all of it to others.
         """
         if self.now >= self.world.quiet_until():
             return []
@@ -263,13 +272,25 @@ class Pass:
             for each in self.world.granted_unbound():
                 for name in each.nodes:
                     self._coming.setdefault(name, []).append(each)
+            self._land_without_jobs()
         others = (each for each in self._coming.get(node, ()) if each.key != key and each.key not in self.binding)
-        return [there for each in others if (there := self._may_land(each)).pods]
+        living = [there for each in others if (there := self._possible_binds_of(each)).pods]
+        return living + [there for each, there in self._without_jobs.get(node, ()) if each != key]
 
-    def _may_land(self, coming: GrantedPods) -> NodeInfo:
-        there = self._landing.get(coming.key)
+    def _land_without_jobs(self) -> None:
+        self.effort += len(self.world.placeholders) // COMPARED_PER_NODE
+        for each in self.world.granted_before():
+            there = NodeInfo()
+            for pod in each.pods.values():
+                self.effort += 1
+                there.put(pod)
+            for name in each.nodes:
+                self._without_jobs.setdefault(name, []).append((each.key, there))
+
+    def _possible_binds_of(self, coming: GrantedPods) -> NodeInfo:
+        there = self._possible_binds.get(coming.key)
         if there is None:
-            there = self._landing[coming.key] = NodeInfo()
+            there = self._possible_binds[coming.key] = NodeInfo()
             for pod in self.world.possibly_bound_before(coming):
                 self.effort += 1
                 there.put(pod)
@@ -287,7 +308,7 @@ class Pass:
         return target is not None and self.is_being_read(target)
 
     def room(self, action: Action) -> int:
-        """How many more actions of its limit class may be in flight; 1 if it has none."""
+        """The number of further actions of its limit class that may be in flight; 1 if it has no limit class."""
         return self.free(action.limit_class) if action.limit_class else 1
 
 

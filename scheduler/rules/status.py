@@ -6,7 +6,9 @@ at most once in a few seconds for each pod.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from scheduler import names
 from scheduler.actions import SetJobCondition, SetPodCondition
@@ -14,13 +16,16 @@ from scheduler.events import SideLost
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, line, moment
-from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, every, wake
+from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, combine, wake
 from scheduler.rules.reasons import meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.workload import LastStatus, Workload
 
 START_SLACK_S = 60.0  # an expected start that moves by less is not news …
 START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
+DAY_S = 86_400
+_TIME = re.compile(r"(?:\d+-\d\d-\d\d )?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it
+_START = re.compile(r"; expected start (\d+-\d\d-\d\d )?(\d\d:\d\d) UTC")
 
 
 def clock(at: float, now: float) -> str:
@@ -62,20 +67,17 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
     """Plan the write of the condition and its event, unless the pod shows that already."""
     pod, message = new.pod, line(new.message)
     essence = new.essence if new.essence is not None else (message,)
-    if pod.uid in this_pass.told:  # two writes of one condition would race
+    if pod.uid in this_pass.conditions_planned:  # two writes of one condition would race
         this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.condition_s)
         return
-    told = workload.told.get(pod.uid)
-    shown = workload.shown_condition(pod)
-    if told is None and shown is not None and shown.reason == new.reason and shown.message == message:
-        return
-    if told is not None:
-        renew_at = told.event_at + this_pass.tuning.renew_event_s
-        if _same(told, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
+    last = workload.last_status.get(pod.uid) or _last_of_previous_process(new, message, essence, workload, this_pass)
+    if last is not None:
+        renew_at = last.event_at + this_pass.tuning.renew_event_s
+        if _same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
             this_pass.wake_at(workload.key, renew_at)
             return
-        if this_pass.now < told.at + this_pass.tuning.condition_s:
-            this_pass.wake_at(workload.key, told.at + this_pass.tuning.condition_s)
+        if this_pass.now < last.at + this_pass.tuning.condition_s:
+            this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
             return
     report = SetPodCondition(
         workload.key,
@@ -93,9 +95,40 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
     this_pass.add(report, workload.key)
 
 
+def _last_of_previous_process(
+    new: PodStatus, message: str, essence: tuple[str, ...], workload: Workload, this_pass: Pass
+) -> LastStatus | None:
+    """The status that a previous process set on the pod, if it says the same; None: it says something else, or nothing.
+
+    If the status has an essence, times in its message do not count, apart from the expected start: otherwise each restart
+    would write the condition of all waiting pods.  The event counts as posted when this process started.
+    """
+    shown = workload.shown_condition(new.pod)
+    if shown is None or shown.reason != new.reason:
+        return None
+    is_same = shown.message == message
+    if not is_same and (new.essence is None or _TIME.sub("", shown.message) != _TIME.sub("", message)):
+        return None
+    starts = new.starts if is_same else _nearest_start(shown.message, new.starts, this_pass.now)
+    return LastStatus(new.reason, shown.message, essence, starts, event_at=this_pass.world.started)
+
+
+def _nearest_start(message: str, starts: float | None, now: float) -> float | None:
+    """The expected start that the message gives, epoch seconds; without a date it is the time of day nearest to *starts*."""
+    found, today = _START.search(message), moment(now)
+    if found is None or starts is None or today is None:
+        return None
+    date, time_of_day = found[1] or f"{today:%Y-%m-%d} ", found[2]
+    try:
+        shown = datetime.strptime(f"{date}{time_of_day}+0000", "%Y-%m-%d %H:%M%z").timestamp()
+    except ValueError:  # somebody else wrote it
+        return None
+    return shown if found[1] else min((shown + days * DAY_S for days in (-1, 0, 1)), key=lambda at: abs(starts - at))
+
+
 def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
     """Plan these writes, first on pods without a status; the rest of many is written when there is room again."""
-    for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.told):
+    for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.last_status):
         if this_pass.free("reports") <= 0:
             this_pass.park(workload.key, "reports")
             return
@@ -106,18 +139,18 @@ def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> Non
 def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:
     """Plan the write of the condition and its event, unless this process or a previous one wrote that already."""
     pod, message, now = new.pod, line(new.message), this_pass.now
-    told = workload.told.get(pod.uid)
+    last = workload.last_status.get(pod.uid)
     if (
-        told is not None
-        and told.condition == new.reason
-        and told.essence == new.essence
-        and now < told.at + new.again_s
+        last is not None
+        and last.condition == new.reason
+        and last.essence == new.essence
+        and now < last.at + new.again_s
     ):
         return
-    if told is None and pod.job_condition is not None and pod.job_condition.reason == new.reason:
+    if last is None and pod.job_condition is not None and pod.job_condition.reason == new.reason:
         return
-    if told is not None and now < told.at + this_pass.tuning.condition_s:
-        this_pass.wake_at(workload.key, told.at + this_pass.tuning.condition_s)
+    if last is not None and now < last.at + this_pass.tuning.condition_s:
+        this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
         return
     this_pass.add(
         SetJobCondition(
@@ -127,12 +160,12 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
     )
 
 
-def _same(told: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
-    if told.condition != reason or told.essence != essence:
+def _same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
+    if last.condition != reason or last.essence != essence:
         return False
-    if told.starts is None or starts is None:
-        return told.starts is starts
-    return abs(starts - told.starts) <= max(START_SLACK_S, START_SLACK_SHARE * (told.starts - now))
+    if last.starts is None or starts is None:
+        return last.starts is starts
+    return abs(starts - last.starts) <= max(START_SLACK_S, START_SLACK_SHARE * (last.starts - now))
 
 
 def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass) -> Decision:
@@ -144,7 +177,7 @@ def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass)
     if this_pass.now < said_at:
         return wake(said_at, message)
     essence = ("lost", str(lost.since))
-    return every(status(pod, names.UNAVAILABLE, message, essence=essence, warning=True) for pod in pods)
+    return combine(status(pod, names.UNAVAILABLE, message, essence=essence, warning=True) for pod in pods)
 
 
 def waits(job: Job, this_pass: Pass) -> str:
@@ -172,7 +205,10 @@ def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str =
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING
-    told = workload.told.get(pod.uid)
-    is_first = told is None or told.essence[:1] != essence[:1]
+    last, shown = workload.last_status.get(pod.uid), workload.shown_condition(pod)
+    if last is not None:
+        is_first = last.essence[:1] != essence[:1]
+    else:  # a previous process may have said it
+        is_first = shown is None or f". Job {job.id}, as of " not in shown.message
     event = names.SUBMITTED if is_first else names.PENDING
     return status(pod, reason, message, essence=essence, starts=starts, event=event)

@@ -1,4 +1,4 @@
-"""What a workload asks Slurm for: translation, feasible nodes, the rung of the ladder (rules T and F, ARCHITECTURE 5)."""
+"""The submission of a workload: translation, feasible nodes, step of the ladder (rules T and F, ARCHITECTURE 5)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec, SlurmNode
+from scheduler.model.text import span
 from scheduler.place.affinity import OwnPods, has_self_affinity, has_self_anti_affinity
 from scheduler.place.capacity import lacking, laid_out
 from scheduler.place.feasible import Feasible, NodeRequirements, feasible, node_requirements, texts, weight
@@ -19,7 +20,7 @@ from scheduler.place.sharing import has_mutual_anti_affinity, most_pods_on, shar
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
-from scheduler.rules.decision import NOTHING, Decision, do, every, note, wait_for, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wait_for, wake
 from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -67,13 +68,13 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
     if jobs is not None and not quotas.has_one(workload) and this_pass.free(jobs) < 1:
         at_most = "1 job" if tenant.max_jobs == 1 else f"{tenant.max_jobs} jobs"
         return jobs, (
-            f"The policy allows {at_most} at a time here (max_jobs), waiting and running, and so many there are. "
+            f"The policy allows {at_most} at a time here (max_jobs), waiting and running, and that many exist. "
             "The pod is submitted when one of them has ended."
         )
     if rate is not None and this_pass.free(rate) < 1:
         return rate, (
             f"The policy allows {tenant.max_submit_rate:g} submissions a second here (max_submit_rate), and other pods are "
-            "before this one. It is submitted in its turn."
+            "before this one. The pod is submitted in its turn."
         )
     return None
 
@@ -81,7 +82,7 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
 def read_first(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
     """Read the owners and volume claims that have not been read, all at once.  None: all of these pods' are read."""
     reads = [read for pod in pods if (read := _reads_of(workload, pod, this_pass)) is not None]
-    return every(reads) if reads else None
+    return combine(reads) if reads else None
 
 
 def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
@@ -91,9 +92,13 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     is_late = this_pass.now < workload.wait_until
     if ref is not None:
         key, what = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
-        read = wake(workload.wait_until) if is_late else do(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
+        read = (
+            wake(workload.wait_until)
+            if is_late
+            else plan_action(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
+        )
         failing = unreadable(pod, what, key, this_pass)
-        return every((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
+        return combine((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
     if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway has nothing read
         return None
     claims = world.claims.get(pod.uid)
@@ -102,9 +107,9 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
         return None
     shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
     again = act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes")
-    read = wake(workload.wait_until) if is_late else do(again)
+    read = wake(workload.wait_until) if is_late else plan_action(again)
     failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if claims is None else NOTHING
-    return every((shown, read, failing, Decision(why="The pod's volume claims are read first.")))
+    return combine((shown, read, failing, Decision(why="The pod's volume claims are read first.")))
 
 
 def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
@@ -130,7 +135,7 @@ def present_pods(workload: Workload) -> list[Pod]:
 
 
 def missing_pods(workload: Workload) -> int:
-    """How many pods of its gang do not exist yet; 0 if the size is not known."""
+    """The number of pods of its gang that do not exist yet; 0 if the size is not known."""
     return max(0, workload.size - len(present_pods(workload)))
 
 
@@ -155,7 +160,7 @@ def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> Job
 
 _UNSHARING = (
     "Pods of this gang cannot share a node ({}), but ask for different resources or nodes, and Slurm may give one node to "
-    "two such parts of a job. Let all of them ask for the same, or for whole nodes (annotation "
+    "two such parts of a job. Let all pods ask for the same, or for whole nodes (annotation "
     f"{names.PREFIX}{names.EXCLUSIVE}: true)."
 )
 
@@ -181,7 +186,7 @@ def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None
 
 
 def _looked_at_again(world: World) -> str:
-    return f"slurm-bridge looks at them again every {world.config.tuning.exclude_s:.0f} s."
+    return f"slurm-bridge looks at them again every {span(world.config.tuning.exclude_s)}."
 
 
 def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:
@@ -274,7 +279,7 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> Jo
         spec = replace(spec, tasks_per_node=1)
         if lacking := _too_few(pod, pods, len(found.nodes), spec.max_nodes):
             each = f"each of the {pods} pods of {workload.readable}"
-            message = f"Its pod anti-affinity wants {each} on a node of its own, and {lacking}."
+            message = f"Its pod anti-affinity requires a node of its own for {each}, and {lacking}."
             return Refusal(names.NO_NODE, message)
     exclusive = spec.exclusive or ("exclusive" if found.exclusive else "")
     if (excluded, exclusive) == (spec.excluded_nodes, spec.exclusive):
@@ -309,7 +314,7 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass:
     party   what its pods use already does not exclude a node for them (S7)
     """
     world, own_pods = this_pass.world, party.own_pods
-    closed, taken = world.closed_to(pod, own_pods, soon=True), world.host_ports.taken(pod, own_pods.standing)
+    closed, taken = world.closed_to(pod, own_pods, with_granted=True), world.host_ports.taken(pod, own_pods.on_nodes)
     wanted = node_requirements(pod, spec, partition, world.volumes_of(pod), closed, taken)
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
@@ -338,9 +343,9 @@ def submit(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
     wanted, left_out = _where_there_is_room(workload, spec, this_pass)
     if is_immediate and first_try is None:
         allocate = act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")
-        return _charged(do(allocate), this_pass)
+        return _charged(plan_action(allocate), this_pass)
     # the job will wait in the queue, so the workload leaves these nodes out until it judges them again
-    submit = do(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"))
+    submit = plan_action(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"))
     return _charged(submit, this_pass) + (note(leave_out=left_out) if left_out is not None else NOTHING)
 
 
@@ -395,7 +400,9 @@ def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pas
 
 def _chooses_beside_others(workload: Workload, this_pass: Pass) -> bool:
     """True if its pods have anti-affinity, as have pods with an allocation in flight: Slurm might put both on one node."""
-    return workload.has_anti_affinity and (this_pass.apart or bool(this_pass.world.anti_affinity_in_flight))
+    return workload.has_anti_affinity and (
+        this_pass.submits_anti_affinity or bool(this_pass.world.anti_affinity_in_flight)
+    )
 
 
 def _first_try(partition: str, this_pass: Pass) -> float | None:

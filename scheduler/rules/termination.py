@@ -10,15 +10,16 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
+from scheduler.model.text import span
 from scheduler.place.feasible import slurm_name
-from scheduler.rules.decision import NOTHING, Decision, do, every, note, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, read_job, scan_until, search_for_job
 from scheduler.rules.reacquire import reacquire
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status, statuses
 from scheduler.rules.submission import is_managed, not_managed
 from scheduler.state.phase import Phase
-from scheduler.state.workload import DeletedPod, Placeholder, Workload
+from scheduler.state.workload import Attempt, DeletedPod, Placeholder, Workload
 from scheduler.translate.job_spec import needs
 
 OUTLIVES_S = 30.0  # a pod that outlives its deadline and its grace by so long is ended by other means
@@ -30,7 +31,7 @@ NAMED_MOST = 3  # pods that a record names one by one
 def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     """The job is over while pods run: the pods show why, and are ended with grace (S4)."""
     world = this_pass.world
-    own = [each for each in world.mine(workload) if each.key in (None, workload.key)]
+    own = [each for each in world.jobs_of(workload) if each.key in (None, workload.key)]
     job = next((each for each in own if each.id == workload.hint), own[-1] if own else None)
     if this_pass.now < world.quiet_until():
         quiet = clock(world.quiet_until(), this_pass.now)
@@ -44,7 +45,7 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
         return waits
     pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
     why = _why_ended(workload, job)  # the other pods wait for these, and for another job; or another client bound them
-    return every(_end_by(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_the_former(
+    return combine(_end_by(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_the_former(
         workload, this_pass
     )
 
@@ -54,8 +55,8 @@ def _end_by(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass:
     until = max(being_ended(workload, pod, job, this_pass), goes_until(workload, pod, this_pass))
     if this_pass.now < until:
         return wake(until)
-    if this_pass.now < workload.wait_until:
-        return wake(workload.wait_until)
+    if this_pass.now < (retry_from := workload.retry_from(Attempt.END_POD)):
+        return wake(retry_from)
     bucket = "" if job.ended else "absent"
     return end_pod(workload, pod, why, this_pass, job=job, counts=_out_of_time(job), bucket=bucket)
 
@@ -76,17 +77,17 @@ def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
         if over_at is not None:
             since = clock(this_pass.world.kubelet_silent_since[pod.node], this_pass.now)
             counts_at = clock(over_at, this_pass.now)
-            where += f", whose kubelet has said nothing since {since} (the pod counts as over at {counts_at})"
+            where += f", whose kubelet has not reported since {since} (the pod counts as over at {counts_at})"
             found.append(wake(over_at))
         still.append(where)
     if still:
         more = f" and {len(still) - NAMED_MOST} more" if len(still) > NAMED_MOST else ""
         message = (
-            f"Nodes are asked for when the pods of the former job of {workload.readable} have ended. "
-            f"Still there: {', '.join(still[:NAMED_MOST])}{more}."
+            f"Nodes are requested when the pods of the former job of {workload.readable} have ended. "
+            f"These still run: {', '.join(still[:NAMED_MOST])}{more}."
         )
         found.append(statuses(waiting, names.GATHERING, message))
-    return every(found)
+    return combine(found)
 
 
 def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
@@ -120,10 +121,10 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
 def _left_alone(workload: Workload, job: Placeholder) -> Decision:
     """Pods of a namespace that is not managed (any more) are left alone though Slurm knows no such job, and show that."""
     message = (
-        f"Slurm knows no job {job.id} of this pod. It is left alone, and nothing is asked for it. "
+        f"Slurm knows no job {job.id} of this pod. The pod is left alone, and no job is requested for it. "
         f"{not_managed(workload.pod)}"
     )
-    return every(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
+    return combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
 
 
 def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
@@ -132,11 +133,10 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
     if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.released:
         return None
     message = (
-        "Slurm lists neither this pod's job any more nor many others. That is not believed, and nothing is ended, "
-        "until it lists them again or tells how they ended. An admin who knows that they are gone says so: "
-        "slurm-bridge release."
+        "Slurm lists neither this pod's job any more nor many others. Nothing is ended until Slurm lists them "
+        "again or shows how they ended. If the jobs are gone, an admin confirms that: slurm-bridge release."
     )
-    return every(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
+    return combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
 
 
 def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
@@ -233,19 +233,19 @@ def end_pod(
         grace_s = AT_ONCE_S
         why += ". It did not end in its grace"
     elif deadline:
-        return do(act.FailByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why, counts), bucket)
+        return plan_action(act.FailByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why, counts), bucket)
     elif grace_s is None:
         most_s, because = _most_grace(workload, pod, this_pass)
         if pod.grace_s > most_s:
             grace_s = most_s
-            why += f". It has {most_s} s to end, because {because}"
-    return do(act.DeletePod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), bucket)
+            why += f". It has {span(most_s)} to end, because {because}"
+    return plan_action(act.DeletePod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), bucket)
 
 
 def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str]:
-    """How long a grace the end of that pod may have at most, and why: no job holds its nodes (S4), or its devices (G3)."""
+    """The longest grace that the end of that pod may have, and why: no job holds its nodes (S4), or its devices (G3)."""
     world, tuning = this_pass.world, this_pass.tuning
-    counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "no longer grace counts (tuning: silent_node_s)"
+    counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "a longer grace does not count (tuning: silent_node_s)"
     if pod.grace_s <= tuning.revoke_grace_max_s:
         return counts_s
     node = (world.nodes or {}).get(workload.node_of(pod))
@@ -257,9 +257,9 @@ def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str
 
 def end_job(workload: Workload, this_pass: Pass) -> Decision:
     """No pod runs or waits any more: its job ends, and accounting learns how the pods ended (S2, S3)."""
-    if workload.hold is not None:
+    if workload.in_flight is not None:
         return NOTHING
-    for job in this_pass.world.mine(workload):
+    for job in this_pass.world.jobs_of(workload):
         if job.key is None and job.alive:
             return read_job(job, workload, this_pass, f"is job {job.id} the placeholder of pods that are gone?")
         if job.key == workload.key and job.alive:
@@ -274,7 +274,7 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
         return _record(job_of_theirs, workload, this_pass)
     if workload.pods or workload.unanswered or workload.proven:
         return NOTHING
-    search = search_for_job(workload, workload.look, this_pass) if workload.look is not None else None
+    search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
     return search if search is not None else note(is_forgotten=True)
 
 
@@ -332,11 +332,11 @@ def silent_until(workload: Workload, this_pass: Pass) -> float | None:
     return until
 
 
-def end_job_of_the_silent(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+def end_job_of_silent_node(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """End the job of pods that are being deleted on nodes whose kubelets will never report their end (S8)."""
     where = ", ".join(sorted({pod.node for pod in _leaving(workload)}))
     silent_s = this_pass.tuning.silent_node_s
-    why = f"its pods are being deleted, and node {where} has said nothing for {silent_s:.0f} s"
+    why = f"its pods are being deleted, and node {where} has said nothing for {span(silent_s)}"
     return cancel(job, workload, this_pass, why)
 
 
@@ -355,12 +355,12 @@ def _why_done(workload: Workload, job: Placeholder) -> str:
 
 
 def _record_of(workload: Workload, job: Placeholder) -> str:
-    """How its pods ended, for accounting; "": none of them ever ran on a node."""
+    """The ends of its pods, for accounting; "": none of them ever ran on a node."""
     return _ends_of(workload, [pod for pod in _all_that_were(workload, job) if pod.node])
 
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
-    """How each pod ended; of many pods the counts, and the worst pod: sacct shows it in one line."""
+    """The end of each pod; of many pods the counts, and the worst pod, because sacct shows one line."""
     if len(pods) <= NAMED_MOST:
         return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
     counts = Counter(_how_ended(pod) for pod in pods)
@@ -390,20 +390,20 @@ def is_to_be_recorded(job: Placeholder, workload: Workload, this_pass: Pass) -> 
 
 def record_former(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """Record the end of the former job of a gang that was recreated before the last pod of that job was gone (S2)."""
-    if workload.group is None or workload.hold is not None:
+    if workload.group is None or workload.in_flight is not None:
         return NOTHING
     running = {pod.annotations.get(names.JOB_ID) for pod in workload.unfinished}
-    for former in this_pass.world.mine(workload):
+    for former in this_pass.world.jobs_of(workload):
         if former.id != job.id and str(former.id) not in running and is_to_be_recorded(former, workload, this_pass):
             return _record(former, workload, this_pass)
     return NOTHING
 
 
 def _record(job: Placeholder, workload: Workload, this_pass: Pass) -> Decision:
-    if this_pass.now < workload.wait_until:
-        return wake(workload.wait_until)
+    if this_pass.now < (retry_from := workload.retry_from(Attempt.RECORD)):
+        return wake(retry_from)
     own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
     said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record says it anyway
     comment = "; ".join([*said, _record_of(workload, job)])
     code = max(pod.exit_code or 0 for pod in _all_that_were(workload, job))
-    return do(act.RecordEnd(workload.key, job.id, job.user, code, comment, f"accounting: {comment}"))
+    return plan_action(act.RecordEnd(workload.key, job.id, job.user, code, comment, f"accounting: {comment}"))

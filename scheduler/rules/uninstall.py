@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from scheduler import actions as act
 from scheduler import names
 from scheduler.model.kubernetes import Pod
+from scheduler.model.text import span
 from scheduler.nodes.observed import NEVER
-from scheduler.rules.decision import NOTHING, Decision, every, wake
+from scheduler.rules.decision import NOTHING, Decision, combine, wake
 from scheduler.rules.identity import cancel
 from scheduler.rules.reconcile_nodes import left_on_nodes
 from scheduler.rules.scheduling_pass import Pass
@@ -25,7 +26,7 @@ from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
 from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Attempt, Placeholder, Workload
 from scheduler.state.world import World
 
 WAIT, END = "wait", "end"
@@ -76,17 +77,19 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
         if not workload.node_of(pod) or not workload.is_bound_for(pod, job):
             continue
         until = max(
-            being_ended(workload, pod, None, this_pass), goes_until(workload, pod, this_pass), workload.wait_until
+            being_ended(workload, pod, None, this_pass),
+            goes_until(workload, pod, this_pass),
+            workload.retry_from(Attempt.END_POD),
         )
         found.append(end_pod(workload, pod, WHY, this_pass) if this_pass.now >= until else wake(until))
-    return every(found)
+    return combine(found)
 
 
 # --- what is left ---------------------------------------------------------------------------------------------------
 
 
 def todo(world: World, now: float) -> list[str]:
-    """What is still to be removed, each as a command; complete only if `waits_for` returns ""."""
+    """The objects that are still to be removed, each as a command; complete only if `waits_for` returns ""."""
     this_pass = Pass(world, now)
     jobs = [said for workload in world.workloads.values() for said in _of_workload(workload, this_pass)]
     return [*sorted(jobs), *left_on_nodes(world)]
@@ -120,7 +123,7 @@ def waits_for(world: World, now: float) -> str:
         return f"{held}."
     quiet = world.quiet_until()
     if now < quiet:
-        return f"For {quiet - now:.0f} s more, requests of a bridge that ran before may take effect."
+        return f"For {span(quiet - now)} more, requests of a bridge that ran before may take effect."
     if min(world.last_poll_began, world.node_state.polled) < quiet:
         return "Slurm's jobs and nodes are still to be read once more."
     return _under_way(world)
@@ -128,19 +131,19 @@ def waits_for(world: World, now: float) -> str:
 
 def _under_way(world: World) -> str:
     writes = sum(action.effect in WRITES for action in world.in_flight.values())
-    unseen = len(world.node_state.holds) + len(world.node_state.saying)
+    unseen = len(world.node_state.in_flight) + len(world.node_state.writes_in_flight)
     return f"{max(writes, unseen)} changes are under way." if writes or unseen else ""
 
 
 def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
     """The remaining work for one workload, by its phase."""
     world = this_pass.world
-    if workload.others or _is_left_alone(workload, world):
+    if workload.of_other_scheduler or _is_left_alone(workload, world):
         return
     now, what = world.phase_of[workload.key], workload.readable or "pods that are gone"
     running = [pod for pod in workload.unfinished if workload.node_of(pod)]
     is_over = _is_proven_over if running else _is_over
-    live = [job for job in world.mine(workload) if job.key in (None, workload.key) and not is_over(job, this_pass)]
+    live = [job for job in world.jobs_of(workload) if job.key in (None, workload.key) and not is_over(job, this_pass)]
     if now is Phase.ORPHANED or (running and live):
         yield from _of_running(workload, running, live, world)
     elif live:
@@ -148,11 +151,11 @@ def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
     elif now is Phase.DONE and _is_unrecorded(workload, this_pass):
         lost = world.accounting_lost
         yield f"tell Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
-    elif workload.hold is not None or any(held.until is None for held in workload.pods_in_flight.values()):
+    elif workload.in_flight is not None or any(held.until is None for held in workload.pods_in_flight.values()):
         yield f"finish what is under way for {what}"
     if running or not workload.members or not is_managed(workload.first, world):
         return
-    if not all(_is_told(pod.uid, workload) for pod in _waiting(workload)):
+    if not all(_shows_uninstalled(pod.uid, workload) for pod in _waiting(workload)):
         yield f"say on {what}, which waits, that nothing is asked of Slurm any more"
 
 
@@ -169,11 +172,11 @@ def _is_left_alone(workload: Workload, world: World) -> bool:
     """True if its pods are left alone: their namespace is not managed, and Slurm does not know their job (termination.py)."""
     if world.phase_of[workload.key] is not Phase.ORPHANED or is_managed(workload.pod, world):
         return False
-    return not any(job.ended for job in world.mine(workload))
+    return not any(job.ended for job in world.jobs_of(workload))
 
 
 def _is_unrecorded(workload: Workload, this_pass: Pass) -> bool:
-    jobs = this_pass.world.mine(workload)
+    jobs = this_pass.world.jobs_of(workload)
     return any(
         is_to_be_recorded(job, workload, this_pass) or may_be_unrecorded(job, workload, this_pass) for job in jobs
     )
@@ -183,9 +186,9 @@ def _waiting(workload: Workload) -> list[Pod]:
     return [pod for pod in workload.members if not workload.node_of(pod)]
 
 
-def _is_told(uid: str, workload: Workload) -> bool:
-    told, shown = workload.told.get(uid), workload.shown_condition(workload.pods[uid])
-    return (told is not None and told.condition == names.LEAVING) or (
+def _shows_uninstalled(uid: str, workload: Workload) -> bool:
+    last, shown = workload.last_status.get(uid), workload.shown_condition(workload.pods[uid])
+    return (last is not None and last.condition == names.LEAVING) or (
         shown is not None and shown.reason == names.LEAVING
     )
 

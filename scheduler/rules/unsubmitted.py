@@ -22,9 +22,9 @@ from scheduler.state.workload import Workload
 
 def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
     """No placeholder lives: find the one that may exist, or ask Slurm for one (ARCHITECTURE 5, rules T, F and I)."""
-    if workload.hold is not None:
-        since = clock(workload.hold.placed, this_pass.now)
-        return Decision(why=f"Under way since {since}: {workload.hold.action.reason}.")
+    if workload.in_flight is not None:
+        since = clock(workload.in_flight.planned_at, this_pass.now)
+        return Decision(why=f"Under way since {since}: {workload.in_flight.action.reason}.")
     if _may_be_bound_yet(workload, this_pass):
         return Decision(why="A bind for a job that has ended may still take effect; that is looked at first.")
     pods = workload.members

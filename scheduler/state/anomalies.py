@@ -20,10 +20,10 @@ from scheduler.state.phase import Phase
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
 
-SAID = {
-    Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and does again. That was not believed: nothing was ended.",
-    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but a read of that job shows that it lives. It is taken as alive.",
-    Anomaly.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: its number was given out again, to another job.",
+MESSAGES = {
+    Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and does again. Its absence was rejected: nothing ended.",
+    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but a read of that job shows that it lives. The job counts as alive.",
+    Anomaly.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: Slurm reused its id for another job.",
     Anomaly.NOT_ITS_USER: "Slurm has a job {job} with the name of this pod's job, of another user. It is left alone.",
 }
 
@@ -33,7 +33,7 @@ def reject(world: World, why: Anomaly, job_id: int = 0, whose: Iterable[Workload
     world.rejected[why] += 1
     for workload in whose:
         for pod in workload.unfinished:
-            workload.anomalies[pod.uid] = SAID[why].format(job=job_id)
+            workload.anomalies[pod.uid] = MESSAGES[why].format(job=job_id)
         world.dirty[workload.key] = None
 
 
@@ -51,14 +51,14 @@ def missing(world: World) -> list[Placeholder]:
     return [job for job in (*gone, *(job for job in lost_job if job is not None)) if not job.released]
 
 
-def weigh_absence(world: World, now: float) -> None:
+def judge_absence(world: World, now: float) -> None:
     """After a poll: note whether too many jobs are missing to believe it, or that this is over (X6)."""
     anomalies = [job for job in missing(world) if _is_missed(world, job)]
-    world.held_back_since = _weigh(world, world.held_back_since, anomalies, now, proven=True)
-    world.claims_held_back_since = _weigh(world, world.claims_held_back_since, anomalies, now, proven=False)
+    world.held_back_since = _judge(world, world.held_back_since, anomalies, now, proven=True)
+    world.claims_held_back_since = _judge(world, world.claims_held_back_since, anomalies, now, proven=False)
 
 
-def _weigh(
+def _judge(
     world: World, since: float | None, anomalies: Iterable[Placeholder], now: float, *, proven: bool
 ) -> float | None:
     """Since when no pod is ended for missing jobs, of those that are proven the bridge's or of the others; None: pods are."""
@@ -89,7 +89,7 @@ def held_back(world: World) -> str:
     gone = sum(job.proven for job in missing(world))
     return (
         f"Slurm lists {gone} of {_count(world, proven=True)} jobs no more: "
-        "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+        "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 
 
@@ -100,7 +100,7 @@ def claims_held_back(world: World) -> str:
     gone = sum(not job.proven for job in missing(world))
     return (
         f"Slurm lists {gone} jobs not, or no more, that pods from before the start of the bridge show: "
-        "no pod is ended for it. Where they are gone indeed: slurm-bridge release"
+        "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 
 
@@ -112,9 +112,11 @@ def release(world: World) -> None:
 
 
 def _may_be_settled(world: World, job: Placeholder) -> bool:
-    return not all(world.is_quarantined(workload.key) for workload in world.concerned(job))
+    return not all(world.is_quarantined(workload.key) for workload in world.workloads_of(job))
 
 
 def _is_missed(world: World, job: Placeholder) -> bool:
     """True if a workload depends on the job and has no other live job."""
-    return any(not any(each.alive and each.key for each in world.mine(workload)) for workload in world.concerned(job))
+    return any(
+        not any(each.alive and each.key for each in world.jobs_of(workload)) for workload in world.workloads_of(job)
+    )

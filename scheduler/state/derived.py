@@ -1,4 +1,4 @@
-"""What the World derives from its facts, recomputed: to check the World, and to make a copy that relies on no index.
+"""Recomputes what the World derives from its facts, to check the World, and to make a copy that relies on no index.
 
 The World keeps indexes, counts and phases up to date while events change its facts.  An index that is not kept up to date
 is a silent defect: the pass visits the wrong workloads, or counts room that is not there.  `validate` computes each index
@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Kind
-from scheduler.model.cache import Remembered
+from scheduler.model.cache import BoundedCache
 from scheduler.model.kubernetes import owner_key
 from scheduler.nodes.observed import NEVER
 from scheduler.place.affinity import AffinityIndex
@@ -60,10 +60,10 @@ def validate(world: Jobs) -> None:
         _compare(index, getattr(world, index), compute(world))
     for workload in world.workloads.values():
         _compare_counts(workload)
-    for node, there in world.standing.items():
-        _compare(f"standing[{node!r}].taken", there.taken, there.without("").taken)
+    for node, there in world.node_info.items():
+        _compare(f"node_info[{node!r}].taken", there.taken, there.without("").taken)
     _compare("host_ports", world.host_ports.held, _host_ports(world).held)
-    _compare("affinity_index", world.affinity_index.counted(), _neighbours(world, world.standing).counted())
+    _compare("affinity_index", world.affinity_index.counted(), _neighbours(world, world.node_info).counted())
     for index, key, found, expected in _failed_checks(world):
         raise InvalidIndex(index, key, found, expected)
 
@@ -77,9 +77,9 @@ def rebuilt(world: AnyWorld) -> AnyWorld:
     anew.workloads = {key: _recounted(workload) for key, workload in world.workloads.items()}
     for index, compute in INDEXES.items():
         setattr(anew, index, compute(anew))
-    anew.standing = {node: there.without("") for node, there in world.standing.items()}
-    anew.affinity_index, anew.host_ports = _neighbours(world, anew.standing), _host_ports(world)
-    anew.coming, anew.feasibility = None, Remembered()
+    anew.node_info = {node: there.without("") for node, there in world.node_info.items()}
+    anew.affinity_index, anew.host_ports = _neighbours(world, anew.node_info), _host_ports(world)
+    anew.coming, anew.feasibility = None, BoundedCache()
     anew.identities = Identities(world.config.policy)
     return anew
 
@@ -128,7 +128,7 @@ def _key_of_pod(world: Jobs) -> dict[str, str]:
 
 
 def _node_of(world: Jobs) -> dict[str, str]:
-    return {uid: node for node, there in world.standing.items() for uid in there.pods}
+    return {uid: node for node, there in world.node_info.items() for uid in there.pods}
 
 
 def _named(world: Jobs) -> dict[str, list[str]]:
@@ -150,7 +150,7 @@ def _contested(world: Jobs) -> dict[str, tuple[str, ...]]:
 def _searching(world: Jobs) -> dict[str, None]:
     kept = {key for key in world.unsettled if key in world.searching_workloads}
     found = {
-        key for key, each in world.workloads.items() if each.look is not None and key not in world.unsettled
+        key for key, each in world.workloads.items() if each.job_search is not None and key not in world.unsettled
     } | kept
     return dict.fromkeys(found)
 
@@ -231,19 +231,19 @@ def _compare_counts(workload: Workload) -> None:
 
 def _host_ports(world: Jobs) -> HostPorts:
     anew = HostPorts(world.host_ports.effort)
-    for node, there in world.standing.items():
+    for node, there in world.node_info.items():
         for pod in there.pods.values():
             anew.came(pod, node)
     return anew
 
 
-def _neighbours(world: Jobs, standing: Mapping[str, NodeInfo]) -> AffinityIndex:
-    anew = AffinityIndex(standing, world.affinity_index.effort)
-    for node, there in standing.items():
+def _neighbours(world: Jobs, node_info: Mapping[str, NodeInfo]) -> AffinityIndex:
+    anew = AffinityIndex(node_info, world.affinity_index.effort)
+    for node, there in node_info.items():
         for pod in there.pods.values():
             anew.came(pod, node)
-    if not world.affinity_index.has_news:
-        anew.heard()
+    if not world.affinity_index.has_changes:
+        anew.clear_changes()
     return anew
 
 
@@ -285,7 +285,7 @@ def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
             if job.key != workload.key and workload.key not in job.hinted_by:
                 yield "hinted_by", job.id, job.hinted_by, {workload.key}
     for job in world.placeholders.values():
-        for workload in world.concerned(job):
+        for workload in world.workloads_of(job):
             if job.id not in workload.jobs:
                 yield "jobs", workload.key, workload.jobs, {job.id}
         if job.key is not None and not job.denied and job.id in world.foreign - world.first_listed_at.keys():
@@ -314,7 +314,11 @@ def _what_waits_is_indexed(world: Jobs) -> Iterator[_Difference]:
             continue
         for index, members, belongs in (
             ("wants_ports", world.wants_ports, any(pod.host_ports for pod in workload.pods.values())),
-            ("affinity_workloads", world.affinity_workloads, any(p.apart or p.beside for p in workload.pods.values())),
+            (
+                "affinity_workloads",
+                world.affinity_workloads,
+                any(p.anti_affinity or p.affinity for p in workload.pods.values()),
+            ),
         ):
             if belongs and key not in members:
                 yield index, key, _NOTHING, "one of them"
@@ -354,7 +358,7 @@ def _limits(world: Jobs) -> Iterator[_Difference]:
 
 def _holds_are_in_flight(world: Jobs) -> Iterator[_Difference]:
     for workload in world.workloads.values():
-        for held in (workload.hold, *workload.pods_in_flight.values()):
+        for held in (workload.in_flight, *workload.pods_in_flight.values()):
             if held is not None and held.until is None and not world.is_under_way(held.action):
                 yield f"hold of {workload.readable or workload.key}", None, held.action, "an action in flight"
     in_flight = world.in_flight.values()

@@ -60,7 +60,7 @@ class Facts(Tables):
         """When the last answered poll of jobs was sent; "-inf": none was answered."""
         return self.polled.began if self.polled is not None else float("-inf")
 
-    def born(self, pod: Pod) -> float:
+    def created_at(self, pod: Pod) -> float:
         """When the pod was created, by the bridge's clock."""
         seen = self.sightings.get(pod.uid) or Sighting(self.newest_event_at)
         return self.since(pod.created, seen, None if pod.uid in self.first_listed else seen.first)
@@ -99,12 +99,12 @@ class Facts(Tables):
         """True if this process or a previous one may have bound pods of the workload."""
         return workload.bound_by_this_process or self.inherited(workload)
 
-    def mine(self, workload: Workload) -> list[Placeholder]:
+    def jobs_of(self, workload: Workload) -> list[Placeholder]:
         """The placeholders that are or may be this workload's."""
-        mine = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
-        return mine if workload.lost_job is None else [*mine, workload.lost_job]
+        candidates = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
+        return candidates if workload.lost_job is None else [*candidates, workload.lost_job]
 
-    def concerned(self, job: Placeholder) -> list[Workload]:
+    def workloads_of(self, job: Placeholder) -> list[Workload]:
         keys = job.hinted_by | {job.key} if job.key is not None else job.hinted_by
         return [self.workloads[key] for key in keys if key in self.workloads]
 
@@ -138,7 +138,7 @@ class Facts(Tables):
 
     def grace_ends(self, pod: Pod) -> float | None:
         """When the grace of a bound pod ends that is being deleted, by the bridge's clock; None: it is not being deleted."""
-        there = self.standing.get(pod.node)
+        there = self.node_info.get(pod.node)
         ends = there.grace_ends(pod.uid) if there is not None else None
         return ends if ends is not None else pod.deleting_at
 
@@ -173,7 +173,7 @@ class Facts(Tables):
         """The partition of that submission."""
         return action.spec.partition or self.default_partition
 
-    def cost(self, bucket: str) -> int:
+    def tokens_of_read(self, bucket: str) -> int:
         """Tokens that one read takes from the bucket: the more jobs run, the less often each is read (S9)."""
         return max(1, len(self.by_phase[Phase.BOUND]) // FOLLOWED) if bucket == "running" else 1
 

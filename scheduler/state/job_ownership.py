@@ -85,11 +85,11 @@ def living_stray(world: World, workload: Workload) -> Placeholder | None:
 
 def _may_hold(world: World, workload: Workload, job: Job) -> bool:
     """True if a pod of the workload may stand on a node of the job."""
-    stands = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
-    if not stands or not holds_nodes(job.states):
+    pod_nodes = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    if not pod_nodes or not holds_nodes(job.states):
         return False
     try:
-        return not stands.isdisjoint(expand(job.nodes))
+        return not pod_nodes.isdisjoint(expand(job.nodes))
     except HostlistError:
         return True
 
@@ -118,14 +118,14 @@ def _namespace(job: Job) -> str:
 
 def _asked_as(world: World, workload: Workload, user: str, read: Job | None) -> bool:
     """True if this process submitted a job as that user, no answer shows its outcome, and this may be the job."""
-    in_flight = workload.hold.action if workload.hold is not None else None
+    in_flight = workload.in_flight.action if workload.in_flight is not None else None
     if isinstance(in_flight, AllocateNow | SubmitJob) and in_flight.spec.user == user:
         return True
-    look = workload.look
-    if look is None or look.user != user:
+    search = workload.job_search
+    if search is None or search.user != user:
         return False
     submitted = read.submitted if read is not None else None
-    return submitted is None or world.clocks[Side.SLURM].ours(submitted) - inexact_s(world) <= look.until
+    return submitted is None or world.clocks[Side.SLURM].ours(submitted) - inexact_s(world) <= search.until
 
 
 def _submitted_by_this_process(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:

@@ -37,7 +37,7 @@ class Jobs(Visits):
             job.bind_refused.clear()
             job.bind_trouble = ""
         if states != job.states:
-            self._tell(job, at, f"Slurm job {job.id} is {' '.join(sorted(states))}")
+            self._add_to_story(job, at, f"Slurm job {job.id} is {' '.join(sorted(states))}")
             job.states_since = at
         job.states = states
         self.touch(job)
@@ -69,13 +69,13 @@ class Jobs(Visits):
             self.workloads[first].retry_at = float("-inf")
             self.dirty[first] = None
 
-    def _tell(self, job: Placeholder, at: float, what: str) -> None:
+    def _add_to_story(self, job: Placeholder, at: float, what: str) -> None:
         workload = self.workloads.get(job.key or "")
         if workload is not None:
-            workload.tell(at, what)
+            workload.add_to_story(at, what)
 
     def touch(self, job: Placeholder) -> None:
-        for workload in self.concerned(job):
+        for workload in self.workloads_of(job):
             self.refresh(workload)
 
     def drop(self, job: Placeholder) -> None:
@@ -83,7 +83,7 @@ class Jobs(Visits):
         self.absent.discard(job.id)
         self.expected.discard(job.id)
         self.placeholders.pop(job.id, None)
-        for workload in self.concerned(job):
+        for workload in self.workloads_of(job):
             workload.jobs.discard(job.id)
             self.refresh(workload)
 
@@ -101,14 +101,14 @@ class Jobs(Visits):
         if job.lost(absent_s) and not job.proven:
             job.states = frozenset()  # a poll has no names: the end that it showed may be another job's
         if job.lost(absent_s) and not before[1]:
-            self._leave_to_another(job)
+            self._move_hint(job)
         if (job.absent, job.lost(absent_s)) != before:
             self.touch(job)
 
-    def _leave_to_another(self, lost: Placeholder) -> None:
+    def _move_hint(self, lost: Placeholder) -> None:
         """If another live job is proven the workload's, its pods run for that job from now on (S7)."""
-        for workload in self.concerned(lost):
-            other = chosen(workload, self.mine(workload))
+        for workload in self.workloads_of(lost):
+            other = chosen(workload, self.jobs_of(workload))
             if other is not None and workload.hint == lost.id != workload.renamed:
                 workload.hint = other.id
 
@@ -126,7 +126,7 @@ class Jobs(Visits):
         self.reads_postponed.pop(job_id, None)
         self.hidden.discard(job_id)
         if self.first_listed_at.pop(job_id, None) is not None:
-            self._search_without(job_id)
+            self._drop_from_search(job_id)
 
     def read_failed(self, job_id: int, at: float) -> None:
         """Note a failed read.  After MAX_UNREADABLE failures the job is read seldom, and no workload waits for it.
@@ -144,7 +144,7 @@ class Jobs(Visits):
         self.unreadable.pop(job_id, None)
         self.reads_postponed.pop(job_id, None)
         self.reads_postponed[job_id] = at
-        self._search_without(job_id)
+        self._drop_from_search(job_id)
 
     def sort_unread(self, *job_ids: int) -> None:
         """Sort the ids that are to be read.  These ids are read at once, even if earlier reads of them failed."""
@@ -152,7 +152,7 @@ class Jobs(Visits):
             self.reads_postponed.pop(job_id, None)
         self.unread = sorted(self.first_listed_at.keys() - self.reads_postponed.keys())
 
-    def _search_without(self, job_id: int) -> None:
+    def _drop_from_search(self, job_id: int) -> None:
         at = bisect.bisect_left(self.unread, job_id)
         if at < len(self.unread) and self.unread[at] == job_id:
             del self.unread[at]
@@ -165,7 +165,7 @@ class Jobs(Visits):
 
     def detach_others(self, key: str, job: Placeholder, at: float) -> None:
         """The id belongs to a job of workload *key* now: other workloads that have or show the id lose their job."""
-        for workload in self.concerned(job):
+        for workload in self.workloads_of(job):
             if workload.key != key:
                 self.detach(workload, job, at)
 
@@ -188,8 +188,8 @@ class Jobs(Visits):
         """Slurm reused the id of the job that the pods were bound for: the pods do not run for the new job."""
         if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
             return
-        mine = self.mine(workload)
-        other = chosen(workload, mine) or self._named_by_another_pod(workload, mine)
+        candidates = self.jobs_of(workload)
+        other = chosen(workload, candidates) or self._named_by_another_pod(workload, candidates)
         proven = workload.key if job.key == workload.key or workload.bound_by_this_process else None
         if other is not None:
             workload.hint = other.id
@@ -198,7 +198,7 @@ class Jobs(Visits):
         else:
             workload.lost_job = lost_record(job, proven, at, self.config.tuning.absent_s)
 
-    def _named_by_another_pod(self, workload: Workload, mine: list[Placeholder]) -> Placeholder | None:
+    def _named_by_another_pod(self, workload: Workload, candidates: list[Placeholder]) -> Placeholder | None:
         """A job that may be the workload's: not all pods of a gang show their new job yet."""
         absent_s = self.config.tuning.absent_s
-        return next((job for job in mine if job.key is None and not job.lost(absent_s)), None)
+        return next((job for job in candidates if job.key is None and not job.lost(absent_s)), None)

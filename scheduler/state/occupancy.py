@@ -1,6 +1,6 @@
 """Which pods are on which nodes, or are about to come there, and which waiting workloads that concerns (F1, F5, V5).
 
-`standing` has every unfinished pod with a node, whatever client bound it.  A bind of the bridge counts from the moment at
+`node_info` has every unfinished pod with a node, whatever client bound it.  A bind of the bridge counts from the moment at
 which it is planned (`assume`), so that no other pod is given the same room.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from scheduler.events import Side
+from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.place.affinity import NOWHERE, AffinityIndex, GrantedPods, OwnPods, distinct_to_affinity
 from scheduler.place.assign import NodeInfo
@@ -16,7 +17,7 @@ from scheduler.place.feasible import slurm_name
 from scheduler.place.host_ports import HostPorts
 from scheduler.state.facts import Facts
 from scheduler.state.phase import WAITING, Phase, chosen
-from scheduler.state.workload import Workload
+from scheduler.state.workload import Placeholder, Workload
 from scheduler.translate.pod_limits import beyond_limits
 
 
@@ -27,15 +28,15 @@ class Occupancy(Facts):
         """A bind is planned: no other pod is given its room meanwhile (V5)."""
         before = self.assumed.get(pod.uid, node)
         if before != node:
-            self.leave(before, pod.uid)
+            self.remove_from_node(before, pod.uid)
         self.assumed[pod.uid] = node
-        self.stand(pod, node)
+        self.put_on_node(pod, node)
 
-    def stand(self, pod: Pod, node: str) -> Pod | None:
+    def put_on_node(self, pod: Pod, node: str) -> Pod | None:
         """Note that the pod is on the node.  Returns its last state there; None: it was not there."""
-        there = self.standing.get(node)
+        there = self.node_info.get(node)
         if there is None:
-            there = self.standing[node] = NodeInfo()
+            there = self.node_info[node] = NodeInfo()
         before = there.put(pod, self.newest_event_at, self.config.tuning.silent_node_s)
         if before is not None and _counts_the_same(before, pod):
             return before
@@ -47,36 +48,36 @@ class Occupancy(Facts):
         self._neighbours_changed([pod] if before is None else [before, pod])
         return before
 
-    def leave(self, node: str, uid: str) -> None:
+    def remove_from_node(self, node: str, uid: str) -> None:
         """Note that the pod is not on the node any more."""
-        there = self.standing.get(node)
+        there = self.node_info.get(node)
         left = there.remove(uid) if there is not None else None
         if there is None or left is None:
             return
         if not there.pods:
-            del self.standing[node]
+            del self.node_info[node]
         del self.node_of[uid]
         self._count_out(left, node)
         self._neighbours_changed([left])
         self.room_changed()
 
-    def restand(self, without: str) -> None:
+    def rebuild_node_info(self, without: str) -> None:
         """Recount all pods on nodes, without that pod, whose counts may be half-written."""
         node = self.assumed.pop(without, "")
         self.unanswered_binds.pop(without, None)
         for name in {
             node,
             self.node_of.get(without, ""),
-            *(name for name, there in self.standing.items() if without in there.pods),
+            *(name for name, there in self.node_info.items() if without in there.pods),
         }:
-            if (there := self.standing.get(name)) is not None:
-                self.standing[name] = there.without(without)
-                if not self.standing[name].pods:
-                    del self.standing[name]
-        self.affinity_index = AffinityIndex(self.standing, self.affinity_index.effort)
+            if (there := self.node_info.get(name)) is not None:
+                self.node_info[name] = there.without(without)
+                if not self.node_info[name].pods:
+                    del self.node_info[name]
+        self.affinity_index = AffinityIndex(self.node_info, self.affinity_index.effort)
         self.host_ports = HostPorts(self.host_ports.effort)
-        self.node_of = {uid: name for name, there in self.standing.items() for uid in there.pods}
-        for name, there in self.standing.items():
+        self.node_of = {uid: name for name, there in self.node_info.items() for uid in there.pods}
+        for name, there in self.node_info.items():
             for pod in there.pods.values():
                 self.affinity_index.came(pod, name)
                 self.host_ports.came(pod, name)
@@ -140,7 +141,7 @@ class Occupancy(Facts):
         """Note whether the pod, which is one of the workload's, wants host ports (F1) or has affinity terms (F5)."""
         if pod.host_ports:
             self.wants_ports.add(workload.key)
-        if pod.apart or pod.beside:
+        if pod.anti_affinity or pod.affinity:
             self.affinity_workloads.add(workload.key)
             if workload.key in self.waiting_terms:
                 self.waiting_terms.add(workload.key, [pod])
@@ -149,25 +150,30 @@ class Occupancy(Facts):
         """These pods of one workload, which are placed together."""
         return OwnPods(key, tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid))))
 
-    def closed_to(self, pod: Pod, own_pods: OwnPods, *, soon: bool = False) -> frozenset[str]:
+    def closed_to(self, pod: Pod, own_pods: OwnPods, *, with_granted: bool = False) -> frozenset[str]:
         """Nodes that the pod may not use because of other pods (F5).
 
         own_pods  pods that are placed with it, itself among them
-        soon      unbound pods of workloads with a grant count, too
+        with_granted      unbound pods of workloads with a grant count, too
         """
-        if not (pod.apart or pod.beside or self.affinity_index.any_anti_affinity or (soon and self.affinity_workloads)):
+        if not (
+            pod.anti_affinity
+            or pod.affinity
+            or self.affinity_index.any_anti_affinity
+            or (with_granted and self.affinity_workloads)
+        ):
             return NOWHERE
-        if soon:
+        if with_granted:
             self.affinity_index.expect(self.granted_unbound())
-        return self.affinity_index.closed(pod, self.nodes or {}, own_pods, soon=soon)
+        return self.affinity_index.closed(pod, self.nodes or {}, own_pods, with_granted=with_granted)
 
-    def compare_some(self, workload: Workload, most: int, *, soon: bool) -> bool:
+    def compare_some(self, workload: Workload, most: int, *, with_granted: bool) -> bool:
         """Do about so many comparisons for the next `closed_to` of its pods.  True if none is left."""
-        soon = soon and bool(self.affinity_workloads)
-        if soon:
+        with_granted = with_granted and bool(self.affinity_workloads)
+        if with_granted:
             self.affinity_index.expect(self.granted_unbound())
         pods = [pod for pod in workload.pods.values() if not beyond_limits(pod)]  # the others are refused uncompared
-        return self.affinity_index.prepare(workload.key, pods, most, soon=soon)
+        return self.affinity_index.prepare(workload.key, pods, most, with_granted=with_granted)
 
     def granted_unbound(self) -> Sequence[GrantedPods]:
         """The workloads with a grant that have pods which are not bound yet."""
@@ -179,7 +185,7 @@ class Occupancy(Facts):
         """As `granted_unbound`, recomputed."""
         for key in self.by_phase[Phase.GRANTED]:
             workload = self.workloads[key]
-            job = chosen(workload, self.mine(workload))
+            job = chosen(workload, self.jobs_of(workload))
             granted = job.grant.everywhere if job is not None and job.grant is not None else ()
             nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
             coming = [pod for pod in workload.members if not workload.node_of(pod)]
@@ -193,10 +199,24 @@ class Occupancy(Facts):
         in flight, or has no answer, is counted on its node already.
         """
         workload = self.workloads[coming.key]
-        job = chosen(workload, self.mine(workload))
+        job = chosen(workload, self.jobs_of(workload))
         if job is None or job.asked_at is not None:
             return []
         return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
+
+    def granted_before(self) -> Iterator[GrantedPods]:
+        """Workloads whose grant of a previous process ended, with their pods, which that process may have bound.
+
+        Such a bind may still take effect, until the quiet period ends.  Slurm may have given everything there to others.
+        """
+        for job in self.placeholders.values():
+            workload = self.workloads.get(job.key or "")
+            if workload is None or job.asked_at is not None or not job.ended:
+                continue
+            coming = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
+            nodes = frozenset(self.by_slurm_name[name] for name in _nodes_of(job) if name in self.by_slurm_name)
+            if coming and nodes:
+                yield GrantedPods(workload.key, {pod.uid: pod for pod in coming}, nodes)
 
     def grant_changed(self, workload: Workload) -> None:
         """The workload received a grant, or lost it: its nodes count as taken for affinity, or not any more (F5)."""
@@ -218,7 +238,7 @@ class Occupancy(Facts):
 
     def _mark_concerned(self, pods: Collection[Pod]) -> None:
         for pod in pods:
-            for term in pod.apart:
+            for term in pod.anti_affinity:
                 self.anti_affinity_namespaces |= term.namespaces
         for key in self.waiting_terms.concerned(pods):
             if self.phase_of.get(key) in (Phase.UNSUBMITTED, Phase.QUEUED):
@@ -238,6 +258,18 @@ class Occupancy(Facts):
         return [key for key in waiting if any(map(concerned, self.workloads[key].pods.values()))]
 
 
+def _nodes_of(job: Placeholder) -> list[str]:
+    """The nodes of the job by Slurm's names, as far as they are known; Slurm shows those of an ended job, too."""
+    if job.grant is not None:
+        return [each.name for each in job.grant.everywhere]
+    try:
+        return expand(job.job.nodes) if job.job is not None else []
+    except HostlistError:  # an answer that makes no sense
+        return []
+
+
 def _counts_the_same(one: Pod, other: Pod) -> bool:
     """True if affinity and host ports see no difference."""
-    return one.labels == other.labels and one.apart == other.apart and one.host_ports == other.host_ports
+    return (
+        one.labels == other.labels and one.anti_affinity == other.anti_affinity and one.host_ports == other.host_ports
+    )

@@ -29,7 +29,7 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
     before   the same pod as it was seen last, or None
     """
     known = workload.edited.get(pod.uid)
-    bind = workload.to_show.pop(pod.uid, None) if pod.node else None
+    bind = workload.unconfirmed_binds.pop(pod.uid, None) if pod.node else None
     if bind is not None and bind.node == pod.node:
         shown = {key: bind.annotations.get(key) for key in names.ONLY_OURS if key in pod.annotations}
     elif before is not None and before.node and before.annotations != pod.annotations:
@@ -48,8 +48,8 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
 
 
 def own_annotation(workload: Workload, pod: Pod, key: str) -> str | None:
-    """What the bind wrote there, or is about to write; None: nothing."""
-    if (bind := workload.to_show.get(pod.uid)) is not None:
+    """The value that the bind wrote there, or is about to write; None: no value."""
+    if (bind := workload.unconfirmed_binds.get(pod.uid)) is not None:
         return bind.annotations.get(key)
     edited = workload.edited.get(pod.uid)
     return edited.right[key] if edited is not None and key in edited.right else pod.annotations.get(key)

@@ -40,13 +40,13 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
     pod_counts = workload.pod_counts
     if not pod_counts.unfinished:
         return Phase.DONE
-    mine = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
-    mine += [workload.lost_job] if workload.lost_job is not None else []
-    if pod_counts.unbound < pod_counts.unfinished and orphaned(workload, mine, absent_s):
+    candidates = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
+    candidates += [workload.lost_job] if workload.lost_job is not None else []
+    if pod_counts.unbound < pod_counts.unfinished and orphaned(workload, candidates, absent_s):
         return Phase.ORPHANED
     if not pod_counts.unbound:
         return Phase.BOUND
-    live = chosen(workload, mine)
+    live = chosen(workload, candidates)
     if pod_counts.unbound < pod_counts.unfinished:
         return Phase.GRANTED if live is not None and live.holds_nodes else Phase.BOUND
     if not workload.complete:
@@ -56,7 +56,7 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
     return Phase.GRANTED if live.holds_nodes else Phase.QUEUED
 
 
-def orphaned(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -> bool:
+def orphaned(workload: Workload, candidates: Iterable[Placeholder], absent_s: float) -> bool:
     """True if the job that the pods were bound for is proven to have ended.  Without proof the pods are left alone (V7).
 
     That job is the one that the pods name, if a read proved that it is the workload's; otherwise every job that is or may be
@@ -64,19 +64,19 @@ def orphaned(workload: Workload, mine: Iterable[Placeholder], absent_s: float) -
     another client bound runs for the job that it names, and for no other job.
     """
     if workload.renamed is not None and workload.renamed == workload.hint:
-        theirs = [job for job in mine if job.key == workload.key or job.id == workload.hint]
+        theirs = [job for job in candidates if job.key == workload.key or job.id == workload.hint]
         is_followed = any(job.id == workload.hint and workload.key in job.followed_by for job in theirs)
         return is_followed and all(job.proven_end(absent_s) for job in theirs)
-    jobs = [job for job in mine if job.key in (None, workload.key)]
+    jobs = [job for job in candidates if job.key in (None, workload.key)]
     claimed = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
     if workload.strays and any(job.proven_end(absent_s) for job in claimed):
         claimed = [job for job in claimed if workload.some_bound_for(job)]
     return bool(claimed) and all(job.proven_end(absent_s) for job in claimed)
 
 
-def chosen(workload: Workload, mine: Iterable[Placeholder]) -> Placeholder | None:
+def chosen(workload: Workload, candidates: Iterable[Placeholder]) -> Placeholder | None:
     """The live placeholder that is proven the workload's: holding nodes before waiting, then the oldest; or None."""
-    live = [job for job in mine if job.key == workload.key and job.alive]
+    live = [job for job in candidates if job.key == workload.key and job.alive]
     if len(live) < 2:
         return live[0] if live else None
     return min(live, key=lambda job: (not job.holds_nodes, job.id))

@@ -54,7 +54,7 @@ def put(world: World, kind: Kind, name: str, error: Exception, readable: str = "
 
 
 def planned(world: World, plan: act.Plan) -> None:
-    """What a pass found: objects for which a rule raised, objects that leave quarantine, objects that are rebuilt."""
+    """Apply the part of a plan about quarantine: objects for which a rule raised, that leave quarantine, that are rebuilt."""
     for kind, name, error in plan.failed:
         _only_guarded(world, error)
         workload = world.workloads.get(name) if kind is Kind.WORKLOAD else None
@@ -134,7 +134,7 @@ def quarantine_workload(
 
 
 def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Collection[int]) -> dict[str, Pod]:
-    """What was seen of it, by UID.  What follows from its pods is forgotten, what is under way for it is not.
+    """Drop what is derived from its pods, and keep its actions in flight.  Returns the last states of its pods, by UID.
 
     It stays in the world without pods, so that answers that are on their way find it.
     """
@@ -145,7 +145,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
         if other is not None and any(uid in kept or world.key_of_pod.get(uid) == before.key for uid in other.pods):
             kept = other.pods | kept
             world.forget(key)
-    hold = before.hold if before.hold is not None and world.is_under_way(before.hold.action) else None
+    hold = before.in_flight if before.in_flight is not None and world.is_under_way(before.in_flight.action) else None
     pods_in_flight = {
         uid: held
         for uid, held in before.pods_in_flight.items()
@@ -161,7 +161,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
         pods={},
         jobs=before.jobs - set(jobs),
         hint=None if before.hint in jobs else before.hint,
-        hold=hold,
+        in_flight=hold,
         pods_in_flight=pods_in_flight,
     )
     for uid in kept:
@@ -180,7 +180,7 @@ def forget_job(world: World, job: Placeholder) -> None:
     for index in (world.absent, world.expected):
         index.discard(job.id)
     world.placeholders.pop(job.id, None)
-    for workload in world.concerned(job):
+    for workload in world.workloads_of(job):
         workload.jobs.discard(job.id)
     world.schedule_read(job.id, world.last_poll_began)
 
@@ -223,7 +223,7 @@ def _name_failed(world: World, node: str, error: Exception, name: str = "") -> N
 
 
 def quarantine_slurm_node(world: World, name: str, error: Exception) -> None:
-    """What is remembered of a node of Slurm is not wholly written: it is forgotten, and noted again at the next poll."""
+    """Forget a node of Slurm whose state may be half-written.  The next poll notes it again."""
     _only_guarded(world, error)
     world.node_state.drop_name(name)
     put(world, Kind.NODE, name, error)
@@ -233,7 +233,7 @@ def quarantine_job(world: World, job_id: int, error: Exception) -> None:
     """Drop a job, and with it the workloads that have it or show it: all are rebuilt."""
     _only_guarded(world, error)
     job = world.placeholders.get(job_id)
-    concerned = world.concerned(job) if job is not None else []
+    concerned = world.workloads_of(job) if job is not None else []
     for workload in concerned:
         quarantine_workload(world, workload.key, error, jobs=[job_id])
     if job is not None:
@@ -257,7 +257,7 @@ def _answer_lost(world: World, event: ev.ActionEnded) -> None:
     action = event.action
     workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None and isinstance(action, act.AllocateNow | act.SubmitJob):
-        workload.look = JobSearch(
+        workload.job_search = JobSearch(
             event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
         )
         world.searching_workloads[workload.key] = None
@@ -278,7 +278,7 @@ def action_failed(world: World, action: act.Action, error: Exception, job_id: in
 
 
 def _recount(world: World) -> None:
-    """What is counted of actions under way, from the actions themselves."""
+    """Recount the actions in flight from the actions themselves."""
     world.under_way, world.immediate_in_flight = Counter(), Counter()
     world.anti_affinity_in_flight.clear()
     world.reading.clear()
@@ -364,7 +364,7 @@ def try_again(world: World, kind: Kind, name: str) -> None:
     if entry is None:
         return
     pods, nodes = entry.pods, entry.nodes
-    others = kind is Kind.POD or (kind is Kind.WORKLOAD and world.workloads[name].others)
+    others = kind is Kind.POD or (kind is Kind.WORKLOAD and world.workloads[name].of_other_scheduler)
     entry.dropped, entry.pods, entry.nodes, entry.changed = False, {}, {}, False
     for pod in pods.values():
         if entry.dropped:

@@ -1,4 +1,4 @@
-"""How many jobs a rule of the policy may have in Slurm, and how many submissions a second (I7).
+"""Quotas: the jobs that a rule of the policy may have in Slurm, and its submissions a second (I7).
 
 Both are limits of a rule, that is of all namespaces which it maps together.  If the user of the rule is a template, the
 limits apply to each of its users separately.  Each is a limit class of its own (Pass.free): a workload that finds it full
@@ -78,13 +78,17 @@ class Quotas:
         """Keys of the workloads that count, to the limit class in which each counts."""
         return self._counted
 
-    def count(self, workload: Workload, mine: Iterable[Placeholder]) -> None:
-        """Count the workload, or remove it from the counts, by its present jobs (*mine*).
+    def count(self, workload: Workload, candidates: Iterable[Placeholder]) -> None:
+        """Count the workload, or remove it from the counts, by its present jobs (*candidates*).
 
-        It counts where it was counted first, though its pods are gone or their namespace has other labels since.
+        It counts where it was counted first, though its pods are gone or their namespace has other labels since.  A job that
+        Slurm lost counts while its pods run: its nodes are requested again whatever the limit (S7), and the new job would
+        be one too many if another workload had taken its place.
         """
-        held = workload.hold is not None and isinstance(workload.hold.action, act.AllocateNow | act.SubmitJob)
-        if not held and workload.look is None and all(job.ended or job.denied for job in mine):
+        held = workload.in_flight is not None and isinstance(workload.in_flight.action, act.AllocateNow | act.SubmitJob)
+        runs = workload.pod_counts.unbound < workload.pod_counts.unfinished
+        ends = all(job.ended or (job.denied and not runs) for job in candidates)
+        if not held and workload.job_search is None and ends:
             self.forget(workload)
         elif workload.key not in self._counted and (limit_class := self.limit_class(workload)) is not None:
             self._counted[workload.key] = limit_class

@@ -16,7 +16,7 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 
-def stands_on_shared(world: World, pod: Pod) -> bool:
+def is_on_slurm_node(world: World, pod: Pod) -> bool:
     """True if the pod is on a node that Slurm allocates, and is no node daemon.
 
     Pods of system namespaces and static pods serve their nodes.  That a DaemonSet made the pod says nothing: in a managed
@@ -39,10 +39,10 @@ def note(world: World, pod: Pod) -> None:
     """A pod of another scheduler, as it is now."""
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
-        if pod.finished or not world.manages(pod.namespace) or not stands_on_shared(world, pod):
+        if pod.finished or not world.manages(pod.namespace) or not is_on_slurm_node(world, pod):
             return
         key = names.workload_key(pod.uid)
-        workload = world.workloads[key] = Workload(key, pod.full_name, created=pod.created, others=True)
+        workload = world.workloads[key] = Workload(key, pod.full_name, created=pod.created, of_other_scheduler=True)
         workload.strays[pod.uid] = world.newest_event_at
         world.key_of_pod[pod.uid] = key
     workload.put(pod)
@@ -53,7 +53,7 @@ def find(world: World) -> None:
     """Nodes or namespaces changed: look at all pods of other schedulers once more."""
     if world.nodes is None or world.slurm_nodes is None:
         return
-    for name, there in tuple(world.standing.items()):
+    for name, there in tuple(world.node_info.items()):
         node = world.nodes.get(name)
         if node is None or slurm_name(node) not in world.slurm_nodes:
             continue
@@ -75,5 +75,5 @@ def job_read(world: World, job_id: int, job: Job | None) -> None:
         named = names.whose(job.name) if job is not None else None
         cluster = (world.namespaces or {}).get("kube-system")
         theirs = names.cluster_id(cluster.uid, pod.scheduler_name) if cluster is not None else ""
-        workload.covered = named is not None and named[0] == theirs
+        workload.job_of_other_bridge = named is not None and named[0] == theirs
         world.refresh(workload)

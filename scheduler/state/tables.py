@@ -15,8 +15,8 @@ from scheduler.actions import Kind
 from scheduler.events import Scope, Side
 from scheduler.model.amounts import NO_TEXT
 from scheduler.model.anomaly import Anomaly
-from scheduler.model.cache import Remembered
-from scheduler.model.clocks import FarClock, Sighting
+from scheduler.model.cache import BoundedCache
+from scheduler.model.clocks import ClusterClock, Sighting
 from scheduler.model.kubernetes import Claim, Namespace, Node, Owner, OwnerKey, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Partition, SlurmNode, States
@@ -52,7 +52,7 @@ class Tables:
         self.predecessor_drained = False
         # the newest time of any event
         self.newest_event_at = started
-        self.clocks = {side: FarClock() for side in Side}
+        self.clocks = {side: ClusterClock() for side in Side}
         self.lost: dict[Side, ev.SideLost] = {}
         self.quarantine: dict[Subject, Quarantined] = {}
         # objects that came into quarantine, until the loop has logged them
@@ -119,14 +119,14 @@ class Tables:
     def _init_occupancy(self) -> None:
         """Pods on nodes (scheduler/state/occupancy.py)."""
         # node to the unfinished pods there
-        self.standing: dict[str, NodeInfo] = {}
+        self.node_info: dict[str, NodeInfo] = {}
         # UID of each of these pods to its node
         self.node_of: dict[str, str] = {}
         # pod UID to the node of its bind, from the plan of the bind until the watch shows a node
         self.assumed: dict[str, str] = {}
         # those of these binds whose answer was lost, until the pod is read or the watch shows a node
         self.unanswered_binds: dict[str, LostBind] = {}
-        self.affinity_index = AffinityIndex(self.standing)
+        self.affinity_index = AffinityIndex(self.node_info)
         self.host_ports = HostPorts()
         # namespaces named by the anti-affinity of pods whose grant came or went since the last pass
         self.anti_affinity_namespaces: set[str] = set()
@@ -136,7 +136,7 @@ class Tables:
         self.granted_pods: dict[str, tuple[Pod, ...]] = {}
         # affinity terms of workloads that wait for nodes
         self.waiting_terms = WaitingTerms()
-        self.feasibility: Remembered[NodeRequirements, Feasible] = Remembered()
+        self.feasibility: BoundedCache[NodeRequirements, Feasible] = BoundedCache()
 
     def _init_slurm(self) -> None:
         """Slurm's nodes, partitions and accounting."""
@@ -225,7 +225,7 @@ class Tables:
         self.settles_at = float("-inf")
 
     def _init_indexes(self) -> None:
-        """What follows from the workloads (scheduler/state/derived.py)."""
+        """Indexes that are derived from the workloads (scheduler/state/derived.py)."""
         self.by_phase: dict[Phase, dict[str, None]] = {each: {} for each in Phase}
         self.phase_of: dict[str, Phase] = {}
         # workload to the partition in which its job waits, and the number of such workloads by partition

@@ -43,7 +43,7 @@ class TokenBucket:
         self.left, self.at = burst, float("-inf")
 
     def available(self, now: float) -> float:
-        """How many may be taken now."""
+        """The number of tokens that may be taken now."""
         if self.at == float("-inf"):
             return self.burst
         return min(self.burst, self.left + max(0.0, now - self.at) * self.rate)

@@ -47,6 +47,6 @@ class UndecodedObjects:
         return self._found.get(Scope.OURS, [])
 
     def among(self, uids: Collection[str]) -> bool:
-        """Whether one of these pods of this scheduler cannot be decoded now."""
+        """True if one of these pods of this scheduler cannot be decoded now."""
         undecoded = self.pods()
         return bool(undecoded) and any(pod.uid in uids for pod in undecoded)

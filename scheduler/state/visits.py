@@ -10,7 +10,7 @@ from scheduler import actions as act
 from scheduler.state.occupancy import Occupancy
 from scheduler.state.phase import WAITING, Phase, phase
 from scheduler.state.token_buckets import FairQueue
-from scheduler.state.workload import Workload
+from scheduler.state.workload import Attempt, Backoff, Workload
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (Slurm facts 8).
 NO_CONTENDER = frozenset(
@@ -40,14 +40,14 @@ class Visits(Occupancy):
                 workload.left_out = None
             for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
                 index.pop(key, None)
-            learned = max((job.learned for job in self.mine(workload)), default=float("-inf"))
+            learned = max((job.known_since for job in self.jobs_of(workload)), default=float("-inf"))
             if now is Phase.QUEUED:
                 self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
             elif self._may_run(workload, now) and workload.hint is not None:
                 self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
-        _keep(self.searching_workloads, key, workload.look is not None)
+        _keep(self.searching_workloads, key, workload.job_search is not None)
         if self.quotas.counted:
-            self.quotas.count(workload, self.mine(workload))
+            self.quotas.count(workload, self.jobs_of(workload))
         _keep(self.waits_for_ports, key, key in self.wants_ports and now in WAITING)
         if now not in WAITING:
             self.waiting_terms.drop(key)
@@ -68,12 +68,12 @@ class Visits(Occupancy):
         """
         now = self.phase_of.get(workload.key)
         if now is Phase.UNSUBMITTED and workload.refused is None:
-            submits = workload.hold is not None and isinstance(workload.hold.action, act.SubmitJob)
+            submits = workload.in_flight is not None and isinstance(workload.in_flight.action, act.SubmitJob)
             about_to = workload.immediate_refused and not self.is_quarantined(workload.key)
             return workload.asked_in if submits or about_to else ""
         if now is not Phase.QUEUED:
             return ""
-        job = next((job for job in self.mine(workload) if job.key == workload.key and job.alive), None)
+        job = next((job for job in self.jobs_of(workload) if job.key == workload.key and job.alive), None)
         if job is None or (job.job is not None and job.job.reason in NO_CONTENDER):
             return ""
         asked = job.job.partition if job.job else (job.spec.partition if job.spec else "")
@@ -112,10 +112,14 @@ class Visits(Occupancy):
             self.parked.setdefault(limit_class, FairQueue()).put(key, workload.namespace)
             self.parked_in.setdefault(key, set()).add(limit_class)
 
-    def unpark(self, key: str) -> None:
-        """The workload waits in no limit class any more."""
-        for limit_class in self.parked_in.pop(key, ()):
-            self.parked[limit_class].pop(key)
+    def unpark(self, key: str, limit_class: str = "") -> None:
+        """The workload does not wait in that limit class any more; "": in none."""
+        waits_in = self.parked_in.get(key, set())
+        for name in [limit_class] if limit_class else list(waits_in):
+            waits_in.discard(name)
+            self.parked[name].pop(key)
+        if not waits_in:
+            self.parked_in.pop(key, None)
 
     def input_changed(self, workload: Workload) -> None:
         """The input of the workload changed: what was refused may be accepted now (Q4)."""
@@ -129,15 +133,19 @@ class Visits(Occupancy):
         for held in self.limited.values():
             held.pop(workload.key, None)
 
-    def back_off(self, workload: Workload, at: float, began: float = float("inf")) -> None:
+    def back_off(
+        self, workload: Workload, at: float, began: float = float("inf"), attempt: Attempt | None = None
+    ) -> None:
         """Double the wait before the next attempt.
 
-        began   when the failed call was sent: calls that were sent together count as one attempt
+        began    when the failed call was sent: calls that were sent together count as one attempt
+        attempt  only the next attempt of this kind waits; None: all others
         """
-        tuning = self.config.tuning
-        if began >= workload.wait_until or not workload.failures:
-            workload.failures = min(workload.failures + 1, 16)
-        workload.wait_until = at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (workload.failures - 1))
+        if attempt is not None:
+            workload.backoffs[attempt] = workload.backoffs.get(attempt, Backoff()).after(at, began, self.config.tuning)
+            return
+        before = Backoff(workload.failures, workload.wait_until)
+        workload.failures, workload.wait_until = before.after(at, began, self.config.tuning)
 
     def drop_facts(self, workload: Workload) -> None:
         """Replace the workload by this one, which has no pods, and take it out of every index: it counts as over."""
@@ -151,7 +159,7 @@ class Visits(Occupancy):
             self.queued_in[queued] -= 1
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
-        _keep(self.searching_workloads, key, workload.look is not None)
+        _keep(self.searching_workloads, key, workload.job_search is not None)
         self.waits_for_ports.pop(key, None)
         self.wants_ports.discard(key)
         self.affinity_workloads.discard(key)

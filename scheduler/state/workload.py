@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from scheduler import names
@@ -18,9 +19,10 @@ from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
 from scheduler.translate.grouping import Group, Rank
+from scheduler.tuning import Tuning
 
 STORY_LENGTH = 40
-UNLOOKED = ("", "None")  # reasons of a job that slurmctld has not considered yet
+NOT_CONSIDERED = ("", "None")  # reasons of a job that slurmctld has not considered yet
 PENDING: States = frozenset({"PENDING"})
 RUNNING: States = frozenset({"RUNNING"})
 CANCELLED: States = frozenset({"CANCELLED"})
@@ -33,7 +35,7 @@ class Placeholder:
     """One Slurm job that is ours, or that a pod hints at.
 
     key           key of its workload, once proven: made by this process, or read and checked; None: only hinted at
-    learned       a poll that was sent before this time does not count for it
+    known_since   when the bridge learned of the job: a poll that was sent before this time does not count for it
     read_began    when the last read of the job itself was sent
     hinted_by     keys of the workloads whose pods show this id
     followed_by   of these: those that end with the job, which has another name (docs/decisions/0003)
@@ -59,7 +61,7 @@ class Placeholder:
     key: str | None
     user: str
     states: States
-    learned: float
+    known_since: float
     job: Job | None = None
     grant: Grant | None = None
     spec: JobSpec | None = None
@@ -148,7 +150,7 @@ def lost_record(job: Placeholder, key: str | None, at: float, absent_s: float) -
 
     key   of the workload, as far as it is proven
     """
-    lost = Placeholder(job.id, key, job.user, frozenset(), learned=at, read_began=at, denied=True)
+    lost = Placeholder(job.id, key, job.user, frozenset(), known_since=at, read_began=at, denied=True)
     lost.absent_first, lost.absent_last = at - absent_s, at
     return lost
 
@@ -163,7 +165,7 @@ class InFlight:
     """
 
     action: Action
-    placed: float
+    planned_at: float
     until: float | None = None
     lost_job: int | None = None
     asked_for: frozenset[str] = frozenset()
@@ -188,6 +190,35 @@ class LostBind:
 
     action: BindPod
     until: float
+
+
+class Attempt(StrEnum):
+    """Kinds of actions with a backoff of their own in each workload: ends, and the reads before them (S14).
+
+    What ends must not wait because something else failed, perhaps in the other cluster: a job whose pods are gone holds its
+    nodes meanwhile, and pods whose job is over use nodes that Slurm gives away.
+    """
+
+    READ_JOB = "read job"  # ReadJob
+    END_JOB = "end job"  # CancelJob
+    RECORD = "record"  # RecordEnd
+    END_POD = "end pod"  # DeletePod, FailByDeadline
+    MOVE = "move"  # EvictPod, SetDeadline: the job lives still
+
+
+class Backoff(NamedTuple):
+    """How many attempts failed in a row, and until when nothing is tried again, epoch seconds."""
+
+    failures: int = 0
+    until: float = float("-inf")
+
+    def after(self, at: float, began: float, tuning: Tuning) -> Backoff:
+        """The backoff after another failure: the wait doubles.
+
+        began   when the failed call was sent: calls that were sent together count as one attempt
+        """
+        failures = min(self.failures + 1, 16) if began >= self.until or not self.failures else self.failures
+        return Backoff(failures, at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (failures - 1)))
 
 
 @dataclass(slots=True)
@@ -249,25 +280,25 @@ class LeftOut:
 
     nodes      their names in Slurm
     judged_at  when they are judged again
-    in_vain    how many grants of the workload in a row could not be used
+    unusable_grants    how many grants of the workload in a row could not be used
     patient_until  a full node is left out until then, whatever fills it
     """
 
     nodes: frozenset[str]
     judged_at: float
-    in_vain: int = 0
+    unusable_grants: int = 0
     patient_until: float = float("-inf")
 
 
-def after_grant_in_vain(before: LeftOut | None, node: str, at: float, exclude_s: float) -> LeftOut:
+def after_unusable_grant(before: LeftOut | None, node: str, at: float, exclude_s: float) -> LeftOut:
     """The excluded nodes after a grant on that node could not be used: each time for longer, at most for 16 `exclude_s`."""
-    in_vain = before.in_vain + 1 if before is not None else 1
+    unusable_grants = before.unusable_grants + 1 if before is not None else 1
     nodes = before.nodes | {node} if before is not None else frozenset({node})
-    return LeftOut(nodes, at + exclude_s, in_vain, at + exclude_s * min(16, 4 ** min(in_vain - 1, 2)))
+    return LeftOut(nodes, at + exclude_s, unusable_grants, at + exclude_s * min(16, 4 ** min(unusable_grants - 1, 2)))
 
 
 class _Counted(NamedTuple):
-    """How one pod is counted.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
+    """The counts of one pod.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
 
     unfinished: bool
     unbound: bool
@@ -376,16 +407,17 @@ class Workload:
     refused     why Slurm refused the last submission; retry_at: when the workload is submitted again
     asked_in    the partition of the last submission
     first_bound_at  when the first bind of its present grant went out (V4)
-    wait_until  after a failed attempt nothing is tried before that
+    failures, wait_until  how many attempts failed in a row; nothing is tried before that, apart from the kinds of Attempt
+    backoffs    kind of attempt to its backoff, if the last one failed
     anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
     late_changes  pod UID to what was changed of that pod after it was bound, until the event is posted (K8, T11)
     bound_by_this_process   this process sent a bind for one of its pods
     bound_by_bridge_before  UIDs of the pods that a bind of the bridge put on their nodes
     strays      pod UID to when that pod was first seen on a node to which no process of the bridge bound it
-    others      it is a pod of another scheduler, in a managed namespace, on a node that Slurm allocates
-    covered     of such a pod: True if another bridge made the job that it names; None: not read yet
+    of_other_scheduler  it is a pod of another scheduler, in a managed namespace, on a node that Slurm allocates
+    job_of_other_bridge  of such a pod: True if another bridge made the job that it names; None: not read yet
     renamed     id of the job that its pods name, which has another name and may still be the workload's; None: none
-    to_show     pod UID to the bind that may put that pod on a node, until the watch shows what became of it
+    unconfirmed_binds  pod UID to the bind that may put that pod on a node, until the watch shows what became of it
     edited      pod UID to its annotations that only the bridge writes, where another client changed them
     renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
     unanswered  pod UID to a write on that pod whose answer was lost, until the watch proves it or a later write is confirmed
@@ -415,16 +447,17 @@ class Workload:
     gone: dict[str, DeletedPod] = field(default_factory=dict)
     jobs: set[int] = field(default_factory=set)
     hint: int | None = None
-    hold: InFlight | None = None
+    in_flight: InFlight | None = None
     pods_in_flight: dict[str, InFlight] = field(default_factory=dict)
-    told: dict[str, LastStatus] = field(default_factory=dict)
-    look: JobSearch | None = None
+    last_status: dict[str, LastStatus] = field(default_factory=dict)
+    job_search: JobSearch | None = None
     left_out: LeftOut | None = None
     bound: dict[str, str] = field(default_factory=dict)
     refused: Refusal | None = None
     retry_at: float = float("-inf")
     failures: int = 0
     wait_until: float = float("-inf")
+    backoffs: dict[Attempt, Backoff] = field(default_factory=dict)
     asked_in: str = ""
     immediate_refused: bool = False
     updated_at: float = float("-inf")
@@ -439,10 +472,10 @@ class Workload:
     bound_by_this_process: bool = False
     bound_by_bridge_before: dict[str, None] = field(default_factory=dict)
     strays: dict[str, float] = field(default_factory=dict)
-    others: bool = False
+    of_other_scheduler: bool = False
     renamed: int | None = None
-    covered: bool | None = None
-    to_show: dict[str, BindPod] = field(default_factory=dict)
+    job_of_other_bridge: bool | None = None
+    unconfirmed_binds: dict[str, BindPod] = field(default_factory=dict)
     edited: dict[str, Edited] = field(default_factory=dict)
     renewed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     unanswered: dict[str, Announced] = field(default_factory=dict)
@@ -471,12 +504,21 @@ class Workload:
         self.release_messages.pop(uid, None)
         return self.pods.pop(uid, None)
 
+    def retry_from(self, attempt: Attempt) -> float:
+        """When the next attempt of this kind may be made, epoch seconds; -inf: at once."""
+        return self.backoffs.get(attempt, Backoff()).until
+
+    def reset_backoffs(self) -> None:
+        """What failed is tried again at once."""
+        self.failures, self.wait_until = 0, float("-inf")
+        self.backoffs.clear()
+
     def release(self, action: Action) -> InFlight | None:
         """The action is not in flight any more.  Returns its record; None: another action, or none, is in flight."""
-        held = self.hold
+        held = self.in_flight
         if held is None or held.action != action:
             return None
-        self.hold = None
+        self.in_flight = None
         return held
 
     def release_pod(self, uid: str, action: Action) -> InFlight | None:
@@ -522,7 +564,7 @@ class Workload:
         over = pod.uid in self.written_off
         return counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over)
 
-    def tell(self, at: float, what: str) -> None:
+    def add_to_story(self, at: float, what: str) -> None:
         """Add an entry to the story, of which the last entries are kept."""
         self.story.append((at, what))
         del self.story[:-STORY_LENGTH]
@@ -570,7 +612,7 @@ class Workload:
 
     @property
     def gathered(self) -> str:
-        """How many members of the gang exist, in a sentence."""
+        """A sentence about the number of members of the gang that exist."""
         assert self.group is not None, "only a gang gathers"
         whole = f"{self.group.kind} {self.group.name}"
         if not self.size:
@@ -585,7 +627,7 @@ class Workload:
     @property
     def has_anti_affinity(self) -> bool:
         """True if a pod of it has a required anti-affinity (F5)."""
-        return any(pod.apart for pod in self.pods.values())
+        return any(pod.anti_affinity for pod in self.pods.values())
 
     def node_of(self, pod: Pod) -> str:
         """The node of the pod, by the watch or by a bind of the bridge; "": none."""

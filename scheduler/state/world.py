@@ -54,7 +54,7 @@ class World(Jobs):
         if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
             gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
             began, at = self.nodes_polled
-            self.node_state.shown(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)
+            self.node_state.observe_slurm(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)
 
     def note_crowded(self, node: str, until: float) -> None:
         """A grant on that node could not be used: other workloads are checked before they ask for it (F6)."""
@@ -75,7 +75,7 @@ class World(Jobs):
                 continue
             job.hinted_by.discard(key)
             if job.key == key or (job.key is None and not job.hinted_by):
-                for other in self.concerned(job):
+                for other in self.workloads_of(job):
                     other.jobs.discard(job_id)
                 self.placeholders.pop(job_id)
                 self.absent.discard(job_id)

@@ -107,7 +107,7 @@ def group_of(pod: Pod) -> Group | Refusal | None:
     if found is None and said is not None:
         return Refusal(
             names.REFUSED,
-            f"Annotation {GANG_SIZE} says how many pods a gang has, but not which: give the label {GANG} as well.",
+            f"Annotation {GANG_SIZE} names the size of a gang, but not the gang: add the label {GANG}.",
         )
     return found
 
@@ -141,21 +141,21 @@ def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:
     """The group by labels of other controllers and tools; the bridge's own annotation overrides their size."""
     labels, notes = pod.labels, pod.annotations
     if key := labels.get(LWS_GROUP):
-        told = size if size is not None else _told(notes, LWS_SIZE)
+        found = size if size is not None else _size_shown(notes, LWS_SIZE)
         name = labels.get(LWS_NAME, key)
         return (
-            told
-            if isinstance(told, Refusal)
-            else Group("LeaderWorkerSet", name, _identity("lws", pod.namespace, key), told)
+            found
+            if isinstance(found, Refusal)
+            else Group("LeaderWorkerSet", name, _identity("lws", pod.namespace, key), found)
         )
     if jobset := labels.get(JOBSET):
         identity = _identity("jobset", pod.namespace, jobset, labels.get(JOBSET_UID, ""))
         group = Group("JobSet", jobset, identity, size, size_source_kind="JobSet", run=labels.get(JOBSET_ATTEMPT, ""))
         return in_stage(group, notes.get(names.STAGE, "") if pod.node else "")
     if kueue := labels.get(KUEUE_GROUP):
-        told = size if size is not None else _told(notes, KUEUE_SIZE)
+        found = size if size is not None else _size_shown(notes, KUEUE_SIZE)
         identity = _identity("kueue", pod.namespace, kueue)
-        return told if isinstance(told, Refusal) else Group("Kueue pod group", kueue, identity, told)
+        return found if isinstance(found, Refusal) else Group("Kueue pod group", kueue, identity, found)
     if plugin := labels.get(POD_GROUP):
         size_source = _object("scheduling.x-k8s.io/v1alpha1", pod, plugin)
         return Group("PodGroup", plugin, _identity("podgroup", pod.namespace, plugin), size, size_source, run=_run(pod))
@@ -193,7 +193,7 @@ def _object(api_version: str, pod: Pod, name: str) -> OwnerRef:
     return OwnerRef(api_version, "PodGroup", name, f"{api_version}/{pod.namespace}/{name}")
 
 
-def _told(notes: Mapping[str, str], key: str) -> int | Refusal | None:
+def _size_shown(notes: Mapping[str, str], key: str) -> int | Refusal | None:
     return _whole(f"Annotation {key}", notes[key], MAX_SIZE) if key in notes else None
 
 

@@ -64,7 +64,9 @@ def job_options(pod: Pod, owners: Sequence[Owner] = ()) -> JobOptions | Refusal:
     """The options in the pod's annotations, else in those of its owners, nearest first; or a Refusal."""
     if not pod.node and (preset := [key for key in names.ONLY_OURS if key in pod.annotations]):
         keys = f"Annotation {preset[0]} is" if len(preset) == 1 else f"Annotations {', '.join(preset)} are"
-        return Refusal(names.REFUSED, f"{keys} written by slurm-bridge alone, when it binds the pod. Take it away.")
+        return Refusal(
+            names.REFUSED, f"{keys} written only by slurm-bridge, when it binds the pod. Remove it from the pod."
+        )
     said = user_input(pod, owners)
     if isinstance(said, Refusal):
         return said
@@ -111,13 +113,13 @@ def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusa
             if name in names.JOB_OPTIONS:
                 own[name] = value
             elif name in names.GROUPING and not strict:
-                return Refusal(names.REFUSED, f"Annotation {key} of its owner says nothing: it belongs on the pods.")
+                return Refusal(names.REFUSED, f"Annotation {key} of its owner has no effect there: set it on the pods.")
             elif strict and name not in _NO_WISHES:
                 return _unknown_key(key, name)
         elif key.startswith(names.ALIAS_PREFIX):
             name = key[len(names.ALIAS_PREFIX) :]
             if name in names.ALIASES_REFUSED:
-                return Refusal(names.REFUSED, f"Annotation {key}: this is the admin's to decide. Take it away.")
+                return Refusal(names.REFUSED, f"Annotation {key}: only the admin may set this. Remove the annotation.")
             target = names.ALIASES.get(name)
             if target is not None:
                 aliased[target] = value

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from scheduler import names
 from scheduler.model.amounts import EMPTY, Amounts
-from scheduler.model.cache import Weighed
+from scheduler.model.cache import BoundedDict
 from scheduler.model.kubernetes import Container, Owner, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, UNLIMITED, JobSpec, Shape
@@ -60,7 +60,7 @@ class TranslationContext:
 
 MAX_AMOUNTS_REMEMBERED = 100_000  # some 20 MiB
 # By the id() of the objects with the requests, which are kept here: pods with equal requests share these objects.
-_needs: Weighed[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = Weighed(MAX_AMOUNTS_REMEMBERED)
+_needs: BoundedDict[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = BoundedDict(MAX_AMOUNTS_REMEMBERED)
 _WEIGHT = 16  # of a pod that asks for nothing, in amounts
 
 
@@ -243,7 +243,7 @@ def _unsupported(pod: Pod) -> Refusal | None:
     if too_many := beyond_limits(pod):
         return Refusal(names.REFUSED, too_many)
     if pod.refused_fields:
-        said = f"Not supported yet: {listed(pod.refused_fields)}. The pod is not run without."
+        said = f"Not supported yet: {listed(pod.refused_fields)}. The pod does not run without."
         return Refusal(names.REFUSED, said)
     return None
 
@@ -261,7 +261,7 @@ def _least_above_limit(pod: Pod, owners: tuple[Owner, ...], options: JobOptions,
     """The Refusal of a time-min that is longer than the time limit; None: it is not."""
     if options.time_min is None or limit in (None, UNLIMITED) or options.time_min <= limit:
         return None
-    said = f"asks for {options.time_min} minutes at least, but the time limit is {limit}: lower it, or raise the limit"
+    said = f"asks for at least {options.time_min} minutes, but the time limit is {limit}: lower it, or raise the limit"
     return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {said}.")
 
 
@@ -343,7 +343,7 @@ def _uncounted(resource: str) -> Refusal:
     return Refusal(
         names.REFUSED,
         f"The pod asks for {resource}, which Slurm does not count. An admin names its GRES (settings: gres), or lets pods "
-        "take it uncounted (settings: ignored_resources).",
+        "use it uncounted (settings: ignored_resources).",
     )
 
 

@@ -1,4 +1,4 @@
-"""How much one pod may ask for: a pod beyond one of these limits is refused (X7).
+"""Limits of one pod's requests: a pod that exceeds one of them is refused (X7).
 
 A pass multiplies each list in a pod by the nodes, by the other pods or by the pods of a gang.  No workload that people write
 by hand or with a common tool comes near these limits.  Pods of other schedulers cannot be refused; the indexes that count
@@ -27,7 +27,7 @@ def beyond_limits(pod: Pod) -> str:
     """The limit that this pod exceeds, as a sentence with the number and the limit; "": none."""
     if pod.limit_exceeded:
         return pod.limit_exceeded
-    if not (pod.node_affinity or pod.apart or pod.beside):
+    if not (pod.node_affinity or pod.anti_affinity or pod.affinity):
         lists = len(pod.containers) + len(pod.init_containers) + len(pod.tolerations) + len(pod.node_selector)
         if lists + len(pod.host_ports) + len(pod.claims) + _amounts_of_all(pod) <= _LEAST:
             return ""  # as most pods are
@@ -73,7 +73,7 @@ def _node_requirements(pod: Pod) -> Iterable[Requirement]:
 
 
 def _pod_terms(pod: Pod) -> tuple[PodTerm, ...]:
-    return (*pod.apart, *pod.beside)
+    return (*pod.anti_affinity, *pod.affinity)
 
 
 def _pod_requirements(pod: Pod) -> Iterable[Requirement]:

@@ -37,7 +37,7 @@ def text(value: str) -> str:
 def word(value: str) -> str:
     """The name of an account, a QOS or a wckey."""
     if not re.fullmatch(r"[\w.@+=:-]+", text(value), re.ASCII):
-        raise Unreadable("is not a name Slurm could know (letters, digits and . _ @ + = : - only)")
+        raise Unreadable("is not a possible name in Slurm (letters, digits and . _ @ + = : - only)")
     return value
 
 
@@ -75,7 +75,7 @@ def memory_mib(value: str) -> int:
     kib = int(match[1]) * {"K": 1, "": 1024, "M": 1024, "G": 1024**2, "T": 1024**3}[(match[2] or "").upper()]
     mib = -(-kib // 1024)
     if not 1 <= mib <= MAX_COUNT:
-        raise Unreadable("is not an amount of memory a job could have (0 would mean a whole node: use exclusive)")
+        raise Unreadable("is not a possible amount of memory (0 would mean a whole node: use exclusive)")
     return mib
 
 
@@ -97,7 +97,7 @@ def time_limit_min(value: str) -> int:
         return UNLIMITED
     minutes = -(-seconds // 60)
     if not 1 <= minutes <= MAX_MINUTES:
-        raise Unreadable(f"is not between one minute and {MAX_MINUTES} (say UNLIMITED for no limit)")
+        raise Unreadable(f"is not between one minute and {MAX_MINUTES} (UNLIMITED means no limit)")
     return minutes
 
 
@@ -105,7 +105,7 @@ def time_min(value: str) -> int:
     """sbatch(1) --time-min, in the forms of --time: minutes, rounded up."""
     minutes = time_limit_min(value)
     if minutes == UNLIMITED:
-        raise Unreadable("is no time that a limit could be cut to")
+        raise Unreadable("is not a time to which a limit could be cut")
     return minutes
 
 
@@ -191,7 +191,7 @@ def begin(value: str, created: float) -> int:
     elif _DATE.fullmatch(value.strip()):
         at = _on(value.strip())
     else:
-        raise Unreadable("is not a time that is understood here: now+1hour, 16:30, 2027-03-31T16:30:00Z (UTC)")
+        raise Unreadable("is not a known time format; examples: now+1hour, 16:30, 2027-03-31T16:30:00Z (UTC)")
     if at > created + MAX_MINUTES * 60:
         raise Unreadable("is more than ten years after the pod was created")
     return max(1, at)
@@ -199,7 +199,7 @@ def begin(value: str, created: float) -> int:
 
 def _next(hour: int, minute: int, second: int, *, created: float) -> int:
     if hour > 23 or minute > 59 or second > 59:
-        raise Unreadable("is no time of day")
+        raise Unreadable("is not a time of day")
     midnight = int(created) - int(created) % DAY_S
     at = midnight + hour * 3600 + minute * 60 + second
     return at if at >= int(created) else at + DAY_S
@@ -209,7 +209,7 @@ def _on(value: str) -> int:
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise Unreadable("is no date and time that exists") from None
+        raise Unreadable("is not an existing date and time") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 

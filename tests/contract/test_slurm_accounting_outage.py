@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bridge.errors import AccountingAway
+from bridge.errors import AccountingUnavailable
 from tests.contract.slurm_subjects import Slurm
 
 pytestmark = pytest.mark.outage
@@ -20,17 +20,17 @@ async def without_accounting(slurm: Slurm) -> AsyncIterator[Slurm]:
 
 
 async def test_partitions_are_not_told(without_accounting: Slurm) -> None:
-    with pytest.raises(AccountingAway):
+    with pytest.raises(AccountingUnavailable):
         await without_accounting.client.partitions()
 
 
 async def test_no_job_is_found_by_its_name(without_accounting: Slurm) -> None:
-    with pytest.raises(AccountingAway):
+    with pytest.raises(AccountingUnavailable):
         await without_accounting.client.find("any")
 
 
 async def test_no_end_is_recorded(without_accounting: Slurm) -> None:
-    with pytest.raises(AccountingAway):
+    with pytest.raises(AccountingUnavailable):
         await without_accounting.client.record_end(1, "alice", 0, "ns/a: Completed")
 
 

@@ -23,7 +23,7 @@ NODES = ("x1", "x2", "x3")
 KEYS, VALUES = ("app", "tier", "zone"), ("a", "b", "c")
 NAMESPACES = ("hpc", "other")
 OUTGROWN = (
-    *((affinity, name) for name in ("MAX_TERMS", "MAX_CHANGES", "MAX_ANSWERS", "MAX_HOMES", "MAX_GROUPINGS")),
+    *((affinity, name) for name in ("MAX_TERMS", "MAX_CHANGES", "MAX_ANSWERS", "MAX_COUNTED_PLACES", "MAX_GROUPINGS")),
     *((term_index, name) for name in ("MAX_KINDS", "MAX_DEAD")),
 )
 
@@ -57,8 +57,8 @@ def pods(draw: st.DrawFn) -> Pod:
         f"p{draw(st.integers(0, 7))}",
         namespace=draw(st.sampled_from(NAMESPACES)),
         labels=draw(labels),
-        apart=draw(several),
-        beside=draw(several) if draw(st.booleans()) else (),
+        anti_affinity=draw(several),
+        affinity=draw(several) if draw(st.booleans()) else (),
         host_ports=draw(ports),
     )
 
@@ -85,9 +85,10 @@ def closed_by_definition(new: Pod, there: Mapping[str, list[Pod]]) -> set[str]:
         node
         for node, others in there.items()
         for other in others
-        if any(selects(term, other) for term in new.apart) or any(selects(term, new) for term in other.apart)
+        if any(selects(term, other) for term in new.anti_affinity)
+        or any(selects(term, new) for term in other.anti_affinity)
     }
-    for term in new.beside:
+    for term in new.affinity:
         homes = {node for node, others in there.items() if any(selects(term, other) for other in others)}
         if homes or not selects(term, new):  # the first of those that want each other may stand anywhere
             shut |= set(NODES) - homes
@@ -204,7 +205,7 @@ def test_a_pod_that_comes_or_leaves_concerns_the_waiting_workloads_whose_terms_s
             by_definition = {
                 key
                 for key, its in waiting.items()
-                if any(selects(term, one) for each in its for term in (*each.apart, *each.beside))
+                if any(selects(term, one) for each in its for term in (*each.anti_affinity, *each.affinity))
             }
             found = set(index.concerned([one]))
             assert found == by_definition if few > 1 else found in (by_definition, set(waiting))
@@ -247,7 +248,7 @@ def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_his
                 coming.pop(key, None)
                 crowd.affinity_index.remove_granted(key)
             case "prepares", list(some), int(most):
-                crowd.affinity_index.prepare("ours", some, most, soon=True)
+                crowd.affinity_index.prepare("ours", some, most, with_granted=True)
             case "asks", Pod() as new, str(key):
                 others = [each for each in coming.values() if each.key != key]
                 both = {
@@ -257,7 +258,7 @@ def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_his
                     ]
                     for node in NODES
                 }
-                found = crowd.affinity_index.closed(new, NODES, OwnPods(key), soon=True)
+                found = crowd.affinity_index.closed(new, NODES, OwnPods(key), with_granted=True)
                 assert found == closed_with_expected(new, {node: crowd.on(node) for node in NODES}, both)
                 assert crowd.affinity_index.closed(new, NODES, OwnPods(key)) == closed_by_definition(
                     new, {node: crowd.on(node) for node in NODES}
@@ -275,8 +276,8 @@ def test_what_outgrows_the_memory_of_expected_pods_is_counted_anew(told: list[tu
 
 def closed_with_expected(new: Pod, there: Mapping[str, list[Pod]], both: Mapping[str, list[Pod]]) -> set[str]:
     """Expected pods shut nodes; a node is opened by them only to the first of those that want each other."""
-    shut = closed_by_definition(replace(new, beside=()), both)
-    for term in new.beside:
+    shut = closed_by_definition(replace(new, affinity=()), both)
+    for term in new.affinity:
         homes = {node for node, others in there.items() if any(selects(term, other) for other in others)}
         if not homes and selects(term, new):
             homes = {node for node, others in both.items() if any(selects(term, other) for other in others)} or set(
@@ -293,10 +294,12 @@ def test_pods_that_are_about_to_come_count_on_each_of_their_nodes(
     crowd = Crowd()
     for number, (each, node) in enumerate(there):
         crowd.comes(replace(each, uid=f"other-{number}"), node)
-    guest = replace(new, uid="guest", labels={"app": "a"}, apart=new.beside)
+    guest = replace(new, uid="guest", labels={"app": "a"}, anti_affinity=new.affinity)
     at_once = {guest.uid: guest}
     crowd.affinity_index.expect(
         (GrantedPods("another", at_once, granted), GrantedPods("ours", at_once, frozenset(NODES)))
     )
     both = {node: [*crowd.on(node), *([guest] if node in granted else [])] for node in NODES}
-    assert crowd.affinity_index.closed(new, NODES, OwnPods("ours"), soon=True) == closed_by_definition(new, both)
+    assert crowd.affinity_index.closed(new, NODES, OwnPods("ours"), with_granted=True) == closed_by_definition(
+        new, both
+    )

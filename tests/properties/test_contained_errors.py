@@ -38,8 +38,8 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
         World,
         (
             "refresh",
-            "stand",
-            "leave",
+            "put_on_node",
+            "remove_from_node",
             "set_states",
             "touch",
             "stop_reading",
@@ -51,17 +51,26 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ),
     (
         World,
-        ("back_off", "grant_changed", "mark_absent", "forget", "count_queued", "input_changed", "concerned", "mine"),
+        (
+            "back_off",
+            "grant_changed",
+            "mark_absent",
+            "forget",
+            "count_queued",
+            "input_changed",
+            "workloads_of",
+            "jobs_of",
+        ),
     ),
-    (Workload, ("put", "take_out", "put_on", "show", "tell", "release_pod")),
+    (Workload, ("put", "take_out", "put_on", "show", "add_to_story", "release_pod")),
     (PodCounts, ("count", "drop")),
     (Placeholder, ("mark_present", "lost")),
     (NodeInfo, ("put", "remove")),
     (NodeState, ("observe", "lost")),
-    (Pass, ("add", "wake_at", "park", "standing")),
+    (Pass, ("add", "wake_at", "park", "node_infos")),
     (kubernetes, ("settle", "take_workload", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
     (results, ("_submitted", "_submission_refused", "_take_changes")),
-    (slurm, ("_identify", "_adopt", "_deny", "_take_details", "_note_missing")),
+    (slurm, ("_identify", "_adopt", "_disprove", "_take_details", "_note_missing")),
     (membership, ("_move", "_size", "rank_of", "group_of", "_take_group", "_take_alone")),
     (submission, ("jobspec", "feasible")),
     (binding, ("places",)),
@@ -173,7 +182,7 @@ class Defects(Histories):
                 fresh.count(one, workload.node_of(one), workload.shown.get(one.uid), over=over)
             assert workload.pod_counts == fresh, "a tally counts its pods"
             assert workload.shown.keys() <= workload.pods.keys()
-        for there in world.standing.values():
+        for there in world.node_info.values():
             taken: Counter[str] = Counter()
             for one in there.pods.values():
                 taken.update(needs(one))

@@ -189,7 +189,7 @@ class Histories(RuleBasedStateMachine):
         old=st.booleans(),
         claims=st.sampled_from([(), (), ("data",)]),
         service=st.booleans(),
-        apart=st.sampled_from([(), (), APART, APART_FROM_OTHERS]),
+        anti_affinity=st.sampled_from([(), (), APART, APART_FROM_OTHERS]),
         wrong=st.sampled_from([{}, {}, {}, {"nice": "-1"}, {"partition": "gpu"}, {"account": "teamx"}]),
     )
     @precondition(lambda self: len(self.pods) < 6)
@@ -202,11 +202,11 @@ class Histories(RuleBasedStateMachine):
         old: bool,
         claims: tuple[str, ...],
         service: bool,
-        apart: tuple[PodTerm, ...],
+        anti_affinity: tuple[PodTerm, ...],
         wrong: dict[str, str],
     ) -> None:
         for _ in range(count):
-            self.one_pod_comes(gpu, cpu, owned, old, claims, service, apart, wrong)
+            self.one_pod_comes(gpu, cpu, owned, old, claims, service, anti_affinity, wrong)
 
     def one_pod_comes(
         self,
@@ -216,7 +216,7 @@ class Histories(RuleBasedStateMachine):
         old: bool,
         claims: tuple[str, ...],
         service: bool,
-        apart: tuple[PodTerm, ...],
+        anti_affinity: tuple[PodTerm, ...],
         wrong: dict[str, str],
     ) -> None:
         self.serial += 1
@@ -229,7 +229,7 @@ class Histories(RuleBasedStateMachine):
             claims=claims,
             restart_policy="Always" if service else "Never",
             labels=({}, {"app": "a"}, {"app": "b"})[self.serial % 3],
-            apart=apart,
+            anti_affinity=anti_affinity,
             says=wrong,
         )
         self.pods[new.uid] = new
@@ -621,7 +621,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def the_books_agree(self) -> None:
         world = self.world
-        standing = [uid for there in world.standing.values() for uid in there.pods]
+        standing = [uid for there in world.node_info.values() for uid in there.pods]
         assert len(standing) == len(set(standing)), "a pod stands on one node"
         assert all(count >= 0 for count in world.under_way.values())
         assert all(count >= 0 for count in world.queued_in.values())
@@ -689,7 +689,7 @@ class Histories(RuleBasedStateMachine):
                 assert one.node or self.spoilt(whose[1]), f"L1: {one.name} waits"
         for one in self.pods.values():
             if not one.finished:
-                told = self.world.workloads[self.world.key_of_pod[one.uid]].told
+                told = self.world.workloads[self.world.key_of_pod[one.uid]].last_status
                 assert one.node or one.uid in told, f"L1: {one.name} is neither bound nor told why"
         for workload in self.world.workloads.values():
             bound = [bool(one.node) for one in workload.members]
@@ -718,7 +718,7 @@ class Histories(RuleBasedStateMachine):
 def facts(world: World) -> tuple[object, ...]:
     """What a repeated event may not change."""
     return (
-        {node: dict(there.pods) for node, there in world.standing.items()},
+        {node: dict(there.pods) for node, there in world.node_info.items()},
         dict(world.phase_of),
         {job.id: (job.key, job.states, job.denied, job.absent) for job in world.placeholders.values()},
         set(world.foreign),

@@ -58,8 +58,8 @@ SOME = st.builds(
     node_selector=st.builds(lambda count: {f"k{each}": "v" for each in range(count)}, COUNTS),
     node_affinity=st.none()
     | st.lists(st.builds(lambda r: NodeTerm(tuple(r)), st.lists(REQUIREMENTS, max_size=3))).map(tuple),
-    apart=LISTS,
-    beside=LISTS,
+    anti_affinity=LISTS,
+    affinity=LISTS,
     tolerations=st.builds(lambda count: (Toleration("k"),) * count, COUNTS),
     host_ports=PORTS,
     claims=st.builds(lambda count: ("c",) * count, COUNTS),
@@ -84,7 +84,7 @@ def test_a_pod_that_is_cut_is_refused_in_the_same_words_and_closes_no_less(
 
 def keeps_away(pod: Pod, other: Pod) -> bool:
     """True if the other pod may not stand beside this one."""
-    return any(matches(term, other) for term in pod.apart)
+    return any(matches(term, other) for term in pod.anti_affinity)
 
 
 def taken(pod: Pod, other: Pod) -> bool:

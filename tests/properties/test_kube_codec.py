@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bridge.errors import ContractError
-from bridge.kube.codec import PODS, Changed, Spoiled
+from bridge.kube.codec import PODS, Changed, Undecodable
 from scheduler.model.kubernetes import Pod
 
 JSON = st.recursive(
@@ -70,7 +70,7 @@ def test_a_pod_with_anything_anywhere_is_read_or_refused(path: tuple[Any, ...], 
         if isinstance(change, Changed):
             assert isinstance(change.object, Pod)
             return
-        assert isinstance(change, Spoiled)
+        assert isinstance(change, Undecodable)
         sentence = change.object.why
     assert "the answer is not what the API promises" in sentence
 

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.errors import ContractError, FarSideError
+from bridge.errors import ContractError, RemoteError
 from bridge.kube import admin_reads, codec
 from bridge.kube.decoding import head_of
 from bridge.kube.objects import MAX_YEAR, epoch
@@ -169,7 +169,7 @@ def test_every_line_of_a_watch_gives_a_change_or_a_contract_error(case: tuple[An
     except ContractError as refused:
         said = str(refused)
     else:
-        said = f"{change.object} {change.version}" if isinstance(change, codec.Spoiled) else ""
+        said = f"{change.object} {change.version}" if isinstance(change, codec.Undecodable) else ""
     assert said.isprintable()
 
 
@@ -197,7 +197,7 @@ def test_one_item_of_any_kind_never_harms_the_next_one(case: tuple[Any, bytes]) 
 )
 def test_every_refusal_is_one_of_our_errors(case: tuple[None, bytes], status: int, retry_after: str) -> None:
     error = refusal("bind", Reply(status, {"retry-after": retry_after, "date": retry_after}, case[1]))
-    assert isinstance(error, FarSideError)
+    assert isinstance(error, RemoteError)
     assert str(error).isprintable()
     wait = getattr(error, "retry_after_s", None)
     assert wait is None or (math.isfinite(wait) and wait >= 0)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.errors import FarSideError
+from bridge.errors import RemoteError
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm import admin_reads
@@ -155,7 +155,7 @@ async def _ask(name: str, edit: Callable[[bytes], bytes], status: int, failing: 
     wire.edit = (lambda _: edit(_AN_ERROR)) if failing else edit
     try:
         _sound(await CALLS[name](slurm, job))
-    except FarSideError as error:
+    except RemoteError as error:
         _readable(str(error))
 
 
@@ -212,7 +212,7 @@ def test_any_text_at_all_is_an_error_of_the_far_side(text: bytes) -> None:
         for call in CALLS.values():
             try:
                 await call(slurm, 1)
-            except FarSideError:
+            except RemoteError:
                 continue
 
     asyncio.run(every())

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bridge.app import Bridge
-from bridge.errors import FarSideError
+from bridge.errors import RemoteError
 from bridge.kube.client import KubeClient
 from bridge.preflight.rights import RightsMonitor
 from bridge.settings import Settings
@@ -59,7 +59,7 @@ RIGHTS_GO = 0.2  # share of the lives
 IDENTITY_CHANGES = float(os.environ.get("IDENTITY_CHANGES", "0.25"))
 # Share of the lives in which the indexes of the World are checked after every event, which makes a life thrice as slow.
 # In the other lives they are checked after every 50th event.
-VALIDATED = float(os.environ.get("VALIDATED", "0.1"))
+VALIDATED = float(os.environ.get("VALIDATED", "0.04"))
 VALIDATED_EVERY = 50
 STUBBORN = 0.5  # share of the lives in which no grace is longer than the chaos
 STUBBORN_S = 15.0  # between two things that happen to pods which do not stop, in the mean
@@ -523,7 +523,7 @@ class Life:
                 current = asyncio.current_task()
                 if current is not None and current.cancelling():
                     raise
-            except FarSideError as error:
+            except RemoteError as error:
                 self.invariants.note(f"could not start: {error}")
             await asyncio.sleep(self.rng.uniform(0.1, 3.0))
 

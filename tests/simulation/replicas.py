@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bridge.app import Bridge, watches_of
-from bridge.errors import FarSideError, Unanswered, not_sent
+from bridge.errors import RemoteError, Unanswered, not_sent
 from bridge.guard import Guard, restart_on_error
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease, Terms
@@ -152,7 +152,7 @@ class Replicas(Life):
                     process.wake()
                     task.cancel()
                     raise
-            except FarSideError as error:
+            except RemoteError as error:
                 self.invariants.note(f"{name} could not start: {error}")
             await asyncio.sleep(self.fate.uniform(0.1, 3.0))
 

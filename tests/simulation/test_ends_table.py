@@ -261,7 +261,7 @@ JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
             "REVOKED",
         )
     },
-    "`TIMEOUT`, before kubelet could be told": _state("TIMEOUT"),
+    "`TIMEOUT`, before kubelet had the deadline": _state("TIMEOUT"),
     "`DEADLINE`": _state("DEADLINE"),
     "its time limit is two minutes away": _near_its_end,
     "it is preempted and has a grace": lambda life, job: life.slurm.preempt(job.id, life.slurm_clock(), grace_s=60),

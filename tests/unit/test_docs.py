@@ -9,10 +9,13 @@ import yaml
 
 from bridge.kube.client import SELECTED_NODE
 from bridge.settings import Settings
+from bridge.simulation.kube import limits
+from bridge.simulation.kube.kinds import KINDS
 from bridge.slurm.wire import API_VERSIONS
 from bridge.telemetry import Telemetry
 from bridge.webhook.metrics import Outcome
 from integration import documents
+from integration.kubectl_commands import COMMANDS
 from integration.readme import ROOT
 from integration.rigging import places
 from scheduler import names
@@ -130,6 +133,26 @@ def test_every_command_of_a_document_is_typed_by_a_test_or_is_said_why_not() -> 
             named = re.findall(r"[\w/]+\.py", test)
             assert named, "it says what is run in its place"
             assert all((ROOT / path).exists() or (ROOT / documents.JOURNEYS / path).exists() for path in named), test
+
+
+def test_the_limits_of_dev_are_documented_in_the_sentences_that_it_says() -> None:
+    table = re.findall(
+        r"(?m)^\| (`.+`) \| (.+) \| (refused|performed) \|$", (ROOT / "docs" / "dev.md").read_text("utf-8")
+    )
+    said = {sentence: (set(re.findall(r"`(.+?)`", commands)), how) for commands, sentence, how in table}
+    wanted: dict[str, tuple[set[str], str]] = {}
+    for template in [text for name, text in vars(limits).items() if name.startswith("NO_")]:
+        sentence = template.format(kind="KIND", plural="PLURAL", version="VERSION")
+        pattern = re.escape(sentence).replace("KIND", r"\w+").replace("PLURAL", r".+").replace("VERSION", r".+")
+        limited = [each for each in COMMANDS if re.fullmatch(pattern, each.limit)]
+        assert limited, f"no command of integration/kubectl_commands.py has the limit {sentence!r}"
+        wanted[sentence] = ({each.name for each in limited}, "refused" if limited[0].refused else "performed")
+    assert said == wanted
+
+
+def test_dev_documents_the_kinds_on_which_no_controller_acts() -> None:
+    [listed] = re.findall(r"no controller acts are ([\w,\s]+)\.", (ROOT / "docs" / "dev.md").read_text("utf-8"))
+    assert set(re.findall(r"\w+", listed)) - {"and"} == {kind.kind for kind in KINDS.values() if kind.idle}
 
 
 def test_every_link_to_a_file_leads_to_one() -> None:

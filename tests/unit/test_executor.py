@@ -13,10 +13,10 @@ from bridge.errors import (
     Conflict,
     ContractError,
     Exhausted,
-    FarSideError,
     Invalid,
     NotFound,
     NoUserToken,
+    RemoteError,
     Unanswered,
     Unauthorized,
     Unreachable,
@@ -192,7 +192,7 @@ def test_every_action_has_its_performer() -> None:
     assert set(Executor._PERFORMERS) == set(act.Action.__args__)  # type: ignore[attr-defined]
 
 
-FAILURES: list[tuple[FarSideError, Outcome, bool]] = [
+FAILURES: list[tuple[RemoteError, Outcome, bool]] = [
     (Invalid("submit", "Slurm", "bad account", 2045), Outcome.REFUSED, False),
     (NotFound("submit", "Slurm", "no such job", 2017), Outcome.REFUSED, False),
     (Conflict("bind", "Kubernetes", "changed", 409), Outcome.REFUSED, True),
@@ -205,7 +205,7 @@ FAILURES: list[tuple[FarSideError, Outcome, bool]] = [
 
 
 @pytest.mark.parametrize(("error", "outcome", "later"), FAILURES, ids=lambda value: type(value).__name__)
-async def test_a_failure_is_an_outcome_with_words(error: FarSideError, outcome: Outcome, later: bool) -> None:
+async def test_a_failure_is_an_outcome_with_words(error: RemoteError, outcome: Outcome, later: bool) -> None:
     ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=error)
     assert ended.outcome is outcome
     assert ended.refusal is not None
@@ -390,7 +390,7 @@ async def test_events_wait_for_pods_on_their_way_to_a_node() -> None:
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )
-async def test_what_failed_or_may_have_failed_is_not_announced(action: Action, call: str, error: FarSideError) -> None:
+async def test_what_failed_or_may_have_failed_is_not_announced(action: Action, call: str, error: RemoteError) -> None:
     made, far = executor(**{call: error})
     await made.perform(action)
     await posted(made)

@@ -67,11 +67,11 @@ async def test_without_a_bridge_both_clusters_are_asked_and_what_is_lacking_is_s
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     text = await told_of_pod(both, "train")
     assert text.startswith(
-        "Pod hpc/train: unsubmitted\n  Nothing stands in its way: it is about to be asked of Slurm.\n"
+        "Pod hpc/train: unsubmitted\n  Nothing prevents the submission: the next pass requests the job.\n"
     )
     assert "--cpus-per-task=1 --mem=1024M" in text
     assert "Nodes that can run it: 2 of 2" in text
-    assert "No bridge answers at http://127.0.0.1:1 (--bridge): what it remembers is not in this." in text
+    assert "No bridge answers at http://127.0.0.1:1 (--bridge). Both clusters were asked instead, which" in text
 
 
 async def test_the_job_is_found_by_its_name_where_the_pod_shows_none(both: Both) -> None:
@@ -191,7 +191,7 @@ async def test_a_running_bridge_is_asked_first_and_tells_its_story(both: Both) -
     story.runs(train, 17, at=1020.0)
     async with bridge_that_knows(story) as url:
         text = await told_of_pod(both, "train", bridge=url)
-    assert text.startswith("Pod hpc/train: bound\n  It stands on node x1 by Slurm job 17, Running in Kubernetes.")
+    assert text.startswith("Pod hpc/train: bound\n  It is on node x1 for Slurm job 17, Running in Kubernetes.")
     assert "Slurm job 17 was granted x1" in text
     assert "The pod is not there any more." in text  # the simulated cluster has none
 
@@ -201,7 +201,7 @@ async def test_a_running_bridge_is_enough_where_no_cluster_can_be_asked(both: Bo
     story.runs(train, 17, at=1020.0)
     async with bridge_that_knows(story) as url:
         text = await told_of_pod(both, "train", bridge=url, kubeconfig=str(tmp_path / "none"))
-    assert "It stands on node x1" in text
+    assert "It is on node x1" in text
     assert "Events of the pod are not shown: kubeconfig" in text
 
 
@@ -210,36 +210,56 @@ async def test_a_bridge_that_does_not_know_the_pod_is_no_answer(both: Both) -> N
     async with bridge_that_knows(Story()) as url:
         text = await told_of_pod(both, "train", bridge=url)
     assert text.startswith("Pod hpc/train: unsubmitted")
-    assert "does not know this pod; both clusters were asked instead." in text
+    assert "does not know this pod. Both clusters were asked instead" in text
 
 
-async def told_beside(both: Both, said: str, status: int) -> str:
-    """What explain tells of a pod if a program at the bridge's address answers with that text and status."""
+@asynccontextmanager
+async def address_that_answers(said: str, status: int) -> AsyncIterator[str]:
+    """The URL of a program that answers with that text and status."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=said, status=status)
 
-    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     app = web.Application()
     app.router.add_get("/explain", answer)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        return await told_of_pod(both, "train", bridge=f"http://127.0.0.1:{runner.addresses[0][1]}")
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
 
+async def told_beside(both: Both, said: str, status: int) -> str:
+    """What explain tells of a pod if a program at the bridge's address answers with that text and status."""
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    async with address_that_answers(said, status) as url:
+        return await told_of_pod(both, "train", bridge=url)
+
+
+STANDBY = "This replica of slurm-bridge is standby, replica r1 leads: ask r1.\n"
+
+
 async def test_a_standby_says_which_replica_to_ask(both: Both) -> None:
-    text = await told_beside(both, "This replica of slurm-bridge is a standby, r1 leads: ask that one.\n", 503)
-    assert "is a standby, r1 leads: ask that one. Both clusters were asked instead." in text
+    text = await told_beside(both, STANDBY, 503)
+    assert "is standby, replica r1 leads: ask r1. Both clusters were asked instead" in text
     assert "does not know this pod" not in text
+
+
+async def test_what_the_bridge_answered_is_said_also_if_no_cluster_can_be_asked(both: Both) -> None:
+    """Somebody who names a bridge with --bridge, and no settings file, has no Slurm to ask."""
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    both.settings = {**both.settings, "slurm_url": ""}
+    async with address_that_answers(STANDBY, 503) as url:
+        with pytest.raises(ConfigError, match=r"replica r1 leads: ask r1\. .*: no Slurm is configured") as raised:
+            await told_of_pod(both, "train", bridge=url)
+    assert str(raised.value).startswith(f"The bridge at {url} does not answer this command: This replica")
 
 
 async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
     text = await told_beside(both, "<html>", 200)
-    assert "is not of this version of slurm-bridge; both clusters were asked instead." in text
+    assert "is not of this version of slurm-bridge. Both clusters were asked instead" in text
 
 
 # --- of a manifest --------------------------------------------------------------------------------------------------

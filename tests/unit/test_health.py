@@ -116,7 +116,7 @@ async def test_what_cannot_be_decoded_is_counted_beside_and_is_no_reason() -> No
         story.sees(ObjectUndecoded(Undecoded(kind, "", "odd", "u", "nonsense"), scope))
     assert (await get(health(story.world), "/readyz"))[:2] == (
         200,
-        "ok\nKubernetes lists what slurm-bridge cannot read, which its log names: 1 node, 2 pods. "
+        "ok\nKubernetes lists objects that slurm-bridge cannot read (the log has details): 1 node, 2 pods. "
         "Nothing is done to these.\n",
     )
 
@@ -156,7 +156,7 @@ async def test_what_is_in_quarantine_is_counted_and_no_reason(monkeypatch: pytes
     status, text, _ = await get(asked, "/readyz")
     assert status == 200
     assert text == (
-        "ok\nin quarantine after errors of slurm-bridge itself, which its log has: 1 workload. All others go on.\n"
+        "ok\nin quarantine after internal errors of slurm-bridge (the log has details): 1 workload. All others are handled.\n"
     )
     _, text, _ = await get(asked, "/metrics")
     assert value_of(text.splitlines(), "slurm_bridge_quarantined", 'kind="workload"') == 1
@@ -186,7 +186,7 @@ async def test_an_explanation_that_raises_is_an_answer_without_a_traceback(monke
     story.sees(pod("train"))
     status, text, _ = await get(health(story.world), "/explain?namespace=hpc&pod=train")
     assert status == 500
-    assert text == "slurm-bridge made an error of its own; its admin finds it in the log of slurm-bridge.\n"
+    assert text == "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.\n"
 
 
 async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
@@ -258,7 +258,7 @@ async def test_a_mass_absence_is_a_reason_and_a_count() -> None:
     assert (await get(health(world, at=START + 30), "/readyz"))[:2] == (
         503,
         "since 00:17 UTC: Slurm lists 11 of 11 jobs no more: no pod is ended for it. "
-        "Where they are gone indeed: slurm-bridge release\n",
+        "If they are gone: slurm-bridge release\n",
     )
     _, text, _ = await get(health(world), "/metrics")
     assert value_of(text.splitlines(), "slurm_bridge_observations_rejected_total", 'reason="mass absence"') == 1
@@ -289,7 +289,10 @@ async def test_the_admins_word_is_taken_from_the_bridges_own_machine_alone() -> 
         async with aiohttp.ClientSession() as session, session.post(f"{url}/release") as answer:
             assert answer.status == 403, "a page in a browser there cannot say so"
         assert loop.world.held_back_since is not None
-        assert await ask(url) == "11 jobs are taken as gone; their pods are ended, 20 a second."
+        assert await ask(url) == (
+            "11 jobs count as gone. If Slurm does not grant the nodes of their pods to them again, their pods are ended, "
+            "20 a second."
+        )
         assert loop.world.held_back_since is None
         assert await ask(url) == "Nothing is held back."
     finally:
@@ -334,7 +337,8 @@ async def test_a_slurmdbd_that_is_away_is_said_and_keeps_nobody_from_working() -
     assert status == 200
     assert said == (
         "ok\nSlurm accounting, since 00:16 UTC: Slurm: partitions: slurmdbd does not answer (Connection refused) (error "
-        "7000). 0 ended jobs wait to be recorded, and Slurm's partitions are as they were told before; all else goes on.\n"
+        "7000). 0 ended jobs wait to be recorded, and Slurm's partitions are those of the last answer; everything else "
+        "goes on.\n"
     )
     _, metrics, _ = await get(health(story.world), "/metrics")
     assert re.search(r"^slurm_bridge_accounting_lost\{.*\} 1.0$", metrics, re.MULTILINE)
@@ -392,4 +396,10 @@ async def test_a_standby_that_could_not_take_over_says_why() -> None:
 async def test_a_standby_names_the_replica_that_can_explain() -> None:
     asked: Any = standby(Follower())
     status, text, _ = await get(asked, "/explain?pod=a")
-    assert (status, text) == (503, "This replica of slurm-bridge is a standby, slurm-bridge-0 leads: ask that one.\n")
+    said = "This replica of slurm-bridge is standby, replica slurm-bridge-0 leads: ask slurm-bridge-0.\n"
+    assert (status, text) == (503, said)
+    status, text, _ = await get(standby(Follower("")), "/explain?pod=a")
+    assert (status, text) == (
+        503,
+        "This replica of slurm-bridge is standby, and none leads now: ask again in some seconds.\n",
+    )

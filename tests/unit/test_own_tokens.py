@@ -97,6 +97,32 @@ async def _counts(bridge: Process, users: int) -> bool:
     return [float(each) for each in found] == [users]
 
 
+async def test_a_broken_token_file_of_the_bridge_is_said_and_keeps_it_ready_while_the_token_before_works(
+    tmp_path: Path,
+) -> None:
+    both = Both(tmp_path)
+    async with both.served() as options, running(tmp_path, options, poll_interval_s=0.2) as bridge:
+        await until(lambda: ready(bridge), "the bridge is ready")
+        (tmp_path / "token").write_text("")
+        status, said = await bridge.get("/readyz")
+        assert status == 200
+        assert said.startswith(f"ok\ntoken file {tmp_path}/token: empty. The token that was read before stays in use.")
+        metrics = (await bridge.get("/metrics"))[1].splitlines()
+        [rejected] = [each for each in metrics if each.startswith("slurm_bridge_cred") and 'side="Slurm"' in each]
+        assert rejected.endswith(" 1.0")
+        await create_pod(options, objects.pod("hpc", "first"))
+        await until(lambda: bound(both), "the pod is bound")
+        (tmp_path / "token").write_text(both.token)
+        await until(lambda: ready(bridge), "nothing is wrong")
+    assert "The token that was read before stays in use." in bridge.log
+    assert both.token not in bridge.log
+
+
+async def bound(both: Both) -> bool:
+    found = both.kube.store.get("pods", "hpc", "first")
+    return found is not None and bool(found["spec"].get("nodeName"))
+
+
 async def test_a_user_without_a_token_is_said_at_start_and_a_missing_folder_ends_it(tmp_path: Path) -> None:
     both = Two(tmp_path)
     (both.tokens / "bob").unlink()

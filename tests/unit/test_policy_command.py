@@ -112,10 +112,16 @@ def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("rule", "sentence"),
     [
-        ({"namespaces": [], "user": "a"}, "policy.rules.0.namespaces: "),
-        ({"user": "a"}, "policy.rules.0: is about no namespace: name some under namespaces, or their labels under"),
-        ({"namespaces": [""], "user": "a"}, "policy.rules.0: an empty pattern matches nothing."),
-        ({"namespace_selector": {}, "user": "a"}, "policy.rules.0.namespace_selector: selects every namespace"),
+        ({"namespaces": [], "user": "a"}, "policy.rules (1st entry).namespaces: "),
+        (
+            {"user": "a"},
+            "policy.rules (1st entry): selects no namespace: name some under namespaces, or their labels under",
+        ),
+        ({"namespaces": [""], "user": "a"}, "policy.rules (1st entry): an empty pattern matches nothing."),
+        (
+            {"namespace_selector": {}, "user": "a"},
+            "policy.rules (1st entry).namespace_selector: selects every namespace",
+        ),
         (
             {"namespace_selector": {"matchExpressions": [{"key": "x", "operator": "In"}]}, "user": "a"},
             "values must be given for In and NotIn, and for nothing else",
@@ -128,7 +134,7 @@ def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsy
         ({"namespaces": ["a"], "user": "a", "max_time": "soon"}, 'max_time: "soon" is not'),
         ({"namespaces": ["a"], "user": "a", "max_gres": {"gpu:": 1}}, '"gpu:" is not a GRES as Slurm names it'),
         ({"namespaces": ["a"], "user": "a", "max_gres": {"gpu": -1}}, "gpu must be 0 or more."),
-        ({"namespaces": ["a"], "user": "a", "max_nodes": 0}, "policy.rules.0.max_nodes: "),
+        ({"namespaces": ["a"], "user": "a", "max_nodes": 0}, "policy.rules (1st entry).max_nodes: "),
         ({"namespaces": ["a"], "user": "a", "max_node": 1}, "unknown key; did you mean max_nodes?"),
         ({"namespaces": ["a"], "user": "a", "account": {"allowed": ["{x}"]}}, "which is no source"),
     ],
@@ -145,7 +151,7 @@ def test_a_mistake_is_one_sentence_that_names_the_key(
 @pytest.mark.parametrize(
     ("classes", "sentence"),
     [
-        ({"high": {}}, "priority_classes.high: says nothing: give qos, or nice."),
+        ({"high": {}}, "priority_classes.high: has no effect: set qos or nice."),
         ({"high": {"nice": -1}}, "priority_classes.high.nice: "),
         ({"high": {"qoss": "a"}}, "unknown key; did you mean qos?"),
     ],
@@ -200,7 +206,9 @@ def test_a_namespace_that_has_nobody_is_told_why(tmp_path: Path, capsys: pytest.
     )
 
 
-def test_labels_that_nobody_asks_for_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_kubernetes_what_no_label_decides_is_shown_and_what_was_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rules = [
         {"namespaces": ["a"], "user": "alice", "service_accounts": ["svc-*"]},
         {"namespaces": ["a"], "user": "bob"},
@@ -208,6 +216,9 @@ def test_labels_that_nobody_asks_for_are_not_read(tmp_path: Path, capsys: pytest
     path = written(tmp_path, *rules)
     assert "Slurm user bob" in shown(path, capsys, "-n", "a")[1]
     assert "Slurm user alice" in shown(path, capsys, "-n", "a", "--service-account", "svc-1")[1]
+    said = shown(path, capsys, "-n", "a")[1]
+    assert said[-1].startswith("Whether Kubernetes has this namespace was not checked: ")
+    assert shown(path, capsys, "-n", "a", "--labels", "")[1] == said[:-1]
 
 
 def test_what_is_no_label_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.errors import AccountingAway, ContractError, Exhausted, FarSideError, Unreachable
+from bridge.errors import AccountingUnavailable, ContractError, Exhausted, RemoteError, Unreachable
 from bridge.simulation.virtual_time import START, run
 from bridge.slurm.codec import Listed
 from bridge.slurm.lists import LeftOut
@@ -35,12 +35,12 @@ NO = Unreachable("states", "Slurm", "connection refused")
 class Slurm:
     """A far end that answers from a list, the last of it for ever."""
 
-    def __init__(self, *answers: dict[int, States] | FarSideError) -> None:
-        self.answers: Iterator[dict[int, States] | FarSideError] = iter(answers)
-        self.last: dict[int, States] | FarSideError = {}
+    def __init__(self, *answers: dict[int, States] | RemoteError) -> None:
+        self.answers: Iterator[dict[int, States] | RemoteError] = iter(answers)
+        self.last: dict[int, States] | RemoteError = {}
         self.asked: list[float] = []
         self.asked_nodes: list[float] = []
-        self.nodes_fail: FarSideError | None = None
+        self.nodes_fail: RemoteError | None = None
         self.accounting_away_until = float("-inf")
         self.left_out: tuple[LeftOut, ...] = ()
         self.nodes_left_out: tuple[LeftOut, ...] = ()
@@ -49,7 +49,7 @@ class Slurm:
         self.asked.append(asyncio.get_running_loop().time())
         self.last = next(self.answers, self.last)
         await asyncio.sleep(0.002)
-        if isinstance(self.last, FarSideError):
+        if isinstance(self.last, RemoteError):
             raise self.last
         return Listed(self.last, self.left_out)
 
@@ -61,7 +61,7 @@ class Slurm:
 
     async def listed_partitions(self) -> Listed[tuple[Partition, ...]]:
         if asyncio.get_running_loop().time() < self.accounting_away_until:
-            raise AccountingAway("partitions", "Slurm", "slurmdbd does not answer", 7000)
+            raise AccountingUnavailable("partitions", "Slurm", "slurmdbd does not answer", 7000)
         return Listed(PARTITIONS)
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bridge.errors import ContractError, FarSideError, Unanswered
+from bridge.errors import ContractError, RemoteError, Unanswered
 from bridge.simulation.http import serve_slurm
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
@@ -16,7 +16,7 @@ from integration.proxy import FAULTS, FaultProxy
 from scheduler.model.slurm import JobSpec
 
 IDS = {1, 2, 3, 4}
-EXPECTED: dict[str, set[int] | type[FarSideError]] = {
+EXPECTED: dict[str, set[int] | type[RemoteError]] = {
     "": IDS,
     "404 for everything": ContractError,
     "500 for everything": Unanswered,

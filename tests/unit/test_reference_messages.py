@@ -21,7 +21,7 @@ NO_MESSAGE = {
     "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric
     "scheduler.state.anomalies": r"Slurm lists .* slurm-bridge release",  # the log, and /readyz
     "scheduler.explain": r".*",  # `explain`
-    "scheduler.apply.kubernetes": r"(pod )?\{pod.*|stands on node .*",  # traces
+    "scheduler.apply.kubernetes": r"(pod )?\{pod.*|is on node .*",  # traces
     "scheduler.apply.results": r"\{action.name\}: \{action.reason\}",  # traces
     "scheduler.apply.slurm": r"whether many jobs are missing",  # the log, after an error of our own
     "scheduler.translate.grouping": r"\{api version\}/.*|batch Job|Kueue pod group",  # a key; kinds of groups
@@ -35,14 +35,15 @@ NO_MESSAGE = {
     "scheduler.rules.reconcile_nodes": (
         r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*"
     ),
-    "scheduler.model.text": r"a time that has no date|%Y.*",  # times
+    "scheduler.model.text": r"a time that has no date|%Y.*|\{…\} s",  # times
     "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*",  # keys
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
     "scheduler.state.jobs": r"Slurm job \{job.id\} is \{list\}",  # traces
+    "scheduler.state.workload": r"[a-z ]+",  # kinds of attempts
     "scheduler.state.derived": r".*",  # an assertion
     "scheduler.state.rivals": r".*",  # /readyz and the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
-    "scheduler.rules.status": r"%.*",  # times
+    "scheduler.rules.status": r"%.*|.*\\d.*|\{date\}.*|\. Job \{job.id\}, as of ",  # times; a text that is searched for
     "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md

@@ -102,18 +102,18 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("slurm_ulr: http://localhost", "slurm_ulr: unknown key; did you mean slurm_url?"),
-        ("zzz: 1", "zzz: unknown key. Take it away, or correct it: docs/settings.md lists all keys."),
+        ("zzz: 1", "zzz: unknown key. Remove it, or correct it: docs/settings.md lists all keys."),
         ("policy: {ruels: []}", "policy.ruels: unknown key; did you mean rules?"),
         (
             "policy: {rules: [{namespaces: [a], usr: x, user: y}]}",
-            "policy.rules.0.usr: unknown key; did you mean user?",
+            "policy.rules (1st entry).usr: unknown key; did you mean user?",
         ),
         ("policy: {default: {user: root}}", "policy.default.user: must be an ordinary Slurm user's name."),
         ("policy: {default: {user: ROOT}}", "policy.default.user: must be an ordinary Slurm user's name."),
         ('policy: {default: {user: "0"}}', "policy.default.user: must be an ordinary Slurm user's name, not a number."),
         (
             'policy: {rules: [{namespaces: [a], user: "+1000"}]}',
-            "policy.rules.0.user: must be an ordinary Slurm user's name, not a number.",
+            "policy.rules (1st entry).user: must be an ordinary Slurm user's name, not a number.",
         ),
         (
             "policy: {default: {user: a, max_jobs: 0}}",
@@ -140,7 +140,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         (
             "slurm_url: http://slurm:6820",
             "slurm_url: http://slurm:6820 would send the token unencrypted to another host; "
-            "use https, or say allow_plain_http: true.",
+            "use https, or set allow_plain_http: true.",
         ),
         (
             "slurm_ca_file: ca.pem\nslurm_url: http://127.0.0.1:6820",
@@ -161,10 +161,11 @@ def test_each_mistake_is_one_sentence_that_names_the_key(tmp_path: Path, text: s
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("policy: {rules: [{namespaces: [], user: alice}]}", "policy.rules.0.namespaces"),
-        ("policy: {rules: [{namespaces: [a]}]}", "policy.rules.0.user"),
-        ("policy: {rules: [{namespaces: [a], user: 7}]}", "policy.rules.0.user"),
-        ("policy: {rules: [{namespaces: [a], user: alice, qos: high}]}", "policy.rules.0.qos"),
+        ("policy: {rules: [{namespaces: [], user: alice}]}", "policy.rules (1st entry).namespaces"),
+        ("policy: {rules: [{namespaces: [a], user: b}, {namespaces: [a]}]}", "policy.rules (2nd entry).user"),
+        ("managed_namespaces: [a, b, 3]", "managed_namespaces (3rd entry)"),
+        ("policy: {rules: [{namespaces: [a], user: 7}]}", "policy.rules (1st entry).user"),
+        ("policy: {rules: [{namespaces: [a], user: alice, qos: high}]}", "policy.rules (1st entry).qos"),
         ("default_memory_mib: 0", "default_memory_mib"),
         ("default_memory_mib: lots", "default_memory_mib"),
         ("poll_interval_s: 0", "poll_interval_s"),
@@ -185,7 +186,7 @@ def test_a_value_of_the_wrong_kind_names_its_key(tmp_path: Path, text: str, key:
 
 
 def test_of_many_mistakes_the_first_is_told_and_the_others_counted(tmp_path: Path) -> None:
-    assert "(2 more like it). Take it away" in mistake(tmp_path, "a: 1\nb: 2\nc: 3")
+    assert "(2 more like it). Remove it" in mistake(tmp_path, "a: 1\nb: 2\nc: 3")
 
 
 def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
@@ -375,9 +376,12 @@ def test_whatever_is_written_the_sentence_is_ours() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("policy: {rules: [{namespaces: [], user: a}]}", "policy.rules.0.namespaces: must not be an empty list."),
-        ("policy: {rules: [{namespaces: [a]}]}", "policy.rules.0.user: is not given, and is required."),
-        ("policy: {rules: [{namespaces: [a], user: 7}]}", f"policy.rules.0.user: {TEXT}."),
+        (
+            "policy: {rules: [{namespaces: [], user: a}]}",
+            "policy.rules (1st entry).namespaces: must not be an empty list.",
+        ),
+        ("policy: {rules: [{namespaces: [a]}]}", "policy.rules (1st entry).user: is not given, and is required."),
+        ("policy: {rules: [{namespaces: [a], user: 7}]}", f"policy.rules (1st entry).user: {TEXT}."),
         ("managed_namespaces: hpc", "managed_namespaces: must be a list, as [a, b]."),
         ("policy: [a]", "policy: must be a mapping of keys to values."),
         ("gres: {1: gpu}", f"gres.1: {TEXT}."),
@@ -392,7 +396,7 @@ def test_whatever_is_written_the_sentence_is_ours() -> None:
         ("bypass: perhaps", "bypass: must be warn or end."),
         (
             "pending_reason: not camel",
-            "pending_reason: must be letters alone, the first one a capital, as in SlurmJobPending.",
+            "pending_reason: must be letters only, the first one a capital, as in SlurmJobPending.",
         ),
     ],
 )

@@ -84,7 +84,7 @@ def crowded() -> World:
     story = Story(CONFIG, [node("x1")])
     everybody = frozenset({"hpc"})
     shy = tuple(PodTerm((Requirement("app", "NotIn", ("train", str(n))),), everybody) for n in range(10_000))
-    story.sees(PodSeen(Scope.OTHERS, Pod("shy", "grey", "shy", node="x1", apart=shy)))
+    story.sees(PodSeen(Scope.OTHERS, Pod("shy", "grey", "shy", node="x1", anti_affinity=shy)))
     story.sees(PodsListed(Scope.OURS, (pod(labels={"app": "train"}),), START))
     return story.world
 
@@ -111,4 +111,4 @@ async def test_an_explanation_that_compares_much_lets_the_loop_turn_in_between()
 async def test_many_at_once_are_told_to_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.share.MOST_WAIT", 0)
     for path in ("/explain?namespace=hpc&pod=train", "/metrics"):
-        assert (await get(health(), path))[:2] == (429, "Too many ask at once; ask again in a second.\n")
+        assert (await get(health(), path))[:2] == (429, "Too many requests at once; try again in a second.\n")

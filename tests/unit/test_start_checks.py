@@ -112,9 +112,11 @@ async def test_where_slurm_does_not_tell_its_user_the_tokens_user_is_taken_for_i
     assert privileged_user(Settings.model_validate({"policy": {"default": {"user": "alice"}}}), "slurm") == ""
 
 
-async def test_the_notes_name_each_side_whose_renewed_credentials_cannot_be_used() -> None:
+async def test_the_notes_name_each_side_whose_renewed_credentials_cannot_be_used(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        connections = Connections(Settings(slurm_url="https://slurm.example"), stack)
+        file = tmp_path / "token"
+        file.write_text("a.b.c")
+        connections = Connections(Settings(slurm_url="https://slurm.example", slurm_token_file=str(file)), stack)
         access = anonymous("https://10.0.0.1")
         connections._transport = opened(access, stack)
         assert connections.troubles() == {Side.SLURM: "", Side.KUBERNETES: ""}
@@ -122,3 +124,8 @@ async def test_the_notes_name_each_side_whose_renewed_credentials_cannot_be_used
         assert connections.troubles() == {Side.SLURM: connections.tls.trouble, Side.KUBERNETES: ""}
         access.trouble = lambda: "kubeconfig k: its token is empty."
         assert connections.troubles()[Side.KUBERNETES] == "kubeconfig k: its token is empty."
+        file.write_text("")
+        said = connections.troubles()[Side.SLURM]
+        assert said.startswith(
+            f"{connections.tls.trouble} token file {file}: empty. The token that was read before stays"
+        )

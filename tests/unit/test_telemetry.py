@@ -288,7 +288,9 @@ def test_metrics_carry_no_ids() -> None:
 
 def test_grants_released_are_counted() -> None:
     story, telemetry = Story(), Telemetry()
-    ends(telemetry, story, CancelJob("key", 17, "name", "alice", "no GPU", told="Slurm job 17 was released."), NOW)
+    ends(
+        telemetry, story, CancelJob("key", 17, "name", "alice", "no GPU", pod_message="Slurm job 17 was released."), NOW
+    )
     ends(telemetry, story, CancelJob("key", 18, "name", "alice", "released: in words alone"), NOW)
     assert find(scraped(telemetry), "slurm_bridge_grants_released_total") == 1
 
@@ -332,7 +334,7 @@ def test_what_is_not_believed_is_said_once_and_that_it_is_over(caplog: pytest.Lo
         telemetry.passed(story.world, 0.01, 0.0)
     assert [record.getMessage() for record in caplog.records] == [
         "not believed: mass absence",
-        "Slurm lists 11 of 11 jobs no more: no pod is ended for it. Where they are gone indeed: slurm-bridge release",
+        "Slurm lists 11 of 11 jobs no more: no pod is ended for it. If they are gone: slurm-bridge release",
         "not believed: absent job came back, 11 times",
         "not believed: id given out again",
         "nothing is held back any more: what was missing is settled",

@@ -36,7 +36,7 @@ def _nodes(seen: Observations) -> Iterator[Result]:
     theirs = {each.node.name for each in seen.slurm_nodes.get()} - {known.node.name for _, known in both.values()}
     if not both:
         yield error(
-            f"Not one node is known to both: Kubernetes has {some(ours) or 'none'}, Slurm has {some(theirs) or 'none'}.",
+            f"No node is known to both clusters: Kubernetes has {some(ours) or 'none'}, Slurm has {some(theirs) or 'none'}.",
             REGISTER,
         )
         return
@@ -87,7 +87,7 @@ def _sizes(seen: Observations) -> Iterator[Result]:
     larger = [f"{name} ({why})" for name, (node, known) in both.items() if (why := _larger(node, known, gres))]
     if larger:
         yield warning(
-            f"Slurm gives away more of {count(len(larger), 'node')} than pods may use: {some(larger, 2)}. "
+            f"Slurm allocates more of {count(len(larger), 'node')} than pods may use: {some(larger, 2)}. "
             "Grants of the rest are released.",
             "Make Slurm's node no larger than kubectl's allocatable (CPUs, RealMemory, Gres).",
         )
@@ -123,7 +123,7 @@ def _external(seen: Observations) -> Iterator[Result]:
     if silent := [each.node.name for each in external if "NOT_RESPONDING" in each.node.states]:
         said.append(
             error(
-                f"External nodes that Slurm takes for not responding: {some(silent)}: they get no job, and stay so.",
+                f"External nodes that Slurm lists as not responding: {some(silent)}. They get no job, and do not recover.",
                 "Of slurm.conf: scontrol reconfigure. Others: delete each when idle, and create it again (the bridge does so "
                 "with its own). Signals, suspend and preemption with GraceTime cause it.",
             )
@@ -131,7 +131,7 @@ def _external(seen: Observations) -> Iterator[Result]:
     if lost := [each.node.name for each in external if each.lost]:
         said.append(
             error(
-                f"Devices count as used though no CPU is, so no job: {some(lost)}. They are lost to every job.",
+                f"Devices count as used on nodes without a used CPU, so without a job: {some(lost)}. No job can use them.",
                 "scontrol reconfigure gives them back.",
             )
         )
@@ -141,7 +141,7 @@ def _external(seen: Observations) -> Iterator[Result]:
 def _static(external: list[NodeDetails]) -> Iterator[Result]:
     if static := [each.node.name for each in external if each.static and each.node.gres]:
         yield warning(
-            f"External nodes with devices stand in slurm.conf: {some(static)}. A job of anybody with --gpus or "
+            f"External nodes with devices are defined in slurm.conf: {some(static)}. Any user's job with --gpus or "
             "--gpus-per-task loses those GPUs for good there, and no job learns which GPUs it has.",
             "Take them out of slurm.conf and make them by POST new/node, with GresConf=count=8,name=gpu,type=…,file=…",
         )
@@ -165,7 +165,7 @@ def _addresses(seen: Observations) -> Iterator[Result]:
 
 
 def _partitions(seen: Observations) -> Iterator[Result]:
-    """Whether the pods of each rule can run on any node."""
+    """Check if the pods of each rule can run on any node."""
     known = {each.name: each for each in seen.partitions.get()}
     policy = seen.chosen("policy").policy
     filled = {name for _, details in common(seen).values() for name in details.node.partitions}
@@ -192,8 +192,8 @@ def _others(seen: Observations) -> Iterator[Result]:
     if strangers:
         where, who = some({pod.node for pod in strangers}), some(pod.full_name for pod in strangers)
         yield warning(
-            f"{count(len(strangers), 'pod')} of other schedulers on {where} ({who}): Slurm does not know of the room that "
-            "they take, and grants of it are released.",
+            f"{count(len(strangers), 'pod')} of other schedulers on {where} ({who}): Slurm does not count their "
+            "resources, and grants of these resources are released.",
             f"Keep them away: kubectl taint node NAME {names.MANAGED_TAINT}=true:NoSchedule (pods of the bridge ignore it)",
         )
     else:

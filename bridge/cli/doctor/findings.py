@@ -86,20 +86,20 @@ class Check:
 
 def findings(groups: Sequence[tuple[str, Sequence[Check]]], observations: Observations) -> Iterator[Finding]:
     """The findings of all checks, in order.  A failed observation is one error; later checks that need it are not checked."""
-    told: set[str] = set()
+    named: set[str] = set()
     for group, checks in groups:
         for check in checks:
             try:
                 said = list(check.judge(observations))
             except NotSeen as missing:
-                said = [_missing(missing, told)]
+                said = [_missing(missing, named)]
             for each in said:
                 yield each.at(group, check.name)
 
 
-def _missing(missing: NotSeen, told: set[str]) -> Result:
-    if missing.failed and missing.why not in told:
-        told.add(missing.why)
+def _missing(missing: NotSeen, named: set[str]) -> Result:
+    if missing.failed and missing.why not in named:
+        named.add(missing.why)
         return error(missing.why, missing.do)
     return not_checked(missing.because)
 
@@ -122,5 +122,5 @@ def count(number: int, singular: str, plural: str = "") -> str:
 
 
 def wait(seconds: float) -> str:
-    """How long a call took."""
+    """The duration of a call, in words."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

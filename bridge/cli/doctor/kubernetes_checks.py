@@ -29,8 +29,8 @@ def _identity(seen: Observations) -> Iterator[Result]:
         yield ok(f"known as {user}; the token ends in {age(expires - seen.now)}")
     else:
         yield warning(
-            f"Known as {user}; the kubeconfig's token ends in {age(expires - seen.now)}.",
-            "See that something renews it in the kubeconfig; it is read again as it changes.",
+            f"The API server knows this client as {user}; the kubeconfig's token ends in {age(expires - seen.now)}.",
+            "Check that a program renews it in the kubeconfig; the bridge reads changes.",
         )
 
 
@@ -43,12 +43,12 @@ def _rights(seen: Observations) -> Iterator[Result]:
         yield error(f"May not {rights.spelled(needed)} in all namespaces: the bridge would refuse to start.", do)
     if referred := [right for right in lacking if right in REFERRED]:
         yield warning(
-            f"May not {rights.spelled(referred)}: annotations of owners, or the reach of volumes, are not heeded.", do
+            f"May not {rights.spelled(referred)}: annotations of owners, or the reach of volumes, are not followed.", do
         )
     if of_nodes := [right for right in lacking if right in rights.NODE]:
         yield warning(
             f"May not {rights.spelled(of_nodes)}: nodes labelled {names.EXTERNAL_NODE_LABEL}=true are registered in Slurm, "
-            "but not told so, and not tainted.",
+            "but get no condition and no taint.",
             do,
         )
     lacking_in = seen.rights_in.get()
@@ -70,7 +70,9 @@ def _namespaces(seen: Observations) -> Iterator[Result]:
         )
     existing = {namespace.name for namespace in seen.namespaces.get()}
     if missing := set(seen.chosen("managed_namespaces").managed_namespaces) - existing:
-        yield warning(f"managed_namespaces names what does not exist: {some(missing)}.", "Correct the settings.")
+        yield warning(
+            f"managed_namespaces names namespaces that do not exist: {some(missing)}.", "Correct the settings."
+        )
 
 
 def _nodes(seen: Observations) -> Iterator[Result]:
@@ -92,7 +94,7 @@ def _readable(seen: Observations) -> Iterator[Result]:
             f"{what.kind} {'/'.join(filter(None, (what.namespace, what.name)))} ({what.why})" for what in seen.undecoded
         ]
         yield warning(
-            f"{count(len(each), 'object')} cannot be read, and nothing is done to such: {some(each)}.",
+            f"{count(len(each), 'object')} cannot be read, and are left alone: {some(each)}.",
             "kubectl get … -o yaml shows what is unusual there; correct or recreate it.",
         )
     else:
@@ -113,7 +115,7 @@ def skew(whose: str, seconds: float) -> Result:
         return ok("as here, within a few seconds")
     which = "ahead of" if seconds > 0 else "behind"
     return warning(
-        f"The clock of {whose} is {age(abs(seconds))} {which} this host's: waits and expected starts will read wrong.",
+        f"The clock of {whose} is {age(abs(seconds))} {which} this host's: shown waits and expected starts are wrong.",
         "Run an NTP client (chrony, systemd-timesyncd) on both hosts.",
     )
 

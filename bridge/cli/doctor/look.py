@@ -96,7 +96,7 @@ async def _readiness(seen: Observations) -> tuple[str, ...]:
         if not error.listening:
             raise NotSeen(f"no bridge answers at {url}", failed=False) from None
     raise NotSeen(
-        f"Something that is no slurm-bridge answers at {url}.",
+        f"A program other than slurm-bridge answers at {url}.",
         because="another program has the http address",
         do="Choose another address with http in the settings, or --http HOST:PORT.",
     )

@@ -1,4 +1,4 @@
-"""What the doctor asks of the API server.  Nothing is changed: the only writes are access reviews."""
+"""The doctor's requests to the API server.  Nothing is changed: the only writes are access reviews."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor asks of Slurm, and of the tokens for it.  Nothing is changed: probes are refused by Slurm on purpose."""
+"""The doctor's requests to Slurm, and its tokens.  Nothing is changed: Slurm refuses each probe on purpose."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bridge.cli.doctor.choices import choices
 from bridge.cli.doctor.questions import Questions, ask_all, ask_none, not_seen, observed, sentence, unnamed
 from bridge.cli.doctor.views import Choice, NotSeen, Observations, Observed, Token, nothing
 from bridge.connections import Connections, Tokens
-from bridge.errors import AccountingAway, ConfigError, FarSideError, Unauthorized
+from bridge.errors import AccountingUnavailable, ConfigError, RemoteError, Unauthorized
 from bridge.settings import Settings
 from bridge.slurm import admin_reads
 from bridge.slurm.admin_reads import Verdict
@@ -185,11 +185,11 @@ async def _jobs(client: SlurmClient) -> int:
             sentence(error), because=NOT_ACCEPTED, failed=False, do=RENEW_OR_REPLACE
         )  # the check of the token reports it
         raise why from None
-    except FarSideError:
+    except RemoteError:
         if client.discovery is not None and client.discovery.responding:
             raise
         raise NotSeen(
-            "slurmctld does not answer slurmrestd: bound pods live on, nothing new is scheduled.",
+            "slurmctld does not answer slurmrestd: bound pods run on, and no pod is scheduled.",
             because="slurmctld does not answer slurmrestd",
             do="systemctl status slurmctld on its host; scontrol ping",
         ) from None
@@ -207,7 +207,7 @@ async def _configuration(client: SlurmClient) -> admin_reads.Configuration:
 
 
 async def _accounting_answers(client: SlurmClient) -> bool:
-    """False if there is none.  Raises AccountingAway."""
+    """False if there is none.  Raises AccountingUnavailable."""
     await client.find("slurm-bridge-doctor")
     return client.discovery is not None and client.discovery.accounting
 
@@ -216,7 +216,7 @@ async def _with_accounting(asked: Callable[[], Awaitable[T]]) -> T:
     """Raises NotSeen if slurmdbd does not answer, which another check reports."""
     try:
         return await asked()
-    except AccountingAway as error:
+    except AccountingUnavailable as error:
         raise NotSeen(sentence(error), because=NO_ACCOUNTING, failed=False) from None
 
 

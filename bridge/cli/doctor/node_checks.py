@@ -29,10 +29,10 @@ def _registration(seen: Observations) -> Iterator[Result]:
     known = {each.node.name for each in seen.slurm_nodes.get()}
     conf, gres = seen.configuration.get(), seen.chosen("gres").gres
     token = seen.acting_token.value or seen.token.get()
-    told = [*_by_whom(token.user, conf.slurm_user)]
+    found = [*_by_whom(token.user, conf.slurm_user)]
     missing = [node.name for node in wanted if slurm_name(node) not in known]
     if missing and len(known) + len(missing) > conf.max_node_count:
-        told.append(
+        found.append(
             error(
                 f"Slurm has {count(len(known), 'node')}, and room for {conf.max_node_count:,} (MaxNodeCount): "
                 f"{some(missing)} cannot be registered.",
@@ -41,13 +41,13 @@ def _registration(seen: Observations) -> Iterator[Result]:
         )
     devices = {name.partition(":")[0] for node in wanted for name in size(node, gres).gres}
     if uncounted := devices - set(conf.gres_types):
-        told.append(
+        found.append(
             error(
                 f"Labelled nodes have {some(uncounted)}, which GresTypes does not name: Slurm counts none of them.",
                 f"GresTypes={','.join(sorted({*conf.gres_types, *uncounted}))} in slurm.conf, and restart slurmctld.",
             )
         )
-    yield from told or [
+    yield from found or [
         ok(f"{count(len(wanted), 'labelled node')}, {len(wanted) - len(missing)} of them known to Slurm")
     ]
 
@@ -68,9 +68,9 @@ def _partitions(seen: Observations) -> Iterator[Result]:
         yield ok("no labelled node names a partition: they are in those with Nodes=ALL")
         return
     there, known = seen.partition_details.get(), {each.node.name: each.node for each in seen.slurm_nodes.get()}
-    told: list[Result] = []
+    found: list[Result] = []
     if absent := [name for name in named if name not in there]:
-        told.append(
+        found.append(
             error(
                 f"Annotations {names.PARTITIONS} name no partition of Slurm: {some(absent)}; such nodes are not registered.",
                 f"Correct them; Slurm has {some(there, 5)}.",
@@ -83,13 +83,13 @@ def _partitions(seen: Observations) -> Iterator[Result]:
         outside = [each.name for each in known_there if name not in each.partitions]
         if name in there and (not there[name].node_sets or outside):
             who = f" {some(outside)} {'is' if len(outside) == 1 else 'are'} outside of it." if outside else ""
-            told.append(
+            found.append(
                 error(
                     f"No NodeSet of feature {name} brings labelled nodes into partition {name}.{who}",
                     f"slurm.conf: NodeSet={name}nodes Feature={name}, and {name}nodes among the Nodes of that partition.",
                 )
             )
-    yield from told or [ok(f"partitions that they name: {some(named)}")]
+    yield from found or [ok(f"partitions that they name: {some(named)}")]
 
 
 CHECKS = (

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from bridge.cli.doctor.views import NotSeen, Observations, Observed, nothing
-from bridge.errors import BridgeError, ConfigError, FarSideError, said
+from bridge.errors import BridgeError, ConfigError, RemoteError, said
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def sentence(error: BridgeError) -> str:
     """The error's message as a sentence, without side, call and advice."""
     if isinstance(error, ConfigError):
         return said(ConfigError(error.what))
-    if not isinstance(error, FarSideError):
+    if not isinstance(error, RemoteError):
         return said(error)
     text = error.message.rstrip(".")
     if text.partition(" ")[0].isalpha():  # not an address

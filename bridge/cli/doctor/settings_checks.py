@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bridge.cli.doctor.findings import Check, Result, count, error, ok, unknown, warning
 from bridge.cli.doctor.views import Observations
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from scheduler.model.text import span
 
 
 def _file(seen: Observations) -> Iterator[Result]:
@@ -28,7 +29,7 @@ def _patience(seen: Observations) -> Iterator[Result]:
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
             yield error(
-                f"tuning.{key} is shorter than a call may take ({DEFAULT_DEADLINE_S:g} s): the bridge would not start.",
+                f"tuning.{key} is shorter than the longest call ({span(DEFAULT_DEADLINE_S)}): the bridge would not start.",
                 f"Take tuning.{key} away, or raise it.",
             )
 
@@ -40,7 +41,7 @@ def _bridge(seen: Observations) -> Iterator[Result]:
     reasons = seen.bridge.get()
     http = seen.usable.http
     if reasons and reasons[0] == "ok":
-        yield warning(f"The bridge at {http} works, but not all of it: {'; '.join(reasons[1:])}", "Its log says more.")
+        yield warning(f"The bridge at {http} works only in part: {'; '.join(reasons[1:])}", "Its log says more.")
     elif reasons:
         yield warning(f"The bridge at {http} is not ready: {'; '.join(reasons)}", "Its log says more.")
     else:

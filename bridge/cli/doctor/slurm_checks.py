@@ -85,8 +85,8 @@ def _of_users(seen: Observations) -> Iterator[Result]:
     for user, observed in sorted(seen.user_tokens.get().items()):
         if observed.missing is not None:
             yield error(f"{observed.missing.why} Pods of {user} are not run.", observed.missing.do)
-        elif told := [each for each in _life(observed.get(), seen.now) if each.level is not Level.OK]:
-            yield from told
+        elif found := [each for each in _life(observed.get(), seen.now) if each.level is not Level.OK]:
+            yield from found
         else:
             fine.append(user)
     if fine:
@@ -104,13 +104,13 @@ def _life(token: Token, now: float) -> Iterator[Result]:
         yield ok(f"{whose}, without an end")
     elif not token.file:
         yield warning(
-            f"{whose}, ends in {age(token.expires - now)}, and a running bridge cannot be given another one.",
+            f"{whose}, ends in {age(token.expires - now)}, and a running bridge cannot get another one.",
             "Use --slurm-token-file: it is read again when it changes.",
         )
     elif token.issued is not None and token.expires - now < LATE_SHARE * (token.expires - token.issued):
         yield warning(
             f"{whose}, ends in {age(token.expires - now)} and was not renewed since {age(now - token.issued)}.",
-            f"See that what renews it runs. {RENEW}.",
+            f"Check that the program that renews it runs. {RENEW}.",
         )
     else:
         yield ok(f"{whose}, ends in {age(token.expires - now)}")
@@ -241,7 +241,7 @@ def _reservations(seen: Observations) -> Iterator[Result]:
     named = {name for name in named - {"", ANY} if not is_template(name)}
     if missing := named - there:
         yield warning(
-            f"The policy names what Slurm does not reserve now: {some(missing)}; pods that choose it are refused.",
+            f"The policy names reservations that Slurm does not have now: {some(missing)}; pods that choose it are refused.",
             "scontrol show reservation; reservations end by themselves.",
         )
     elif named:

@@ -42,13 +42,13 @@ def _slow(conf: Configuration) -> Iterator[Result]:
     written = {each.partition("=")[0] for each in conf.scheduler_parameters}
     if conf.scheduler_type == "sched/builtin":
         yield warning(
-            "SchedulerType=sched/builtin: one job that cannot start holds back all behind it, and no start is foretold.",
+            "SchedulerType=sched/builtin: a job that cannot start holds back all jobs behind it, and no start is predicted.",
             "SchedulerType=sched/backfill",
         )
     if "defer" in written:
         yield warning(
-            "SchedulerParameters=defer: no nodes at once (error 2125), each pod stands in the queue first.",
-            "Take defer away, or say defer_batch, which spares allocations.",
+            "SchedulerParameters=defer: no nodes at once (error 2125), each pod waits in the queue first.",
+            "Remove defer, or set defer_batch, which does not affect allocations.",
         )
     for name, default, most, what in (
         ("batch_sched_delay", BATCH_SCHED_DELAY_S, BATCH_SCHED_DELAY_S, "a new job is looked at only after {} s"),
@@ -86,19 +86,19 @@ def _job_limit(seen: Observations) -> Iterator[Result]:
     keeps = f"MaxJobCount={most:,}, ended ones stay {age_s} s (MinJobAge): {jobs:,} now"
     if age_s == 0:
         yield error(
-            f"MinJobAge=0: slurmctld forgets no job, and takes none any more after {most:,} ({jobs:,} now).",
+            f"MinJobAge=0: slurmctld forgets no job, and accepts no job after {most:,} ({jobs:,} now).",
             "MinJobAge=300",
         )
         return
     needed = 2 * seen.chosen("poll_interval_s").poll_interval_s + 2
     if age_s < needed:
         yield warning(
-            f"MinJobAge={age_s}: Slurm forgets ended jobs before the bridge has looked how they ended.",
+            f"MinJobAge={age_s}: Slurm forgets ended jobs before the bridge has read how they ended.",
             f"MinJobAge={max(10, round(needed))} or more",
         )
     if jobs > FULL_SHARE * most:
         yield warning(
-            f"Nearly full: {keeps}; then no job is taken (error 2007).", "Raise MaxJobCount or lower MinJobAge."
+            f"Nearly full: {keeps}; then no job is accepted (error 2007).", "Raise MaxJobCount or lower MinJobAge."
         )
     elif most / age_s < FEW_A_SECOND:
         yield warning(
@@ -119,8 +119,8 @@ def _resources(seen: Observations) -> Iterator[Result]:
         return
     if not any("MEMORY" in each.upper() for each in conf.select_type_parameters):
         yield warning(
-            "Slurm does not count memory (SelectTypeParameters): it grants nodes whose memory is taken, and the bridge "
-            "gives them back.",
+            "Slurm does not count memory (SelectTypeParameters): it grants nodes whose memory is in use, and the "
+            "bridge releases these grants.",
             "SelectTypeParameters=CR_Core_Memory",
         )
     else:

@@ -1,4 +1,4 @@
-"""What makes the simulated cluster live: kubelets, controllers, and the collection of garbage.
+"""The actors of the simulated cluster: kubelets, controllers, garbage collection.
 
 All are written as controllers are: a change marks what it concerns, an actor looks at the facts when its time has come,
 and does the next thing that they lack.  So nothing here depends on the order of events, and an actor that was down picks
@@ -7,17 +7,21 @@ up where the facts are.
     kubelet      starts a bound pod (or fails it if it does not fit, as a real one does), ends it when its time, its
                  deadline or its deletion has come, then lets a deleted one go
     replica set  keeps as many pods as are wanted; what has ended or is being deleted does not count
+    deployment   keeps a replica set of its present template, and scales those of earlier templates to 0 once that is ready
     batch job    keeps `parallelism` pods until `completions` have succeeded or too many have failed
     garbage      deletes pods whose controller or node is gone, finished namespaces, events older than an hour
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import re
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from bridge.simulation.kube.objects import (
     EXIT_CODE,
@@ -37,6 +41,7 @@ from scheduler.model.quantity import amount
 from scheduler.place.host_ports import ports_conflict
 
 ENDED = ("Succeeded", "Failed")
+REVISION = "deployment.kubernetes.io/revision"
 RECONCILE_S = 0.05
 ORPHAN_S = 40.0  # a pod bound to a node that does not exist is collected after this
 NOT_READY_S = 40.0  # after a kubelet's last word its node is NotReady; a flag of kube-controller-manager
@@ -87,7 +92,7 @@ class Actors:
         self._remind(now + self.not_ready_s, "nodes", "", node)
 
     def start_kubelet(self, now: float, node: str) -> None:
-        """It is back, and looks at all of its pods."""
+        """Start the kubelet, which then looks at all of its pods."""
         self._silent.pop(node, None)
         self._remind(now, "nodes", "", node)
         for pod in self._pods(lambda pod: pod["spec"].get("nodeName") == node):
@@ -124,11 +129,12 @@ class Actors:
                     self._forget(thing["metadata"]["uid"])
                 self._remind_owner(now, thing)
                 self._remind_namespace(now, thing)
-            elif change.resource in ("replicasets", "jobs"):
+            elif change.resource in ("replicasets", "jobs", "deployments"):
                 if change.after:
                     self._remind_of(now + RECONCILE_S, change.resource, thing)
                 else:
                     self._orphan(now, thing["metadata"]["uid"])
+                self._remind_owner(now, thing)
             elif change.resource == "events" and change.after and change.before is None:
                 self._remind_of(now + EVENT_TTL_S, "events", thing)
                 self._bound_events()
@@ -140,11 +146,11 @@ class Actors:
     def _remind_of(self, when: float, resource: str, thing: Object) -> None:
         self._remind(when, resource, thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
 
-    def _remind_owner(self, now: float, pod: Object) -> None:
-        for owner in pod["metadata"].get("ownerReferences") or []:
-            resource = {"ReplicaSet": "replicasets", "Job": "jobs"}.get(owner["kind"])
+    def _remind_owner(self, now: float, thing: Object) -> None:
+        for owner in thing["metadata"].get("ownerReferences") or []:
+            resource = {"ReplicaSet": "replicasets", "Job": "jobs", "Deployment": "deployments"}.get(owner["kind"])
             if resource:
-                self._remind(now + RECONCILE_S, resource, pod["metadata"]["namespace"], owner["name"])
+                self._remind(now + RECONCILE_S, resource, thing["metadata"]["namespace"], owner["name"])
 
     def _remind_namespace(self, now: float, pod: Object) -> None:
         found = self._cluster.store.get("namespaces", "", pod["metadata"]["namespace"])
@@ -326,9 +332,49 @@ class Actors:
             self._create_pod(now, controller)
         for pod in active[controller["spec"].get("replicas", 1) :]:
             self._cluster.remove(now, "pods", pod)
-        status = {"replicas": len(self._active(controller))}
+        active = self._active(controller)
+        ready = sum(_is_ready(pod) for pod in active)
+        status = _replica_status(controller, len(active), ready)
         if controller.get("status") != status:
             self._cluster.write_status("replicasets", controller, status)
+
+    def _deployment(self, now: float, controller: Object) -> None:
+        """A rolling update: the pods of earlier templates stay until those of the present one are ready."""
+        wanted = controller["spec"].get("replicas", 1)
+        wished = _replica_set_of(controller)
+        name = wished["metadata"]["name"]
+        sets = list(self._of(controller, "replicasets"))
+        earlier = [each for each in sets if each["metadata"]["name"] != name]
+        present = next((each for each in sets if each not in earlier), None)
+        present = self._scale(present or self._cluster.create(now, "replicasets", wished), wanted)
+        newest = max((_revision(each) for each in earlier), default=0)
+        if _revision(present) <= newest:
+            present = self._cluster.store.put("replicasets", _with_revision(present, newest + 1))
+        has = present.get("status") or {}
+        rolls = controller["spec"].get("strategy", {}).get("type") != "Recreate"
+        if has.get("readyReplicas", 0) >= wanted or not rolls:
+            earlier = [self._scale(each, 0) for each in earlier]
+        self._report(now, controller, [present, *earlier])
+
+    def _scale(self, replica_set: Object, replicas: int) -> Object:
+        if replica_set["spec"].get("replicas") == replicas:
+            return replica_set
+        return self._cluster.store.put(
+            "replicasets", {**replica_set, "spec": {**replica_set["spec"], "replicas": replicas}}
+        )
+
+    def _report(self, now: float, deployment: Object, sets: list[Object]) -> None:
+        """Write the status of a Deployment.  sets: that of the present template is the first."""
+        statuses = [each.get("status") or {} for each in sets]
+        replicas, ready = (sum(each.get(f, 0) for each in statuses) for f in ("replicas", "readyReplicas"))
+        status = {**(deployment.get("status") or {}), **_replica_status(deployment, replicas, ready)}
+        status["updatedReplicas"] = statuses[0].get("replicas", 0)
+        enough = ready >= deployment["spec"].get("replicas", 1)
+        said = ("True", "MinimumReplicasAvailable") if enough else ("False", "MinimumReplicasUnavailable")
+        after = with_condition({**deployment, "status": status}, condition("Available", *said, "", now))
+        after = _with_revision(after, _revision(sets[0]))
+        if after != deployment:
+            self._cluster.store.put("deployments", after)
 
     def _job(self, now: float, controller: Object) -> None:
         spec = controller["spec"]
@@ -338,7 +384,8 @@ class Actors:
         succeeded = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]
         failed = [pod for pod in pods if pod["status"]["phase"] == "Failed"]
         active, completions = self._active(controller), spec.get("completions", 1)
-        counts = {"succeeded": len(succeeded), "failed": len(failed)}
+        begun = (controller.get("status") or {}).get("startTime") or rfc3339(now)
+        counts = {"startTime": begun, "succeeded": len(succeeded), "failed": len(failed)}
         if len(succeeded) >= completions:
             self._finish_job(now, {**controller, "status": counts}, active, ("Complete", "CompletionsReached"))
         elif len(failed) > spec.get("backoffLimit", 6):
@@ -356,15 +403,17 @@ class Actors:
     def _finish_job(self, now: float, controller: Object, active: list[Object], end: tuple[str, str]) -> None:
         for pod in active:
             self._cluster.remove(now, "pods", pod)
+        if end[0] == "Complete":
+            controller["status"]["completionTime"] = rfc3339(now)
         said = condition(end[0], "True", end[1], end[1], now)
         self._cluster.store.put("jobs", with_condition(controller, said))
 
-    def _of(self, controller: Object) -> Iterator[Object]:
+    def _of(self, controller: Object, resource: str = "pods") -> Iterator[Object]:
         uid, namespace = controller["metadata"]["uid"], controller["metadata"]["namespace"]
-        for pod in self._cluster.store.unordered("pods"):
-            owners = pod["metadata"].get("ownerReferences") or []
-            if pod["metadata"]["namespace"] == namespace and any(owner["uid"] == uid for owner in owners):
-                yield pod
+        for thing in self._cluster.store.unordered(resource):
+            owners = thing["metadata"].get("ownerReferences") or []
+            if thing["metadata"]["namespace"] == namespace and any(owner["uid"] == uid for owner in owners):
+                yield thing
 
     def _active(self, controller: Object) -> list[Object]:
         return [
@@ -378,25 +427,16 @@ class Actors:
         given = template.get("metadata") or {}
         annotations, labels = dict(given.get("annotations") or {}), dict(given.get("labels") or {})
         middle = "-"
-        if controller["kind"] == "Job":
-            labels["batch.kubernetes.io/job-name"] = meta["name"]
         if index is not None:
             annotations[_INDEX] = labels[_INDEX] = str(index)
             middle = f"-{index}-"
-        owner = {
-            "apiVersion": controller["apiVersion"],
-            "kind": controller["kind"],
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "controller": True,
-        }
         made = {
             "metadata": {
                 "namespace": meta["namespace"],
                 "generateName": meta["name"] + middle,
                 "annotations": annotations,
                 "labels": labels,
-                "ownerReferences": [owner],
+                "ownerReferences": [_owner(controller)],
             },
             "spec": template["spec"],
         }
@@ -407,11 +447,11 @@ class Actors:
     # --- garbage ---
 
     def _orphan(self, now: float, owner_uid: str) -> None:
-        """The pods of a controller that is gone go too."""
-        for pod in self._pods(
-            lambda pod: any(owner["uid"] == owner_uid for owner in pod["metadata"].get("ownerReferences") or [])
-        ):
-            self._cluster.remove(now, "pods", pod)
+        """The objects of a controller that is gone go too."""
+        for resource in ("pods", "replicasets"):
+            for thing in list(self._cluster.store.unordered(resource)):
+                if any(owner["uid"] == owner_uid for owner in thing["metadata"].get("ownerReferences") or []):
+                    self._cluster.remove(now, resource, thing)
 
     def _namespace(self, now: float, namespace: Object) -> None:
         if namespace["status"]["phase"] == "Terminating":
@@ -433,11 +473,78 @@ _ACTORS: dict[str, Callable[[Actors, float, Object], None]] = {
     "pods": Actors._kubelet,
     "nodes": Actors._node,
     "replicasets": Actors._replica_set,
+    "deployments": Actors._deployment,
     "jobs": Actors._job,
     "namespaces": Actors._namespace,
     "events": Actors._event,
 }
 _INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def _owner(controller: Object) -> Object:
+    """The reference by which an object names its controller."""
+    meta = controller["metadata"]
+    return {
+        "apiVersion": controller["apiVersion"],
+        "kind": controller["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
+
+
+def _revision(thing: Object) -> int:
+    """The number of a template in the history of a Deployment; 0: none was given."""
+    return int((thing["metadata"].get("annotations") or {}).get(REVISION, 0))
+
+
+def _with_revision(thing: Object, revision: int) -> Object:
+    meta = thing["metadata"]
+    return {**thing, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), REVISION: str(revision)}}}
+
+
+def _without_empty(value: Any) -> Any:
+    """A template as kubectl may send it back: without the fields that hold nothing."""
+    if isinstance(value, dict):
+        bare = {name: _without_empty(each) for name, each in value.items()}
+        return {name: each for name, each in bare.items() if each not in (None, {}, [])}
+    return [_without_empty(each) for each in value] if isinstance(value, list) else value
+
+
+def _replica_set_of(deployment: Object) -> Object:
+    """The ReplicaSet of a Deployment's present template; its name follows from the template."""
+    meta, spec = deployment["metadata"], deployment["spec"]
+    template = spec["template"]
+    digest = hashlib.sha256(msgspec.json.encode(_without_empty(template), order="sorted")).hexdigest()[:10]
+    given = template.get("metadata") or {}
+    labels = {**(given.get("labels") or {}), "pod-template-hash": digest}
+    return {
+        "metadata": {
+            "namespace": meta["namespace"],
+            "name": f"{meta['name']}-{digest}",
+            "labels": labels,
+            "ownerReferences": [_owner(deployment)],
+        },
+        "spec": {
+            "replicas": spec.get("replicas", 1),
+            "selector": {"matchLabels": labels},
+            "template": {**template, "metadata": {**given, "labels": labels}},
+        },
+    }
+
+
+def _replica_status(controller: Object, replicas: int, ready: int) -> Object:
+    generation = controller["metadata"].get("generation", 1)
+    return {
+        "replicas": replicas,
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "observedGeneration": generation,
+    }
+
+
+def _is_ready(pod: Object) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions") or [])
 
 
 def _index(pod: Object) -> int | None:
@@ -452,7 +559,7 @@ def _seconds(pod: Object, annotation: str, default: float) -> float:
 
 
 def _runs_s(pod: Object) -> float:
-    """How long its containers run: as its annotation says, else as its command says.
+    """The time that its containers run, by its annotation, otherwise by its command.
 
     That is as long as it sleeps, in a shell's line too; a program that nothing is known of takes a while.  A service, and
     what only its image knows, runs for ever.

@@ -7,57 +7,38 @@ cluster: UIDs, names and delays come from the seed.
 The rules are those that concern a scheduler, as measured on a real 1.36: which binds and patches are accepted, how pods are
 deleted, what conflicts, and the texts of the answers.  The contract suite sends the same requests to both.
 
-Not simulated: admission webhooks, RBAC beyond `forbidden`, finalizers of kinds other than pods, other API versions,
-server-side apply.
+Not simulated: admission beyond `admit`, RBAC beyond `forbidden`, finalizers of kinds other than pods, other API versions, and
+what `limits.py` names.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from bridge.simulation.kube import limits
 from bridge.simulation.kube.actors import Actors
+from bridge.simulation.kube.kinds import KINDS, REVIEWS, Kind
 from bridge.simulation.kube.objects import Object, condition, rfc3339, with_condition
-from bridge.simulation.kube.patch import merged, strategically_merged
+from bridge.simulation.kube.patch import BadPatch, changed, merged, strategically_merged
 from bridge.simulation.kube.store import BadSelector, Selection, Store, TooOld, selection
 
 Answer = tuple[int, dict[str, str], bytes]
 JSON = {"content-type": "application/json"}
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-simulated"}
 LISTS_REMEMBERED = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind that the server serves, under its group and plural."""
-
-    api_version: str
-    kind: str
-    namespaced: bool = True
-
-
-KINDS = {
-    ("", "pods"): Kind("v1", "Pod"),
-    ("", "nodes"): Kind("v1", "Node", namespaced=False),
-    ("", "namespaces"): Kind("v1", "Namespace", namespaced=False),
-    ("", "events"): Kind("v1", "Event"),
-    ("", "persistentvolumeclaims"): Kind("v1", "PersistentVolumeClaim"),
-    ("", "persistentvolumes"): Kind("v1", "PersistentVolume", namespaced=False),
-    ("", "replicationcontrollers"): Kind("v1", "ReplicationController"),
-    ("apps", "replicasets"): Kind("apps/v1", "ReplicaSet"),
-    ("apps", "deployments"): Kind("apps/v1", "Deployment"),
-    ("apps", "statefulsets"): Kind("apps/v1", "StatefulSet"),
-    ("apps", "daemonsets"): Kind("apps/v1", "DaemonSet"),
-    ("batch", "jobs"): Kind("batch/v1", "Job"),
-    ("batch", "cronjobs"): Kind("batch/v1", "CronJob"),
-    ("storage.k8s.io", "storageclasses"): Kind("storage.k8s.io/v1", "StorageClass", namespaced=False),
-    ("coordination.k8s.io", "leases"): Kind("coordination.k8s.io/v1", "Lease"),
+JSON_PATCH = "application/json-patch"
+_PATCHES: dict[str, Callable[[Any, Any], Any]] = {
+    JSON_PATCH: changed,
+    "application/strategic-merge-patch": strategically_merged,
 }
+
+
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUANTITY = re.compile(r"[+-]?[0-9.]+([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 
@@ -88,6 +69,7 @@ class KubeCluster:
     """One simulated cluster.
 
     started     epoch seconds
+    admit       changes a pod that a client or a controller creates, as a mutating admission policy does
     forbidden   (verb, "resource" or "resource/subresource") that are answered 403; verbs as RBAC names them
     """
 
@@ -95,6 +77,7 @@ class KubeCluster:
         self.store = Store(history)
         self.rng = random.Random(seed)  # noqa: S311 -- repeatable is what it must be
         self.forbidden: set[tuple[str, str]] = set()
+        self.admit: Callable[[Object, Object], Object] = lambda pod, _namespace: pod
         self._seed = seed
         self._uids = 0
         self._lists: dict[str, tuple[int, list[bytes]]] = {}
@@ -119,20 +102,32 @@ class KubeCluster:
                 return _plain(path)
             target = self._target(path)
             self._allowed(method, target, query)
-            read = _decoded(body)
-            if method == "GET":
-                return self._get(target, query)
-            if method == "POST":
-                return self._post(now, target, read)
-            if method == "PATCH":
-                return _ok(self._patch(now, target, read, content_type, query.get("fieldManager", "")))
-            if method == "PUT":
-                return _ok(self._replace(now, target, read))
-            if method == "DELETE":
-                return _ok(self._delete(now, target, query, read))
-            raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            if target.subresource in _UNSERVED:
+                raise Refusal(405, "MethodNotAllowed", _UNSERVED[target.subresource])
+            read = _decoded(body, content_type)
+            if query.get("dryRun"):
+                with self.store.discarding():
+                    return self._serve(now, method, target, query, read, content_type)
+            return self._serve(now, method, target, query, read, content_type)
         except Refusal as refusal:
             return _status(refusal)
+
+    def _serve(
+        self, now: float, method: str, target: Target, query: Mapping[str, str], read: Object, content_type: str
+    ) -> Answer:
+        if method == "GET":
+            return self._get(target, query)
+        if method == "POST":
+            return self._post(now, target, read)
+        if method == "PATCH" and content_type.startswith("application/apply-patch"):
+            return self._apply(now, target, read)
+        if method == "PATCH":
+            return _ok(self._patch(now, target, read, content_type, query.get("fieldManager", "")))
+        if method == "PUT":
+            return _ok(self._replace(now, target, read))
+        if method == "DELETE":
+            return _ok(self._delete(now, target, query, read))
+        raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
     def open_watch(self, path: str, query: Mapping[str, str]) -> tuple[Selection, int] | Answer:
         """Begin a watch: its selection and the version it starts at, or the refusal as an answer."""
@@ -151,11 +146,11 @@ class KubeCluster:
     def changes_after(self, version: int, chosen: Selection) -> tuple[list[bytes], int, bool]:
         """(lines, version, ended): the lines of a watch after `version`, and the version to go on from unless it ended."""
         try:
-            told, newer = self.store.changes_since(version, chosen)
+            changes, newer = self.store.changes_since(version, chosen)
         except TooOld:
             status = _status_body(410, "Expired", f"too old resource version: {version} ({self.store.version})", {})
             return [_line("ERROR", msgspec.json.encode(status))], version, True
-        return [_line(kind, raw) for kind, raw in told], newer, False
+        return [_line(kind, raw) for kind, raw in changes], newer, False
 
     def bookmark(self, chosen: Selection, version: int) -> bytes:
         """The line that says: nothing more up to here."""
@@ -195,6 +190,8 @@ class KubeCluster:
         meta |= {"uid": self._uid(), "creationTimestamp": rfc3339(now), "generation": 1}
         meta.pop("deletionTimestamp", None)
         made = {"kind": kind.kind, "apiVersion": kind.api_version} | thing | {"metadata": meta}
+        if resource == "pods" and (space := self.store.get("namespaces", "", namespace)):
+            made = self.admit(made, space)
         return self.store.put(resource, _DEFAULTS.get(resource, _as_it_is)(made, now))
 
     def write_status(self, resource: str, thing: Object, status: Object) -> Object:
@@ -216,8 +213,8 @@ class KubeCluster:
     # --- reading ---
 
     def _get(self, target: Target, query: Mapping[str, str]) -> Answer:
-        if target.subresource == "log":
-            raise Refusal(405, "MethodNotAllowed", "simulated containers write no logs")
+        if target.subresource == "scale":
+            return _ok(_scale(self._existing(target)))
         if target.name:
             return _ok(self._existing(target))
         limit = int(query.get("limit") or 0)
@@ -255,10 +252,9 @@ class KubeCluster:
     # --- writing ---
 
     def _post(self, now: float, target: Target, read: Object) -> Answer:
-        if target.resource == "selfsubjectaccessreviews":
-            return 201, JSON, msgspec.json.encode(self._review(read))
-        if target.resource == "selfsubjectreviews":
-            return 201, JSON, msgspec.json.encode({**read, "status": {"userInfo": {"username": "slurm-bridge"}}})
+        if status := self._reviewed(target, read):
+            body = msgspec.json.encode({**read, "status": status})
+            return 201, JSON | limits.warning(limits.NO_ACCESS_RULES), body
         if target.subresource == "binding":
             self._bind(now, target, read)
         elif target.subresource == "eviction":
@@ -272,7 +268,9 @@ class KubeCluster:
             meta = {**(read.get("metadata") or {})}
             if target.kind.namespaced:
                 meta["namespace"] = target.namespace
-            return 201, JSON, msgspec.json.encode(self.create(now, target.resource, {**read, "metadata": meta}))
+            made = self.create(now, target.resource, {**read, "metadata": meta})
+            headers = limits.warning(limits.NO_CONTROLLER.format(kind=target.kind.kind)) if target.kind.idle else {}
+            return 201, JSON | headers, msgspec.json.encode(made)
         success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         return 201, JSON, msgspec.json.encode(success)
 
@@ -298,16 +296,43 @@ class KubeCluster:
 
     def _patch(self, now: float, target: Target, patch: Object, content_type: str, manager: str) -> Object:
         before = self._existing(target)
-        change = strategically_merged if content_type.startswith("application/strategic") else merged
-        after = change(before, patch)
-        deadline = (patch.get("spec") or {}).get("activeDeadlineSeconds")
-        if manager and deadline != (before.get("spec") or {}).get("activeDeadlineSeconds"):
+        change = _PATCHES.get(content_type.partition("+")[0].partition(";")[0], merged)
+        try:
+            after = change(before, patch)
+        except BadPatch as error:
+            raise _invalid(target.kind.kind, target.name, "patch", f"Invalid value: {error}") from None
+        deadlines = {(each.get("spec") or {}).get("activeDeadlineSeconds") for each in (before, after)}
+        if manager and len(deadlines) > 1:
             after = {**after, "metadata": {**after["metadata"], "managedFields": [_wrote_the_deadline(manager)]}}
-        return self._written(now, target, before, after)
+        return self._scaled(self._written(now, target, before, after), target)
+
+    def _apply(self, now: float, target: Target, configuration: Object) -> Answer:
+        """Server-side apply, as a merge: no field has an owner."""
+        warned = JSON | limits.warning(limits.NO_FIELD_OWNERS)
+        before = self.store.get(target.resource, target.namespace, target.name)
+        if before is None:
+            meta = {**(configuration.get("metadata") or {}), "name": target.name}
+            if target.kind.namespaced:
+                meta["namespace"] = target.namespace
+            made = self.create(now, target.resource, {**configuration, "metadata": meta})
+            return 201, warned, msgspec.json.encode(made)
+        after = self._written(now, target, before, strategically_merged(before, configuration))
+        return 200, warned, msgspec.json.encode(after)
 
     def _replace(self, now: float, target: Target, thing: Object) -> Object:
+        """A write without uid and version means the object of that name, whatever its version."""
         before = self._existing(target)
-        return self._written(now, target, before, {**before, **thing})
+        old, new = before["metadata"], thing.get("metadata") or {}
+        known = {field: new.get(field) or old[field] for field in ("uid", "resourceVersion")}
+        after = {**before, **thing, "metadata": {**new, **known}}
+        if target.subresource == "scale":
+            after = {**before, "spec": {**before["spec"], **thing["spec"]}}
+        elif target.resource in _DEFAULTS and not target.subresource:
+            after = _DEFAULTS[target.resource](after, now)
+        return self._scaled(self._written(now, target, before, after), target)
+
+    def _scaled(self, written: Object, target: Target) -> Object:
+        return _scale(written) if target.subresource == "scale" else written
 
     def _written(self, now: float, target: Target, before: Object, after: Object) -> Object:
         """Write `after` in the place of `before`, as far as the rules of the kind allow."""
@@ -374,13 +399,10 @@ class KubeCluster:
         namespace = ""
         if len(rest) >= 3 and rest[0] == "namespaces" and ("", rest[2]) != ("", "status"):
             namespace, rest = rest[1], rest[2:]
-        if (group, rest[:1]) == ("authorization.k8s.io", ["selfsubjectaccessreviews"]):
-            return Target(rest[0], Kind(version, "SelfSubjectAccessReview", namespaced=False), "", "", "")
-        if (group, rest[:1]) == ("authentication.k8s.io", ["selfsubjectreviews"]):
-            return Target(rest[0], Kind(version, "SelfSubjectReview", namespaced=False), "", "", "")
-        kind = KINDS.get((group, rest[0])) if rest and len(rest) <= 3 else None
-        if kind is None or kind.api_version != version:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        plural = rest[0] if rest else ""
+        kind = KINDS.get((group, plural)) or REVIEWS.get((group, plural))
+        if kind is None or kind.api_version != version or len(rest) > 3:
+            raise Refusal(404, "NotFound", limits.NO_SUCH_KIND.format(plural="/".join(rest), version=version))
         name, subresource, *_ = *rest[1:], "", ""
         return Target(rest[0], kind, namespace, name, subresource)
 
@@ -392,10 +414,20 @@ class KubeCluster:
             message = f'{resource} is forbidden: User "slurm-bridge" cannot {verb} resource "{resource}"'
             raise Refusal(403, "Forbidden", message, kind=target.resource)
 
-    def _review(self, read: Object) -> Object:
+    def _reviewed(self, target: Target, read: Object) -> Object | None:
+        """The answer to a question about rights; None: it is no such question."""
         asked = (read.get("spec") or {}).get("resourceAttributes") or {}
         resource = "/".join(filter(None, (asked.get("resource"), asked.get("subresource"))))
-        return {**read, "status": {"allowed": (asked.get("verb"), resource) not in self.forbidden}}
+        match target.resource:
+            case "selfsubjectaccessreviews":
+                return {"allowed": (asked.get("verb"), resource) not in self.forbidden}
+            case "selfsubjectrulesreviews":
+                every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+                paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
+                return {"resourceRules": [every], "nonResourceRules": [paths], "incomplete": False}
+            case "selfsubjectreviews":
+                return {"userInfo": {"username": "slurm-bridge"}}
+        return None
 
     def _must_take(self, namespace: str) -> None:
         found = self.store.get("namespaces", "", namespace)
@@ -413,7 +445,10 @@ class KubeCluster:
 
 # --- rules of single kinds ------------------------------------------------------------------------------------------
 
-_HAVE_STATUS = {"pods", "nodes", "namespaces", "replicasets", "jobs", "persistentvolumeclaims"}
+_HAVE_STATUS = {"pods", "nodes", "namespaces", "replicasets", "deployments", "jobs", "persistentvolumeclaims"}
+_UNSERVED = {"log": limits.NO_LOGS, "token": limits.NO_TOKENS} | dict.fromkeys(
+    ("exec", "attach", "portforward", "ephemeralcontainers"), limits.NO_PROGRAM
+)
 _TOLERATED = [
     {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for what in ("not-ready", "unreachable")
@@ -436,6 +471,8 @@ def _new_pod(pod: Object, now: float) -> Object:
         ("terminationGracePeriodSeconds", 30),
         ("schedulerName", "default-scheduler"),
         ("serviceAccountName", "default"),
+        ("securityContext", {}),
+        ("priority", 0),
     ):
         spec.setdefault(field, default)
     spec["tolerations"] = [*(spec.get("tolerations") or []), *_TOLERATED]
@@ -477,12 +514,49 @@ def _new_claim(claim: Object, _now: float) -> Object:
     return {**claim, "status": {"phase": "Bound" if bound else "Pending"}}
 
 
+def _new_replicas(controller: Object, _now: float) -> Object:
+    return {**controller, "spec": {"replicas": 1, **(controller.get("spec") or {})}}
+
+
+def _new_deployment(deployment: Object, now: float) -> Object:
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
+    made = _new_replicas(deployment, now)
+    return {**made, "spec": {"strategy": rolling, **made["spec"]}}
+
+
+def _new_job(job: Object, _now: float) -> Object:
+    """Its pods have labels by which it, and `kubectl logs job/NAME`, selects them."""
+    usual = {"parallelism": 1, "completions": 1, "backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False}
+    spec, meta = job.get("spec") or {}, job["metadata"]
+    template = spec.get("template") or {}
+    given = template.get("metadata") or {}
+    own = {"controller-uid": meta["uid"], "job-name": meta["name"]}
+    prefixed = {f"batch.kubernetes.io/{key}": value for key, value in own.items()}
+    template = {**template, "metadata": {**given, "labels": {**(given.get("labels") or {}), **own, **prefixed}}}
+    selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}}
+    return {**job, "spec": {**usual, **spec, "selector": selector, "template": template}}
+
+
 _DEFAULTS = {
     "pods": _new_pod,
+    "replicasets": _new_replicas,
+    "deployments": _new_deployment,
+    "jobs": _new_job,
     "nodes": _new_node,
     "namespaces": _new_namespace,
     "persistentvolumeclaims": _new_claim,
 }
+
+
+def _scale(controller: Object) -> Object:
+    """The Scale of a ReplicaSet or a Deployment."""
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": controller["metadata"],
+        "spec": {"replicas": controller["spec"].get("replicas", 1)},
+        "status": {"replicas": (controller.get("status") or {}).get("replicas", 0)},
+    }
 
 
 def _check_preconditions(target: Target, thing: Object, options: Object) -> None:
@@ -497,13 +571,13 @@ def _check_preconditions(target: Target, thing: Object, options: Object) -> None
 
 
 def _wrote_the_deadline(manager: str) -> Object:
-    """Of managed fields only this one is kept, since only this one is read (T7)."""
+    """The entry of managed fields for the deadline; the simulation keeps no other, because no other is read (T7)."""
     wrote: Object = {"f:spec": {"f:activeDeadlineSeconds": {}}}
     return {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": wrote}
 
 
 def _check_pod_update(name: str, before: Object, after: Object) -> None:
-    """What may still change in the spec of a pod that exists."""
+    """Check the change of an existing pod's spec.  Raises a refusal if a field differs that may not change."""
     deadline, sooner = before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds")
     if deadline is not None and (sooner is None or sooner > deadline):
         message = f"Invalid value: {sooner}: must be less than or equal to previous value"
@@ -539,12 +613,13 @@ def _selection(target: Target, query: Mapping[str, str]) -> Selection:
         raise Refusal(400, "BadRequest", str(error)) from None
 
 
-def _decoded(body: bytes | None) -> Object:
+def _decoded(body: bytes | None, content_type: str) -> Any:
+    """The object in a body of JSON; the HTTP shell turns other forms into JSON."""
     try:
         read = msgspec.json.decode(body) if body else {}
     except msgspec.DecodeError as error:
         raise Refusal(400, "BadRequest", f"couldn't get version/kind; json parse error: {error}") from None
-    if not isinstance(read, dict):
+    if not isinstance(read, dict) and not content_type.startswith(JSON_PATCH):
         raise Refusal(400, "BadRequest", "couldn't get version/kind; json parse error: not an object")
     return read
 

@@ -1,38 +1,23 @@
-"""What the simulated API server says of itself: which kinds it serves, and that it validates fields.
+"""Discovery of the simulated API server: the kinds that it serves, and that it validates fields.
 
-As much as kubectl asks before it does anything: discovery in its plain form, and of OpenAPI the one thing that it looks
-for, that a write may carry `fieldValidation` (strict.py implements that).
+As much as kubectl asks before it does anything: discovery in its plain form, and OpenAPI (openapi.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-from bridge.simulation.kube.cluster import KINDS, Kind
+from bridge.simulation.kube.kinds import KINDS, SUBRESOURCES, Kind
+from bridge.simulation.kube.openapi import document
 
 Object = dict[str, Any]
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
-SHORT = {
-    "cronjobs": ["cj"],
-    "daemonsets": ["ds"],
-    "deployments": ["deploy"],
-    "events": ["ev"],
-    "namespaces": ["ns"],
-    "nodes": ["no"],
-    "persistentvolumeclaims": ["pvc"],
-    "persistentvolumes": ["pv"],
-    "pods": ["po"],
-    "replicasets": ["rs"],
-    "replicationcontrollers": ["rc"],
-    "statefulsets": ["sts"],
-    "storageclasses": ["sc"],
-}
-IN_ALL = {"pods", "replicasets", "jobs"}
 
 
 def described(path: str) -> Object | None:
-    """The document under that path; None: it is none of discovery's."""
+    """The document under that path; None: it is none of discovery's.  The first of OpenAPI takes seconds."""
     parts = path.strip("/").split("/")
     match parts:
         case ["api"]:
@@ -69,6 +54,11 @@ def kind_of(path: str) -> Kind | None:
     return KINDS.get((group, rest[0])) if rest else None
 
 
+@cache
+def _openapi(group: str, root: str) -> Object:
+    return document(root, _kinds(group))
+
+
 def _groups() -> list[str]:
     return sorted({group for group, _ in KINDS if group})
 
@@ -84,27 +74,27 @@ def _kinds(group: str) -> Mapping[str, Kind]:
 
 def _resources(group: str, version: str) -> Object:
     listed = [
-        {
-            "name": plural,
-            "singularName": kind.kind.lower(),
-            "namespaced": kind.namespaced,
-            "kind": kind.kind,
-            "verbs": VERBS,
-            "shortNames": SHORT.get(plural, []),
-            "categories": ["all"] if plural in IN_ALL else [],
-        }
-        for plural, kind in _kinds(group).items()
+        _resource(plural, kind, VERBS)
+        | {"shortNames": [kind.short] if kind.short else [], "categories": _categories(kind)}
+        for plural, kind in sorted(_kinds(group).items())
+    ]
+    listed += [
+        _resource(name, kind, ["create", "get", "patch", "update"]) | _group_version(kind)
+        for (of, name), kind in SUBRESOURCES.items()
+        if of == group
     ]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": listed}
 
 
-def _openapi(group: str, root: str) -> Object:
-    paths = {}
-    for plural, kind in _kinds(group).items():
-        scope = "/namespaces/{namespace}" if kind.namespaced else ""
-        names = {"group": group, "version": "v1", "kind": kind.kind}
-        parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
-        operation = {"parameters": [parameter], "x-kubernetes-group-version-kind": names, "responses": {}}
-        paths[f"{root}{scope}/{plural}/{{name}}"] = {"patch": operation}
-    about = {"title": "simulated Kubernetes", "version": "v1.36.0"}
-    return {"openapi": "3.0.0", "info": about, "paths": paths, "components": {"schemas": {}}}
+def _resource(name: str, kind: Kind, verbs: list[str]) -> Object:
+    singular = "" if "/" in name else kind.kind.lower()
+    return {"name": name, "singularName": singular, "namespaced": kind.namespaced, "kind": kind.kind, "verbs": verbs}
+
+
+def _categories(kind: Kind) -> list[str]:
+    return ["all"] if kind.in_all else []
+
+
+def _group_version(kind: Kind) -> Object:
+    group, _, version = kind.api_version.rpartition("/")
+    return {"group": group, "version": version}

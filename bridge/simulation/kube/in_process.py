@@ -84,8 +84,8 @@ class InProcessKube:
         marks, stalls = self._next_bookmark(ends), self.clock() + stall_s
         while True:
             changed = self._changed
-            told, version, ended = self.cluster.changes_after(version, chosen)
-            for line in told:
+            changes, version, ended = self.cluster.changes_after(version, chosen)
+            for line in changes:
                 stalls = self.clock() + stall_s
                 yield line
             now = self.clock()

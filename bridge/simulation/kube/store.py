@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +78,16 @@ class Store:
         self._history: list[Change] = []
         self._most = history
         self._forgotten = 1  # the newest version whose change is no longer remembered
+        self._discards = False
+
+    @contextmanager
+    def discarding(self) -> Iterator[None]:
+        """Writes return what they would write, and change nothing: a dry run."""
+        self._discards = True
+        try:
+            yield
+        finally:
+            self._discards = False
 
     def get(self, resource: str, namespace: str, name: str) -> Object | None:
         """The object as it is now."""
@@ -92,6 +104,8 @@ class Store:
 
     def put(self, resource: str, thing: Object) -> Object:
         """Write an object; it comes back with its new version."""
+        if self._discards:
+            return thing
         self.version += 1
         thing = {**thing, "metadata": {**thing["metadata"], "resourceVersion": str(self.version)}}
         stored, kept = Stored(thing), self._objects.setdefault(resource, {})
@@ -102,6 +116,8 @@ class Store:
 
     def delete(self, resource: str, thing: Object) -> Object:
         """Remove an object; its last state comes back, under the version of the deletion."""
+        if self._discards:
+            return thing
         self.version += 1
         before = self._objects[resource].pop(key_of(thing))
         last = Stored({**thing, "metadata": {**thing["metadata"], "resourceVersion": str(self.version)}})
@@ -124,12 +140,12 @@ class Store:
         """
         if version < self._forgotten:
             raise TooOld
-        told = [
+        changes = [
             event
             for change in self._history[version - self._forgotten :]
             if change.resource == selection.resource and (event := _event(change, selection))
         ]
-        return told, max(version, self.version)
+        return changes, max(version, self.version)
 
     def changed_since(self, version: int) -> list[Change]:
         """Every write after `version`, for the cluster's own controllers, which never fall behind."""
@@ -159,7 +175,7 @@ def key_of(thing: Object) -> Key:
 
 
 def _event(change: Change, selection: Selection) -> tuple[str, bytes] | None:
-    """What a watch with this selection receives for the change."""
+    """The event that a watch with this selection receives for the change."""
     if selection.namespace and key_of(change.last.object)[0] != selection.namespace:
         return None
     was = change.before is not None and selection.matches(change.before.object)
@@ -201,7 +217,9 @@ _FIELDS = {
     },
 }
 _EVERYWHERE = {"metadata.name", "metadata.namespace"}
-_LABEL = re.compile(r"(?P<absent>!)?(?P<key>[A-Za-z0-9./_-]+)(?:(?P<op>==|=|!=)(?P<value>[A-Za-z0-9._-]*))?")
+_KEY, _VALUE = r"(?P<key>[A-Za-z0-9./_-]+)", r"[A-Za-z0-9._-]*"
+_LABEL = re.compile(rf"(?P<absent>!)?{_KEY}(?:\s*(?P<op>==|=|!=)\s*(?P<value>{_VALUE}))?")
+_LABEL_IN = re.compile(rf"{_KEY}\s+(?P<op>in|notin)\s+\((?P<values>\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*)\)")
 
 
 def selection(resource: str, namespace: str, query: Mapping[str, str]) -> Selection:
@@ -234,18 +252,18 @@ def _field_test(path: tuple[str, ...], value: str, *, wanted: bool) -> Callable[
 
 
 def _label_tests(text: str) -> Iterator[Callable[[Object], bool]]:
-    for part in filter(None, text.split(",")):
-        match = _LABEL.fullmatch(part.strip())
-        if not match:
+    for part in re.findall(r"[^,(]+(?:\([^)]*\))?", text):
+        if match := _LABEL_IN.fullmatch(part.strip()):
+            values = {value.strip() for value in match["values"].split(",")}
+            yield _label_test(match["key"], values, wanted=match["op"] == "in")
+        elif not (match := _LABEL.fullmatch(part.strip())):
             raise BadSelector(f"unable to parse requirement: {part}")
-        yield _label_test(match["key"], match["op"], match["value"] or "", absent=bool(match["absent"]))
+        elif match["op"]:
+            yield _label_test(match["key"], {match["value"]}, wanted=match["op"] != "!=")
+        else:
+            yield _label_test(match["key"], {None}, wanted=bool(match["absent"]))
 
 
-def _label_test(key: str, operator: str | None, value: str, *, absent: bool) -> Callable[[Object], bool]:
-    def test(thing: Object) -> bool:
-        found = (thing["metadata"].get("labels") or {}).get(key)
-        if operator is None:
-            return (found is None) is absent
-        return (found == value) is (operator != "!=")
-
-    return test
+def _label_test(key: str, values: AbstractSet[str | None], *, wanted: bool) -> Callable[[Object], bool]:
+    """True for objects whose label has one of the values (None: no label), or has none of them if that is not wanted."""
+    return lambda thing: ((thing["metadata"].get("labels") or {}).get(key) in values) is wanted

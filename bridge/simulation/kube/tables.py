@@ -23,8 +23,11 @@ def wants_table(accept: str) -> bool:
     return "as=Table" in accept.partition(",")[0]
 
 
-def table(body: bytes) -> bytes:
-    """The answer to a list or a read, as a Table.  Anything else (a Status) stays what it is."""
+def table(body: bytes, *, whole: bool = False) -> bytes:
+    """The answer to a list or a read, as a Table.  Anything else (a Status) stays what it is.
+
+    whole  the rows hold the whole objects, by which kubectl sorts; else their metadata
+    """
     read = msgspec.json.decode(body)
     kind = read.get("kind", "")
     if kind == "Status":
@@ -32,19 +35,21 @@ def table(body: bytes) -> bytes:
     listed = kind.endswith("List")
     things = read["items"] if listed else [read]
     meta = read["metadata"] if listed else {"resourceVersion": read["metadata"]["resourceVersion"]}
-    return msgspec.json.encode(_table(kind.removesuffix("List"), things, meta))
+    return msgspec.json.encode(_table(kind.removesuffix("List"), things, meta, whole))
 
 
-def event(line: bytes) -> bytes:
+def event(line: bytes, *, whole: bool = False) -> bytes:
     """The same for one line of a watch."""
     read = msgspec.json.decode(line)
     thing = read["object"]
     if read["type"] in ("ADDED", "MODIFIED", "DELETED"):
-        read["object"] = _table(thing["kind"], [thing], {"resourceVersion": thing["metadata"]["resourceVersion"]})
+        read["object"] = _table(
+            thing["kind"], [thing], {"resourceVersion": thing["metadata"]["resourceVersion"]}, whole
+        )
     return msgspec.json.encode(read)
 
 
-def _table(kind: str, things: Iterable[Object], meta: Object) -> Object:
+def _table(kind: str, things: Iterable[Object], meta: Object, whole: bool) -> Object:
     columns = COLUMNS.get(kind, _NAMED)
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
     return {
@@ -62,7 +67,10 @@ def _table(kind: str, things: Iterable[Object], meta: Object) -> Object:
             for name, priority, _ in columns
         ],
         "rows": [
-            {"cells": [cell(thing) for _, _, cell in columns], "object": {**partial, "metadata": thing["metadata"]}}
+            {
+                "cells": [cell(thing) for _, _, cell in columns],
+                "object": thing if whole else {**partial, "metadata": thing["metadata"]},
+            }
             for thing in things
         ],
     }
@@ -122,6 +130,11 @@ def _node_status(node: Object) -> str:
     return f"{'Ready' if ready else 'NotReady'}{cordoned}"
 
 
+def _internal_ip(node: Object) -> str:
+    addresses = node["status"].get("addresses") or []
+    return next((each["address"] for each in addresses if each["type"] == "InternalIP"), NONE)
+
+
 def _about(thing: Object) -> str:
     about = thing["involvedObject"]
     return f"{about['kind'].lower()}/{about['name']}"
@@ -141,32 +154,111 @@ def _of(*path: str) -> Callable[[Object], str]:
     return cell
 
 
-_NAMED: tuple[Column, ...] = (("Name", 0, _name), ("Age", 0, _age))
+def _number(*path: str) -> Callable[[Object], str]:
+    """A number that is left out when it is 0."""
+    cell = _of(*path)
+    return lambda thing: "0" if cell(thing) == NONE else cell(thing)
+
+
+def _size(field: str) -> Callable[[Object], str]:
+    return lambda thing: str(len(thing.get(field) or {}))
+
+
+def _ratio(part: Callable[[Object], str], whole: Callable[[Object], str]) -> Callable[[Object], str]:
+    return lambda thing: f"{part(thing)}/{whole(thing)}"
+
+
+def _job_status(job: Object) -> str:
+    ended = [each["type"] for each in (job.get("status") or {}).get("conditions") or [] if each["status"] == "True"]
+    return str(ended[-1]) if ended else "Running"
+
+
+def _duration(job: Object) -> str:
+    status = job.get("status") or {}
+    if "startTime" not in status:
+        return ""
+    ended = epoch(status["completionTime"]) if "completionTime" in status else time.time()
+    return short(ended - epoch(status["startTime"]))
+
+
+def _quota(field: str) -> Callable[[Object], str]:
+    def cell(quota: Object) -> str:
+        hard = (quota.get("spec") or {}).get("hard") or {}
+        limits = [name for name in sorted(hard) if name.startswith("limits.") == (field == "limit")]
+        return ", ".join(f"{name}: 0/{hard[name]}" for name in limits)
+
+    return cell
+
+
+def _ports(service: Object) -> str:
+    return (
+        ",".join(f"{each['port']}/{each.get('protocol', 'TCP')}" for each in service["spec"].get("ports") or []) or NONE
+    )
+
+
+NAME: Column = ("Name", 0, _name)
+AGE: Column = ("Age", 0, _age)
+_NAMED: tuple[Column, ...] = (NAME, AGE)
+_WANTED, _HAS, _READY = _number("spec", "replicas"), _number("status", "replicas"), _number("status", "readyReplicas")
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "Pod": (
-        ("Name", 0, _name),
+        NAME,
         ("Ready", 0, _ready),
         ("Status", 0, _pod_status),
         ("Restarts", 0, _restarts),
-        ("Age", 0, _age),
+        AGE,
         ("IP", 1, _of("status", "podIP")),
         ("Node", 1, _of("spec", "nodeName")),
         ("Nominated Node", 1, _of("status", "nominatedNodeName")),
         ("Readiness Gates", 1, lambda _pod: NONE),
     ),
     "Node": (
-        ("Name", 0, _name),
+        NAME,
         ("Status", 0, _node_status),
         ("Roles", 0, lambda _node: NONE),
-        ("Age", 0, _age),
+        AGE,
         ("Version", 0, lambda _node: "simulated"),
+        ("Internal-IP", 1, _internal_ip),
+        ("External-IP", 1, lambda _node: NONE),
+        ("OS-Image", 1, lambda _node: "simulated"),
+        ("Kernel-Version", 1, lambda _node: "simulated"),
+        ("Container-Runtime", 1, lambda _node: "simulated"),
     ),
-    "Namespace": (("Name", 0, _name), ("Status", 0, _of("status", "phase")), ("Age", 0, _age)),
-    "ReplicaSet": (
-        ("Name", 0, _name),
-        ("Desired", 0, _of("spec", "replicas")),
-        ("Current", 0, _of("status", "replicas")),
-        ("Age", 0, _age),
+    "Namespace": (NAME, ("Status", 0, _of("status", "phase")), AGE),
+    "ReplicaSet": (NAME, ("Desired", 0, _WANTED), ("Current", 0, _HAS), ("Ready", 0, _READY), AGE),
+    "Deployment": (
+        NAME,
+        ("Ready", 0, _ratio(_READY, _WANTED)),
+        ("Up-to-date", 0, _number("status", "updatedReplicas")),
+        ("Available", 0, _number("status", "availableReplicas")),
+        AGE,
+    ),
+    "Job": (
+        NAME,
+        ("Status", 0, _job_status),
+        ("Completions", 0, _ratio(_number("status", "succeeded"), _number("spec", "completions"))),
+        ("Duration", 0, _duration),
+        AGE,
+    ),
+    "CronJob": (
+        NAME,
+        ("Schedule", 0, _of("spec", "schedule")),
+        ("Timezone", 0, _of("spec", "timeZone")),
+        ("Suspend", 0, lambda job: str(bool(job["spec"].get("suspend")))),
+        ("Active", 0, lambda job: str(len((job.get("status") or {}).get("active") or []))),
+        ("Last Schedule", 0, _of("status", "lastScheduleTime")),
+        AGE,
+    ),
+    "ConfigMap": (NAME, ("Data", 0, _size("data")), AGE),
+    "Secret": (NAME, ("Type", 0, lambda secret: secret.get("type") or "Opaque"), ("Data", 0, _size("data")), AGE),
+    "ResourceQuota": (NAME, ("Request", 0, _quota("request")), ("Limit", 0, _quota("limit")), AGE),
+    "Service": (
+        NAME,
+        ("Type", 0, lambda service: service["spec"].get("type") or "ClusterIP"),
+        ("Cluster-IP", 0, _of("spec", "clusterIP")),
+        ("External-IP", 0, lambda _service: NONE),
+        ("Port(s)", 0, _ports),
+        AGE,
     ),
     "Event": (
         ("Last Seen", 0, _last_seen),

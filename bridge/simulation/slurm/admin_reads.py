@@ -13,7 +13,7 @@ CONFIGURATION_SINCE = "v0.0.45"
 def configuration(cluster: SlurmCluster) -> Mapping[str, Any]:
     """As `GET conf/` shows it; values of `cluster.slurm_conf` replace those that follow from the cluster."""
     preempts = any(partition.preempted for partition in cluster.partitions.values())
-    told = {
+    shown = {
         "ClusterName": "simulated",
         "EnforcePartLimits": ["ALL"],
         "GresTypes": sorted(cluster.gres_names),
@@ -30,11 +30,11 @@ def configuration(cluster: SlurmCluster) -> Mapping[str, Any]:
         "SelectTypeParameters": ["CR_CORE_MEMORY" if cluster.counts_memory else "CR_CORE"],
         "SlurmUser": "slurm",
     }
-    return {"slurm_conf": {**told, **cluster.slurm_conf}}
+    return {"slurm_conf": {**shown, **cluster.slurm_conf}}
 
 
 def diag(now: float) -> Mapping[str, Any]:
-    """Of `GET diag/` the clock alone."""
+    """The answer to `GET diag/`: only the clock."""
     return {"statistics": {"req_time": {"set": True, "infinite": False, "number": int(now)}}}
 
 

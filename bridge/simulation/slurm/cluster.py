@@ -200,11 +200,11 @@ class SlurmCluster:
         self._pass_due = min(self._pass_due, now)
 
     def live_of(self, user: str) -> int:
-        """How many jobs of a user wait or run."""
+        """The number of jobs of a user that wait or run."""
         return sum(1 for jobs in (self._pending, self._live) for job in jobs.values() if job.user == user)
 
     def held_of(self, user: str, gres: str) -> int:
-        """How many devices of that name a user's jobs hold."""
+        """The number of devices of that name that a user's jobs hold."""
         return sum(
             len(indices)
             for job in self._live.values()
@@ -548,7 +548,7 @@ class SlurmCluster:
         return "BeginTime" if job.begin > now else ""
 
     def waits_for(self, job: SimJob, now: float) -> tuple[Condition, ...]:
-        """What of its dependency does not hold; what has held once is forgotten, but for singleton."""
+        """The conditions of its dependency that do not hold.  A condition that held once is dropped, except singleton."""
         if not job.dependency:
             return ()
         left = open_conditions(job, self.jobs, self.twin(job), now)
@@ -572,7 +572,7 @@ class SlurmCluster:
         return []
 
     def _notice_by_chance(self, now: float) -> None:
-        """What an end makes possible is seen by the next event, often soon, at the latest by the next backfill pass."""
+        """Set the time of the next scheduling pass after a job's end: often soon, at the latest that of the backfill."""
         if self._stock:
             self._pass_due = min(self._pass_due, now + self._random.choice((1, 1, 6, 20, BACKFILL_INTERVAL_S)))
 

@@ -224,18 +224,18 @@ def switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
 
 
 def layout_shown(job: SimJob, wished: Body) -> Body:
-    """What the job asks of its nodes, less what a change puts in its place."""
+    """The job's layout request, without the fields that a change replaces."""
     wanted = job.wanted
-    told: Body = {
+    shown: Body = {
         "tres_per_node": job.gres_text, "tres_per_task": job.task_gres_text, "cpus_per_task": wanted.cpus,
         "tasks": wanted.tasks, "tasks_per_node": wanted.tasks_per_node, "minimum_nodes": wanted.min_nodes,
         "maximum_nodes": wanted.max_nodes,
     }  # fmt: skip
     if wished.get("nodes"):
-        del told["minimum_nodes"], told["maximum_nodes"]
+        del shown["minimum_nodes"], shown["maximum_nodes"]
     if not (wished.get("memory_per_node") or wished.get("memory_per_cpu")):
-        told["memory_per_cpu" if wanted.memory_by_cpu else "memory_per_node"] = {
+        shown["memory_per_cpu" if wanted.memory_by_cpu else "memory_per_node"] = {
             "set": True,
             "number": wanted.memory_mib,
         }
-    return told
+    return shown

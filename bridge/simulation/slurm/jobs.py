@@ -143,7 +143,7 @@ class SimJob:
 
     @property
     def tasks(self) -> int:
-        """How many it asked for."""
+        """The number of tasks that it asked for."""
         return self.wanted.tasks
 
     @property

@@ -41,13 +41,13 @@ class Wanted:
     task_gres: Gres = ()
 
     def devices(self, name: str) -> int:
-        """How many devices of that name the whole job asks for."""
+        """The number of devices of that name that the whole job asks for."""
         a_node = sum(count for known, _, count in self.gres if known == name)
         a_task = sum(count for known, _, count in self.task_gres if known == name)
         return a_node * self.min_nodes + a_task * self.tasks
 
     def places(self, holding: Holding) -> int:
-        """How many tasks what was given on one node is enough for."""
+        """The number of tasks for which the resources granted on one node are enough."""
         held = {kind: len(indices) for kind, indices in holding.devices.items()}
         by_devices = [_count(held, name, kind) // count for name, kind, count in self.task_gres]
         counted = self.memory_by_cpu and holding.memory_mib  # 0: this Slurm does not count memory
@@ -136,11 +136,11 @@ class SlurmSimNode:
         return [base, *(flag for flag, holds in flags.items() if holds)]
 
     def room_when_empty(self, wanted: Wanted) -> int:
-        """How many tasks of the job this node could ever take, whatever its state."""
+        """The number of tasks of the job that fit on the empty node, whatever its state."""
         return self._room(wanted, self.cpus, self.memory_mib, self.devices)
 
     def room(self, wanted: Wanted, freed: Mapping[int, Holding] = NOTHING) -> int:
-        """How many tasks of the job it could take now, or if `freed` (by job) were released."""
+        """The number of tasks of the job that fit now, or if `freed` (by job) were released."""
         alone = not self.jobs.difference(freed)
         if not self.in_service or (self.whole_for is not None and self.whole_for not in freed):
             return 0
@@ -234,7 +234,7 @@ class SlurmSimNode:
 
 
 def _count(devices: Mapping[tuple[str, str], int], name: str, kind: str) -> int:
-    """How many devices of that name; kind "": of any type."""
+    """The number of devices of that name.  kind: their type; "": any."""
     return sum(count for known, count in devices.items() if known[0] == name and kind in ("", known[1]))
 
 

@@ -1,4 +1,4 @@
-"""What the simulated slurmrestd says when it is asked."""
+"""The simulated slurmrestd's answers to reads."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def _full_id(job: SimJob) -> str:
 
 
 def job(asked: Asked, argument: str) -> Answer:
-    told = [_told(asked, job) for job in with_parts(asked, known(asked, argument))]
-    return yes(asked, {"jobs": told, "last_update": number(int(asked.now))})
+    shown = [_job_shown(asked, job) for job in with_parts(asked, known(asked, argument))]
+    return yes(asked, {"jobs": shown, "last_update": number(int(asked.now))})
 
 
-def _told(asked: Asked, job: SimJob) -> Mapping[str, Any]:
+def _job_shown(asked: Asked, job: SimJob) -> Mapping[str, Any]:
     return {**_request(asked, job), **_state(asked, job)}
 
 
@@ -109,7 +109,7 @@ def resources(asked: Asked, argument: str) -> Answer:
 
 
 def _held(holding: Holding, node: SlurmSimNode) -> Mapping[str, Any]:
-    cores, told = node.cpus, node.dynamic or not node.external  # external nodes of slurm.conf show no indices
+    cores, with_indices = node.cpus, node.dynamic or not node.external  # external nodes of slurm.conf show no indices
     return {
         "node": holding.node,
         "sockets_per_node": 1,
@@ -117,7 +117,7 @@ def _held(holding: Holding, node: SlurmSimNode) -> Mapping[str, Any]:
         "mem_alloc": holding.memory_mib,
         "core_bitmap": f"0x{holding.cores:0{-(-cores // 4)}X}",
         "gres": [
-            {"name": name, "type": kind, "count": len(indices), "index": _ranges(indices) if told else None}
+            {"name": name, "type": kind, "count": len(indices), "index": _ranges(indices) if with_indices else None}
             for (name, kind), indices in holding.devices.items()
         ],
     }
@@ -164,7 +164,7 @@ def partitions(asked: Asked, _: str) -> Answer:
 
 def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
     longest = partition.max_time_min
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "name": partition.name,
         "partition": {"state": ("UP" if partition.up else "DOWN",)},
         "preempt_mode": ["REQUEUE"] if partition.preempted else ["CLUSTER_GLOBAL"],
@@ -174,8 +174,8 @@ def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
         "maximums": {"time": number(longest) if longest is not None else {"set": False, "infinite": True, "number": 0}},
     }
     if version != "v0.0.44":
-        told["flags"] = ("DEFAULT",) if partition.default else ()
-    return told
+        shown["flags"] = ("DEFAULT",) if partition.default else ()
+    return shown
 
 
 def conf(asked: Asked, _: str) -> Answer:

@@ -1,4 +1,4 @@
-"""What jobs of the simulated Slurm wait for besides room: other jobs, and licenses.
+"""Dependencies and licenses in the simulated Slurm.
 
 Judged as slurmctld was seen to judge it.  A condition that holds is dropped; one that can never hold stays, and the job shows
 that.  Of a job that is not known (any more), afterok and afternotok cannot be asked: that is refused; the others hold.
@@ -20,7 +20,7 @@ _LICENSE = re.compile(r"([\w.@-]+)(?::([0-9]+))?", re.ASCII)
 
 
 def conditions(text: str, jobs: Mapping[int, SimJob]) -> tuple[Condition, ...]:
-    """What --dependency asks for, all of it.  Raises ValueError."""
+    """All conditions that --dependency names.  Raises ValueError."""
     found: list[Condition] = []
     for item in filter(None, text.lower().split(",")):
         kind, *ids = item.split(":")

@@ -48,7 +48,12 @@ def ends(pods: int) -> Scenario:
     """Of so many running pods."""
     nodes = pods // PODS_A_NODE + 4
     return Scenario(
-        "ends", partial(_repeat, "ends", pods), nodes=nodes, repeats=2, why="each takes some five minutes", apart=True
+        "ends",
+        partial(_repeat, "ends", pods),
+        nodes=nodes,
+        repeats=2,
+        why="each takes some five minutes",
+        apart=True,
     )
 
 

@@ -239,7 +239,7 @@ def test_a_workload_whose_jobs_are_granted_and_given_back_without_end_breaks_l3(
 
 @pytest.mark.parametrize(("nodes", "is_end"), [("x1 x1 x2", False), ("x1 x2 x3", False), ("x1 x2 x1 x2", True)])
 def test_a_workload_learns_of_each_node_by_one_grant(nodes: str, is_end: bool) -> None:
-    """A full node is asked for again after a minute; meanwhile another one may be granted, and turn out full as well."""
+    """A full node is asked for again after a minute; meanwhile another one may be granted, and turn out full."""
     seen = Seen()
     kept = invariants(seen)
     seen.has_pod("doomed", said="Slurm job 20 was released, and nodes are requested again.")

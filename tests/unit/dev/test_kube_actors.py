@@ -365,3 +365,42 @@ def test_the_same_seed_is_the_same_life() -> None:
 
     assert life(5) == life(5)
     assert life(5) != life(6)
+
+
+# --- deployments --------------------------------------------------------------------------------------------------
+
+
+def _deployment(replicas: int, image: str) -> Object:
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"nodeName": "x1", "containers": [{"name": "main", "image": image}]},
+    }
+    return {"metadata": {"namespace": "hpc", "name": "web"}, "spec": {"replicas": replicas, "template": template}}
+
+
+def test_a_deployment_replaces_its_pods_after_the_new_ones_are_ready_and_takes_all_with_it() -> None:
+    cluster = Cluster()
+    cluster.kube.create(START, "deployments", _deployment(2, "first"))
+    cluster.pass_time(5)
+    assert cluster.phases() == ["Running", "Running"]
+    [old] = cluster.kube.store.all("replicasets")
+
+    made = cluster.kube.store.get("deployments", "hpc", "web")
+    assert made
+    assert made["status"]["availableReplicas"] == 2
+    cluster.kube.store.put(
+        "deployments", {**made, "spec": {**made["spec"], "template": _deployment(2, "second")["spec"]["template"]}}
+    )
+    cluster.pass_time(0.15)
+    assert len(cluster.phases()) == 4, "the old pods stay until the new ones are ready"
+    cluster.pass_time(5)
+    assert {pod["spec"]["containers"][0]["image"] for pod in cluster.kube.store.all("pods")} == {"second"}
+    assert {each["spec"]["replicas"] for each in cluster.kube.store.all("replicasets")} == {0, 2}
+    assert cluster.kube.store.get("replicasets", "hpc", old["metadata"]["name"])
+
+    made = cluster.kube.store.get("deployments", "hpc", "web")
+    assert made
+    cluster.kube.remove(cluster.now, "deployments", made)
+    cluster.pass_time(5)
+    assert list(cluster.kube.store.all("replicasets")) == []
+    assert cluster.phases() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 import yaml
 
 from bridge.simulation.http import serve_kube
+from bridge.simulation.kube import limits
 from bridge.simulation.kube import objects as objects
-from bridge.simulation.kube.cluster import KINDS, KubeCluster
+from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.discovery import described, kind_of
 from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.kube.kinds import KINDS
 from bridge.simulation.kube.strict import unknown_fields
 from bridge.simulation.kube.tables import short
 
@@ -37,7 +40,8 @@ def test_every_kind_that_is_served_is_discovered() -> None:
     groups: Any = described("/apis")
     for version in ["/api/v1", *(f"/apis/{group['name']}/v1" for group in groups["groups"])]:
         listed: Any = described(version)
-        found |= {(listed["groupVersion"], each["name"], each["kind"]) for each in listed["resources"]}
+        whole = [each for each in listed["resources"] if "/" not in each["name"]]
+        found |= {(listed["groupVersion"], each["name"], each["kind"]) for each in whole}
     assert found == {(kind.api_version, plural, kind.kind) for (_, plural), kind in KINDS.items()}
     assert described("/apis/batch/v2") is None
     assert described("/api/v1/pods") is None
@@ -111,6 +115,120 @@ def test_known_fields_of_every_depth_are_known() -> None:
     assert unknown_fields(pod, "Pod") == ["spec.containers[0].env[0].valueFrom.fieldRef.path"]
     assert unknown_fields({"spec": {"template": {"spec": {"x": 1}}}}, "ReplicaSet") == ["spec.template.spec.x"]
     assert unknown_fields({"anything": 1}, "NoSuchKind") == []
+
+
+# --- writes as kubectl makes them ---------------------------------------------------------------------------------
+
+
+async def test_a_manifest_replaces_a_pod_without_its_uid_and_version(
+    kube: tuple[KubeCluster, aiohttp.ClientSession],
+) -> None:
+    cluster, session = kube
+    labelled = objects.pod("default", "train", labels={"team": "a"})
+    async with session.put(f"{PODS}/train", json=labelled) as answer:
+        assert answer.status == 200, await answer.text()
+    pod = cluster.store.get("pods", "default", "train")
+    assert pod
+    assert pod["metadata"]["labels"] == {"team": "a"}
+    async with session.put(
+        f"{PODS}/train", json=labelled | {"metadata": {"name": "train", "uid": "another"}}
+    ) as answer:
+        assert answer.status == 422
+
+
+async def test_a_dry_run_answers_and_changes_nothing(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
+    cluster, session = kube
+    version, dry = cluster.store.version, {"dryRun": "All"}
+    async with session.post(PODS, json=objects.pod("default", "second"), params=dry) as answer:
+        assert (answer.status, (await answer.json())["spec"]["restartPolicy"]) == (201, "Never")
+    async with session.delete(f"{PODS}/train", params=dry) as answer:
+        assert answer.status == 200
+    assert cluster.store.version == version
+    assert not cluster.store.get("pods", "default", "second")
+
+
+async def test_server_side_apply_takes_yaml_creates_and_then_merges(
+    kube: tuple[KubeCluster, aiohttp.ClientSession],
+) -> None:
+    cluster, session = kube
+    headers = {"Content-Type": "application/apply-patch+yaml"}
+    path = "/api/v1/namespaces/default/configmaps/settings"
+    for content, status in (("data: {a: b}", 201), ("data: {c: d}", 200)):
+        async with session.patch(path, data=content, headers=headers) as answer:
+            assert answer.status == status, await answer.text()
+            assert limits.NO_FIELD_OWNERS in answer.headers["Warning"]
+    made = cluster.store.get("configmaps", "default", "settings")
+    assert made
+    assert made["data"] == {"a": "b", "c": "d"}
+
+
+async def test_a_json_patch_changes_what_its_pointers_name(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
+    cluster, session = kube
+    headers = {"Content-Type": "application/json-patch+json"}
+    operations = [
+        {"op": "test", "path": "/metadata/name", "value": "train"},
+        {"op": "add", "path": "/metadata/annotations/example.org~1a", "value": "b"},
+        {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "a", "operator": "Exists"}},
+        {"op": "copy", "from": "/metadata/annotations", "path": "/metadata/labels"},
+    ]
+    async with session.patch(f"{PODS}/train", json=operations, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+    pod = cluster.store.get("pods", "default", "train")
+    assert pod
+    assert pod["metadata"]["labels"] == pod["metadata"]["annotations"] == {"example.org/a": "b"}
+    assert pod["spec"]["tolerations"][-1]["key"] == "a"
+    for wrong in (
+        {"op": "remove", "path": "/spec/nothing"},
+        {"op": "invent", "path": "/spec"},
+        {"op": "test", "path": "/x"},
+    ):
+        async with session.patch(f"{PODS}/train", json=[wrong], headers=headers) as answer:
+            assert answer.status == 422
+            assert "JSON patch cannot be applied" in (await answer.json())["message"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("kind in (eval,tune)", ["eval", "tune"]),
+        ("kind notin (eval, tune)", ["plain", "train"]),
+        ("kind,kind!=eval", ["tune"]),
+        ("!kind", ["plain", "train"]),
+        ("kind in (tune),size=1", ["tune"]),
+    ],
+)
+async def test_a_selector_may_name_a_set_of_values(
+    selector: str, names: list[str], kube: tuple[KubeCluster, aiohttp.ClientSession]
+) -> None:
+    cluster, session = kube
+    for name, labels in (("eval", {"kind": "eval"}), ("tune", {"kind": "tune", "size": "1"}), ("plain", {})):
+        cluster.create(time.time(), "pods", objects.pod("default", name, labels=labels))
+    async with session.get(PODS, params={"labelSelector": selector}) as answer:
+        assert [each["metadata"]["name"] for each in (await answer.json())["items"]] == names
+
+
+async def test_a_body_that_is_no_protobuf_is_refused_in_a_sentence(
+    kube: tuple[KubeCluster, aiohttp.ClientSession],
+) -> None:
+    _, session = kube
+    headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
+    async with session.post(PODS, data=b"{}", headers=headers) as answer:
+        assert (answer.status, (await answer.json())["message"]) == (415, "the body has no protobuf envelope")
+    async with session.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", data=b"k8s", headers=headers) as answer:
+        assert answer.status == 404
+        assert 'does not serve "clusterroles" of rbac.authorization.k8s.io/v1' in (await answer.json())["message"]
+
+
+async def test_openapi_describes_every_kind_with_its_fields(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
+    _, session = kube
+    for group, kinds in itertools.groupby(
+        sorted(KINDS.values(), key=lambda kind: kind.api_version), lambda k: k.api_version
+    ):
+        path = f"/openapi/v3/apis/{group}" if "/" in group else f"/openapi/v3/api/{group}"
+        async with session.get(path) as answer:
+            schemas = (await answer.json())["components"]["schemas"]
+        for kind in kinds:
+            assert schemas[f"io.k8s.{kind.kind}"]["properties"]["metadata"], kind
 
 
 @pytest.mark.parametrize(

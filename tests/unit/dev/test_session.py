@@ -97,7 +97,7 @@ async def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_nothing_that_is_
         bystander = objects.pod(space, "resident", scheduler="another", nodeName=node)
         session.kube.simulated.cluster.create(session.clock(), "pods", bystander)
         world = session.world
-        await run._until("it is known", lambda: any(each.others for each in world.workloads.values()))
+        await run._until("it is known", lambda: any(each.of_other_scheduler for each in world.workloads.values()))
         assert not session.left
 
 

@@ -80,7 +80,7 @@ async def test_a_settings_file_that_cannot_be_read_leaves_the_ends_to_be_looked_
 @pytest.mark.parametrize(
     ("key", "sentence", "do"),
     [
-        ("bogus", "bogus: unknown key.", "Take it away, or correct it: "),
+        ("bogus", "bogus: unknown key.", "Remove it, or correct it: "),
         ("log_levle", "log_levle: unknown key; did you mean log_level?", "Correct it: "),
     ],
 )
@@ -287,7 +287,7 @@ async def test_a_reservation_that_is_not_there_is_a_warning(both: Both) -> None:
     rule = {"namespaces": ["hpc"], "user": "alice", "reservation": {"allowed": ["maintenance", "gone"]}}
     both.settings["policy"] = {"rules": [rule]}
     [sentence] = said(await both.findings(), "reservations", Level.WARNING)
-    assert "what Slurm does not reserve now: gone;" in sentence
+    assert "reservations that Slurm does not have now: gone;" in sentence
 
 
 # --- Kubernetes -----------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ async def test_objects_that_cannot_be_decoded_are_named_and_hide_no_other(both: 
     both.kube.store.put("nodes", odd)
     found = await both.findings()
     [sentence] = said(found, "readable", Level.WARNING)
-    assert sentence.startswith("1 object cannot be read, and nothing is done to such: node odd (")
+    assert sentence.startswith("1 object cannot be read, and are left alone: node odd (")
     assert exit_code(found) == 1
     [nodes] = [each.sentence for each in found if (each.group, each.check) == ("Both", "nodes")]
     assert nodes == "2 nodes known to both, 2 of them external"
@@ -388,19 +388,19 @@ async def test_static_external_nodes_with_devices_lose_them(both: Both) -> None:
     found = await both.findings()
     assert troubles(found) == [("external nodes", Level.WARNING)]
     [sentence] = said(found, "external nodes", Level.WARNING)
-    assert sentence.startswith("External nodes with devices stand in slurm.conf: x1.")
+    assert sentence.startswith("External nodes with devices are defined in slurm.conf: x1.")
 
 
 async def test_an_external_node_that_slurm_takes_for_not_responding_is_an_error(both: Both) -> None:
     both.slurm.nodes["x2"].not_responding = True
     [sentence] = said(await both.findings(), "external nodes", Level.ERROR)
-    assert sentence.startswith("External nodes that Slurm takes for not responding: x2:")
+    assert sentence.startswith("External nodes that Slurm lists as not responding: x2.")
 
 
 async def test_a_node_that_is_used_though_no_cpu_of_it_is_has_lost_its_devices(both: Both) -> None:
     both.slurm.nodes["x1"].jobs.add(99)  # MIXED, and no core is taken: as slurmctld shows it
     [sentence] = said(await both.findings(), "external nodes", Level.ERROR)
-    assert sentence.startswith("Devices count as used though no CPU is, so no job: x1.")
+    assert sentence.startswith("Devices count as used on nodes without a used CPU, so without a job: x1.")
 
 
 async def test_an_external_node_without_an_address_whose_name_does_not_resolve(both: Both) -> None:
@@ -434,7 +434,7 @@ CONFIGURATIONS = {
     "rare backfill": ({"SchedulerParameters": ["bf_interval=600"]}, "scheduling", "only every 600 s"),
     "no main loop": ({"SchedulerParameters": ["sched_interval=-1"]}, "scheduling", "turns that part"),
     "short passes": ({"SchedulerParameters": ["default_queue_depth=10"]}, "scheduling", "so few jobs"),
-    "strict order": ({"SchedulerType": "sched/builtin"}, "scheduling", "holds back all behind it"),
+    "strict order": ({"SchedulerType": "sched/builtin"}, "scheduling", "holds back all jobs behind it"),
     "whole nodes": ({"SelectType": "select/linear"}, "resources", "each pod takes one for itself"),
     "no memory": ({"SelectTypeParameters": ["CR_CORE"]}, "resources", "does not count memory"),
     "few jobs": ({"MaxJobCount": 1000}, "job limit", "3.3 jobs a second at most"),
@@ -494,7 +494,7 @@ async def test_a_bridge_that_is_not_ready_tells_why(both: Both) -> None:
 async def test_another_program_at_the_http_address_is_an_error(both: Both) -> None:
     found = await _with_a_server(both, 404, "what?")
     [sentence] = said(found, "bridge", Level.ERROR)
-    assert sentence.startswith("Something that is no slurm-bridge answers at http://127.0.0.1:")
+    assert sentence.startswith("A program other than slurm-bridge answers at http://127.0.0.1:")
 
 
 async def test_no_bridge_on_this_host_is_no_trouble(both: Both) -> None:
@@ -560,4 +560,4 @@ async def test_a_slurmdbd_that_is_away_is_one_finding_and_not_many(both: Both) -
 async def test_a_bridge_that_works_without_slurmdbd_says_so(both: Both) -> None:
     found = await _with_a_server(both, 200, "ok\nSlurm accounting: slurmdbd does not answer.\n")
     [sentence] = said(found, "bridge", Level.WARNING)
-    assert sentence.endswith(" works, but not all of it: Slurm accounting: slurmdbd does not answer.")
+    assert sentence.endswith(" works only in part: Slurm accounting: slurmdbd does not answer.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from bridge.cli.doctor.findings import Finding, Level
 from bridge.cli.policy_check import in_clusters
 from bridge.cli.policy_show import labels_of
+from bridge.cli.policy_show import main as show
 from bridge.errors import ConfigError
 from bridge.settings import load
 from bridge.simulation.kube import objects as objects
@@ -65,6 +67,19 @@ async def test_the_labels_of_a_namespace_are_read_from_kubernetes(both: Both) ->
         assert (await labels_of(chosen, "team-a"))["x/slurm-user"] == "alice"
         with pytest.raises(ConfigError, match="Kubernetes has no namespace nowhere"):
             await labels_of(chosen, "nowhere")
+
+
+async def test_a_rule_with_a_wildcard_says_nothing_of_a_namespace_that_does_not_exist(
+    both: Both, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both.settings["policy"] = {"rules": [{"namespaces": ["*"], "user": "alice"}]}
+    async with both.served() as options:
+        assert await asyncio.to_thread(show, {**options, "namespace": "hpc"}) == 0
+        assert "alice" in capsys.readouterr().out
+        with pytest.raises(ConfigError, match=r"Kubernetes has no namespace nowhere\. Correct the name, or"):
+            await asyncio.to_thread(show, {**options, "namespace": "nowhere"})
+        assert await asyncio.to_thread(show, {**options, "namespace": "nowhere", "labels": ""}) == 0
+    assert "alice" in capsys.readouterr().out
 
 
 async def test_the_doctor_names_managed_namespaces_whose_template_cannot_be_filled(both: Both) -> None:

@@ -11,9 +11,9 @@ from bridge.errors import (
     Conflict,
     ContractError,
     Exhausted,
-    FarSideError,
     Invalid,
     NotFound,
+    RemoteError,
     Unanswered,
     Unauthorized,
 )
@@ -52,7 +52,7 @@ def status(code: int, message: str = "no", headers: dict[str, str] | None = None
         (Reply(502, {}, b"<html>Bad Gateway</html>"), Unanswered),
     ],
 )
-def test_an_answer_is_one_error(reply: Reply, kind: type[FarSideError]) -> None:
+def test_an_answer_is_one_error(reply: Reply, kind: type[RemoteError]) -> None:
     error = refusal("bind", reply)
     assert type(error) is kind
     assert error.code == reply.status

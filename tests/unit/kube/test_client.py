@@ -11,8 +11,8 @@ from bridge.errors import (
     Conflict,
     ContractError,
     Exhausted,
-    FarSideError,
     Invalid,
+    RemoteError,
     Unanswered,
     Unauthorized,
     Unreachable,
@@ -56,7 +56,7 @@ async def test_a_bind_is_one_write_with_uid_and_annotations() -> None:
         (Unanswered("post", "Kubernetes", "closed"), Unanswered),
     ],
 )
-async def test_a_bind_that_did_not_end_well_says_how(answer: Reply | FarSideError, kind: type[FarSideError]) -> None:
+async def test_a_bind_that_did_not_end_well_says_how(answer: Reply | RemoteError, kind: type[RemoteError]) -> None:
     with pytest.raises(kind) as failed:
         await client(FakeTransport(answer)).bind(BIND)
     assert type(failed.value) is kind
@@ -221,7 +221,7 @@ async def test_every_call_is_told_with_its_outcome() -> None:
     made.on_call = lambda operation, _seconds, outcome: told.append((operation, outcome))
     await made.bind(BIND)
     for _ in range(2):
-        with pytest.raises(FarSideError):
+        with pytest.raises(RemoteError):
             await made.read_pod("hpc", "a")
     assert told == [("bind", "ok"), ("read pod", "unauthorized"), ("read pod", "unreachable")]
 

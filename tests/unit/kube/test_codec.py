@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bridge.errors import ContractError
-from bridge.kube.codec import NAMESPACES, NODES, PODS, Bookmark, Changed, Failed, Spoiled, owner_codec
+from bridge.kube.codec import NAMESPACES, NODES, PODS, Bookmark, Changed, Failed, Undecodable, owner_codec
 from bridge.kube.transport import Cut
 from scheduler.model.kubernetes import (
     Condition,
@@ -328,8 +328,8 @@ def test_terms_on_hostname_are_read_with_whom_they_speak_of() -> None:
     needs = "requiredDuringSchedulingIgnoredDuringExecution"
     pod = read(affinity={"podAntiAffinity": {needs: [here, nobody]}, "podAffinity": {needs: [there]}})
     said = (Requirement("app", "In", ("a",)), Requirement("tier", "Exists"))
-    assert pod.apart == (PodTerm(said, frozenset({pod.namespace})),)
-    assert pod.beside == (PodTerm(said, frozenset({"x", "y"})),)
+    assert pod.anti_affinity == (PodTerm(said, frozenset({pod.namespace})),)
+    assert pod.affinity == (PodTerm(said, frozenset({"x", "y"})),)
     assert pod.refused_fields == ()
 
 
@@ -498,7 +498,7 @@ def test_a_change_that_cannot_be_decoded_is_told_with_its_name_and_version() -> 
     meta = {"name": "odd", "namespace": "hpc", "uid": "u-9", "resourceVersion": "8", "labels": 7}
     for kind, gone in (("MODIFIED", False), ("DELETED", True)):
         change = PODS.line(json.dumps({"type": kind, "object": {"metadata": meta, "spec": {}}}).encode())
-        assert isinstance(change, Spoiled)
+        assert isinstance(change, Undecodable)
         assert change.object == Undecoded("pod", "hpc", "odd", "u-9", change.object.why)
         assert (change.version, change.gone) == ("8", gone)
 
@@ -513,7 +513,7 @@ def test_the_first_bytes_of_a_line_that_is_too_long_tell_whose_it_is() -> None:
             change = PODS.line(Cut(line[:length]))
         except ContractError:
             continue
-        assert isinstance(change, Spoiled)
+        assert isinstance(change, Undecodable)
         assert change.object == Undecoded("pod", change.object.namespace, "odd", change.object.uid, change.object.why)
         assert change.object.why == "it is longer than 16 MiB"
         assert (change.object.namespace, change.object.uid) in (("", ""), ("hpc", ""), ("hpc", "u-9"))

@@ -16,7 +16,7 @@ import pytest
 from bridge.kube import pods
 from bridge.kube.codec import NAMESPACES, NODES, PODS, owner_codec
 from scheduler import names
-from scheduler.model.cache import Weighed
+from scheduler.model.cache import BoundedDict
 from scheduler.model.kubernetes import ALL_PORTS, OwnerRef, Pod, PodTerm
 from scheduler.model.quantity import amount
 from scheduler.model.refusal import Refusal
@@ -118,7 +118,7 @@ LARGE: dict[str, Callable[[int], bytes]] = {
 
 def keeps_away(pod: Pod, other: Pod) -> bool:
     """True if the other pod may not stand beside this one."""
-    return any(matches(term, other) for term in pod.apart)
+    return any(matches(term, other) for term in pod.anti_affinity)
 
 
 def held(one: Callable[[bytes], object], texts: list[bytes]) -> tuple[int, int]:
@@ -187,8 +187,10 @@ def test_what_is_within_the_limits_stays_though_something_else_is_not() -> None:
         PODS.one(said(containers=[{"name": "c"}], affinity=apart(1, 3), tolerations=tolerations(1, count)))
         for count in (3, 200)
     )
-    assert len(few.apart) == 3
-    assert (few.containers, few.apart) == (more.containers, more.apart), "no other pod has to be told anything"
+    assert len(few.anti_affinity) == 3
+    assert (few.containers, few.anti_affinity) == (more.containers, more.anti_affinity), (
+        "no other pod has to be told anything"
+    )
 
 
 def test_a_bound_pod_keeps_what_the_bridge_wrote_and_a_waiting_one_that_something_is_there() -> None:
@@ -214,7 +216,7 @@ def test_a_value_that_no_label_can_have_is_cut_and_still_equal_to_none() -> None
     affinity = {
         "podAntiAffinity": {REQUIRED: [{"topologyKey": HOST, "labelSelector": {"matchLabels": {"a": "x" * 9999}}}]}
     }
-    [term] = PODS.one(said(affinity=affinity)).apart
+    [term] = PODS.one(said(affinity=affinity)).anti_affinity
     assert isinstance(term, PodTerm)
     [requirement] = term.expressions
     assert len(requirement.values[0]) == 64, "more than a label's value may have"
@@ -274,7 +276,7 @@ def test_what_is_shared_is_bounded_in_bytes() -> None:
 
 
 def test_what_weighs_too_much_is_not_kept_and_all_is_forgotten_before_it_is_too_much() -> None:
-    known: Weighed[str, str] = Weighed(640)
+    known: BoundedDict[str, str] = BoundedDict(640)
     assert known.keep("large", "x", 11) == "x"
     assert not known
     for number in range(65):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.errors import ConfigError, ContractError, FarSideError, Unanswered, Unauthorized, Unreachable
+from bridge.errors import ConfigError, ContractError, RemoteError, Unanswered, Unauthorized, Unreachable
 from bridge.kube import transport as module
 from bridge.kube.access import Access, Credentials
 from bridge.kube.transport import Call, Cut, HttpTransport, StreamRefused, TooLong
@@ -446,7 +446,7 @@ async def test_a_server_that_is_not_trusted_is_sent_nothing(certificates: Certif
 
 async def test_plain_http_spoken_to_a_tls_port_is_a_failure_in_words(certificates: Certificates) -> None:
     async with server(never_answers, server_tls(certificates)) as url, wire(url.replace("https", "http")) as far:
-        with pytest.raises(FarSideError) as failed:
+        with pytest.raises(RemoteError) as failed:
             await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
     assert SECRET not in str(failed.value)
 
@@ -456,7 +456,7 @@ async def test_plain_http_spoken_to_a_tls_port_is_a_failure_in_words(certificate
 
 async def lines_of(
     parts: list[bytes], *, stall_s: float = 5, close: bool = True
-) -> tuple[list[bytes], FarSideError | None]:
+) -> tuple[list[bytes], RemoteError | None]:
     """What a stream gives, and how it ends."""
     heard: list[bytes] = []
     handle = says_then_closes(*parts) if close else says(*parts)
@@ -465,7 +465,7 @@ async def lines_of(
             async with far.stream("/x", params={"watch": "true"}, stall_s=stall_s) as lines:
                 async for line in lines:
                     heard.append(line)  # noqa: PERF401 -- what came before an error must be kept
-        except FarSideError as error:
+        except RemoteError as error:
             return heard, error
     return heard, None
 

@@ -79,7 +79,7 @@ def test_after_a_restart_a_member_of_a_gang_says_where_it_stands_itself() -> Non
     for member, where in zip(ring(3), ("x1", "x1", "x2"), strict=True):
         story.sees(story.bound(member, 17, where))
     shown = {row["name"]: row["why"] for row in pods(story.world).values()}
-    assert shown == {"w-0": "stands on node x1", "w-1": "stands on node x1", "w-2": "stands on node x2"}
+    assert shown == {"w-0": "is on node x1", "w-1": "is on node x1", "w-2": "is on node x2"}
 
 
 def test_a_gang_that_gathers_says_how_many_are_here_and_only_a_gated_pod_is_gated() -> None:
@@ -240,7 +240,7 @@ def test_the_story_is_told_in_order() -> None:
     story.runs(TRAIN, 17, at=NOW)
     told = detail(story.world, key_of(TRAIN), (), NOW)["story"]
     assert told[0] == {"at": START + 19, "what": "pod hpc/train created"}
-    assert told[-1]["what"] == "stands on node x1"
+    assert told[-1]["what"] == "is on node x1"
 
 
 def test_a_grant_that_is_not_bound_yet_is_in_the_waterfall() -> None:

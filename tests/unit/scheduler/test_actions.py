@@ -37,5 +37,5 @@ def test_a_setting_limits_the_actions_of_each_class_but_the_rare_ones(kind: type
 
 
 def test_the_world_notes_the_begin_of_every_action_and_the_end_of_those_that_are_answered() -> None:
-    assert set(results._PLACERS) == set(act.KINDS)
-    assert set(results._ENDERS) == set(act.KINDS) - WITHOUT_ENDER
+    assert set(results._ON_PLANNED) == set(act.KINDS)
+    assert set(results._ON_ENDED) == set(act.KINDS) - WITHOUT_ENDER

@@ -48,39 +48,39 @@ def closed(new: Pod, there: dict[str, list[Pod]]) -> frozenset[str]:
 
 def test_apart_closes_nodes_both_ways_and_only_to_those_it_speaks_of() -> None:
     there = {"x1": [standing("one", "x1")], "x2": []}
-    assert closed(app("new", apart=of_app("a")), there) == {"x1"}
-    assert closed(app("new", apart=of_app("b")), there) == set()
-    assert closed(app("new", apart=of_app("a", "other")), there) == set()
-    shy = {"x1": [standing("one", "x1", apart=of_app("a"))], "x2": []}
+    assert closed(app("new", anti_affinity=of_app("a")), there) == {"x1"}
+    assert closed(app("new", anti_affinity=of_app("b")), there) == set()
+    assert closed(app("new", anti_affinity=of_app("a", "other")), there) == set()
+    shy = {"x1": [standing("one", "x1", anti_affinity=of_app("a"))], "x2": []}
     assert closed(app("new"), shy) == {"x1"}
     assert closed(app("new", of="b"), shy) == set()
 
 
 def test_beside_leaves_the_nodes_where_they_are_and_the_first_may_choose() -> None:
     there: dict[str, list[Pod]] = {"x1": [standing("one", "x1")], "x2": []}
-    assert closed(app("new", beside=of_app("a")), there) == {"x2"}
+    assert closed(app("new", affinity=of_app("a")), there) == {"x2"}
     empty: dict[str, list[Pod]] = {"x1": [], "x2": []}
-    assert closed(app("new", beside=of_app("a")), empty) == set()
-    assert closed(app("new", beside=of_app("b")), empty) == {"x1", "x2"}
+    assert closed(app("new", affinity=of_app("a")), empty) == set()
+    assert closed(app("new", affinity=of_app("b")), empty) == {"x1", "x2"}
 
 
 def test_the_job_is_kept_from_nodes_where_it_must_not_stand() -> None:
     story = Story()
-    story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")), app("new", apart=of_app("a")))
+    story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")), app("new", anti_affinity=of_app("a")))
     assert asked(story).excluded_nodes == "x1"
 
 
 def test_nothing_is_asked_for_where_no_node_is_left_and_it_says_so() -> None:
     story = Story()
     story.sees(*[PodSeen(Scope.OTHERS, standing(f"on-{node}", node)) for node in ("x1", "x2")])
-    story.sees(app("new", apart=of_app("a")))
+    story.sees(app("new", anti_affinity=of_app("a")))
     [said] = story.acts(SetPodCondition, NOW)
     assert said.message == ("0/2 nodes can run this pod in Slurm partition main: 2 not satisfying pod (anti-)affinity.")
 
 
 def test_a_waiting_job_is_told_when_its_neighbours_change() -> None:
     story = Story()
-    new = app("new", apart=of_app("a"))
+    new = app("new", anti_affinity=of_app("a"))
     story.queues(new, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 1)
     story.sees(PodSeen(Scope.OTHERS, standing("one", "x2")))
@@ -91,7 +91,7 @@ def test_a_waiting_job_is_told_when_its_neighbours_change() -> None:
 def test_a_waiting_job_is_told_when_it_is_read_where_another_is_about_to_stand() -> None:
     """That the other's job runs says nothing yet of where; the read of it does."""
     story = Story()
-    first, shy = app("first"), app("shy", apart=of_app("a"))
+    first, shy = app("first"), app("shy", anti_affinity=of_app("a"))
     for each, job_id in ((first, 17), (shy, 18)):
         story.queues(each, job_id, at=NOW)
     story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 1)
@@ -104,18 +104,18 @@ def test_a_waiting_job_is_told_when_it_is_read_where_another_is_about_to_stand()
 def test_an_anti_affinity_that_is_about_to_come_tells_pods_apart_that_are_alike_to_all_that_stand() -> None:
     """The answer for the first of them was remembered for the second, whatever its labels were."""
     story = Story()
-    shy, other, meant = app("shy", of="c", apart=of_app("a")), app("other", of="b"), app("meant")
+    shy, other, meant = app("shy", of="c", anti_affinity=of_app("a")), app("other", of="b"), app("meant")
     story.queues(shy, 17, at=NOW)
     story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
     story.reads(job_of(shy, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
     closed_to = story.world.closed_to
-    assert closed_to(other, story.world.own_pods("other", [other]), soon=True) == set()
-    assert closed_to(meant, story.world.own_pods("meant", [meant]), soon=True) == {"x1"}
+    assert closed_to(other, story.world.own_pods("other", [other]), with_granted=True) == set()
+    assert closed_to(meant, story.world.own_pods("meant", [meant]), with_granted=True) == {"x1"}
 
 
 def test_a_grant_where_another_pod_came_first_is_released() -> None:
     story = Story()
-    story.sees(app("new", apart=of_app("a")))
+    story.sees(app("new", anti_affinity=of_app("a")))
     [allocate] = story.acts(AllocateNow, NOW)
     story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")))
     story.ended(allocate, at=NOW, job_id=17, grant=grant(17))
@@ -126,8 +126,8 @@ def test_a_grant_where_another_pod_came_first_is_released() -> None:
 @pytest.mark.parametrize("shy", ["both", "the first", "the second"])
 def test_two_that_are_granted_one_node_at_the_same_moment_do_not_both_go_there(shy: str) -> None:
     story = Story()
-    first = app("first", apart=of_app("a") if shy != "the second" else ())
-    second = app("second", apart=of_app("a") if shy != "the first" else ())
+    first = app("first", anti_affinity=of_app("a") if shy != "the second" else ())
+    second = app("second", anti_affinity=of_app("a") if shy != "the first" else ())
     for each, job_id in ((first, 17), (second, 18)):
         story.queues(each, job_id, at=NOW)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
@@ -141,7 +141,7 @@ def test_two_that_are_granted_one_node_at_the_same_moment_do_not_both_go_there(s
 
 def test_a_gang_apart_from_its_own_has_one_member_a_node() -> None:
     story = Story()
-    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "apart": of_app("a")}
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "anti_affinity": of_app("a")}
     story.sees(app("w-0", **gang), app("w-1", **gang))
     [allocate] = story.acts(AllocateNow, NOW)
     assert (allocate.spec.tasks, allocate.spec.tasks_per_node) == (2, 1)
@@ -152,7 +152,7 @@ def test_a_gang_apart_from_its_own_has_one_member_a_node() -> None:
 
 def test_a_gang_beside_its_own_asks_for_one_node() -> None:
     story = Story()
-    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "beside": of_app("a")}
+    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "affinity": of_app("a")}
     story.sees(app("w-0", **gang), app("w-1", **gang))
     spec = asked(story)
     assert (spec.tasks, spec.max_nodes) == (2, 1)
@@ -161,7 +161,7 @@ def test_a_gang_beside_its_own_asks_for_one_node() -> None:
 def test_a_pod_that_leaves_opens_its_node() -> None:
     story = Story()
     one, other = standing("one", "x1"), standing("other", "x2")
-    story.sees(*[PodSeen(Scope.OTHERS, each) for each in (one, other)], app("new", apart=of_app("a")))
+    story.sees(*[PodSeen(Scope.OTHERS, each) for each in (one, other)], app("new", anti_affinity=of_app("a")))
     assert story.acts(AllocateNow, NOW) == []
     story.sees(PodSeen(Scope.OTHERS, replace(one, phase=PodPhase.SUCCEEDED)))
     assert asked(story, NOW + 1).excluded_nodes == "x2"
@@ -174,7 +174,7 @@ def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, at=NOW, job_id=16, grant=grant(16))  # the partition is known to have room
     story.ended(*story.acts(BindPod, NOW), at=NOW)
-    story.sees(*(app(f"web-{number}", apart=of_app("a")) for number in range(3)))
+    story.sees(*(app(f"web-{number}", anti_affinity=of_app("a")) for number in range(3)))
     [first] = story.acts(AllocateNow, NOW)
     assert first.spec.excluded_nodes == ""
     story.ended(first, at=NOW, job_id=17, grant=grant(17, "x1"))
@@ -195,11 +195,11 @@ def test_a_grant_that_ends_before_anybody_stood_there_opens_its_node() -> None:
     story = Story()
     leaving = standing("old", "x2", of="b", cpu=64000, deleting_at=NOW + 60)
     story.sees(*[PodSeen(Scope.OTHERS, each) for each in (standing("one", "x1"), leaving)])
-    first = app("first", apart=of_app("a"))
+    first = app("first", anti_affinity=of_app("a"))
     story.sees(first)
     [allocate] = story.acts(AllocateNow, NOW)
     story.ended(allocate, at=NOW, job_id=17, grant=grant(17, "x2"))
-    story.sees(app("second", apart=of_app("a")))
+    story.sees(app("second", anti_affinity=of_app("a")))
     assert story.acts(AllocateNow, NOW) == [], "x1 is taken, and x2 is about to be"
     story.polls({17: "CANCELLED"}, at=NOW + 0.5)
     [spec] = [each.spec for each in story.decides(NOW + 0.5) if isinstance(each, AllocateNow | SubmitJob)]
@@ -217,7 +217,7 @@ def test_who_wants_to_stand_beside_a_pod_that_waits_for_room_is_not_granted_and_
     story.ended(ask, at=NOW, job_id=17, grant=grant(17, "x1", memory=600))
     assert not story.acts(BindPod, NOW + 1)
 
-    story.sees(app("web", "web", beside=of_app("db")))
+    story.sees(app("web", "web", affinity=of_app("db")))
     acts = story.decides(NOW + 2)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
     assert [

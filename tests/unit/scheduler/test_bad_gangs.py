@@ -67,9 +67,9 @@ def test_pods_beyond_what_a_gang_may_have_say_so_and_are_not_submitted_one_by_on
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
     said = {each.name: each.message for each in acts if isinstance(each, SetPodCondition)}
-    assert "does not tell how many pods it has" in said["w-0"]
+    assert "does not show how many pods it has" in said["w-0"]
     assert said["w-3"] == said["w-4"]
-    assert said["w-3"].startswith("More than 3 pods of namespace hpc are of gang ring, and they do not tell")
+    assert said["w-3"].startswith("More than 3 pods of namespace hpc are of gang ring, and they do not show its size")
     assert GANG_SIZE in said["w-3"]
 
 
@@ -90,7 +90,7 @@ def test_one_that_says_no_size_among_those_that_do_is_named() -> None:
     story = Story()
     story.sees(member(0, "2"), member(1))
     assert {each.message for each in story.acts(SetPodCondition, NOW)} == {
-        "The pods of gang ring do not agree on how many they are (w-0 says 2, w-1 says none): "
+        "The pods of gang ring do not agree on their number (w-0 says 2, w-1 says none): "
         f"give all of them the same annotation {GANG_SIZE}."
     }
 
@@ -111,11 +111,11 @@ def test_what_they_do_not_agree_on_is_called_as_users_call_it(odd: dict[str, Any
 def test_an_anti_affinity_that_leaves_too_few_nodes_is_said_before_anything_is_asked() -> None:
     apart = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
     story = Story(nodes=(node("x1"), node("x2")))
-    story.sees(*[member(number, "3", labels={"app": "ring"}, apart=apart) for number in range(3)])
+    story.sees(*[member(number, "3", labels={"app": "ring"}, anti_affinity=apart) for number in range(3)])
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
     assert {each.message for each in acts if isinstance(each, SetPodCondition)} == {
-        "w-0: Its pod anti-affinity wants each of the 3 pods of hpc/ring on a node of its own, "
+        "w-0: Its pod anti-affinity requires a node of its own for each of the 3 pods of hpc/ring, "
         "and only 2 nodes can run them."
     }
 
@@ -124,9 +124,9 @@ def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_said_as_well() -> N
     apart = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
     story = Story(nodes=(node("x1"), node("x2")))
     one = {"max-nodes": "1"}
-    story.sees(*[member(number, "2", labels={"app": "ring"}, says=one, apart=apart) for number in range(2)])
+    story.sees(*[member(number, "2", labels={"app": "ring"}, says=one, anti_affinity=apart) for number in range(2)])
     assert {each.message for each in story.acts(SetPodCondition, NOW)} == {
-        "w-0: Its pod anti-affinity wants each of the 2 pods of hpc/ring on a node of its own, "
+        "w-0: Its pod anti-affinity requires a node of its own for each of the 2 pods of hpc/ring, "
         "and annotation slurm-bridge/max-nodes or the policy (max_nodes) allows 1."
     }
 
@@ -138,7 +138,7 @@ def test_a_controller_that_means_to_have_two_thousand_million_pods_is_refused_in
     story, job = Story(), OwnerRef("batch/v1", "Job", "ring", "uid-ring")
     first = pod("w-0", labels={names.PREFIX + names.GANG: "job"}, owner=job)
     story.sees(first, OwnerRead(job, Owner(job, members=2**31 - 1), NOW - 1, "hpc"))
-    why = "batch Job ring means to have 2,147,483,647 pods, and a gang has at most 10,000."
+    why = "batch Job ring wants 2,147,483,647 pods, and a gang has at most 10,000."
     assert [each.message for each in story.acts(SetPodCondition, NOW)] == [why]
     assert why in explain(story.world, names.workload_key(f"job\0hpc\0ring\0{job.uid}"), NOW).sentence
     story.sees(OwnerRead(job, Owner(job, members=1), NOW + 40, "hpc"))

@@ -78,8 +78,9 @@ def test_a_pod_with_a_node_of_its_own_choice_is_told_and_counted_and_lives() -> 
     story.sees(squatter())
     acts = goes_on(story)
     assert told(acts) == {
-        "squatter": "The pod runs on node x1, which Slurm allocates, and no Slurm job holds its place: slurm-bridge did "
-        "not bring it there. Slurm may give that place to others. Give it schedulerName slurm-bridge and no nodeName."
+        "squatter": "The pod runs on node x1, which Slurm allocates, and no Slurm job holds resources for it: "
+        "slurm-bridge did not bind it. Slurm may give these resources to other jobs. Give it schedulerName slurm-bridge and "
+        "no nodeName."
     }
     assert len([each for each in acts if isinstance(each, SetPodCondition)]) == 1, "once"
     assert ended(acts) == []
@@ -94,7 +95,7 @@ def test_so_is_a_pod_that_another_scheduler_brought() -> None:
     story.sees(of_others())
     acts = goes_on(story)
     assert told(acts).keys() == {"foreign"}
-    assert "scheduler default-scheduler brought it there" in told(acts)["foreign"]
+    assert "scheduler default-scheduler bound it" in told(acts)["foreign"]
     assert story.world.bypassing == {"uid-foreign"}
     story.world.apply(PodsListed(Scope.OTHERS, (), NOW + 70))
     story.decides(NOW + 200)

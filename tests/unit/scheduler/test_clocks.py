@@ -22,7 +22,7 @@ from scheduler.actions import (
     SetPodCondition,
 )
 from scheduler.events import ClockObserved, NodeSeen, OwnerRead, PodSeen, PodsListed, Scope, Side
-from scheduler.model.clocks import FarClock
+from scheduler.model.clocks import ClusterClock
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from tests.builders import OWNER, START, Story, grant, job_of, node, pod
@@ -162,28 +162,28 @@ def test_a_clock_that_says_what_time_it_is_is_known_to_the_second(
     ahead: float, began: float, took: list[float], asked: float
 ) -> None:
     """It tells whole seconds, at some moment between the question and the answer."""
-    clock = FarClock()
+    clock = ClusterClock()
     at = began
     for each in took:
-        clock.tells(float(int(at + asked * each + ahead)), at, at + each)
+        clock.observe(float(int(at + asked * each + ahead)), at, at + each)
         at += each + 1.0
     assert abs(clock.ours(at + ahead) - at) <= 1.0 + min(took) + 1e-3
-    assert clock.told
+    assert clock.is_known
 
 
 def test_a_clock_that_agrees_is_not_corrected_by_the_second_in_which_it_is_told() -> None:
-    clock = FarClock()
+    clock = ClusterClock()
     for tenth in range(100):
         at = 1000.0 + tenth / 10
-        clock.tells(float(int(at)), at, at)
+        clock.observe(float(int(at)), at, at)
     assert clock.ahead == 0.0
 
 
 @pytest.mark.parametrize("theirs", [0.0, 1e12, -5.0, 253402300799.0])
 def test_a_clock_that_says_nonsense_is_not_listened_to(theirs: float) -> None:
-    clock = FarClock()
-    clock.tells(theirs, 1.7e9, 1.7e9 + 1)
-    assert (clock.told, clock.ahead) == (False, 0.0)
+    clock = ClusterClock()
+    clock.observe(theirs, 1.7e9, 1.7e9 + 1)
+    assert (clock.is_known, clock.ahead) == (False, 0.0)
 
 
 # --- Slurm's clock: what it says of a job's end (S4b, S5) -------------------------------------------------------------

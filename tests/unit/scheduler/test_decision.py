@@ -12,7 +12,7 @@ from scheduler import names
 from scheduler.decide import RULES
 from scheduler.events import Planned
 from scheduler.model.kubernetes import Pod
-from scheduler.rules.decision import NOTHING, do, every, in_turn, note, wait_for, wake
+from scheduler.rules.decision import NOTHING, combine, in_turn, note, plan_action, wait_for, wake
 from scheduler.rules.driver import apply
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -42,21 +42,23 @@ def read(job_id: int) -> act.ReadJob:
 
 
 def test_decisions_add_up_in_order_and_wake_at_the_earliest_time() -> None:
-    both = do(read(1)) + wake(9.0, "first") + do(read(2)) + wake(7.0, "second") + wait_for("submits")
+    both = plan_action(read(1)) + wake(9.0, "first") + plan_action(read(2)) + wake(7.0, "second") + wait_for("submits")
     assert [*both.actions] == [read(1), read(2)]
     assert (both.wake_at, both.limited_by) == (7.0, ("submits",))
     assert [*both.reasons_to_wait] == ["first"]
 
 
 def test_nothing_adds_nothing() -> None:
-    one = do(read(1))
-    assert every((NOTHING, one, NOTHING)) is one
-    assert every(()) is NOTHING
+    one = plan_action(read(1))
+    assert combine((NOTHING, one, NOTHING)) is one
+    assert combine(()) is NOTHING
 
 
 def test_all_actions_and_statuses_of_a_decision_are_found_however_deep() -> None:
     said = status(TRAIN, names.PENDING, "It waits.")
-    deep = do(read(1)).followed_by(if_planned=in_turn((do(read(2)), said)), if_not=do(read(3)))
+    deep = plan_action(read(1)).followed_by(
+        if_planned=in_turn((plan_action(read(2)), said)), if_not=plan_action(read(3))
+    )
     assert [*deep.actions] == [read(1), read(2), read(3)]
     assert [each.message for each in deep.statuses] == ["It waits."]
 
@@ -137,7 +139,7 @@ def test_a_rule_plans_nothing_itself(phase: Phase, story: Callable[[], Story]) -
 
 def test_a_full_limit_class_makes_the_workload_wait_for_its_turn() -> None:
     workload, this_pass = visit(waiting(reads=1))
-    assert apply(do(read(1)) + do(read(2)), workload, this_pass)
+    assert apply(plan_action(read(1)) + plan_action(read(2)), workload, this_pass)
     assert this_pass.actions == [read(1)]
     assert this_pass.parked == {"reads": [workload.key]}
 
@@ -146,7 +148,7 @@ def test_an_empty_token_bucket_makes_the_workload_wait_for_its_turn() -> None:
     workload, this_pass = visit(waiting())
     while this_pass.take_token("missing"):
         pass
-    assert not apply(do(read(1), "missing"), workload, this_pass)
+    assert not apply(plan_action(read(1), "missing"), workload, this_pass)
     assert this_pass.parked == {"missing": [workload.key]}
 
 
@@ -154,7 +156,7 @@ def test_an_optional_action_waits_for_nothing() -> None:
     workload, this_pass = visit(waiting())
     while this_pass.take_token("missing"):
         pass
-    apply(do(read(1), "missing", is_optional=True), workload, this_pass)
+    apply(plan_action(read(1), "missing", is_optional=True), workload, this_pass)
     assert (this_pass.actions, this_pass.parked) == ([], {})
 
 
@@ -162,22 +164,28 @@ def test_decisions_in_turn_end_at_the_first_empty_token_bucket() -> None:
     workload, this_pass = visit(waiting())
     while this_pass.take_token("missing"):
         pass
-    apply(in_turn((do(read(1)) + wake(90.0), do(read(2), "missing") + wake(80.0), do(read(3)))), workload, this_pass)
+    apply(
+        in_turn(
+            (plan_action(read(1)) + wake(90.0), plan_action(read(2), "missing") + wake(80.0), plan_action(read(3)))
+        ),
+        workload,
+        this_pass,
+    )
     assert this_pass.actions == [read(1)]
     assert this_pass.wake == {workload.key: 90.0}
 
 
 def test_what_is_being_read_is_not_read_twice() -> None:
     workload, this_pass = visit(waiting())
-    assert apply(do(read(1)), workload, this_pass)
-    assert not apply(do(read(1), "missing"), workload, this_pass)
+    assert apply(plan_action(read(1)), workload, this_pass)
+    assert not apply(plan_action(read(1), "missing"), workload, this_pass)
     assert this_pass.actions == [read(1)]
     assert not this_pass.tokens_taken, "and costs no token"
 
 
 def test_what_follows_depends_on_whether_an_action_came_into_the_plan() -> None:
     workload, this_pass = visit(waiting())
-    first = do(read(1)).followed_by(if_planned=do(read(2)), if_not=do(read(3)))
+    first = plan_action(read(1)).followed_by(if_planned=plan_action(read(2)), if_not=plan_action(read(3)))
     apply(first, workload, this_pass)
     apply(first, workload, this_pass)
     assert this_pass.actions == [read(1), read(2), read(3)]

@@ -18,8 +18,8 @@ from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, key_of, node, pod, without
 
 APART = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
-RUNNING = pod("runs", labels={"app": "a"}, apart=APART, host_ports=(HostPort(8080),))
-WAITING = pod("waits", labels={"app": "a"}, apart=APART, host_ports=(HostPort(8080),))
+RUNNING = pod("runs", labels={"app": "a"}, anti_affinity=APART, host_ports=(HostPort(8080),))
+WAITING = pod("waits", labels={"app": "a"}, anti_affinity=APART, host_ports=(HostPort(8080),))
 QUEUED = pod("queued")
 
 
@@ -46,11 +46,11 @@ def _moves_a_pod(world: World) -> None:
 
 
 def _frees_a_node(world: World) -> None:
-    world.standing["x1"].remove(RUNNING.uid)
+    world.node_info["x1"].remove(RUNNING.uid)
 
 
 def _counts_room_that_is_taken(world: World) -> None:
-    world.standing["x1"].taken["cpu"] -= 1000
+    world.node_info["x1"].taken["cpu"] -= 1000
 
 
 def _frees_a_host_port(world: World) -> None:
@@ -105,7 +105,7 @@ def _holds_back_a_workload_that_was_not_refused(world: World) -> None:
         (_leaves_a_workload_in_its_former_phase, "by_phase"),
         (_moves_a_pod, "key_of_pod"),
         (_frees_a_node, "node_of"),
-        (_counts_room_that_is_taken, "standing['x1'].taken"),
+        (_counts_room_that_is_taken, "node_info['x1'].taken"),
         (_frees_a_host_port, "host_ports"),
         (_forgets_an_anti_affinity, "affinity_index"),
         (_counts_one_job_too_many, "queued_in"),

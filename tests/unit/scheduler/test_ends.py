@@ -409,7 +409,7 @@ def test_a_pod_with_a_controller_is_deleted_with_the_longest_grace_that_counts(
     [evict] = job_ends(story, replace(OWNED, restart_policy="Always", grace_s=own_s), state)
     assert isinstance(evict, DeletePod)
     assert evict.grace_s == grace_s
-    assert ("It has 300 s to end, because no longer grace counts" in evict.reason) == (grace_s is not None)
+    assert ("It has 300 s to end, because a longer grace does not count" in evict.reason) == (grace_s is not None)
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "TIMEOUT"])
@@ -471,7 +471,7 @@ def test_a_deletion_that_took_no_effect_is_repeated() -> None:
 @pytest.mark.parametrize("ahead", [0.0, 7200.0, -7200.0])
 def test_a_long_grace_that_is_soon_over_is_left_to_its_end(ahead: float) -> None:
     story = Story()
-    story.world.clocks[Side.KUBERNETES].tells(NOW + ahead, NOW, NOW)
+    story.world.clocks[Side.KUBERNETES].observe(NOW + ahead, NOW, NOW)
     shown = deleted(story, 3600, at=NOW + 1, ahead=ahead)
     assert over(story, shown, NOW + 3500) == []
     assert story.decides(NOW + 3601 + 28) == []

@@ -33,7 +33,7 @@ def test_a_pod_that_nothing_stands_in_the_way_of_shows_the_job_that_will_be_sent
     [asked] = story.acts(AllocateNow, NOW)
     assert told.spec == asked.spec
     assert told.phase == "unsubmitted"
-    assert told.sentence == "Nothing stands in its way: it is about to be asked of Slurm."
+    assert told.sentence == "Nothing prevents the submission: the next pass requests the job."
     assert told.next == (asked.reason,)
     assert told.nodes is not None
     assert told.nodes.usable == ("x1", "x2")
@@ -185,14 +185,14 @@ def test_a_bound_pod_names_its_node_and_job() -> None:
     shown = story.runs(train, 17, at=NOW)
     told = explained(story, shown, NOW + 1)
     assert (told.phase, told.node) == ("bound", "x1")
-    assert told.sentence == "It stands on node x1 by Slurm job 17, Running in Kubernetes."
+    assert told.sentence == "It is on node x1 for Slurm job 17, Running in Kubernetes."
     assert told.grant is not None
     assert [what for _, what in told.story] == [
         "pod hpc/train created",
         "asking Slurm for nodes in partition main as alice",
         "Slurm job 17 is RUNNING",
         "Slurm job 17 was granted x1",
-        "stands on node x1",
+        "is on node x1",
     ]
     assert [at for at, _ in told.story] == sorted(at for at, _ in told.story)
 
@@ -212,7 +212,7 @@ def test_a_pod_whose_job_was_cancelled_tells_so() -> None:
     story.reads(job_of(train, 17, "CANCELLED"), at=NOW + 31)
     told = explained(story, shown, NOW + 32)
     assert told.phase == "orphaned"
-    assert told.sentence == "It stands on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
+    assert told.sentence == "It is on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
 
 
 def test_a_pod_that_ended_tells_how() -> None:
@@ -272,14 +272,14 @@ def test_a_gang_of_which_some_have_gates_tells_both_and_knows_what_these_need() 
 
 def test_a_gang_whose_pods_do_not_agree_on_their_number_says_who_says_what() -> None:
     told = gang_explained(Story(), member("w-0", 4), member("w-1", 5))
-    assert "do not agree on how many they are (w-0 says 4, w-1 says 5)" in told.sentence
+    assert "do not agree on their number (w-0 says 4, w-1 says 5)" in told.sentence
     assert told.missing is None
 
 
 def test_a_gang_of_unknown_size_says_which_annotation_it_lacks() -> None:
     told = gang_explained(Story(), member("w-0", None))
     assert told.sentence.startswith(
-        "gang ring does not tell how many pods it has: give annotation slurm-bridge/gang-size"
+        "gang ring does not show how many pods it has: give it the annotation slurm-bridge/gang-size"
     )
     assert told.missing is None
 

@@ -122,7 +122,7 @@ def test_same_named_gangs_of_two_namespaces_are_two() -> None:
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        ({"size": 5}, "do not agree on how many they are (w-0 says 4, w-3 says 5): give all of them the same"),
+        ({"size": 5}, "do not agree on their number (w-0 says 4, w-3 says 5): give all of them the same"),
         ({"says": {"partition": "gpu"}}, "must agree on partition: w-0 has none, w-3 has gpu"),
         ({"says": {"account": "teama-dev"}}, "must agree on account: w-0 has none, w-3 has teama-dev"),
         ({"says": {"time-limit": "foo"}}, 'w-3: Annotation slurm-bridge/time-limit: "foo"'),
@@ -283,7 +283,7 @@ def test_a_group_of_unknown_size_says_what_to_do() -> None:
     story = Story()
     story.sees(*[pod(f"w-{number}", labels={names.PREFIX + "gang": "ring"}) for number in range(2)])
     assert all(
-        "give annotation slurm-bridge/gang-size" in report.message for report in story.acts(SetPodCondition, NOW)
+        "give it the annotation slurm-bridge/gang-size" in report.message for report in story.acts(SetPodCondition, NOW)
     )
 
 
@@ -550,7 +550,7 @@ def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
 def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
     """A gang of a previous process, one a node: a node is cordoned for later, and then another member is made again."""
     apart = (PodTerm((Requirement("app", "In", ("db",)),), frozenset({"hpc"})),)
-    pods = ring(2, labels={"app": "db"}, apart=apart)
+    pods = ring(2, labels={"app": "db"}, anti_affinity=apart)
     gang = runs(Story(), pods, ("x1", 1), ("x2", 1))
     story = Story()
     story.sees(gang[0], replace(pods[1], uid="uid-again", created=NOW + 20))
@@ -672,9 +672,9 @@ def test_a_gang_that_would_lose_devices_in_any_layout_is_refused_in_words() -> N
     story.sees(*ring(5, gpu=2))
     [said] = {each.message for each in story.acts(SetPodCondition, NOW)}
     assert said.startswith(
-        "Slurm's external nodes x1, x2 stand in slurm.conf, where Slurm counts the gpu of a gang rightly only"
+        "Slurm's external nodes x1, x2 are defined in slurm.conf, where Slurm counts the gpu of a gang correctly only"
     )
-    assert "5 such pods do not fit in that way" in said
+    assert "5 such pods do not fit like that" in said
     assert "label them slurm-bridge/external-node=true" in said
 
 

@@ -92,7 +92,7 @@ def test_a_size_that_is_no_number_is_refused_in_words(size: str) -> None:
 
 
 def test_a_size_without_a_gang_is_refused() -> None:
-    assert "give the label slurm-bridge/gang" in said(says={"gang-size": "3"})
+    assert "add the label slurm-bridge/gang" in said(says={"gang-size": "3"})
 
 
 def test_job_is_a_word_for_pods_of_batch_jobs_alone() -> None:

@@ -10,11 +10,11 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import Planned, PodGone, PodSeen, PodsListed, Scope
-from scheduler.model.cache import Remembered
+from scheduler.model.cache import BoundedCache
 from scheduler.model.hostlist import expand
 from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
-from scheduler.place.affinity import MAX_HOMES, PER_TERM, OwnPods
+from scheduler.place.affinity import MAX_COUNTED_PLACES, PER_TERM, OwnPods
 from scheduler.place.affinity_terms import FEW
 from scheduler.place.assign import NodeInfo
 from scheduler.place.host_ports import HostPorts, ports_conflict
@@ -52,7 +52,9 @@ def terms(shape: Shape, who: str) -> tuple[PodTerm, ...]:
 def grey(number: int, shape: Shape) -> Pod:
     """A pod of another scheduler, in a namespace that nobody manages."""
     on = NODES[number % len(NODES)]
-    return Pod(f"g{number}", "grey", f"g{number}", node=on, labels={"app": "grey"}, apart=terms(shape, f"g{number}"))
+    return Pod(
+        f"g{number}", "grey", f"g{number}", node=on, labels={"app": "grey"}, anti_affinity=terms(shape, f"g{number}")
+    )
 
 
 def web(name: str) -> Pod:
@@ -72,7 +74,7 @@ def test_a_thousand_terms_of_others_neither_lengthen_a_pass_nor_hold_up_another_
     story = Story(CONFIG, [node(name) for name in NODES])
     story.sees(PodsListed(Scope.OTHERS, tuple(grey(number, shape) for number in range(STANDING)), START))
     for number in range(WAITING):
-        story.sees(pod(f"train{number}", labels={"app": "train"}, apart=terms(shape, f"t{number}")[:10]))
+        story.sees(pod(f"train{number}", labels={"app": "train"}, anti_affinity=terms(shape, f"t{number}")[:10]))
     affinity_index, victim, passes, most = story.world.affinity_index, web("first"), 0, 0
     story.sees(victim)
     for passes in range(1, 40):
@@ -94,7 +96,7 @@ def test_a_pod_that_is_refused_for_its_terms_is_compared_with_no_pod(shape: Shap
     story = Story(CONFIG, [node(name) for name in NODES])
     story.sees(PodsListed(Scope.OTHERS, tuple(grey(number, shape) for number in range(STANDING)), START))
     for number in range(WAITING):
-        story.sees(pod(f"train{number}", labels={"app": "train"}, apart=terms(shape, f"t{number}")))
+        story.sees(pod(f"train{number}", labels={"app": "train"}, anti_affinity=terms(shape, f"t{number}")))
     before = story.world.affinity_index.effort
     plan = story.plan(NOW)
     assert plan.deferred == (), "one pass is enough for all"
@@ -111,13 +113,14 @@ def test_an_anti_affinity_that_comes_or_leaves_concerns_only_the_pods_that_it_se
         story.queues(each, 17 + number, at=NOW)
     story.polls(dict.fromkeys(range(17, 21), "PENDING"), at=NOW + 1)
     story.decides(NOW + 1)
-    shy = Pod("shy", "grey", "shy", node="x1", apart=(said(("app", "In", ("train",))),))
+    shy = Pod("shy", "grey", "shy", node="x1", anti_affinity=(said(("app", "In", ("train",))),))
     story.sees(PodSeen(Scope.OTHERS, shy))
     keys = {names.workload_key(each.uid) for each in trains}
     assert set(decide(story.world, NOW + 1.1).visited) == keys
     story.plan(NOW + 1.1)
     story.sees(
-        PodSeen(Scope.OTHERS, shy), PodSeen(Scope.OTHERS, Pod("shy2", "grey", "shy2", node="x1", apart=shy.apart))
+        PodSeen(Scope.OTHERS, shy),
+        PodSeen(Scope.OTHERS, Pod("shy2", "grey", "shy2", node="x1", anti_affinity=shy.anti_affinity)),
     )
     assert decide(story.world, NOW + 1.2).visited == (), "the node was closed to them already"
 
@@ -205,7 +208,7 @@ def test_a_gang_that_asks_beside_another_whose_bind_waits_is_compared_with_it_ov
                 f"{gang}{number}",
                 labels={names.PREFIX + names.GANG: gang, "l": f"{gang}{number}"},
                 says={"gang-size": str(SIZE)},
-                apart=tuple(said_of[number * MEMBER_TERMS : (number + 1) * MEMBER_TERMS]),
+                anti_affinity=tuple(said_of[number * MEMBER_TERMS : (number + 1) * MEMBER_TERMS]),
             )
             for number in range(SIZE)
         ]
@@ -244,21 +247,21 @@ def test_a_gang_that_asks_beside_another_whose_bind_waits_is_compared_with_it_ov
 def test_nothing_is_remembered_of_a_gang_whose_bind_waits_when_it_is_gone() -> None:
     shy = (said(("app", "In", ("train",))),)
     story = Story()
-    first, second = (pod(name, labels={"app": "train"}, apart=shy) for name in ("first", "second"))
+    first, second = (pod(name, labels={"app": "train"}, anti_affinity=shy) for name in ("first", "second"))
     for each, job_id in ((first, 17), (second, 18)):
         story.queues(each, job_id, at=NOW)
     story.polls({17: "RUNNING SUSPENDED", 18: "PENDING"}, at=NOW + 1)
     story.reads(job_of(first, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
     story.decides(NOW + 2)
     world, affinity_index = story.world, story.world.affinity_index
-    assert affinity_index._coming.keys() == {names.workload_key(first.uid)}
-    assert affinity_index._soon.apart
+    assert affinity_index._granted_pods.keys() == {names.workload_key(first.uid)}
+    assert affinity_index._by_workload.anti_affinity
     story.sees(PodGone(Scope.OURS, first, NOW + 3))
     assert world.phase_of.get(names.workload_key(first.uid)) is not Phase.GRANTED
-    assert (affinity_index._coming, affinity_index._expected, affinity_index._prepared) == ({}, None, {})
-    assert not affinity_index._soon.apart
-    assert not affinity_index._soon._homes
-    assert not affinity_index._soon._changes
+    assert (affinity_index._granted_pods, affinity_index._expected, affinity_index._prepared) == ({}, None, {})
+    assert not affinity_index._by_workload.anti_affinity
+    assert not affinity_index._by_workload._counts
+    assert not affinity_index._by_workload._changes
 
 
 def test_what_is_remembered_of_many_terms_is_bounded_by_the_nodes_they_select() -> None:
@@ -269,13 +272,13 @@ def test_what_is_remembered_of_many_terms_is_bounded_by_the_nodes_they_select() 
     index = story.world.affinity_index
     for number in range(200):
         unlike = tuple(said(("app", "NotIn", (f"{number}-{term}",))) for term in range(20))
-        assert len(index.closed(pod(f"train{number}", apart=unlike), story.world.nodes or {}, OwnPods())) == 400
-    assert len(index._there._homes) * 400 <= MAX_HOMES
-    assert index._there._homes_held <= MAX_HOMES
+        assert len(index.closed(pod(f"train{number}", anti_affinity=unlike), story.world.nodes or {}, OwnPods())) == 400
+    assert len(index._on_nodes._counts) * 400 <= MAX_COUNTED_PLACES
+    assert index._on_nodes._counts_held <= MAX_COUNTED_PLACES
 
 
 def test_answers_that_name_every_node_are_forgotten_before_they_fill_the_memory() -> None:
-    remembered: Remembered[int, frozenset[int]] = Remembered(most=100, most_names=1000)
+    remembered: BoundedCache[int, frozenset[int]] = BoundedCache(most=100, most_names=1000)
     for question in range(1000):
         remembered.put(question, frozenset(range(question, question + 300)), 300)
         assert len(remembered) <= 3, "three such answers are a thousand names"

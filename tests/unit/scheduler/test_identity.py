@@ -292,7 +292,7 @@ def test_nor_is_it_ended_because_an_earlier_job_of_the_same_pods_has_ended() -> 
     newcomer = member(1, 2, uid="newcomer", created=at + 201)
     story.sees(newcomer)
     [said] = [each for each in story.acts(SetPodCondition, at + 210) if each.uid == "newcomer"]
-    assert "their job 18 may have another name since, which its user gave it" in said.message
+    assert "their job 18 may have been renamed by its user" in said.message
 
 
 def test_nor_because_the_gang_that_it_was_too_many_for_has_ended() -> None:
@@ -491,7 +491,7 @@ def test_what_a_pending_pod_claims_counts_for_nothing_and_is_refused_until_it_is
     assert isinstance(report, SetPodCondition)
     assert (report.condition, report.message) == (
         names.REFUSED,
-        "Annotation slurm-bridge/job-id is written by slurm-bridge alone, when it binds the pod. Take it away.",
+        "Annotation slurm-bridge/job-id is written only by slurm-bridge, when it binds the pod. Remove it from the pod.",
     )
     story.sees(TRAIN)
     assert len(story.acts(AllocateNow, NOW)) == 1

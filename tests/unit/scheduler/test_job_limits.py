@@ -89,7 +89,7 @@ def test_a_pod_that_names_no_time_limit_is_given_the_rules_as_far_as_the_partiti
 
 
 def test_time_min_beyond_the_rules_time_is_refused() -> None:
-    assert "asks for 200 minutes at least, but the time limit is 120" in no(pod(says={"time-min": "200"}), TIMED)
+    assert "asks for at least 200 minutes, but the time limit is 120" in no(pod(says={"time-min": "200"}), TIMED)
 
 
 # --- max_nodes ----------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_an_unknown_key_of_an_owner_or_of_another_client_is_none_of_our_business
 @pytest.mark.parametrize("key", names.ONLY_OURS)
 def test_a_key_that_only_the_bridge_writes_is_refused_on_a_pod_that_is_not_bound(key: str) -> None:
     written = pod(annotations={key: "whatever\n"})
-    message = f"Annotation {key} is written by slurm-bridge alone, when it binds the pod. Take it away."
+    message = f"Annotation {key} is written only by slurm-bridge, when it binds the pod. Remove it from the pod."
     assert refusal_of(written) == message
     assert spec_of(replace(written, node="x1")) == spec_of(pod())
     assert spec_of(pod(), Owner(OWNER, annotations={key: "1"})) == spec_of(pod()), "of an owner it says nothing"
@@ -143,7 +143,7 @@ def test_a_key_that_only_the_bridge_writes_is_refused_on_a_pod_that_is_not_bound
 
 def test_several_of_them_are_told_together() -> None:
     message = refusal_of(annotated({"rank": "0", "job-gpus": "0-7"}))
-    assert message.startswith("Annotations slurm-bridge/job-gpus, slurm-bridge/rank are written by slurm-bridge alone")
+    assert message.startswith("Annotations slurm-bridge/job-gpus, slurm-bridge/rank are written only by slurm-bridge")
 
 
 def test_a_callers_own_trace_is_no_wish() -> None:
@@ -152,7 +152,7 @@ def test_a_callers_own_trace_is_no_wish() -> None:
 
 def test_demands_of_the_spec_that_are_not_honoured_yet_are_named() -> None:
     message = refusal_of(pod(refused_fields=("required pod affinity", "resource claims")))
-    assert message == "Not supported yet: required pod affinity, resource claims. The pod is not run without."
+    assert message == "Not supported yet: required pod affinity, resource claims. The pod does not run without."
 
 
 # --- aliases (K7) -------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_bad_value_of_an_alias_is_refused_like_any_other() -> None:
 @pytest.mark.parametrize("key", ["priority", "user-id", "group-id"])
 def test_aliases_that_are_the_admins_to_decide_are_refused(key: str) -> None:
     assert refusal_of(annotated({key: "0"}, ALIAS)) == (
-        f"Annotation {ALIAS}{key}: this is the admin's to decide. Take it away."
+        f"Annotation {ALIAS}{key}: only the admin may set this. Remove the annotation."
     )
 
 
@@ -230,7 +230,7 @@ def test_a_bad_value_that_a_nearer_object_overrules_harms_no_pod() -> None:
 
 
 def test_who_belongs_together_is_said_by_the_pods_themselves() -> None:
-    assert "it belongs on the pods" in refusal_of(pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"}))
+    assert "set it on the pods" in refusal_of(pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"}))
 
 
 def test_a_type_of_a_thousand_letters_is_read_once() -> None:

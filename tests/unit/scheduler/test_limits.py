@@ -11,7 +11,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, FailByDeadline, ReadClaims, SetPodCondition
 from scheduler.apply import kubernetes
 from scheduler.events import OwnerRead, PodSeen, Scope
-from scheduler.model.cache import Remembered
+from scheduler.model.cache import BoundedCache
 from scheduler.model.kubernetes import (
     ALL_PORTS,
     Container,
@@ -61,11 +61,11 @@ BEYOND: dict[str, dict[str, Any]] = {
     "65 terms of required node affinity": {"node_affinity": node_terms(65)},
     "257 expressions of required node affinity": {"node_affinity": node_terms(1, 257)},
     "1,025 values in its required node affinity": {"node_affinity": node_terms(1, 1, 1025)},
-    "21 terms of required pod affinity and anti-affinity": {"apart": pod_terms(11), "beside": pod_terms(10)},
-    "65 expressions of required pod affinity and anti-affinity": {"apart": pod_terms(1, 65)},
-    "513 values in its required pod affinity and anti-affinity": {"beside": pod_terms(1, 1, 513)},
+    "21 terms of required pod affinity and anti-affinity": {"anti_affinity": pod_terms(11), "affinity": pod_terms(10)},
+    "65 expressions of required pod affinity and anti-affinity": {"anti_affinity": pod_terms(1, 65)},
+    "513 values in its required pod affinity and anti-affinity": {"affinity": pod_terms(1, 1, 513)},
     "513 namespaces in its required pod affinity and anti-affinity": {
-        "apart": (PodTerm((), frozenset(values(257))),) * 2,
+        "anti_affinity": (PodTerm((), frozenset(values(257))),) * 2,
     },
 }
 
@@ -88,7 +88,7 @@ WITHIN: dict[str, dict[str, Any]] = {
     "containers": {"containers": tuple(Container(f"c{number}") for number in range(128))},
     "tolerations": {"tolerations": (Toleration(operator="Exists"),) * 128},
     "node affinity": {"node_affinity": node_terms(64, 4, 4)},
-    "pod affinity": {"apart": pod_terms(20, 3, 8)},
+    "pod affinity": {"anti_affinity": pod_terms(20, 3, 8)},
     "host ports": {"host_ports": tuple(HostPort(1000 + number) for number in range(128))},
 }
 
@@ -127,7 +127,7 @@ def test_many_unsupported_demands_are_not_all_recited() -> None:
     story.sees(pod(refused_fields=tuple(f"demand {number}" for number in range(1000))))
     [report] = story.acts(SetPodCondition, NOW)
     assert report.message == (
-        "Not supported yet: demand 0, demand 1, demand 2 and 997 more. The pod is not run without."
+        "Not supported yet: demand 0, demand 1, demand 2 and 997 more. The pod does not run without."
     )
 
 
@@ -165,7 +165,7 @@ def test_a_bound_pod_of_which_only_a_part_is_kept_ends_with_its_job() -> None:
 
 def test_what_is_remembered_of_pods_that_are_gone_is_bounded_by_its_size() -> None:
     """Each question holds what a pod says; a pod within the limits may say a thousand values."""
-    known: Remembered[str, str] = Remembered(most=100, most_names=1000)
+    known: BoundedCache[str, str] = BoundedCache(most=100, most_names=1000)
     for number in range(50):
         known.put(str(number), "nowhere", 0, 300)
         assert len(known) <= 3

@@ -53,9 +53,9 @@ def test_its_room_is_free_once_the_pod_was_looked_at_and_stands_nowhere() -> Non
     assert looks(story, SETTLED - 1) == []
     [look] = looks(story, SETTLED)
     assert (look.uid, look.name) == (BIG.uid, "big")
-    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    assert story.world.node_info["x1"].pods.keys() == {BIG.uid}
     story.ended(look, at=SETTLED)
-    assert story.world.standing == {}
+    assert story.world.node_info == {}
     [asked] = asks(story, SETTLED + 1)
     assert asked.key == key_of(BIG)
 
@@ -94,7 +94,7 @@ def test_a_bind_that_did_happen_is_known_from_the_look_on() -> None:
     preempted(story, NOW + 10.5)
     [look] = looks(story, SETTLED)
     story.ended(look, at=SETTLED, node="x1")
-    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    assert story.world.node_info["x1"].pods.keys() == {BIG.uid}
     assert asks(story, SETTLED + 1) == [], "it stands there, for a job that is proven to have ended"
     assert story.world.phase_of[key_of(BIG)] is Phase.ORPHANED
 
@@ -105,7 +105,7 @@ def test_a_pod_that_stands_on_another_node_takes_no_room_where_its_bind_was_to_p
     preempted(story, NOW + 10.5)
     [look] = looks(story, SETTLED)
     story.ended(look, at=SETTLED, node="x2")
-    assert "x1" not in story.world.standing
+    assert "x1" not in story.world.node_info
 
 
 def test_a_pod_that_cannot_be_looked_at_is_looked_at_again() -> None:
@@ -115,10 +115,10 @@ def test_a_pod_that_cannot_be_looked_at_is_looked_at_again() -> None:
     [look] = looks(story, SETTLED)
     story.ended(look, Outcome.UNREACHED, at=SETTLED)
     assert looks(story, SETTLED + 1) == []
-    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    assert story.world.node_info["x1"].pods.keys() == {BIG.uid}
     [again] = looks(story, SETTLED + 5)
     story.ended(again, at=SETTLED + 5)
-    assert story.world.standing == {}
+    assert story.world.node_info == {}
 
 
 def test_a_list_that_may_be_old_does_not_free_its_room() -> None:
@@ -126,7 +126,7 @@ def test_a_list_that_may_be_old_does_not_free_its_room() -> None:
     lost(story)
     preempted(story, NOW + 10.5)
     story.sees(PodsListed(Scope.OURS, (BIG,), SETTLED + 1))
-    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    assert story.world.node_info["x1"].pods.keys() == {BIG.uid}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNREACHED])
@@ -136,7 +136,7 @@ def test_the_next_attempt_may_fail_while_the_first_one_still_takes_effect(outcom
     story.polls({5: "RUNNING"}, at=NOW + 11)
     [again] = story.acts(BindPod, NOW + 11)
     story.ended(again, outcome, at=NOW + 11)
-    assert story.world.standing["x1"].pods.keys() == {BIG.uid}
+    assert story.world.node_info["x1"].pods.keys() == {BIG.uid}
     assert looks(story, NOW + 12) == []
 
 
@@ -167,7 +167,7 @@ def test_a_pod_that_goes_meanwhile_leaves_nothing_behind() -> None:
     story = Story(nodes=ONE_NODE)
     lost(story)
     story.loses(BIG, NOW + 11)
-    assert (story.world.standing, story.world.assumed, story.world.unanswered_binds) == ({}, {}, {})
+    assert (story.world.node_info, story.world.assumed, story.world.unanswered_binds) == ({}, {}, {})
 
 
 def test_a_twin_that_was_granted_another_node_waits_until_the_first_bind_is_settled() -> None:

@@ -74,7 +74,7 @@ def test_a_job_that_slurm_lost_is_not_asked_for_again_there_and_no_pod_is_ended_
     [report] = [each for each in acts if isinstance(each, SetPodCondition)]
     assert (report.event, report.condition) == (names.ABSENCE, "")
     assert report.message.startswith(
-        "Slurm knows no job 17 of this pod. It is left alone, and nothing is asked for it."
+        "Slurm knows no job 17 of this pod. The pod is left alone, and no job is requested for it."
     )
     story.sees(MANAGED)
     [asked] = story.acts(AllocateNow, NOW + 60)
@@ -98,7 +98,7 @@ def test_nor_is_it_ended_there_because_a_job_of_that_id_was_listed_as_ended_befo
     acts = [each for second in range(1, 60) for each in lost(story, second)]
     assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
     [report] = [each for each in acts if isinstance(each, SetPodCondition)]
-    assert report.message.startswith("Slurm knows no job 17 of this pod. It is left alone")
+    assert report.message.startswith("Slurm knows no job 17 of this pod. The pod is left alone")
 
 
 def test_a_grant_for_a_pod_whose_namespace_lost_its_label_meanwhile_is_released() -> None:

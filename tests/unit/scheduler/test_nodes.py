@@ -205,10 +205,10 @@ def test_a_node_that_has_just_come_is_registered_with_the_devices_that_show_a_li
 # --- bad input ----------------------------------------------------------------------------------------------------
 
 BAD = [
-    (labelled(labels=LABEL | {names.SLURM_NODE_LABEL: "-x"}), 'Slurm takes no node named "-x".'),
-    (labelled(labels=LABEL | {names.SLURM_NODE_LABEL: "DEFAULT"}), 'Slurm takes no node named "DEFAULT".'),
+    (labelled(labels=LABEL | {names.SLURM_NODE_LABEL: "-x"}), 'Slurm does not accept a node named "-x".'),
+    (labelled(labels=LABEL | {names.SLURM_NODE_LABEL: "DEFAULT"}), 'Slurm does not accept a node named "DEFAULT".'),
     (labelled(address=""), "The node has no InternalIP"),
-    (labelled(address="10.0.0.7 State=UP"), "is no address"),
+    (labelled(address="10.0.0.7 State=UP"), "is not an address"),
     (labelled(partitions="main,gpux"), 'Slurm has no partition "gpux".'),
     (labelled(partitions="main State=UP"), 'Slurm has no partition "main State=UP".'),
     (labelled(cpu=0), "nothing is left for Slurm"),
@@ -277,7 +277,7 @@ def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_whil
     [show] = nodes.looks(NOW + 1)
     assert isinstance(show, SetNodeCondition)
     assert (show.condition, show.warning) == (names.NODE_REFUSED, True)
-    assert show.message == ("Slurm refused it (error 2168). Another client made it meanwhile.")
+    assert show.message == ("Slurm refused it (error 2168). Another client created it meanwhile.")
     nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
     nodes.shows(at=NOW + 31)
     assert nodes.looks(NOW + 31) == []
@@ -608,7 +608,7 @@ def test_what_an_admin_drained_is_not_removed_and_so_not_registered_anew_as_if_i
     nodes = Nodes([bare], [theirs])
     [show] = nodes.looks()
     assert isinstance(show, SetNodeCondition)
-    assert show.message == "An admin took Slurm node x1 out of service; it is removed when he has resumed it."
+    assert show.message == "An admin took Slurm node x1 out of service; it is removed after an admin has resumed it."
 
 
 @pytest.mark.parametrize(

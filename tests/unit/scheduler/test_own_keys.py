@@ -148,7 +148,7 @@ def test_a_pod_that_wrote_a_key_while_its_job_waited_is_told_and_what_it_wrote_d
     story.polls({17: "PENDING"}, at=NOW + 1)
     story.sees(edited(TRAIN, job_gpus="0-7"))
     [report] = story.acts(SetPodCondition, NOW + 2)
-    assert "Annotation slurm-bridge/job-gpus is written by slurm-bridge alone" in report.message
+    assert "Annotation slurm-bridge/job-gpus is written only by slurm-bridge" in report.message
     story.polls({17: "RUNNING"}, at=NOW + 3)
     story.reads(job_of(TRAIN, 17), at=NOW + 4, granted=grant(17))
     [bind] = story.acts(BindPod, NOW + 4)

@@ -19,7 +19,7 @@ BOUND = pod("a", node="x1", phase=PodPhase.RUNNING)
 
 
 def job(job_id: int = 17, *states: str, key: str | None = KEY, **fields: Any) -> Placeholder:
-    found = Placeholder(job_id, key, "alice", frozenset(states or ("RUNNING",)), learned=0.0)
+    found = Placeholder(job_id, key, "alice", frozenset(states or ("RUNNING",)), known_since=0.0)
     for name, value in fields.items():
         setattr(found, name, value)
     return found

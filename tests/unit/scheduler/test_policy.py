@@ -66,7 +66,7 @@ def test_a_choice_within_what_is_allowed(choice: Choice, wanted: str | None, pic
 @pytest.mark.parametrize(
     ("choice", "hint"),
     [
-        (Choice(), "None may be named here."),
+        (Choice(), "No value may be chosen here."),
         (Choice("teama"), "Allowed here: teama."),
         (Choice("", ("b", "a")), "Allowed here: a, b."),
     ],

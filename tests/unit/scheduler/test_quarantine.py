@@ -121,7 +121,7 @@ def test_it_is_said_on_the_pod_once_and_names_no_exception(monkeypatch: pytest.M
     story.sees(BAD)
     [said] = story.acts(SetPodCondition, NOW)
     assert (said.name, said.condition, said.warning) == ("bad", names.QUARANTINED, True)
-    assert "leaves it alone" in said.message
+    assert "leaves the pod alone" in said.message
     assert "Defect" not in said.message
     story.ended(said, at=NOW)
     assert story.acts(SetPodCondition, NOW + 10) == []
@@ -284,7 +284,7 @@ def test_a_running_pod_that_was_dropped_keeps_its_room_and_its_job(monkeypatch: 
     mend = breaks(monkeypatch, kubernetes, "settle", of("bad"))
     monkeypatch.setattr(kubernetes, "counts_the_same", lambda *_: False)
     story.sees(replace(shown, labels={"a": "b"}))
-    assert list(story.world.standing["x1"].pods) == [BAD.uid]
+    assert list(story.world.node_info["x1"].pods) == [BAD.uid]
     acts = story.decides(NOW + 2)
     mend()
     acts += story.decides(NOW + AGAIN_S + 1) + story.decides(NOW + AGAIN_S + 1)
@@ -302,7 +302,7 @@ def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
     story = Story(guarded=True)
     story.sees(replace(story.runs(BAD, 17, on="x2", at=NOW), started=NOW))
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, slurm, "_deny", lambda *_: True)
+    mend = breaks(monkeypatch, slurm, "_disprove", lambda *_: True)
     strangers = Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=NOW + 40)
     story.reads(strangers, at=NOW + 61)
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
@@ -322,18 +322,18 @@ def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
 def test_a_granted_pod_that_was_dropped_closes_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its anti-affinity kept another pod from the granted node (F5)."""
     apart = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
-    bad, other = (pod(name, labels={"app": "a"}, apart=apart) for name in ("bad", "other"))
+    bad, other = (pod(name, labels={"app": "a"}, anti_affinity=apart) for name in ("bad", "other"))
     story = Story(guarded=True)
     story.queues(bad, 17, at=NOW)
     story.polls({17: "RUNNING SUSPENDED"}, at=NOW + 1)
     story.reads(job_of(bad, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
     story.queues(other, 18, at=NOW + 2)
-    assert story.world.closed_to(other, story.world.own_pods(key(other), [other]), soon=True) == {"x1"}
+    assert story.world.closed_to(other, story.world.own_pods(key(other), [other]), with_granted=True) == {"x1"}
     breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
     story.decides(NOW + 3)
     story.sees(replace(bad, labels={"app": "a", "b": "c"}))
     assert quarantined(story) == {(Kind.WORKLOAD, key(bad))}
-    assert not story.world.closed_to(other, story.world.own_pods(key(other), [other]), soon=True)
+    assert not story.world.closed_to(other, story.world.own_pods(key(other), [other]), with_granted=True)
     assert key(other) in story.world.dirty
 
 
@@ -398,14 +398,14 @@ def test_an_answer_that_cannot_be_folded_frees_its_limit_class_and_loses_no_job(
 
 
 def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = results._PLACERS[AllocateNow]
+    whole = results._ON_PLANNED[AllocateNow]
 
     def broken(world: Any, action: AllocateNow, at: float) -> None:
         whole(world, action, at)
         if action.key == key(BAD):
             raise Defect("placing")
 
-    monkeypatch.setitem(results._PLACERS, AllocateNow, broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(results._ON_PLANNED, AllocateNow, broken)  # type: ignore[arg-type]
     story = known_to_have_room()
     story.sees(BAD, GOOD)
     asked = {each.key: each for each in story.acts(AllocateNow, NOW)}
@@ -457,13 +457,13 @@ def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
     beside, odd = pod("beside", cpu=3000, node="x1"), pod("odd", node="x1")
     story.sees(PodsListed(Scope.OTHERS, (beside, odd), NOW))
     assert quarantined(story) == {(Kind.POD, odd.uid)}
-    assert story.world.standing["x1"].taken["cpu"] == 3000
+    assert story.world.node_info["x1"].taken["cpu"] == 3000
     story.sees(GOOD)
     assert len(about(story.decides(NOW), GOOD)) == 1
     mend()
     story.decides(NOW + AGAIN_S)
     assert quarantined(story) == set()
-    assert story.world.standing["x1"].taken["cpu"] == 4000
+    assert story.world.node_info["x1"].taken["cpu"] == 4000
 
 
 @pytest.mark.parametrize("listed", [False, True])
@@ -525,7 +525,7 @@ def test_explain_tells_of_the_quarantine_and_runs_no_rule(monkeypatch: pytest.Mo
         assert found is not None
         told = explain(story.world, found, NOW + 1)
         assert (told.name, told.phase, told.next) == (name, "quarantined", ())
-        assert "leaves it alone" in told.sentence
+        assert "leaves the pod alone" in told.sentence
 
 
 def test_of_ten_thousand_pods_that_break_a_rule_each_pass_tries_none_again(monkeypatch: pytest.MonkeyPatch) -> None:

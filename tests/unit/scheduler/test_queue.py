@@ -140,6 +140,44 @@ def test_a_report_that_did_not_arrive_is_said_again() -> None:
     assert replace(again, message="") == replace(report, message="")
 
 
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("later", "moved", "writes"),
+    [(0, 0, 0), (600, 0, 0), (DAY, 0, 0), (DAY, 30, 0), (600, 18_000, 1), (600, None, 1)],
+)
+def test_a_restart_writes_no_condition_because_of_the_times_in_it(
+    later: float, moved: float | None, writes: int
+) -> None:
+    """The expected start is as it was, has moved by little or by much, or is not known any more."""
+    story, starts = Story(), NOW + DAY + 7200
+    queued(story)
+    [message] = said(story, waits(starts=starts, planned_nodes="x2"), NOW + 1)
+    at = NOW + later
+    next_life = Story(started=at - 20)
+    next_life.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", message)))
+    next_life.polls({17: "PENDING"}, at=at)
+    new = waits(starts=starts + moved if moved is not None else None, planned_nodes="x2")
+    next_life.reads(new, at=at)
+    reports = [each for step in range(10) for each in next_life.acts(SetPodCondition, at + step)]
+    assert len(reports) == writes
+    assert all(each.event == "SlurmJobPending" for each in reports), "it was said before that the job was submitted"
+
+
+def test_after_a_restart_the_event_of_a_waiting_pod_is_renewed_as_without_one() -> None:
+    story = Story()
+    queued(story)
+    [message] = said(story, waits(), NOW + 1)
+    next_life = Story(started=NOW + 600)
+    next_life.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", message)))
+    next_life.polls({17: "PENDING"}, at=NOW + 620)
+    assert said(next_life, waits(), NOW + 620) == []
+    renew_at = NOW + 600 + CONFIG.tuning.renew_event_s
+    assert said(next_life, waits(), renew_at - 1) == []
+    assert len(said(next_life, waits(), renew_at + 1)) == 1
+
+
 def test_a_restart_does_not_say_again_what_the_pod_says_already() -> None:
     story = Story()
     story.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", "nonsense")))

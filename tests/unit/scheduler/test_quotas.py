@@ -63,7 +63,7 @@ def test_a_rule_has_no_more_jobs_than_it_may_and_the_next_pod_says_why_it_waits(
     assert submits(story, NOW + 60) == []
     for what in ("p2", "p3"):
         assert explain(story.world, key_of(pod(what)), NOW + 60).sentence == (
-            "The policy allows 2 jobs at a time here (max_jobs), waiting and running, and so many there are. "
+            "The policy allows 2 jobs at a time here (max_jobs), waiting and running, and that many exist. "
             "The pod is submitted when one of them has ended."
         )
     story.polls({1: "CANCELLED", 2: "PENDING"}, at=NOW + 61)
@@ -84,7 +84,7 @@ def test_it_is_said_on_the_pods_and_costs_no_further_looks() -> None:
             story.ended(action, at=NOW + 2 + step * 0.01)
     assert len(told) == 199
     assert set(told.values()) == {
-        "The policy allows 1 job at a time here (max_jobs), waiting and running, and so many there are. "
+        "The policy allows 1 job at a time here (max_jobs), waiting and running, and that many exist. "
         "The pod is submitted when one of them has ended."
     }
     story.polls({1: "RUNNING"}, at=NOW + 60)
@@ -150,6 +150,71 @@ def test_the_nodes_of_a_lost_job_are_asked_for_again_whatever_the_limit() -> Non
     assert found == ["x1"]
 
 
+def lost_state(story: Story, job_id: int, at: float) -> float:
+    """Slurm lists no job any more and denies the read of that one.  When the loss is believed."""
+    for later in (0.0, 2.5):
+        story.polls({}, at=at + later)
+        for read in story.acts(ReadJob, at + later):
+            story.reads(None, job_id=job_id, at=at + later)
+            story.ended(read, at=at + later)
+    return at + 2.5
+
+
+def test_a_job_that_slurm_lost_keeps_its_place_while_its_pods_run_and_its_nodes_are_asked_for_again() -> None:
+    """Otherwise the pod that waits takes the place before S7 has its answer, and the rule has a job more than it may."""
+    story = limited(max_jobs=1)
+    story.runs(pod("p0"), 1, at=NOW)
+    story.polls({1: "RUNNING"}, at=NOW + 1)
+    story.sees(pod("p1", says={"begin": "now+1hour"}))
+    story.decides(NOW + 1)
+    at = lost_state(story, 1, NOW + 2)
+    asked = story.world.workloads[key_of(pod("p0"))].in_flight
+    assert asked is not None
+    assert isinstance(asked.action, AllocateNow)
+    assert asked.action.spec.required_nodes == "x1"
+    assert submits(story, at + 1) == []
+    story.ended(asked.action, at=at + 1, job_id=50, grant=grant(50))
+    story.polls({50: "RUNNING"}, at=at + 2)
+    assert submits(story, at + 3) == []
+    assert set(story.world.quotas.jobs.values()) == {1}
+
+
+def test_a_job_that_slurm_lost_for_good_gives_its_place_to_the_next_pod_when_its_pods_have_ended() -> None:
+    story = limited(max_jobs=1)
+    shown = story.runs(pod("p0"), 1, at=NOW)
+    story.polls({1: "RUNNING"}, at=NOW + 1)
+    story.sees(pod("p1", says={"begin": "now+1hour"}))
+    story.decides(NOW + 1)
+    at = lost_state(story, 1, NOW + 2)
+    asked = story.world.workloads[key_of(pod("p0"))].in_flight
+    assert asked is not None
+    story.ended(asked.action, Outcome.REFUSED, at=at + 1, number=2016)
+    assert submits(story, at + 2) == [], "its pod still runs"
+    story.sees(replace(shown, phase=PodPhase.FAILED))
+    assert [name_of(each) for each in submits(story, at + 3)] == ["hpc/p1"]
+
+
+def test_jobs_that_waited_when_slurm_lost_its_state_are_submitted_again_and_no_more_than_the_rule_allows() -> None:
+    story = limited(max_jobs=2)
+    story.sees(*(pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(4)))
+    for number, asked in enumerate(submits(story, NOW), 1):
+        story.ended(asked, at=NOW, job_id=number)
+    story.polls({1: "PENDING", 2: "PENDING"}, at=NOW + 1)
+    states: dict[int, str] = {}
+    for second in range(2, 40):
+        story.polls(states, at=NOW + second)
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadJob) and action.job_id < 100:
+                story.reads(None, job_id=action.job_id, at=NOW + second)
+            if isinstance(action, SubmitJob):
+                states[100 + len(states)] = "PENDING"
+                story.ended(action, at=NOW + second, job_id=99 + len(states))
+            else:
+                story.ended(action, at=NOW + second)
+    assert len(states) == 2, "both places are used again, and no third"
+    assert set(story.world.quotas.jobs.values()) == {2}
+
+
 # --- max_submit_rate --------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +237,7 @@ def test_a_pod_that_waits_for_its_rules_rate_says_so() -> None:
     assert (report.condition, report.message) == (
         names.LIMITED,
         "The policy allows 0.1 submissions a second here (max_submit_rate), and other pods are before this one. "
-        "It is submitted in its turn.",
+        "The pod is submitted in its turn.",
     )
     plan = story.plan(NOW + 0.1)
     assert plan.wake_at is not None
@@ -194,6 +259,37 @@ def test_a_rule_with_a_rate_that_nobody_waits_for_stops_no_pass_in_which_pods_wa
     assert name_of(first) == "other/p0"
     story.ended(first, at=NOW + 0.2, job_id=2)
     assert submits(story, NOW + 0.3) == []
+
+
+def test_a_pod_that_is_edited_while_it_waits_for_its_rules_rate_neither_loses_nor_jumps_its_place() -> None:
+    story = limited(max_submit_rate=1.0)
+    pods = [pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(5)]
+    story.sees(*pods)
+    order = [name_of(each) for each in submits(story, NOW)]
+    for step in range(1, 45):
+        if step % 3 == 0:  # an edit between two tokens, and one with each token
+            edited = replace(pods[1], annotations={**pods[1].annotations, "slurm-bridge/comment": f"edit {step}"})
+            story.sees(edited if "hpc/p1" not in order else replace(pods[4], annotations=edited.annotations))
+        for asked in submits(story, NOW + step * 0.1):
+            order.append(name_of(asked))
+            story.ended(asked, at=NOW + step * 0.1, job_id=step)
+    assert order == [f"hpc/p{number}" for number in range(5)]
+
+
+def test_an_edited_pod_does_not_send_its_namespace_behind_the_others() -> None:
+    rule = Rule(("hpc", "other"), Tenant("alice", max_submit_rate=1.0))
+    story = Story(replace(CONFIG, policy=Policy((rule,))))
+    mine = [pod(f"p{number}", says={"begin": "now+1hour"}) for number in range(3)]
+    story.sees(mine[0])
+    order = [name_of(each) for each in submits(story, NOW)]
+    story.sees(*mine[1:])
+    story.decides(NOW + 0.1)
+    story.sees(pod("late", namespace="other", says={"begin": "now+1hour"}))
+    story.decides(NOW + 0.2)
+    story.sees(replace(mine[2], annotations={**mine[2].annotations, "slurm-bridge/comment": "edited"}))
+    for step in range(3, 35):
+        order += [name_of(each) for each in submits(story, NOW + step * 0.1)]
+    assert order == ["hpc/p0", "hpc/p1", "other/late", "hpc/p2"]
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------

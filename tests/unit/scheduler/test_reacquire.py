@@ -30,7 +30,7 @@ TRAIN = pod("train", gpu=1)
 
 def loses(story: Story, at: float, left: dict[int, str] | None = None) -> None:
     """Two polls lack the job, and a read denies it.  Slurm's clock is known, as it is once anything was read."""
-    story.world.clocks[Side.SLURM].told = True
+    story.world.clocks[Side.SLURM].is_known = True
     for when in (at - 2, at):
         story.polls(left or {}, at=when)
         for read in story.acts(ReadJob, when):
@@ -42,9 +42,9 @@ def asked_again(story: Story, what: Pod | None = None) -> AllocateNow:
     """What is under way for that pod; None: for the one workload."""
     keys = list(story.world.workloads) if what is None else [key_of(what)]
     [workload] = (story.world.workloads[key] for key in keys)
-    assert workload.hold is not None
-    assert isinstance(workload.hold.action, AllocateNow)
-    return workload.hold.action
+    assert workload.in_flight is not None
+    assert isinstance(workload.in_flight.action, AllocateNow)
+    return workload.in_flight.action
 
 
 def lost(story: Story, what: Pod = TRAIN) -> AllocateNow:
@@ -64,9 +64,7 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
     [said] = story.decides(NOW + 7)
     assert isinstance(said, SetPodCondition)
     assert (said.condition, said.event) == ("", "SlurmJobReplaced")
-    assert said.message == (
-        "Slurm job 30 holds the place of this pod; the one that it named does not, or not any more."
-    )
+    assert said.message == ("Slurm job 30 holds the place of this pod; the job that the pod named does not.")
     assert said.annotations == {names.JOB_ID: "30", names.JOB_SINCE: "1970-01-01T00:17:10Z"}, (
         "a bridge that starts anew reads it there"
     )
@@ -130,7 +128,7 @@ def test_a_token_that_is_not_accepted_is_no_attempt() -> None:
     [said] = story.acts(SetPodCondition, now)
     assert said.message == (
         "Slurm lost job 17 of this pod, and its nodes could not be asked for: Slurm refused it (error 1007). "
-        "They are asked for again; the pod runs on meanwhile."
+        "They are requested again; the pod runs on meanwhile."
     )
     [asked] = story.acts(AllocateNow, now + 1)
     for _ in range(9):
@@ -152,7 +150,7 @@ def test_nodes_that_are_not_in_service_are_asked_for_again_for_two_minutes() -> 
     [said] = story.decides(NOW + 7)
     assert isinstance(said, SetPodCondition)
     assert said.message == (
-        "Slurm lost job 17 of this pod, and its nodes are not in service there. They are asked for again until 00:19 UTC; "
+        "Slurm lost job 17 of this pod, and its nodes are not in service there. They are requested again until 00:19 UTC; "
         "the pod runs on meanwhile."
     )
     [asked] = story.acts(AllocateNow, NOW + 8)
@@ -329,7 +327,7 @@ def test_a_pod_that_is_being_deleted_is_not_worth_an_attempt() -> None:
     story.sees(replace(shown, deleting_at=NOW + 30))
     loses(story, NOW + 7)
     assert story.decides(NOW + 8) == []
-    assert all(each.hold is None for each in story.world.workloads.values())
+    assert all(each.in_flight is None for each in story.world.workloads.values())
 
 
 def test_at_most_ten_a_second_are_asked_for() -> None:
@@ -338,7 +336,7 @@ def test_at_most_ten_a_second_are_asked_for() -> None:
         story.runs(pod(f"p{number}"), 100 + number, at=NOW)
     story.polls({100 + number: "RUNNING" for number in range(15)}, at=NOW + 1)
     loses(story, NOW + 7)
-    under_way = [each for each in story.world.workloads.values() if each.hold is not None]
+    under_way = [each for each in story.world.workloads.values() if each.in_flight is not None]
     assert len(under_way) == 10
     assert story.acts(AllocateNow, NOW + 7) == []
 
@@ -627,7 +625,7 @@ def test_no_time_is_written_by_an_unknown_clock() -> None:
     """Nothing has been read yet that told Slurm's time: the new job is read first."""
     story = Story()
     asked = lost(story)
-    story.world.clocks[Side.SLURM].told = False
+    story.world.clocks[Side.SLURM].is_known = False
     story.ended(asked, at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
     [read] = story.decides(NOW + 7)
     assert isinstance(read, ReadJob)

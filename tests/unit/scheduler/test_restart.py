@@ -371,7 +371,7 @@ def test_once_slurmctld_was_away_jobs_that_could_not_be_read_are_read_at_once() 
 
 LATER = START + 0.2
 WEB = {"host_ports": (HostPort(80),)}
-SHY = {"labels": {"app": "a"}, "apart": (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)}
+SHY = {"labels": {"app": "a"}, "anti_affinity": (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)}
 HCA = "rdma/hca"
 ONE_HCA = {"containers": (Container("main", requests={**amounts(cpu=1000, memory=100), HCA: 1}),)}
 WITH_HCA = [replace(node(name), allocatable={**node(name).allocatable, HCA: 1}) for name in ("x1", "x2")]
@@ -421,6 +421,24 @@ def test_a_bind_of_the_previous_process_that_has_not_landed_by_the_end_of_the_qu
     assert (bind.name, bind.node) == (second.name, "x1")
 
 
+@pytest.mark.parametrize("fields", [WEB, {"cpu": 40_000}], ids=["host port", "counted by Slurm"])
+def test_a_late_bind_of_the_previous_process_keeps_its_room_though_its_job_has_ended(fields: dict[str, Any]) -> None:
+    """The new leader sees the job end, Slurm gives the place to another pod, and then the old leader's bind arrives (V3)."""
+    story, first, second = Story(), older("first", **fields), pod("second", **fields)
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(first)
+    [read] = story.acts(ReadJob, START + 0.1)
+    story.polls({17: "CANCELLED"}, at=LATER)
+    story.reads(job_of(first, 17, "CANCELLED"), at=LATER)
+    story.ended(read, at=LATER)
+    story.sees(second)
+    [asked] = [each for each in story.acts(AllocateNow, LATER) if each.key == key_of(second)]
+    story.ended(asked, at=LATER, job_id=18, grant=grant(18, cpus=asked.spec.cpus_per_task))
+    assert not story.acts(BindPod, QUIET_END - 0.1), "the first pod's bind may still arrive"
+    [bind] = story.acts(BindPod, QUIET_END)
+    assert (bind.name, bind.node) == ("second", "x1")
+
+
 def test_a_pod_that_has_room_beside_a_bind_of_the_previous_process_is_bound_at_once() -> None:
     """Slurm gives no CPU twice, so the CPUs of the two are not added up; another host port is free."""
     story, _, second = a_lost_bind_and_a_grant_beside_it(
@@ -433,12 +451,12 @@ def test_a_pod_that_has_room_beside_a_bind_of_the_previous_process_is_bound_at_o
 def test_a_bind_waits_for_the_end_of_the_quiet_period_where_it_would_take_long_to_compare_all_that_may_land() -> None:
     """Two gangs of a thousand pods with twenty terms each took seconds, in which nothing else was decided."""
     terms = tuple(PodTerm((Requirement("app", "In", (str(each),)),), frozenset({"hpc"})) for each in range(20))
-    story, _, second = a_lost_bind_and_a_grant_beside_it({}, {"apart": terms})
+    story, _, second = a_lost_bind_and_a_grant_beside_it({}, {"anti_affinity": terms})
     landing = NodeInfo()
     for each in range(20):
         landing.put(pod(f"landing-{each}"))
     this_pass = Pass(story.world, LATER)
-    this_pass.landing = lambda node, key: [landing]  # type: ignore[method-assign]
+    this_pass.possible_binds = lambda node, key: [landing]  # type: ignore[method-assign]
     workload = story.world.workloads[key_of(second)]
     found = _may_be_taken(workload, second, node("x1"), [], this_pass)
     assert found is not None

@@ -276,7 +276,7 @@ def test_a_suspended_job_kills_nothing_and_its_pods_say_so_until_it_runs_again()
         (
             "SlurmJobSuspended",
             False,
-            "Slurm job 17 is suspended. Its pods are not: they run on, and nothing is ended. "
+            "Slurm job 17 is suspended. Its pods run on, and nothing is ended. "
             "An admin resumes it (scontrol resume 17).",
         )
     ]
@@ -368,7 +368,7 @@ def test_a_kubelet_that_says_nothing_is_no_reason_to_end_a_pod() -> None:
     shown = runs(story, TRAIN)
     story.sees(replace(shown, phase=PodPhase.PENDING, started=None))
     [(_, _, message)] = said(story.decides(NOW + 60))
-    assert message.endswith("its node's kubelet has said nothing of it.")
+    assert message.endswith("its node's kubelet has not reported on it.")
     assert not story.acts(FailByDeadline, NOW + 3000)
 
 
@@ -395,8 +395,8 @@ def test_a_crash_loop_is_said_and_counted_and_nothing_is_ended() -> None:
         (
             "PodCrashLooping",
             True,
-            f"Kubelet starts a part of this pod again and again: {LOOPS}. Nothing is ended: "
-            "Slurm job 17 holds its place until the pod is deleted or its own controller gives up.",
+            f"Kubelet restarts a container of this pod again and again: {LOOPS}. Nothing is ended: "
+            "Slurm job 17 holds the nodes until the pod is deleted or its own controller gives up.",
         )
     ]
     for second in range(40, 600, 40):  # it runs a moment, and crashes again
@@ -494,7 +494,8 @@ def test_while_kubelet_pulls_or_makes_a_pod_nothing_is_ended_however_long_it_tak
     story.sees(waiting(shown, reason))
     [(_, _, message)] = said(story.decides(NOW + 60))
     assert message.endswith(
-        f"not started: container main: {reason}. Kubelet is still at work; nothing is ended for that, however long it takes."
+        f"not started: container main: {reason}. Kubelet is still starting it; the pod is not ended for that, however long "
+        "it takes."
     )
     for minute in range(2, 60):
         story.polls({17: "RUNNING"}, at=NOW + 60 * minute)

@@ -143,7 +143,7 @@ def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it() ->
 
 UNSHARING = (
     "Pods of this gang cannot share a node ({}), but ask for different resources or nodes, and Slurm may give one node "
-    "to two such parts of a job. Let all of them ask for the same, or for whole nodes (annotation "
+    "to two such parts of a job. Let all pods ask for the same, or for whole nodes (annotation "
     "slurm-bridge/exclusive: true)."
 )
 
@@ -161,8 +161,8 @@ def led(**leader: Any) -> list[Pod]:
 def test_anti_affinity_between_unlike_pods_of_a_gang_gives_one_pod_a_node() -> None:
     """The leader keeps away from workers, and no pod from its like: all three were bound to one node."""
     story = Story(nodes=[node("x1"), node("x2"), node("x3")])
-    assert asked(story, led(apart=of_role("worker"))).tasks_per_node == 1
-    assert asked(Story(), led(apart=of_role("other"))).tasks_per_node is None
+    assert asked(story, led(anti_affinity=of_role("worker"))).tasks_per_node == 1
+    assert asked(Story(), led(anti_affinity=of_role("other"))).tasks_per_node is None
 
 
 def test_members_of_different_shapes_that_cannot_share_a_node_are_refused_in_words() -> None:
@@ -171,7 +171,7 @@ def test_members_of_different_shapes_that_cannot_share_a_node_are_refused_in_wor
     launcher, *workers = ring(3, host_ports=(port,))
     mixed = [replace(launcher, **wanting(cpu=4000)), *workers]
     assert refused(Story(), mixed) == UNSHARING.format("host port 29500")
-    away = led(apart=of_role("worker"), **wanting(cpu=4000))
+    away = led(anti_affinity=of_role("worker"), **wanting(cpu=4000))
     assert refused(Story(nodes=[node("x1"), node("x2"), node("x3")]), away) == UNSHARING.format(
         "their required pod anti-affinity"
     )
@@ -187,5 +187,5 @@ def test_the_comparison_of_thousands_of_anti_affinity_terms_is_bounded() -> None
         terms = tuple(
             PodTerm((Requirement("who", "NotIn", (f"{number}-{n}",)),), frozenset({"hpc"})) for n in range(20)
         )
-        many.append(replace(each, labels={**each.labels, "who": str(number)}, apart=terms))
+        many.append(replace(each, labels={**each.labels, "who": str(number)}, anti_affinity=terms))
     assert has_mutual_anti_affinity(many)

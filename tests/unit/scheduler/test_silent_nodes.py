@@ -194,10 +194,10 @@ def test_new_members_say_which_pod_on_which_dead_node_they_wait_for_and_how_long
     done = goes_on(story, shown, NOW + 47, NOW + 200)
     said = [each.message for _, each in acts_of(SetPodCondition, done) if each.name == "w-1" and "x2" in each.message]
     assert said[-1].startswith(
-        "Nodes are asked for when the pods of the former job of hpc/ring have ended. Still there:"
+        "Nodes are requested when the pods of the former job of hpc/ring have ended. These still run:"
     )
     assert (
-        "hpc/w-1 on node x2, whose kubelet has said nothing since 00:17 UTC (the pod counts as over at 00:22 UTC)"
+        "hpc/w-1 on node x2, whose kubelet has not reported since 00:17 UTC (the pod counts as over at 00:22 UTC)"
         in said[-1]
     )
     assert acts_of(AllocateNow, done) == []

@@ -35,6 +35,12 @@ def test_the_pod_says_it_and_is_tried_again_with_a_backoff() -> None:
     assert len(story.acts(AllocateNow, NOW + 3)) == 1
 
 
+def waits(story: Story) -> list[float]:
+    """When each workload tries again what failed."""
+    workloads = story.world.workloads.values()
+    return [max([each.wait_until, *(backoff.until for backoff in each.backoffs.values())]) for each in workloads]
+
+
 def test_a_new_token_is_used_at_once_for_what_was_refused_and_what_was_not_ended() -> None:
     story = Story(TWO)
     story.queues(pod("old"), 17, at=NOW - 10)
@@ -43,11 +49,11 @@ def test_a_new_token_is_used_at_once_for_what_was_refused_and_what_was_not_ended
     story.ended(cancel, Outcome.REFUSED, at=NOW, refusal=NO_TOKEN)
     story.sees(pod("train"))
     for _ in range(8):
-        wait = max(each.wait_until for each in story.world.workloads.values())
+        wait = max(waits(story))
         for asked in story.decides(wait):
             refusal = NO_TOKEN if isinstance(asked, ASKED) else None
             story.ended(asked, Outcome.REFUSED if refusal else Outcome.DONE, at=wait, refusal=refusal)
-    now = min(each.wait_until for each in story.world.workloads.values()) - 5
+    now = min(waits(story)) - 5
     for event in (TokenLost("alice", now), TokenBack("bob", now)):
         story.sees(event)
         assert not [each for each in story.decides(now) if isinstance(each, ASKED)]

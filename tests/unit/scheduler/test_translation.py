@@ -236,19 +236,19 @@ NO = [
     (
         "K a limit that is shorter than its least",
         of(says={"time-limit": "30", "time-min": "40"}),
-        'Annotation slurm-bridge/time-min: "40" asks for 40 minutes at least, but the time limit is 30: lower it, or raise '
+        'Annotation slurm-bridge/time-min: "40" asks for at least 40 minutes, but the time limit is 30: lower it, or raise '
         "the limit.",
     ),
     (
         "K a least that exceeds the pod's own deadline",
         of(active_deadline_s=600, says={"time-min": "11"}),
-        'Annotation slurm-bridge/time-min: "11" asks for 11 minutes at least, but the time limit is 10: lower it, or raise '
+        'Annotation slurm-bridge/time-min: "11" asks for at least 11 minutes, but the time limit is 10: lower it, or raise '
         "the limit.",
     ),
     (
         "K a least without end",
         saying("time-min", "UNLIMITED"),
-        'Annotation slurm-bridge/time-min: "UNLIMITED" is no time that a limit could be cut to.',
+        'Annotation slurm-bridge/time-min: "UNLIMITED" is not a time to which a limit could be cut.',
     ),
     (
         "K a signal that nobody knows",
@@ -274,7 +274,7 @@ NO = [
     (
         "T11 resource claims",
         of(refused_fields=("resourceClaims (dynamic resource allocation)",)),
-        "Not supported yet: resourceClaims (dynamic resource allocation). The pod is not run without.",
+        "Not supported yet: resourceClaims (dynamic resource allocation). The pod does not run without.",
     ),
     (
         "K more nodes than a pod can stand on",
@@ -290,7 +290,7 @@ NO = [
     (
         "K a begin that means another day in another country",
         saying("begin", "02/03/27"),
-        'Annotation slurm-bridge/begin: "02/03/27" is not a time that is understood here: now+1hour, 16:30, '
+        'Annotation slurm-bridge/begin: "02/03/27" is not a known time format; examples: now+1hour, 16:30, '
         "2027-03-31T16:30:00Z (UTC).",
     ),
 ]  # fmt: skip
@@ -381,7 +381,7 @@ def test_a_device_that_slurm_does_not_count_is_refused_unless_the_admin_lets_pod
     assert becomes(of(Container("c", limits={"example.org/fpga": 1}))) == Refusal(
         names.REFUSED,
         "The pod asks for example.org/fpga, which Slurm does not count. An admin names its GRES (settings: gres), or lets "
-        "pods take it uncounted (settings: ignored_resources).",
+        "pods use it uncounted (settings: ignored_resources).",
     )
     assert isinstance(becomes(of(Container("c", {"example.org/fpga": 0}))), JobSpec)
 
@@ -487,8 +487,8 @@ def test_within_the_policy(says: dict[str, str], differs: dict[str, str]) -> Non
     [
         ("account", "teamx", 'The account "teamx" is not allowed for namespace hpc. Allowed here: teama, teama-dev.'),
         ("partition", "big", 'The partition "big" is not allowed for namespace hpc. Allowed here: gpu, main.'),
-        ("qos", "high", 'The qos "high" is not allowed for namespace hpc. None may be named here.'),
-        ("reservation", "r", 'The reservation "r" is not allowed for namespace hpc. None may be named here.'),
+        ("qos", "high", 'The qos "high" is not allowed for namespace hpc. No value may be chosen here.'),
+        ("reservation", "r", 'The reservation "r" is not allowed for namespace hpc. No value may be chosen here.'),
     ],
 )
 def test_what_the_policy_does_not_allow_is_refused_and_says_what_is(key: str, value: str, sentence: str) -> None:

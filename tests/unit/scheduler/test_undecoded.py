@@ -30,8 +30,8 @@ def test_a_pod_that_a_list_cannot_decode_is_not_gone_and_others_that_it_lacks_ar
         story.sees(PodsListed(Scope.OURS, (), NOW + 2, (told(kept),)))
         cancelled = [act.job_id for at in range(2, 60) for act in story.acts(CancelJob, NOW + at)]
         assert (17 in cancelled, 18 in cancelled) == (False, not nameless)
-        assert kept.uid in story.world.standing["x1"].pods
-        assert (gone.uid in story.world.standing["x1"].pods) is nameless
+        assert kept.uid in story.world.node_info["x1"].pods
+        assert (gone.uid in story.world.node_info["x1"].pods) is nameless
 
         story.sees(PodsListed(Scope.OURS, (), NOW + 61))
         assert 17 in [act.job_id for at in range(61, 120) for act in story.acts(CancelJob, NOW + at)]

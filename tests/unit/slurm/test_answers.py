@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from bridge.errors import (
-    AccountingAway,
+    AccountingUnavailable,
     Conflict,
     ContractError,
     Exhausted,
-    FarSideError,
     Invalid,
     NotFound,
+    RemoteError,
     Unanswered,
     Unauthorized,
     Unreachable,
@@ -53,13 +53,13 @@ def refused(number: int, text: str = "some text") -> bytes:
         (422, 2045, Invalid),
         (500, 2045, Invalid),
         (500, 5004, Unanswered),
-        (502, 7000, AccountingAway),
+        (502, 7000, AccountingUnavailable),
         (403, 1, Unanswered),
         (500, 1000, Unanswered),
         (500, -1, Unanswered),
     ],
 )
-def test_an_error_is_classified_by_its_number(status: int, number: int, error: type[FarSideError]) -> None:
+def test_an_error_is_classified_by_its_number(status: int, number: int, error: type[RemoteError]) -> None:
     found = failure("submit", Reply(status, {}, refused(number)))
     assert type(found) is error
     assert "some text" in str(found)
@@ -109,7 +109,7 @@ def test_a_dependency_problem_of_an_immediate_allocation_is_a_twin_and_else_a_jo
         (Reply(500, {}, b"\xff\xfe\x00"), Unanswered),
     ],
 )
-def test_an_answer_without_a_number_proves_no_more_than_its_status(reply: Reply, error: type[FarSideError]) -> None:
+def test_an_answer_without_a_number_proves_no_more_than_its_status(reply: Reply, error: type[RemoteError]) -> None:
     assert type(failure("submit", reply)) is error
 
 
@@ -152,7 +152,7 @@ def test_whatever_a_server_sends_an_error_is_one_short_line() -> None:
 def test_what_slurmrestd_could_not_ask_slurmdbd_is_said_by_the_functions_name(status: int, number: int) -> None:
     entry = {"error_number": number, "error": "Connection refused", "source": "slurmdb_tres_get", "description": "d"}
     error = failure("partitions", Reply(status, {}, body(partitions=[], errors=[entry])))
-    assert isinstance(error, AccountingAway)
+    assert isinstance(error, AccountingUnavailable)
     assert str(error) == "Slurm: partitions: slurmdbd does not answer (Connection refused) (error 7000)"
 
 

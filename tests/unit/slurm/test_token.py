@@ -142,13 +142,48 @@ def test_a_file_in_the_middle_of_being_written_leaves_the_token_before_in_use(
     else:
         file.write_text(written)
     assert (source.token(), source.expires_at()) == (jwt(exp=NOW + 60), NOW + 60)
-    told = problem(source, NOW)
+    assert problem(source, NOW) is None, "it works"
+    assert source.trouble.startswith(f"token file {file}: ")
+    assert "The token that was read before stays in use." in source.trouble
+    told = problem(source, NOW + 60)
     assert told is not None
-    assert f"token file {file}: " in told
-    assert "The token that was read before is used." in told
+    assert told.startswith(f"token file {file}: ")
+    assert "The token that was read before has expired." in told
     file.write_text(jwt(exp=NOW + 900))
     assert source.token() == jwt(exp=NOW + 900)
     assert problem(source, NOW) is None
+
+
+def test_a_broken_file_is_a_problem_once_slurm_rejects_the_token_before(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(jwt(exp=NOW + 60))
+    source = FileToken(file)
+    used = source.token()
+    file.write_text("")
+    assert source.renewed(used) is False
+    told = problem(source, NOW)
+    assert told is not None
+    assert told.startswith(f"token file {file}: empty. The token that was read before is not accepted by Slurm.")
+    file.write_text(jwt(exp=NOW + 61))
+    assert (problem(source, NOW), source.trouble) == (None, "")
+
+
+def test_the_log_has_once_that_a_token_file_cannot_be_used_and_that_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    file = tmp_path / "token"
+    file.write_text(jwt(exp=NOW + 60))
+    source = FileToken(file)
+    source.token()
+    file.write_text("")
+    for _ in range(3):
+        source.token()
+    assert [each.message.partition(". ")[0] for each in caplog.records] == [f"token file {file}: empty"]
+    file.write_text(jwt(exp=NOW + 61))
+    source.token()
+    assert caplog.records[-1].message == f"token file {file} is in order again"
+    assert jwt(exp=NOW + 60) not in caplog.text
 
 
 def test_a_refused_token_is_read_again_though_its_file_does_not_look_changed(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ async def test_a_request_without_an_answer_within_its_deadline_may_have_happened
 
     async with serving(silent) as server, HttpPool(server.url) as pool:
         with pytest.raises(Unanswered, match=r"within 2 s"):
-            await ask(pool, method, deadline_s=2)
+            await ask(pool, method, deadline_s=1.9984)
         assert len(server.requests) == 1
 
 
@@ -192,7 +192,7 @@ async def test_an_answer_that_trickles_past_the_deadline_is_unanswered_and_its_c
 
     async with serving(trickling) as server, HttpPool(server.url) as pool:
         with pytest.raises(Unanswered):
-            await ask(pool, "POST", deadline_s=2)
+            await ask(pool, "POST", deadline_s=1.9984)
         assert (await ask(pool)).body == b"{}"
 
 

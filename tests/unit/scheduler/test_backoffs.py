@@ -1,0 +1,81 @@
+"""A failed attempt delays what is like it, and no end (S14)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    EvictPod,
+    FailByDeadline,
+    Outcome,
+    ReadJob,
+    RecordEnd,
+)
+from scheduler.model.kubernetes import PodPhase
+from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
+
+NOW = START + 60
+TRAIN = pod("train")
+
+
+def refused_often(story: Story, action: Action, at: float, times: int = 6) -> None:
+    """So often that the next attempt comes half a minute later."""
+    for _ in range(times):
+        story.ended(action, Outcome.REFUSED, at=at, number=429, later=True, retry_after_s=300.0)
+
+
+def test_a_job_whose_pod_is_gone_is_ended_at_once_though_binds_were_refused() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    refused_often(story, bind, NOW)
+    assert story.acts(BindPod, NOW + 1) == []
+    story.loses(TRAIN, at=NOW + 2)
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 2)] == [17]
+
+
+def test_pods_whose_job_is_over_are_ended_at_once_though_their_eviction_was_refused() -> None:
+    """A PodDisruptionBudget refuses an eviction with 429, again and again; the end of the job does not ask it."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    workload = key_of(TRAIN)
+    refused_often(story, EvictPod(workload, TRAIN.uid, "hpc", "train", "its job ends soon"), NOW + 2)
+    story.polls({17: "CANCELLED"}, at=NOW + 3)
+    for read in story.acts(ReadJob, NOW + 3):
+        story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW + 3)
+        story.ended(read, at=NOW + 3)
+    assert len(story.acts(FailByDeadline, NOW + 3)) == 1
+
+
+def test_the_record_of_an_end_waits_for_failed_records_alone() -> None:
+    story = Story(replace(CONFIG, accounting=True))
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    delete = DeletePod(key_of(TRAIN), TRAIN.uid, "hpc", "train", "an end that failed")
+    refused_often(story, delete, NOW + 2)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW + 3)
+    story.ended(cancel, at=NOW + 3)
+    [record] = story.acts(RecordEnd, NOW + 3)
+    story.ended(record, Outcome.REFUSED, at=NOW + 3, number=500, later=True)
+    assert story.acts(RecordEnd, NOW + 3.5) == []
+    assert len(story.acts(RecordEnd, NOW + 4)) == 1
+
+
+def test_an_end_waits_half_a_minute_at_most_however_long_the_far_side_asks_for() -> None:
+    story = Story()
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    story.ended(cancel, Outcome.REFUSED, at=NOW + 2, number=429, later=True, retry_after_s=3600.0)
+    assert story.acts(CancelJob, NOW + 31) == []
+    assert len(story.acts(CancelJob, NOW + 32)) == 1
