@@ -122,6 +122,11 @@ class Slurm:
         found = self._call("GET", f"node/{name}", check=False).get("nodes") or [{}]
         return dict(found[0])
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """All nodes."""
+        found: list[dict[str, Any]] = self._call("GET", "nodes/")["nodes"]
+        return found
+
     def change_node(self, name: str, state: str, reason: str = "") -> None:
         """What `scontrol update` does."""
         self._call("POST", f"node/{name}", {"state": [state]} | ({"reason": reason} if reason else {}))
@@ -138,7 +143,7 @@ class Slurm:
 
     def in_short(self) -> list[str]:
         """A line for each job that has not ended, and for each node that is not as it should be."""
-        nodes = [(node["name"], set(node["state"]), node["reason"]) for node in self._call("GET", "nodes/")["nodes"]]
+        nodes = [(node["name"], set(node["state"]), node["reason"]) for node in self.nodes()]
         odd = [f"{name} {sorted(state)} {why}" for name, state, why in nodes if state - IN_ORDER]
         keys = ("job_id", "name", "job_state", "state_reason", "required_nodes", "nodes")
         return odd + [" ".join(str(job[key]) for key in keys) for job in self.live()]

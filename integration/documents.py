@@ -50,6 +50,10 @@ RUN_BY: Mapping[tuple[str, str], str] = {
         "install.md",
         "Outside Kubernetes, beside slurmctld",
     ): "integration/own_account.py applies these files for most journeys",
+    (
+        "monitoring.md",
+        "Install",
+    ): "there is no Prometheus operator and no Grafana here; test_monitoring.py has a Prometheus run what these files hold",
     ("nodes.md", ""): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Two replicas"): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Uninstall"): f"{JOURNEYS}/test_installed_replicas.py",

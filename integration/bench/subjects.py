@@ -87,7 +87,8 @@ class Bridge(Subject):
 
     async def _metrics(self) -> str:
         url = f"http://127.0.0.1:{self.process.port}/metrics"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        headers = {"Accept": "application/openmetrics-text"}
+        async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as answer:
             return await answer.text()
 
     async def slurm_calls(self) -> Counter[str]:

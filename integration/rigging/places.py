@@ -20,7 +20,7 @@ KUBERNETES = "1.36.3"
 ETCD = "3.6.16"
 KWOK = "0.8.0"
 HELM = "3.20.2"  # the newest that takes Kubernetes' own versions of what both are made of (kube_programs.py)
-# What only the compose stack has (compose_programs.py).
+# What only the compose stack and the suite `monitoring` have (compose_programs.py).
 JAEGER = "1.76.0"
 PROMETHEUS = "3.13.5"
 GO = (1, 26)  # what those modules ask for
@@ -85,7 +85,9 @@ def _built_or_own(name: str) -> str | None:
 
 def program(name: str) -> Path:
     """The built program of that name."""
-    own = {"etcd": ETCD, "helm": HELM, "jaeger": JAEGER, "kwok": KWOK, "prometheus": PROMETHEUS}
+    own = {
+        "etcd": ETCD, "helm": HELM, "jaeger": JAEGER, "kwok": KWOK, "prometheus": PROMETHEUS, "promtool": PROMETHEUS
+    }  # fmt: skip
     if name in own:
         return programs(name, own[name]) / name
     return programs("kubernetes", KUBERNETES) / name

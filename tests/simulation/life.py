@@ -199,7 +199,7 @@ class _Listener:
         if isinstance(event, PodsListed) and not self.listed:
             self.listed, self.invariants.born = True, self.invariants.clock()
 
-    def passed(self, world: World, took_s: float) -> None:
+    def passed(self, world: World, took_s: float, lag_s: float) -> None:
         """Nothing to tell of it."""
 
 
