@@ -100,7 +100,7 @@ def _holds_back_a_workload_that_was_not_refused(world: World) -> None:
 
 
 def _files_a_workload_under_another_key(world: World) -> None:
-    world.workloads[key_of(QUEUED)].key = "another"
+    world.workloads[key_of(WAITING)].key = "another"
 
 
 def _files_a_job_under_another_id(world: World) -> None:
@@ -125,12 +125,6 @@ def _calls_its_own_job_foreign(world: World) -> None:
 
 def _misses_a_job_that_is_there(world: World) -> None:
     world.absent.add(18)
-
-
-def _sees_no_absence(world: World) -> None:
-    world.placeholders[18].absent_first = START + 22
-    world.expected.discard(18)
-    world.states.pop(18, None)
 
 
 def _expects_a_job_that_nobody_has(world: World) -> None:
@@ -217,7 +211,6 @@ def _counts_a_node_of_no_name(world: World) -> None:
         (_gives_a_job_to_a_second_workload, "hinted_by"),
         (_calls_its_own_job_foreign, "foreign"),
         (_misses_a_job_that_is_there, "absent"),
-        (_sees_no_absence, "absent"),
         (_expects_a_job_that_nobody_has, "expected"),
         (_postpones_the_read_of_a_job_that_was_never_listed, "first_listed_at"),
         (_forgets_who_wants_a_port, "wants_ports"),
