@@ -1,4 +1,4 @@
-"""What a scenario costs, as figures: processor time and memory of the bridge and of the servers that it leans on."""
+"""The cost of a scenario, as figures: processor time and memory of the bridge and of the servers that it uses."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ and largest. "Others" is how much of the machine was busy with what has nothing 
 
 
 def describe(versions: Mapping[str, str]) -> dict[str, str]:
-    """What the figures depend on besides the code."""
+    """The properties, besides the code, that the figures depend on: date, commit, machine, versions."""
     cpu = _field(Path("/proc/cpuinfo"), "model name")
     memory = int(_field(Path("/proc/meminfo"), "MemTotal").split()[0]) / KIB_PER_GIB
     return {
@@ -100,7 +100,7 @@ class Run:
 
 
 def known(file: Path) -> dict[str, Run]:
-    """What was measured before, by scenario."""
+    """The runs that were measured before, by scenario."""
     return msgspec.json.decode(file.read_bytes(), type=dict[str, Run]) if file.exists() else {}
 
 

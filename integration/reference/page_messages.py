@@ -171,7 +171,7 @@ def _statuses() -> str:
 
 
 def _readiness() -> list[Text]:
-    """What the functions say that give /readyz its lines."""
+    """The texts of the functions that make the lines of /readyz."""
     of = search()
     module = of.code.modules[HEALTH]
     methods = [each for name in READY_BY for each, where in of.code.methods.get(name, []) if where == HEALTH]
@@ -202,12 +202,12 @@ def calls(*callees: str, package: str = "") -> Iterator[Call]:
 
 
 def config_errors() -> list[Call]:
-    """What ends a command with exit code 2."""
+    """The errors that end a command with exit code 2."""
     return list(calls("ConfigError", "NotYet"))
 
 
 def findings(level: str) -> list[Call]:
-    """What `doctor` finds."""
+    """The findings of `doctor` of that level."""
     return list(calls(level, package="bridge.cli.doctor"))
 
 

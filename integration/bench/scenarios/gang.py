@@ -21,7 +21,7 @@ CALLS = 2  # the job, and what it was granted; of several shapes one more each
 
 
 def gang(pods: int, *, granted_s: float, created_s: float) -> Scenario:
-    """Of so many pods.
+    """The scenario with one gang of *pods* pods.
 
     granted_s, created_s   the longest that is asked for, since the grant and since the last creation
     """

@@ -116,7 +116,7 @@ def _standing(nodes: list[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _waiting(terms: int) -> Iterator[tuple[str, bytes]]:
-    """Those that are not refused wait in Slurm for their time, so that the nodes that are closed to them are kept current."""
+    """Pods that wait in Slurm and are not refused, so the bridge keeps their lists of excluded nodes up to date."""
     for number in range(WAITING):
         yield HOSTILE, _pod(f"w{terms}-{number}", terms, {"schedulerName": SCHEDULER})
 

@@ -54,7 +54,7 @@ async def _repeat(scenario: str, pods: int, seconds: float, ground: Ground) -> l
 
 
 class Conditions(Following):
-    """What is said on waiting pods, while it is entered.
+    """The conditions of waiting pods, followed while this context manager is entered.
 
     repeated   how many writes left every condition as it was, but for its time
     """
