@@ -108,7 +108,7 @@ async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     return [
         Figure(scenario, "sent to Slurm a pod", "bytes", (sum(call.sent for call in passed) / pods,)),
         Figure(scenario, "got from Slurm a pod", "bytes", (sum(call.got for call in passed) / pods,)),
-        Figure(scenario, "calls that /metrics does not tell", "", (untold,), never_more_than(0)),
+        Figure(scenario, "calls missing in /metrics", "", (untold,), never_more_than(0)),
     ]
 
 

@@ -50,5 +50,5 @@ async def _repeat(scenario: str, pods: int, granted_s: float, created_s: float, 
         Figure(scenario, "first create → all bound", "s", (last - first,)),
         Figure(scenario, "Slurm calls a gang", "", (len(passed),), never_more_than(CALLS)),
         Figure(scenario, "bridge: CPU a pod", "ms", (spent.cpu_s["bridge"] / pods * 1000,)),
-        Figure(scenario, "others on this machine meanwhile", "cores", (spent.others,)),
+        Figure(scenario, "others on this machine", "cores", (spent.others,)),
     ]
