@@ -108,7 +108,7 @@ class WorldGauges:
         for workload in self._world().workloads.values():
             if _all_wait(workload):
                 counts["waiting"] += len(workload.pods)
-            elif not workload.others:
+            elif not workload.of_other_scheduler:
                 counts.update(pod_state(workload, pod) for pod in workload.pods.values())
         return [(counts[state], {"state": state}) for state in POD_STATES]
 
@@ -129,7 +129,7 @@ class WorldGauges:
         bound = (
             pod
             for workload in self._world().workloads.values()
-            if not workload.others and not _all_wait(workload)
+            if not workload.of_other_scheduler and not _all_wait(workload)
             for pod in workload.pods.values()
             if pod_state(workload, pod) in ("starting", "running")
         )
@@ -138,7 +138,8 @@ class WorldGauges:
     def _oldest_unbound_grant(self) -> Values:
         world = self._world()
         jobs = (
-            chosen(each, world.mine(each)) for each in map(world.workloads.__getitem__, world.by_phase[Phase.GRANTED])
+            chosen(each, world.jobs_of(each))
+            for each in map(world.workloads.__getitem__, world.by_phase[Phase.GRANTED])
         )
         since = [job.granted_at for job in jobs if job is not None and job.granted_at is not None]
         return [(max(0.0, self._clock() - min(since)) if since else 0.0, {})]
@@ -151,11 +152,11 @@ def why_waiting(world: World, workload: Workload, phase: Phase) -> tuple[str, st
     ("GangGathering").  "unknown": it was not read, or no pod shows one.  The partition is "none" before a submission.
     """
     if phase is Phase.QUEUED:
-        job = chosen(workload, world.mine(workload))
+        job = chosen(workload, world.jobs_of(workload))
         reason = job.job.reason if job is not None and job.job is not None else ""
         return reason or UNKNOWN, world.partition_of.get(workload.key) or workload.asked_in or NO_PARTITION
     partition = workload.asked_in or NO_PARTITION
-    for status in workload.told.values():
+    for status in workload.last_status.values():
         if status.condition:
             return status.condition, partition
     for pod in workload.pods.values():
@@ -195,4 +196,4 @@ def _live_jobs(world: World) -> Iterator[Placeholder]:
 
 def _all_wait(workload: Workload) -> bool:
     """True if none of its pods has a node, and none has ended: known without a look at each of thousands of pods."""
-    return not workload.others and workload.pod_counts.unbound == len(workload.pods)
+    return not workload.of_other_scheduler and workload.pod_counts.unbound == len(workload.pods)
