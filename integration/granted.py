@@ -42,7 +42,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Request:
-    """What was asked of the API server.
+    """A request that the API server answered.
 
     role   the role that allowed it, as in Right; "": none did
     code   HTTP status of the answer
@@ -82,7 +82,7 @@ class Verdict:
 
 
 def rights_of(objects: Iterable[Mapping[str, Any]]) -> set[Right]:
-    """What the roles among these objects give."""
+    """The rights that the roles among these objects give."""
     found = set()
     for each in objects:
         if each["kind"] not in ROLES:

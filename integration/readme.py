@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What somebody may type."""
+    """A command that a reader may type."""
 
     section: str
     line: str

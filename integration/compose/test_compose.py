@@ -45,7 +45,7 @@ class Seen:
         self._kubectl = [str(places.kubectl()), f"--kubeconfig={kubeconfig}"]
 
     def kubectl(self, *arguments: str, text: str | None = None) -> str:
-        """What it prints."""
+        """The output of kubectl."""
         return self.stack.run(*self._kubectl, *arguments, text=text).stdout
 
     def squeue(self, *options: str) -> list[str]:
@@ -62,12 +62,12 @@ class Seen:
         return self.stack.run("curl", "-sSf", "--max-time", "30", f"http://127.0.0.1:{port}{path}").stdout
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """What Prometheus answers: labels and value, of each series."""
+        """Prometheus' answer to a query: the labels and the value of each series."""
         answer = json.loads(self.get(9090, f"/api/v1/query?query={quote(expression, safe='')}"))
         return [(each["metric"], float(each["value"][1])) for each in answer["data"]["result"]]
 
     def bound(self) -> float:
-        """How many binds Prometheus has the latency of."""
+        """The number of binds whose latency Prometheus has."""
         return sum(value for _, value in self.query(f"{BIND}_count"))
 
     def bound_now(self) -> float:
@@ -123,7 +123,7 @@ def created(stack: Stack, seen: Seen) -> Created:
 
 
 def logs(stack: Stack) -> str:
-    """How each container is, and the last that it said."""
+    """The state of each container, and the last lines of its log."""
     told = [stack.podman("ps", "-a", "--format", "{{.Names}} {{.Status}}")]
     for name in stack.podman("ps", "-a", "--format", "{{.Names}}").split():
         done = stack.run(PODMAN, "logs", "--tail=15", name, check=False)
@@ -236,13 +236,13 @@ def test_down_leaves_nothing(stack: Stack) -> None:
 
 
 def own(pod: dict[str, Any], key: str) -> str:
-    """What the bridge wrote on a pod."""
+    """The value of an annotation that the bridge wrote on the pod."""
     value: str = pod["metadata"]["annotations"][f"slurm-bridge/{key}"]
     return value
 
 
 def values(seen: Seen, query: str) -> list[float]:
-    """What Prometheus answers, without NaN: a quantile of nothing is no answer."""
+    """The values of Prometheus' answer without NaN, which is the quantile of an empty histogram."""
     return [value for _, value in seen.query(query) if not math.isnan(value)]
 
 

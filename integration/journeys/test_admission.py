@@ -1,4 +1,4 @@
-"""What the policies of manifests/admission refuse, and what they let through, on the real API server.
+"""The policies of manifests/admission, on the real API server: the requests that they deny, and those that they allow.
 
 Each attempt is a dry run under another user's name: admission judges it, and nothing is kept.
 """
@@ -29,7 +29,7 @@ SELECTED = "volume.kubernetes.io/selected-node"
 
 @dataclass(frozen=True)
 class Client:
-    """Whose name a request has.  system:masters: RBAC lets it pass, so that admission alone decides."""
+    """The user of a request.  With system:masters RBAC allows every request, so that admission alone decides."""
 
     user: str
     groups: tuple[str, ...] = ("system:masters",)

@@ -212,5 +212,5 @@ def in_use(slurm: Slurm, name: str) -> bool:
 
 
 def log(terminal: Terminal) -> str:
-    """What uninstall has said, of its runs up to now."""
+    """The log of uninstall, of all its runs until now."""
     return terminal.types(f"kubectl --namespace={OWN} logs deployment/slurm-bridge", codes=(0, 1))

@@ -35,7 +35,7 @@ class Pair:
         self.made = made
 
     def role(self, name: str) -> str:
-        """What /readyz says of its role: "leads", or "standby, NAME leads"; "": it does not answer, or is not ready."""
+        """The role in /readyz: "leads", or "standby, NAME leads"; "" if the replica does not answer or is not ready."""
         status, text = self.made[name].ask("readyz")
         if status != 200:
             return ""

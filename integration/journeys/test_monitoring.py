@@ -1,4 +1,4 @@
-"""What Prometheus and the dashboards of manifests/monitoring show of a run whose numbers are known.
+"""Prometheus and the dashboards of manifests/monitoring, after a run whose numbers are known.
 
 Twenty pods wait for licenses that another user has, for at least five seconds; then they run, on nodes that kwok plays.  A
 real Prometheus scrapes the bridge.  Each query of each panel is asked; answers are compared with what the clusters say.
@@ -114,7 +114,7 @@ def waited_s(pod: Any) -> float:
 
 
 class Shown:
-    """What the panels show now."""
+    """The values that the panels show now."""
 
     def __init__(self, prometheus: Prometheus) -> None:
         self.prometheus = prometheus

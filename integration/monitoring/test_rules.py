@@ -28,7 +28,7 @@ TESTS = Path(__file__).with_name("rules_test.yaml")
 
 
 def promtool(*arguments: str | Path, text: bytes | None = None) -> str:
-    """What it prints.  Raises AssertionError if it finds a fault, with that."""
+    """The output of promtool.  Raises AssertionError with the output if promtool finds a fault."""
     done = subprocess.run([places.program("promtool"), *arguments], input=text, capture_output=True, check=False)
     said = (done.stdout + done.stderr).decode()
     assert done.returncode == 0, said

@@ -294,7 +294,7 @@ def _list() -> int:
 
 
 def environment(rig: Rig) -> dict[str, str]:
-    """What finds the rig from inside its network."""
+    """The environment variables with which a program inside the rig's network finds the rig."""
     options = rig.read_options()
     return {
         "KUBECONFIG": str(rig.kubeconfig),

@@ -1,4 +1,4 @@
-"""What a rig consists of, and where: versions, folders, addresses, ports, node names.
+"""The parts of a rig, and their places: versions, folders, addresses, ports, node names.
 
 Ports are the programs' usual ones, the same in every rig: each has a network of its own.  The addresses come from
 198.18.0.0/15, the block that is set aside for test benches (RFC 2544), so they cannot be somebody's.
@@ -99,7 +99,7 @@ def image(name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `rig up` was asked for; kept in the rig's folder, so that its daemons can be started again.
+    """The options of `rig up`; kept in the rig's folder, so that its daemons can be started again.
 
     kubelets        names of nodes with a real kubelet
     kwok            how many nodes k1..kN that kwok plays
@@ -133,7 +133,7 @@ class Rig:
 
     @property
     def slurm(self) -> Path:
-        """What Slurm sees as /rig: its configuration, state and keys."""
+        """The folder that Slurm sees as /rig: its configuration, state and keys."""
         return self.state / "slurm"
 
     @property

@@ -209,7 +209,7 @@ def merged(stock: str, own: str) -> str:
 
 
 def _key(line: str) -> str:
-    """What a line sets: "maxnodecount", "partitionname=low", or "" for none."""
+    """The name of the setting in a line: "maxnodecount", "partitionname=low"; "" for a line without one."""
     found = re.match(r"\s*(\w+)\s*=\s*(\S*)", line)
     if not found:
         return ""
