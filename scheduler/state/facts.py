@@ -105,7 +105,7 @@ class Facts(Tables):
         return candidates if workload.lost_job is None else [*candidates, workload.lost_job]
 
     def claimed_job(self, workload: Workload) -> Placeholder | None:
-        """The job that bound pods name; if it is not theirs, a job that is proven to be theirs, because pods can be edited."""
+        """The job that bound pods name; if that is not theirs, the job that is: pods can be edited."""
         own = [job for job in self.jobs_of(workload) if job.key == workload.key]
         claimed = self.placeholders.get(workload.hint) if workload.hint is not None else None
         if own and (claimed is None or claimed.key != workload.key):
