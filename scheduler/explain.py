@@ -367,7 +367,7 @@ def _why_granted(pod: Pod, job: Placeholder | None, decision: Decision) -> str:
 
 
 def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass) -> str:
-    job = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
+    job = this_pass.world.claimed_job(workload)
     by = f" for Slurm job {job.id}" if job is not None and workload.is_bound_for(pod, job) else ""
     said = f"It is on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
     if shown := _shown(decision, pod):

@@ -79,6 +79,7 @@ COMMAND_OF: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("cli.uninstall",): ("`uninstall`", ""),
     ("mint",): ("`mint`", ""),
     ("webhook",): ("`webhook`", ""),
+    ("plugin",): ("`kubectl slurm`", ""),
 }
 LEVELS = ("error", "warning")
 UNSEEN = "NotSeen"  # what could not be looked at is an error, too

@@ -81,7 +81,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
         world.clear_refusal(workload)
         _take_changes(job, action)
         return
-    world.back_off(workload, event.at)
+    world.back_off(workload, event.at, attempt=Attempt.UPDATE_JOB)
     if event.outcome is not Outcome.REFUSED or event.refusal is None or event.refusal.later:
         return
     if event.refusal.number == UNKNOWN_NODE:

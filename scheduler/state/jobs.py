@@ -32,6 +32,8 @@ class Jobs(Visits):
             self._released_a_limit(job)
         if holds_nodes(states) and not job.holds_nodes:
             job.granted_at = at
+            if (workload := self.workloads.get(job.key or "")) is not None:
+                workload.wait_until = min(workload.wait_until, at)  # the bind does not wait for what failed before
         elif not holds_nodes(states) and job.holds_nodes and not is_ended(states):
             job.grant = None  # requeued: what it gets next is another grant
             job.bind_refused.clear()

@@ -31,6 +31,9 @@ THEIRS = {
     "defer_batch",
     "disable_token_creation",
     "parse_quantity",
+    "process_cpu_seconds_total",
+    "process_open_fds",
+    "process_resident_memory_bytes",
     "update_time",
     "user_id",
 }
