@@ -88,7 +88,7 @@ def held_back(world: World) -> str:
         return ""
     gone = sum(job.proven for job in missing(world))
     return (
-        f"Slurm lists {gone} of {_count(world, proven=True)} jobs no more: "
+        f"Slurm no longer lists {gone} of {_count(world, proven=True)} jobs: "
         "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 
