@@ -1,4 +1,4 @@
-"""Performs actions.  No other module catches the errors of the far sides.
+"""Performs actions.  No other module catches the errors of calls to Kubernetes and Slurm for an action.
 
 Every action ends in exactly one ActionEnded, whose outcome says whether it took effect (errors.py).  A read emits an event of
 its own before that.  Nothing is decided or repeated here: the scheduler decides when to try again.

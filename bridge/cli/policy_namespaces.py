@@ -42,7 +42,7 @@ class Pods:
 
 
 def pods_of(policy: Policy, spaces: Sequence[Namespace]) -> list[Pods]:
-    """Those of each namespace, for each service account that is asked for."""
+    """The pods of each namespace, by service account, with the rules that match them and the identity that they get."""
     return [
         Pods(each.name, account, _matching(policy, each, account), policy.tenant(each.name, account, each.labels))
         for each in sorted(spaces, key=lambda each: each.name)

@@ -1,4 +1,4 @@
-"""List-watch: first all there is, then every change, for as long as we live.
+"""List-watch: first a list of all objects, then every change, until the process ends.
 
 A list shows what exists at one resourceVersion; a watch from there shows everything that happens after it.  Together they
 are the whole truth, as long as no gap is left between the two, and the machine below exists for the gaps:
@@ -9,10 +9,10 @@ are the whole truth, as long as no gap is left between the two, and the machine 
        ▲                                                    ▲                 or silent              │
        └── a page failed, or its token expired ──┐          └────────── again from that version ─────┘
 
-Each state's `step` returns the next state; what went wrong on the way is a wait before it, longer each time and never the
-same for two copies.  A list is an atomic swap: pages are gathered and emitted as one event, so that the scheduler never sees
-half a cluster and takes the other half for deleted.  A list that is older than what was seen before is a failure, too
-(bridge/kube/versions.py).
+Each state's `step` returns the next state.  After a failure there is a wait before the next step, which grows with each
+failure and has a random part, so that two replicas do not retry at the same time.  A list is an atomic swap: pages are
+gathered and emitted as one event, so that the scheduler never sees half a cluster and takes the other half for deleted.
+A list that is older than what was seen before is a failure, too (bridge/kube/versions.py).
 
 An object that cannot be decoded, or is too long to be read, exists: a list names it as `undecoded`, beside what it could
 decode, and a watch goes on behind it.  Where such an object is deleted, only a new list proves which one is gone.

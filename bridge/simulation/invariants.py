@@ -256,7 +256,7 @@ class Invariants:
         self._judge("V8", not_given)
 
     def _not_given(self, name: str, user: str, account: str, sent: float) -> str:
-        """That the policy did not give this to the namespace of the job when it was asked for; "": it did."""
+        """A sentence if the policy did not give this user and account to the namespace of the job when it was sent."""
         whose = names.whose(name)
         if whose is None or whose[0] != self.cluster or self.given.gives(self._home(name), user, account, sent):
             return ""

@@ -1,8 +1,8 @@
-"""The one poller: what runs and waits in Slurm, and on which nodes (ARCHITECTURE 5, Q1).
+"""The one poller: it reads the states of all jobs, and the nodes of Slurm (ARCHITECTURE 5, Q1).
 
-`jobs/state` serves every workload with 80 bytes a job; `GET /jobs` is never asked (20 kB a job, and slurmrestd keeps the
-memory).  slurmctld starts jobs on a one-second tick, so while placeholders wait there are two polls a second, and one of
-them is moved to just behind that tick: a grant is then seen some 30 ms after it happened, at no more calls.
+`jobs/state` serves every workload with 80 bytes a job; the bridge never sends `GET /jobs` (20 kB a job, and slurmrestd
+keeps the memory).  slurmctld starts jobs on a one-second tick, so while placeholders wait there are two polls a second,
+and one of them is moved to just behind that tick: a grant is then seen some 30 ms after it happened, at no more calls.
 """
 
 from __future__ import annotations

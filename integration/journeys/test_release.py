@@ -76,7 +76,8 @@ def _are_held_back(kube: Kube, slurm: Slurm, ns: str, bridge: BridgeProcess, kep
     eventually("who can be kept is", lambda: have_jobs() == {by_uid[uid] for uid in kept})
     status, why = bridge.ask("readyz")
     assert status == 503
-    assert "jobs no more: no pod is ended for it" in why
+    assert "Slurm no longer lists" in why
+    assert "jobs: no pod is ended for it" in why
     assert "no pod is ended for it. If they are gone: slurm-bridge release" in bridge.log.read_text()
     assert re.search(
         r'slurm_bridge_observations_rejected_total\{.*reason="mass absence"\} [1-9]', bridge.ask("metrics")[1]

@@ -19,7 +19,7 @@ MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over so
 def _placeholder_of(
     world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float
 ) -> Placeholder | None:
-    """The placeholder that the call was sent for; None: it is known no more, or its id is another job's by now."""
+    """The placeholder that the call was sent for; None: it is not known any more, or another job has its id."""
     job = world.placeholders.get(action.job_id)
     if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
         return None

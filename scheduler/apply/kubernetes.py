@@ -483,7 +483,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
 
 
 def _managed_changed(world: World) -> None:
-    """Pods may use the bridge now, or no more: nothing is asked of Slurm, bound or asked again without that."""
+    """Namespaces became managed, or are not any more: pods of the others are neither submitted nor bound."""
     for each in (Phase.UNSUBMITTED, Phase.GRANTED, Phase.ORPHANED):
         world.dirty.update(world.by_phase[each])
     world.dirty.update(dict.fromkeys(key for key in world.by_phase[Phase.BOUND] if world.workloads[key].strays))

@@ -88,7 +88,7 @@ def held_back(world: World) -> str:
         return ""
     gone = sum(job.proven for job in missing(world))
     return (
-        f"Slurm lists {gone} of {_count(world, proven=True)} jobs no more: "
+        f"Slurm no longer lists {gone} of {_count(world, proven=True)} jobs: "
         "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 
@@ -99,13 +99,13 @@ def claims_held_back(world: World) -> str:
         return ""
     gone = sum(not job.proven for job in missing(world))
     return (
-        f"Slurm lists {gone} jobs not, or no more, that pods from before the start of the bridge show: "
+        f"Slurm does not list {gone} jobs that pods from before the start of the bridge show: "
         "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 
 
 def release(world: World) -> None:
-    """The admin says that what is missing now is gone indeed (X6)."""
+    """Mark the jobs that are missing now as confirmed by the admin (X6)."""
     for job in missing(world):
         job.released = True
     world.held_back_since = world.claims_held_back_since = None

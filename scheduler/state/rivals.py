@@ -28,7 +28,7 @@ def note(world: World, workload: Workload, pod: Pod) -> None:
 
 
 def another_bridge(world: World, now: float) -> str:
-    """That another bridge acts on pods of this one, in sentences; "": nothing has shown it in the last minutes."""
+    """Sentences if another bridge acts on pods of this one; "" if no bind of the last minutes shows that."""
     acts = f"Another slurm-bridge schedules pods of schedulerName {world.config.scheduler_name}"
     for bound in reversed(world.bound_by_others):
         if now - bound.at > RECENT_S:

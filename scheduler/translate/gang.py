@@ -10,7 +10,7 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 
-# What members of a gang may have of their own: they are then components of one heterogeneous job (W7).
+# Fields in which the members of a gang may differ: the job then has several components (W7).
 SHAPE = frozenset({"cpus_per_task", "memory_mib", "gres", "constraints", "excluded_nodes", "exclusive"})
 # What users call a field whose name differs from its annotation.
 _CALLED = {
@@ -19,12 +19,12 @@ _CALLED = {
     "time_least_min": "time-min (in minutes)",
     "tasks_per_node": "required pod anti-affinity (how many of them a node)",
 }
-# What follows from when a pod was created: the last pod counts.
+# Fields that depend on the creation of a pod: the value of the last pod counts.
 LATEST = frozenset({"begin"})
 
 
 def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
-    """One job for all of them, each asked for as if it were alone; or what they do not agree on (W7)."""
+    """One job specification for all pods of a gang, from those of each pod alone; or a Refusal if they disagree (W7)."""
     first_pod, first = asked[0]
     if len(asked) == 1:
         return first

@@ -257,7 +257,7 @@ async def test_a_mass_absence_is_a_reason_and_a_count() -> None:
     world = missing(11).world
     assert (await get(health(world, at=START + 30), "/readyz"))[:2] == (
         503,
-        "since 00:17 UTC: Slurm lists 11 of 11 jobs no more: no pod is ended for it. "
+        "since 00:17 UTC: Slurm no longer lists 11 of 11 jobs: no pod is ended for it. "
         "If they are gone: slurm-bridge release\n",
     )
     _, text, _ = await get(health(world), "/metrics")

@@ -19,7 +19,7 @@ NO_MESSAGE = {
     "scheduler.decide": r"reads of .*|the nudge|nodes in step",  # the log, after an error of our own
     "scheduler.actions": r"job \{job id\}|(Slurm )?node \{(name|node)\}|\{ref.kind\} \{namespace\}/\{ref.name\}",  # the log
     "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric
-    "scheduler.state.anomalies": r"Slurm lists .* slurm-bridge release",  # the log, and /readyz
+    "scheduler.state.anomalies": r"Slurm (no longer lists|does not list) .* slurm-bridge release",  # the log, and /readyz
     "scheduler.explain": r".*",  # `explain`
     "scheduler.apply.kubernetes": r"(pod )?\{pod.*|is on node .*",  # traces
     "scheduler.apply.plans": r"\{action.name\}: \{action.reason\}",  # traces

@@ -334,7 +334,7 @@ def test_what_is_not_believed_is_said_once_and_that_it_is_over(caplog: pytest.Lo
         telemetry.passed(story.world, 0.01, 0.0)
     assert [record.getMessage() for record in caplog.records] == [
         "not believed: mass absence",
-        "Slurm lists 11 of 11 jobs no more: no pod is ended for it. If they are gone: slurm-bridge release",
+        "Slurm no longer lists 11 of 11 jobs: no pod is ended for it. If they are gone: slurm-bridge release",
         "not believed: absent job came back, 11 times",
         "not believed: id given out again",
         "nothing is held back any more: what was missing is settled",

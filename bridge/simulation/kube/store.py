@@ -25,7 +25,7 @@ HISTORY = 20_000
 
 
 class TooOld(Exception):
-    """That version is no longer remembered."""
+    """The requested resourceVersion is older than the history that the store keeps."""
 
 
 class BadSelector(ValueError):

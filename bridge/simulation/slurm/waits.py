@@ -38,7 +38,7 @@ def conditions(text: str, jobs: Mapping[int, SimJob]) -> tuple[Condition, ...]:
 
 
 def open_conditions(job: SimJob, jobs: Mapping[int, SimJob], twin: SimJob | None, now: float) -> tuple[Condition, ...]:
-    """Those of its conditions that do not hold now; singleton stays, for a twin may come again."""
+    """The conditions of the job that do not hold now.  Singleton is among them only while a job of that name exists."""
     left: list[Condition] = []
     for condition in job.dependency:
         if condition.kind == SINGLETON:

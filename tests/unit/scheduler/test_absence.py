@@ -560,7 +560,7 @@ def test_after_a_restart_beside_a_wrong_slurm_no_pod_is_ended_until_an_admin_say
     assert told == {each.name for each in shown}
     assert story.world.rejected[Anomaly.MASS_ABSENCE] == 1
     assert claims_held_back(story.world).startswith(
-        "Slurm lists 12 jobs not, or no more, that pods from before the start"
+        "Slurm does not list 12 jobs that pods from before the start"
     )
     story.sees(AbsenceConfirmed(NOW + 60))
     ends = [each for second in range(61, 70) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
