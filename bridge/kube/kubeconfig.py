@@ -126,7 +126,7 @@ def _read_yaml(path: str) -> dict[str, Any]:
         raise ConfigError(f"kubeconfig {path}: cannot be read: {reason(error)}.", POINT) from None
     except UnicodeError:
         raise ConfigError(f"kubeconfig {path}: not a kubeconfig (it is no text).", POINT) from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or a number that is none
         mark = getattr(error, "problem_mark", None)
         at = f" (line {mark.line + 1})" if mark else ""
         raise ConfigError(f"kubeconfig {path}: not valid YAML{at}.", TRY) from None
