@@ -63,6 +63,10 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("security.md", "The webhook"): f"{JOURNEYS}/test_installed_webhook.py",
     ("troubleshooting.md", ""): "POD and … stand for what the reader has; test_doctor_explain.py runs both commands",
     ("troubleshooting.md", "Many jobs are missing"): "test_release.py runs it beside its own bridge",
+    (
+        "users.md",
+        "The plugin",
+    ): "POD stands for what the reader has; tests/unit/plugin/test_plugin.py runs each command",
     ("workloads.md", ""): "test_examples.py applies each example",
 }
 
