@@ -23,13 +23,14 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from bridge.latency import Latencies
 from bridge.stopping import TELEMETRY_S
 from scheduler import actions as act
 from scheduler import names
@@ -75,21 +76,18 @@ class Span:
     end: float
 
 
-class RecentSpans(SpanProcessor):
-    """The steps of the last workloads that were traced, by workload key."""
+class RecentSpans:
+    """The steps of the last workloads, by workload key."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._spans: OrderedDict[str, list[Span]] = OrderedDict()
 
-    def on_end(self, span: ReadableSpan) -> None:
+    def add(self, key: str, span: Span) -> None:
         """Keep it."""
-        key = (span.attributes or {}).get(WORKLOAD)
-        if not isinstance(key, str) or span.start_time is None or span.end_time is None:
-            return
         kept = self._spans.setdefault(key, [])
         if len(kept) < MAX_SPANS_A_TRACE:
-            kept.append(Span(span.name, span.start_time / 1e9, span.end_time / 1e9))
+            kept.append(span)
         self._spans.move_to_end(key)
         while len(self._spans) > self._most:
             self._spans.popitem(last=False)
@@ -120,6 +118,7 @@ class Telemetry:
         self._meter = self._meters.get_meter("slurm-bridge")
         self._make_instruments(self._meter)
         self._unreadable_logged: dict[str, str] = {}
+        self.latencies = Latencies()  # of binds
         self._ids = _Ids()
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._export_traces(exporter, recent)
@@ -163,8 +162,7 @@ class Telemetry:
             exporter = OTLPSpanExporter()
         self.recent = RecentSpans(recent)
         self._traces = exporter is not None or recent > 0
-        if recent:
-            self._tracers.add_span_processor(self.recent)
+        self._exports, self._keeps = exporter is not None, recent > 0
         if exporter is not None:
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
 
@@ -295,8 +293,10 @@ class Telemetry:
             case act.BindPod() as bind:
                 created = self._created(bind)
                 self._created_bound.record(max(0.0, event.at - created))
+                self.latencies.record("created", max(0.0, event.at - created), event.at)
                 if bind.granted is not None:
                     self._granted_bound.record(max(0.0, event.at - bind.granted))
+                    self.latencies.record("granted", max(0.0, event.at - bind.granted), event.at)
                 self._trace_bind(bind, created, event, world)
             case act.CancelJob() as cancel:
                 if cancel.pod_message:  # only the cancel of a grant that cannot be used has news for its pods
@@ -327,7 +327,7 @@ class Telemetry:
         pod = workload.pods.get(bind.uid) if workload else None
         if not self._traces or pod is None:
             return
-        _, root = _contexts(pod, world, bind.key)
+        _, root = self._contexts(pod, world, bind.key)
         # Slurm's times are in whole seconds: a submission is never before the creation.
         asked = max(created, bind.asked) if bind.asked is not None else event.began
         granted = bind.granted if bind.granted is not None else event.began
@@ -353,15 +353,23 @@ class Telemetry:
         if not self._traces or not pods:
             return
         pod = pods[0]
-        caller, root = _contexts(pod, world, key)
+        caller, root = self._contexts(pod, world, key)
         keys: dict[str, Any] = {"slurm.job.id": job_id, "slurm_bridge.end": how, WORKLOAD: key}
         self._span("released", trace.set_span_in_context(NonRecordingSpan(root)), event.began, event.at, keys)
         keys |= {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
         self._ids.next_trace, self._ids.next_span = root.trace_id, root.span_id
         self._span(f"workload {pod.full_name}", caller, pod.created, event.at, keys)
 
+    def _contexts(self, pod: Pod, world: World, key: str) -> tuple[Context, SpanContext]:
+        """As the function `_contexts`; invalid contexts if no span is exported."""
+        return _contexts(pod, world, key) if self._exports else (Context(), trace.INVALID_SPAN_CONTEXT)
+
     def _span(self, name: str, context: Context, start: float, end: float, attributes: dict[str, Any]) -> None:
         began = _nanoseconds(start)
+        if self._keeps:
+            self.recent.add(attributes[WORKLOAD], Span(name, began / 1e9, max(began, _nanoseconds(end)) / 1e9))
+        if not self._exports:
+            return
         span = self._tracer.start_span(name, context, start_time=began, attributes=attributes)
         span.end(max(began, _nanoseconds(end)))
 
