@@ -5,6 +5,7 @@ const known = {};
 let clockOffset = 0; // the server's clock less ours, seconds
 let chosen = null; // key of the selected workload
 let chosenByHand = false;
+let chosenUid = null; // of the row that was chosen by hand
 let shownDetail = "";
 
 const $ = (id) => document.getElementById(id);
@@ -233,7 +234,13 @@ function updatePod(row, pod) {
   since.dataset.at = pod.created;
   write(since, age(pod.created));
   row.className = pod.phase === "done" ? "over" : "";
-  row.setAttribute("aria-selected", String(pod.key === chosen));
+  markRow(row, pod);
+}
+
+// All pods of the chosen workload are selected; the row that was chosen has a mark.
+function markRow(row, pod) {
+  row.setAttribute("aria-selected", String(pod?.key === chosen));
+  row.classList.toggle("current", row.dataset.uid === chosenUid);
 }
 
 const podList = new VirtualList($("pods-scroll"), $("pods-room"), $("pods").tBodies[0], () => rowHeight, createPod, updatePod);
@@ -309,12 +316,11 @@ function createReason() {
 function choose(key) {
   chosen = key;
   for (const row of $("pods").tBodies[0].rows) {
-    row.setAttribute("aria-selected", String(known.pods[row.dataset.uid]?.key === key));
+    markRow(row, known.pods[row.dataset.uid]);
   }
   readDetail();
 }
 
-let chosenUid = null; // the pods of a gang have one key
 function chooseByHand(uid) {
   if (!known.pods[uid]) return;
   chosenByHand = true;
@@ -667,6 +673,7 @@ function draw() {
   drawing = false;
   for (const [sections, of] of DRAW) if (sections.some((section) => toDraw.has(section))) of();
   if (toDraw.has("pods")) readDetail();
+  if (shownPods.length && !performance.getEntriesByName("rows").length) performance.mark("rows");
   toDraw.clear();
   note(began);
 }
