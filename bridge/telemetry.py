@@ -30,7 +30,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from bridge.latency import Latencies
+from bridge.latency_history import LatencyHistory
 from bridge.stopping import TELEMETRY_S
 from scheduler import actions as act
 from scheduler import names
@@ -118,7 +118,7 @@ class Telemetry:
         self._meter = self._meters.get_meter("slurm-bridge")
         self._make_instruments(self._meter)
         self._unreadable_logged: dict[str, str] = {}
-        self.latencies = Latencies()  # of binds
+        self.latencies = LatencyHistory()  # of binds
         self._ids = _Ids()
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._export_traces(exporter, recent)

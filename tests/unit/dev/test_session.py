@@ -104,7 +104,9 @@ async def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_nothing_that_is_
 async def test_what_the_page_shows_names_every_fault_and_every_promise() -> None:
     async with performing() as (session, run):
         await run._until("the bridge", lambda: session.world is not None and session.world.ready)
-        shown = session.look()
+        shown: dict[str, dict[str, Any]] = {"violations": {}}
+        for section, key, make in filter(None, session.look()):
+            shown.setdefault(section, {})[key] = make()
         assert shown["faults"].keys() == FAULTS.keys()
         assert not any(fault["unavailable"] for fault in shown["faults"].values())
         assert list(shown["promises"]) == ["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "L1", "L2", "L3", "L4"]

@@ -16,7 +16,7 @@ SHORTEST_S = 0.0005
 _LOG_WIDTH = math.log(WIDTH)
 
 
-class Latencies:
+class LatencyHistory:
     """Latencies by the name of what they measure, and by minute."""
 
     def __init__(self) -> None:
