@@ -44,26 +44,31 @@ def _parser() -> argparse.ArgumentParser:
     _add_http(run)
     _add_http_token(run)
     run.set_defaults(command=_run)
-    doctor = commands.add_parser("doctor", parents=[ends], help="check both ends, and say what to do; changes nothing")
-    doctor.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
+    doctor = commands.add_parser(
+        "doctor", parents=[ends], help="check both clusters, and say what to do; changes nothing"
+    )
+    doctor.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="output format")
     doctor.set_defaults(command=_doctor)
-    explain = commands.add_parser("explain", parents=[ends], help="a pod's story, its job, and why it waits")
+    explain = commands.add_parser("explain", parents=[ends], help="show a pod's history, its job, and why it waits")
     about = explain.add_mutually_exclusive_group(required=True)
     about.add_argument("pod", nargs="?", metavar="POD", help="name of a pod, or NAMESPACE/NAME")
     about.add_argument(
-        "-f", dest="file", metavar="FILE", help="a manifest instead, - for standard input: what would be"
+        "-f",
+        dest="file",
+        metavar="FILE",
+        help="a manifest instead of a pod (-: standard input): could it run, and where?",
     )
-    explain.add_argument("-n", "--namespace", help="of the pod; default: default")
+    explain.add_argument("-n", "--namespace", help="namespace of the pod; default: default")
     _add_http_token(explain)
-    explain.add_argument("--bridge", metavar="URL", help="the running bridge to ask; default: http of the settings")
-    explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="how to print it")
+    explain.add_argument("--bridge", metavar="URL", help="address of the running bridge; default: the setting http")
+    explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="output format")
     explain.set_defaults(command=_explain)
     release = commands.add_parser(
         "release", help="confirm that many jobs that are missing in Slurm are gone: end their pods"
     )
     release.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
     _add_http_token(release)
-    release.add_argument("--bridge", metavar="URL", help="the running bridge; default: http of the settings")
+    release.add_argument("--bridge", metavar="URL", help="address of the running bridge; default: the setting http")
     release.set_defaults(command=_release)
     _add_uninstall(
         commands.add_parser("uninstall", parents=[ends], help="take back what the bridge put into both clusters")
@@ -79,8 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_uninstall(uninstall: argparse.ArgumentParser) -> None:
     pods = uninstall.add_mutually_exclusive_group()
-    pods.add_argument("--wait", action="store_true", help="until the pods that run have ended by themselves (default)")
-    pods.add_argument("--end-pods", action="store_true", help="end the pods that run, with their grace")
+    pods.add_argument(
+        "--wait", action="store_true", help="wait until the running pods have ended by themselves (default)"
+    )
+    pods.add_argument("--end-pods", action="store_true", help="end the running pods, with their grace")
     uninstall.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
     _add_http(uninstall)
     uninstall.set_defaults(command=_uninstall)
@@ -88,38 +95,46 @@ def _add_uninstall(uninstall: argparse.ArgumentParser) -> None:
 
 def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser) -> None:
     commands = policy.add_subparsers(required=True, metavar="COMMAND")
-    check = commands.add_parser("check", help="is anything wrong with the policy of a settings file?")
+    check = commands.add_parser("check", help="find mistakes in the policy of a settings file")
     check.add_argument("config", metavar="FILE", help="settings, YAML")
-    check.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else the pod's own service account")
+    check.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig; default: KUBECONFIG, else the pod's own service account"
+    )
     check.add_argument(
         "-n",
         "--namespace",
         action="append",
         default=[],
         metavar="NAME[,KEY=VALUE…]",
-        help="look at this namespace, with these labels, instead of those in Kubernetes; may be repeated",
+        help="check this namespace, with these labels, instead of those in Kubernetes; may be repeated",
     )
     check.set_defaults(command=_policy_check)
-    show = commands.add_parser("show", parents=[ends], help="who the pods of a namespace are in Slurm")
-    show.add_argument("-n", "--namespace", required=True, help="of the pods")
-    show.add_argument("--service-account", metavar="NAME", help="of the pods; default: default")
-    show.add_argument("--labels", metavar="KEY=VALUE,…", help="of the namespace, instead of those in Kubernetes")
+    show = commands.add_parser(
+        "show", parents=[ends], help="show the Slurm user, account and limits of the pods of a namespace"
+    )
+    show.add_argument("-n", "--namespace", required=True, help="namespace of the pods")
+    show.add_argument("--service-account", metavar="NAME", help="service account of the pods; default: default")
+    show.add_argument("--labels", metavar="KEY=VALUE,…", help="labels of the namespace, instead of those in Kubernetes")
     show.set_defaults(command=_policy_show)
 
 
 def _add_webhook(webhook: argparse.ArgumentParser) -> None:
-    webhook.add_argument("--listen", metavar="HOST:PORT", help="for API servers; default :8443, on every address")
+    webhook.add_argument(
+        "--listen", metavar="HOST:PORT", help="address for API servers; default: :8443, on all interfaces"
+    )
     webhook.add_argument(
         "--intercept",
         choices=("unnamed", "all"),
         default="unnamed",
         help="pods that name no scheduler (default), or also pods that name another one",
     )
-    webhook.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else the pod's own service account")
+    webhook.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig; default: KUBECONFIG, else the pod's own service account"
+    )
     webhook.add_argument(
         "--secret",
         metavar="NAMESPACE/NAME",
-        help="where its own certificate is kept; default: slurm-bridge/slurm-bridge-webhook",
+        help="Secret that holds its own certificate; default: slurm-bridge/slurm-bridge-webhook",
     )
     webhook.add_argument(
         "--configuration",
@@ -129,14 +144,16 @@ def _add_webhook(webhook: argparse.ArgumentParser) -> None:
     webhook.add_argument(
         "--tls-cert-file", metavar="FILE", help="a certificate instead of its own, read again when it is renewed"
     )
-    webhook.add_argument("--tls-key-file", metavar="FILE", help="its key")
+    webhook.add_argument("--tls-key-file", metavar="FILE", help="the key of that certificate")
     webhook.set_defaults(command=_webhook)
 
 
 def _add_mint(mint: argparse.ArgumentParser) -> None:
     mint.add_argument("--key", metavar="FILE", required=True, help="Slurm's jwt_hs256.key; no other process needs it")
-    mint.add_argument("--out", metavar="DIR", required=True, help="a file of each user's name is written there")
-    mint.add_argument("--user", metavar="NAME", action="append", help="for whom; may be given more than once")
+    mint.add_argument(
+        "--out", metavar="DIR", required=True, help="folder for the tokens; each file has the name of its user"
+    )
+    mint.add_argument("--user", metavar="NAME", action="append", help="a user to mint for; may be repeated")
     mint.add_argument(
         "--users-file",
         metavar="FILE",
@@ -152,31 +169,41 @@ def _add_mint(mint: argparse.ArgumentParser) -> None:
     mint.add_argument(
         "--slurm-user", metavar="NAME", default="slurm", help="SlurmUser; no file may name it; default: slurm"
     )
-    mint.add_argument("--lifetime", metavar="SECONDS", default="900", help="of a token, renewed at half; default: 900")
+    mint.add_argument(
+        "--lifetime",
+        metavar="SECONDS",
+        default="900",
+        help="lifetime of a token, which is renewed at half of it; default: 900",
+    )
     mint.add_argument("--group", metavar="GROUP", help="a group that may read the tokens; default: none")
     mint.set_defaults(command=_mint)
 
 
 def _add_dev(dev: argparse.ArgumentParser) -> None:
-    dev.add_argument("--seed", type=int, default=1, help="the load, and what happens to it, follow from it")
+    dev.add_argument("--seed", type=int, default=1, help="seed of the random load and faults")
     dev.add_argument(
         "--pods",
         type=int,
         metavar="N",
-        help="so many at a time, default 24; with --headless so many in all, default 12",
+        help="number of pods at a time, default 24; with --headless in all, default 12",
     )
-    dev.add_argument("--headless", action="store_true", help="no page: until N pods were bound and have ended")
-    dev.add_argument("--json", action="store_true", help="with --headless: one JSON object instead of the story")
-    dev.add_argument("--port", type=int, help="of the page, on 127.0.0.1; default: any free one")
+    dev.add_argument("--headless", action="store_true", help="no page; ends when N pods were bound and have ended")
     dev.add_argument(
-        "--kubeconfig", default="", metavar="FILE", help="a real Kubernetes in the place of the simulated one"
+        "--json", action="store_true", help="with --headless: print one JSON object instead of lines of text"
     )
-    dev.add_argument("--slurm-url", default="", metavar="URL", help="a real Slurm: slurmrestd, http://HOST:PORT")
-    dev.add_argument("--slurm-token-file", default="", metavar="FILE", help="its token (or SLURM_JWT)")
+    dev.add_argument("--port", type=int, help="port of the page, on 127.0.0.1; default: any free port")
+    dev.add_argument("--kubeconfig", default="", metavar="FILE", help="a real Kubernetes instead of the simulated one")
     dev.add_argument(
-        "--slurm-user", default="", metavar="NAME", help="whose jobs they are there; default: the token's user"
+        "--slurm-url",
+        default="",
+        metavar="URL",
+        help="a real Slurm instead of the simulated one: slurmrestd, http://HOST:PORT",
     )
-    dev.add_argument("--image", default="", help="of the pods on a real Kubernetes; it must have `sleep`")
+    dev.add_argument("--slurm-token-file", default="", metavar="FILE", help="token for that Slurm (or SLURM_JWT)")
+    dev.add_argument(
+        "--slurm-user", default="", metavar="NAME", help="Slurm user of the jobs there; default: the token's user"
+    )
+    dev.add_argument("--image", default="", help="image of the pods on a real Kubernetes; it must have `sleep`")
     dev.set_defaults(command=_dev)
 
 
@@ -184,18 +211,24 @@ def _ends() -> argparse.ArgumentParser:
     """The options that name both clusters, the same for every command that calls them."""
     ends = argparse.ArgumentParser(add_help=False)
     ends.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
-    ends.add_argument("--kubeconfig", metavar="FILE", help="default: KUBECONFIG, else the pod's own service account")
+    ends.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig; default: KUBECONFIG, else the pod's own service account"
+    )
     ends.add_argument("--slurm-url", metavar="URL", help="slurmrestd, http://HOST:PORT (SLURM_BRIDGE_SLURM_URL)")
-    ends.add_argument("--slurm-token-file", metavar="FILE", help="JWT of a Slurm user who may act for others")
+    ends.add_argument(
+        "--slurm-token-file", metavar="FILE", help="file with the JWT of a Slurm user who may act for others"
+    )
     return ends
 
 
 def _add_http(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--http", metavar="HOST:PORT", help="of /healthz, /readyz, /metrics; default 127.0.0.1:8080")
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="address of /healthz, /readyz and /metrics; default: 127.0.0.1:8080"
+    )
 
 
 def _add_http_token(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--http-token-file", metavar="FILE", help="bearer token of /explain and /release")
+    parser.add_argument("--http-token-file", metavar="FILE", help="file with the bearer token of /explain and /release")
 
 
 def _version() -> str:

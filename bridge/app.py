@@ -404,6 +404,8 @@ class Clusters:
 
         def mirror() -> Mirror:
             made = Mirror(watches)
+            if self.health is not None:
+                self.health.stand_by()
             self.starting.health, self.starting.standby = None, StandingBy(lease, made)
             return made
 

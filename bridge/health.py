@@ -30,6 +30,7 @@ from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
 from bridge.telemetry import Telemetry
+from bridge.world_gauges import Register, Values, WorldGauges
 from scheduler.actions import Kind
 from scheduler.events import AbsenceConfirmed, Side
 from scheduler.explain import explain, key_of, prepared
@@ -43,8 +44,6 @@ from scheduler.state.world import World
 
 PAGE_EVERY_S = 1.0  # between two looks, while somebody reads
 STANDSTILL_S = 3 * HEARTBEAT_S
-Values = list[tuple[float, dict[str, str]]]  # of a metric, with their labels
-Register = Callable[[str, str, Callable[[], Values]], None]  # a metric: its name, its help, what returns its values
 
 
 def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
@@ -170,7 +169,10 @@ class Health:
         self._clock = clock
         self._bearer = bearer
         self._explaining, self._scraping = Share(), Share()
-        self._measure(telemetry.gauge, telemetry.counter)
+        self._acts = True
+        gauge, counter = self._while_it_acts(telemetry.gauge), self._while_it_acts(telemetry.counter)
+        self._measure(gauge, counter)
+        WorldGauges(lambda: self._loop.world, clock, gauge, counter)
 
     def _measure(self, gauge: Register, counter: Register) -> None:
         gauge("slurm_bridge_workloads", "workloads by phase", self._by_phase)
@@ -192,7 +194,17 @@ class Health:
 
     def follow(self, loop: Loop) -> None:
         """Answer for the bridge of this loop from now on: the same process leads again."""
-        self._loop = loop
+        self._loop, self._acts = loop, True
+
+    def stand_by(self) -> None:
+        """The bridge of this loop acts no more: the metrics of its World, which become outdated, are left out."""
+        self._acts = False
+
+    def _while_it_acts(self, register: Register) -> Register:
+        def registered(name: str, what: str, values: Callable[[], Values]) -> None:
+            register(name, what, lambda: values() if self._acts else [])
+
+        return registered
 
     def _quarantined(self) -> Values:
         counts = Counter(entry.kind for entry in self._loop.world.quarantine.values())
@@ -265,9 +277,9 @@ class Health:
         notes.append(self._lease_trouble())
         return readiness(self.not_ready(), *notes)
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        """OpenMetrics."""
-        return await _scraped(self._telemetry, self._scraping)
+    async def metrics(self, request: web.Request) -> web.Response:
+        """See `Telemetry.scrape`."""
+        return await _scraped(request, self._telemetry, self._scraping)
 
     def refused(self, request: web.Request) -> web.Response | None:
         """As http_access.refusal."""
@@ -402,9 +414,9 @@ class Starting:
         role = [self.standby.role()] if self.standby is not None else []
         return readiness(self.not_ready(), *role, *self.notes())
 
-    async def metrics(self, _: web.Request) -> web.Response:
-        """OpenMetrics."""
-        return await _scraped(self._telemetry, self._scraping)
+    async def metrics(self, request: web.Request) -> web.Response:
+        """See `Telemetry.scrape`."""
+        return await _scraped(request, self._telemetry, self._scraping)
 
     def refused(self, request: web.Request) -> web.Response | None:
         """As http_access.refusal."""
@@ -441,10 +453,10 @@ class Starting:
         return await self.explain(request)
 
 
-async def _scraped(telemetry: Telemetry, share: Share) -> web.Response:
+async def _scraped(request: web.Request, telemetry: Telemetry, share: Share) -> web.Response:
     try:
         async with share.turn():
-            body, content_type = telemetry.scrape()
+            body, content_type = telemetry.scrape(request.headers.get("Accept", ""))
     except Busy:
         return too_many()
     return web.Response(body=body, headers={"Content-Type": content_type})

@@ -40,8 +40,11 @@ class Observer(Protocol):
         """Something was observed."""
         ...
 
-    def passed(self, world: World, took_s: float) -> None:
-        """A pass is over; `world` is what its decisions were about."""
+    def passed(self, world: World, took_s: float, lag_s: float) -> None:
+        """A pass is over; `world` is what its decisions were about.
+
+        lag_s   how long the oldest event that it applied had waited in the queue; 0: it applied none
+        """
         ...
 
 
@@ -70,6 +73,7 @@ class Loop:
         self._clock = clock
         self._observer = observer
         self._events: deque[Event] = deque()
+        self._oldest_at = 0.0  # when the oldest event of the queue came, by time.perf_counter
         self._news = asyncio.Event()
         self._under_way: set[asyncio.Task[None]] = set()
         self._finishing = False
@@ -77,6 +81,8 @@ class Loop:
 
     def emit(self, event: Event) -> None:
         """Queue an event; may be called from any task of the same asyncio loop."""
+        if not self._events:
+            self._oldest_at = time.perf_counter()
         self._events.append(event)
         self._news.set()
 
@@ -105,6 +111,7 @@ class Loop:
 
     def _pass(self, tasks: asyncio.TaskGroup) -> float | None:
         began = time.perf_counter()
+        lag_s = began - self._oldest_at if self._events else 0.0
         while self._events:
             event = self._events.popleft()
             if isinstance(event, ActionEnded):
@@ -122,7 +129,7 @@ class Loop:
             self.guard.caught(error, "pass", "nothing could be decided")
             return now + AGAIN_S  # if it lasts, /healthz reports that no pass ends
         self.world.apply(Planned(plan, now))
-        self._notify(self._observer.passed, self.world, time.perf_counter() - began)
+        self._notify(self._observer.passed, self.world, time.perf_counter() - began, lag_s)
         for action in plan.actions:
             if not self.world.is_under_way(action):
                 continue

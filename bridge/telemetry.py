@@ -1,8 +1,8 @@
 """Telemetry: metrics, one trace for each workload, one log line for each action (O2, O3).
 
-The only module that imports the OpenTelemetry SDK.  Metrics carry no pod or job ids.  The trace id of a workload is derived
-from its key, so a restart continues the same trace; a caller's own `traceparent` is kept.  The last traces can also be kept
-in memory, for the page.
+The only module that imports the OpenTelemetry SDK; the latency histograms are in latency.py.  Metrics carry no pod or job
+ids.  The trace id of a workload is derived from its key, so a restart continues the same trace; a caller's own `traceparent`
+is kept.  The last traces can also be kept in memory, for the page.
 """
 
 from __future__ import annotations
@@ -27,15 +27,26 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
-from prometheus_client import CollectorRegistry
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector
 
+from bridge.exposition import scraped
+from bridge.latency import IMMEDIATE, QUEUED, Labels, Latency
 from bridge.latency_history import LatencyHistory
 from bridge.stopping import TELEMETRY_S
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
-from scheduler.events import AbsenceConfirmed, AccountingLost, ActionEnded, Event, PodSeen, Scope, SideBack, SideLost
+from scheduler.events import (
+    AbsenceConfirmed,
+    AccountingLost,
+    ActionEnded,
+    Event,
+    PodGone,
+    PodSeen,
+    Scope,
+    SideBack,
+    SideLost,
+)
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.state.anomalies import claims_held_back, held_back
@@ -76,6 +87,21 @@ class Span:
     end: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Starting:
+    """A bound pod that does not run yet.
+
+    at       when it was bound, epoch seconds
+    root     the root span of its workload
+    keys     attributes of its spans
+    """
+
+    at: float
+    labels: Labels
+    root: SpanContext
+    keys: dict[str, Any]
+
+
 class RecentSpans:
     """The steps of the last workloads, by workload key."""
 
@@ -109,7 +135,8 @@ class Telemetry:
     ) -> None:
         self._clock = clock
         self._first_seen: dict[str, float] = {}
-        self._starting: dict[str, tuple[float, SpanContext, dict[str, Any]]] = {}  # bound pods that do not run yet
+        self._starting: dict[str, _Starting] = {}  # by pod UID
+        self._immediate: dict[int, None] = {}  # ids of jobs that got their nodes at their submission
         resource = Resource.create({"service.name": "slurm-bridge"})
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
@@ -117,6 +144,8 @@ class Telemetry:
         self._meters = MeterProvider([reader], resource=resource, views=[view], shutdown_on_exit=False)
         self._meter = self._meters.get_meter("slurm-bridge")
         self._make_instruments(self._meter)
+        self._latency = Latency(self._registry, SECONDS)
+        ProcessCollector(registry=self._registry)
         self._unreadable_logged: dict[str, str] = {}
         self.latencies = LatencyHistory()  # of binds
         self._ids = _Ids()
@@ -133,11 +162,11 @@ class Telemetry:
 
     def _make_instruments(self, meter: Meter) -> None:
         self._calls = meter.create_histogram("slurm_bridge_call_seconds", "s", "calls by side, operation and outcome")
-        self._created_bound = meter.create_histogram("slurm_bridge_create_to_bind_seconds", "s", "pod created to bound")
-        self._granted_bound = meter.create_histogram("slurm_bridge_grant_to_bind_seconds", "s", "grant seen to bound")
         self._passes = meter.create_histogram(
             "slurm_bridge_pass_seconds", "s", "one pass: news taken in, and decisions"
         )
+        what = "how long the oldest event of a pass waited for it"
+        self._lag = meter.create_histogram("slurm_bridge_loop_lag_seconds", "s", what)
         self._grants_released = meter.create_counter(
             "slurm_bridge_grants_released", "1", "grants that could not be used"
         )
@@ -217,10 +246,9 @@ class Telemetry:
 
         self._meter.create_observable_counter(name, [observe], description=description)
 
-    def scrape(self) -> tuple[bytes, str]:
-        """All metrics in OpenMetrics' text form, and its content type."""
-        text: bytes = generate_latest(self._registry)  # type: ignore[no-untyped-call]
-        return text, CONTENT_TYPE_LATEST
+    def scrape(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics as text, and its content type.  accept: the header `Accept` of the request"""
+        return scraped(self._registry, accept)
 
     def close(self, within_s: float = TELEMETRY_S) -> None:
         """Send what is left, for at most *within_s* seconds."""
@@ -249,7 +277,12 @@ class Telemetry:
             if event.scope is Scope.OURS and not event.pod.node and event.pod.uid not in self._first_seen:
                 _remember(self._first_seen, event.pod.uid, self._clock())
             elif self._starting and event.pod.phase is not PodPhase.PENDING:
-                self._trace_start(event.pod)
+                self._started(event.pod)
+        elif isinstance(event, PodGone):
+            self._starting.pop(event.pod.uid, None)
+            first_seen = self._first_seen.pop(event.pod.uid, None)
+            if first_seen is not None and not event.pod.node:
+                self._latency.deleted_unbound(event.at - event.pod.created)
         elif isinstance(event, SideLost):
             self.lost_sides[event.side.value] = event.why
             log.warning("%s", event.why)
@@ -261,9 +294,10 @@ class Telemetry:
                 "their nodes to them again"
             )
 
-    def passed(self, world: World, took_s: float) -> None:
+    def passed(self, world: World, took_s: float, lag_s: float) -> None:
         """Log what the scheduler rejects or holds back, at most one line a pass for each kind, and the end of it."""
         self._passes.record(took_s)
+        self._lag.record(lag_s)
         for why, count in world.rejected.items():
             if new := count - self._logged[why]:
                 log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
@@ -290,14 +324,12 @@ class Telemetry:
             log.log(_level(event), "%s %s: %s: %s", kind, event.action.subject, event.outcome.value, why)
             return
         match event.action:
+            case act.AllocateNow() | act.SubmitJob() as submission:
+                self._latency.submitted(self._latency.labels_of_spec(submission.spec, world.default_partition))
+                if isinstance(submission, act.AllocateNow) and event.job_id is not None:
+                    _remember(self._immediate, event.job_id, None)
             case act.BindPod() as bind:
-                created = self._created(bind)
-                self._created_bound.record(max(0.0, event.at - created))
-                self.latencies.record("created", max(0.0, event.at - created), event.at)
-                if bind.granted is not None:
-                    self._granted_bound.record(max(0.0, event.at - bind.granted))
-                    self.latencies.record("granted", max(0.0, event.at - bind.granted), event.at)
-                self._trace_bind(bind, created, event, world)
+                self._bound(bind, event, world)
             case act.CancelJob() as cancel:
                 if cancel.pod_message:  # only the cancel of a grant that cannot be used has news for its pods
                     self._grants_released.add(1)
@@ -312,6 +344,36 @@ class Telemetry:
                 if job is None or not job.alive:  # the job ended first, which is the end of the workload
                     self._trace_release(end.key, job_id, end.reason, event, world)
 
+    def _bound(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
+        created = self._created(bind)
+        labels = self._latency.labels_of(world.placeholders.get(bind.job_id), world.default_partition)
+        self.latencies.record("created", event.at - created, event.at)
+        if bind.granted is not None:
+            self.latencies.record("granted", event.at - bind.granted, event.at)
+        outcome = IMMEDIATE if bind.job_id in self._immediate else QUEUED
+        workload = world.workloads.get(bind.key)
+        pod = workload.pods.get(bind.uid) if workload else None
+        if pod is None:
+            self._latency.bound(bind, created, event.at, labels, outcome, "")
+            return
+        _, root = _contexts(pod, world, bind.key)
+        self._latency.bound(bind, created, event.at, labels, outcome, f"{root.trace_id:032x}")
+        keys: dict[str, Any] = {"slurm.job.id": bind.job_id, "k8s.node.name": bind.node, WORKLOAD: bind.key}
+        _remember(self._starting, bind.uid, _Starting(event.at, labels, root, keys))
+        if self._traces:
+            self._trace_bind(bind, created, event, root, keys)
+
+    def _started(self, pod: Pod) -> None:
+        """The containers of a bound pod started; a pod that ended unseen has started, too."""
+        starting = self._starting.pop(pod.uid, None)
+        if starting is None:
+            return
+        now = self._clock()
+        self._latency.runs(now - starting.at, starting.labels, f"{starting.root.trace_id:032x}")
+        if self._traces:
+            context = trace.set_span_in_context(NonRecordingSpan(starting.root))
+            self._span("started", context, starting.at, now, starting.keys)
+
     def _actions_so_far(self) -> Iterable[tuple[float, dict[str, str]]]:
         return [(count, {"action": kind, "outcome": outcome}) for (kind, outcome), count in self._actions.items()]
 
@@ -322,29 +384,18 @@ class Telemetry:
 
     # --- traces ---------------------------------------------------------------------------------------------------
 
-    def _trace_bind(self, bind: act.BindPod, created: float, event: ActionEnded, world: World) -> None:
-        workload = world.workloads.get(bind.key)
-        pod = workload.pods.get(bind.uid) if workload else None
-        if not self._traces or pod is None:
-            return
-        _, root = self._contexts(pod, world, bind.key)
+    def _trace_bind(
+        self, bind: act.BindPod, created: float, event: ActionEnded, root: SpanContext, keys: dict[str, Any]
+    ) -> None:
         # Slurm's times are in whole seconds: a submission is never before the creation.
         asked = max(created, bind.asked) if bind.asked is not None else event.began
         granted = bind.granted if bind.granted is not None else event.began
-        keys: dict[str, Any] = {"slurm.job.id": bind.job_id, "k8s.node.name": bind.node, WORKLOAD: bind.key}
-        _remember(self._starting, bind.uid, (event.at, root, keys))
         for name, start, end in (
             ("submitted", created, asked),
             ("granted", asked, granted),
             ("bound", granted, event.at),
         ):
             self._span(name, trace.set_span_in_context(NonRecordingSpan(root)), start, end, keys)
-
-    def _trace_start(self, pod: Pod) -> None:
-        """Add the span that ends when the containers start; a pod that ended unseen has started, too."""
-        bound, root, keys = self._starting.pop(pod.uid, (0.0, None, {}))
-        if root is not None:
-            self._span("started", trace.set_span_in_context(NonRecordingSpan(root)), bound, self._clock(), keys)
 
     def _trace_release(self, key: str, job_id: int, how: str, event: ActionEnded, world: World) -> None:
         """Add the span of the release, at the first end of the pods or of their job, and that of the whole workload."""
@@ -353,16 +404,12 @@ class Telemetry:
         if not self._traces or not pods:
             return
         pod = pods[0]
-        caller, root = self._contexts(pod, world, key)
+        caller, root = _contexts(pod, world, key)
         keys: dict[str, Any] = {"slurm.job.id": job_id, "slurm_bridge.end": how, WORKLOAD: key}
         self._span("released", trace.set_span_in_context(NonRecordingSpan(root)), event.began, event.at, keys)
         keys |= {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
         self._ids.next_trace, self._ids.next_span = root.trace_id, root.span_id
         self._span(f"workload {pod.full_name}", caller, pod.created, event.at, keys)
-
-    def _contexts(self, pod: Pod, world: World, key: str) -> tuple[Context, SpanContext]:
-        """As the function `_contexts`; invalid contexts if no span is exported."""
-        return _contexts(pod, world, key) if self._exports else (Context(), trace.INVALID_SPAN_CONTEXT)
 
     def _span(self, name: str, context: Context, start: float, end: float, attributes: dict[str, Any]) -> None:
         began = _nanoseconds(start)
@@ -379,7 +426,7 @@ def _nanoseconds(at: float) -> int:
     return int(min(at, LATEST_S) * 1e9) if at > 0 else 0
 
 
-def _remember(kept: dict[str, Any], uid: str, what: Any) -> None:
+def _remember(kept: dict[Any, Any], uid: str | int, what: Any) -> None:
     """Bounded: the oldest goes first."""
     kept[uid] = what
     while len(kept) > MAX_FIRST_SEEN:

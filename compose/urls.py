@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 # What Prometheus shows at first: how long pods wait for their bind (the median), and how many workloads are in which phase.
 GRAPHS = (
-    "histogram_quantile(0.5,rate(slurm_bridge_create_to_bind_seconds_bucket[1m]))",
+    "histogram_quantile(0.5,sum by(le)(rate(slurm_bridge_create_to_bind_seconds_bucket[1m])))",
     "slurm_bridge_workloads",
 )
 GRAPH = "&".join(

@@ -136,7 +136,7 @@ async def browser() -> AsyncIterator[Tab]:
 
 
 async def _address(session: aiohttp.ClientSession, folder: Path) -> str:
-    """Of the first tab; the browser writes its port into its folder when it listens."""
+    """The address of the first tab.  The browser writes its port into its folder when it listens."""
     port = folder / "DevToolsActivePort"
     async with asyncio.timeout(START_S):
         while not (port.exists() and "\n" in port.read_text()):  # noqa: ASYNC110 - it tells nobody

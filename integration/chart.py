@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 
 
 def schema() -> Schema:
-    """What may be in the values of the chart."""
+    """The JSON schema of the values of the chart."""
     settings = _plain(Settings.model_json_schema())
     definitions = settings.pop("$defs")
     definitions["Tuning"] = _tuning(definitions["Tuning"])
@@ -91,7 +91,7 @@ def _list(item: Schema) -> Schema:
 
 
 def _amounts() -> Schema:
-    """Of resources: "100m", 2."""
+    """The schema of amounts of resources: "100m", 2."""
     return {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
 
 

@@ -96,17 +96,17 @@ class Slurm:
         return job_id
 
     def batch(self, user: str, script: str, **fields: Any) -> int:
-        """What sbatch does: an ordinary job of that user, run by the slurmds of its nodes."""
+        """Submits an ordinary job of that user, as sbatch does; slurmds run it on its nodes.  Returns the job's id."""
         job = {"environment": ["PATH=/usr/bin:/bin"], "current_working_directory": "/tmp", "script": script}
         job_id: int = self._call("POST", "job/submit", {"job": job | fields}, user)["job_id"]
         return job_id
 
     def holds(self, job_id: int) -> dict[str, dict[str, Any]]:
-        """What a job holds, by node: its "cores", its "memory" in MiB, and of each kind of GRES the set of indices."""
+        """The resources that a job holds, by node: "cores", "memory" in MiB, and the set of indices of each kind of GRES."""
         return {node["node"]: _held(node) for node in self._call("GET", f"resources/{job_id}")["nodes"]}
 
     def signal(self, job_id: int, name: str) -> None:
-        """What `scancel --signal` does."""
+        """Signals a job, as `scancel --signal` does."""
         self._call("DELETE", f"job/{job_id}?signal={name}")
 
     def cancel(self, job_id: int) -> None:
@@ -118,12 +118,17 @@ class Slurm:
         self._call("POST", "new/node/", {"node_conf": f"NodeName={name} NodeAddr={address} {size} State=EXTERNAL"})
 
     def node(self, name: str) -> dict[str, Any]:
-        """What Slurm knows of it; {}: nothing."""
+        """Slurm's record of the node; {} if Slurm has no such node."""
         found = self._call("GET", f"node/{name}", check=False).get("nodes") or [{}]
         return dict(found[0])
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """All nodes."""
+        found: list[dict[str, Any]] = self._call("GET", "nodes/")["nodes"]
+        return found
+
     def change_node(self, name: str, state: str, reason: str = "") -> None:
-        """What `scontrol update` does."""
+        """Changes the state of a node, as `scontrol update` does."""
         self._call("POST", f"node/{name}", {"state": [state]} | ({"reason": reason} if reason else {}))
 
     def remove_node(self, name: str) -> bool:
@@ -138,7 +143,7 @@ class Slurm:
 
     def in_short(self) -> list[str]:
         """A line for each job that has not ended, and for each node that is not as it should be."""
-        nodes = [(node["name"], set(node["state"]), node["reason"]) for node in self._call("GET", "nodes/")["nodes"]]
+        nodes = [(node["name"], set(node["state"]), node["reason"]) for node in self.nodes()]
         odd = [f"{name} {sorted(state)} {why}" for name, state, why in nodes if state - IN_ORDER]
         keys = ("job_id", "name", "job_state", "state_reason", "required_nodes", "nodes")
         return odd + [" ".join(str(job[key]) for key in keys) for job in self.live()]
@@ -197,7 +202,7 @@ class Kube:
         eventually(f"{name} has its service account", lambda: self.core.list_namespaced_service_account(name).items)
 
     def remove(self, namespace: str) -> None:
-        """What makes pods, its pods with their grace, then the namespace."""
+        """Deletes the controllers of the namespace, then its pods with their grace, then the namespace."""
         self.apps.delete_collection_namespaced_deployment(namespace)
         self.apps.delete_collection_namespaced_replica_set(namespace)
         self.apps.delete_collection_namespaced_stateful_set(namespace)
@@ -206,7 +211,7 @@ class Kube:
         self.core.delete_namespace(namespace)
 
     def namespaces(self) -> list[str]:
-        """Those that are not on their way out."""
+        """The namespaces that are not being deleted."""
         found = self.core.list_namespace().items
         return [each.metadata.name for each in found if not each.metadata.deletion_timestamp]
 
@@ -243,7 +248,7 @@ class Kube:
         self.core.create_namespaced_pod(namespace, pod(name, **wishes))
 
     def succeed(self, namespace: str, name: str) -> None:
-        """What kubelet would say of a played pod whose containers ended well."""
+        """Reports a pod on a kwok node as Succeeded, as a kubelet would."""
         self.core.patch_namespaced_pod_status(name, namespace, {"status": {"phase": "Succeeded"}})
 
     def add_node(
@@ -284,14 +289,14 @@ class Kube:
 
 
 def kubectl(*arguments: str) -> str:
-    """What kubectl printed, as the administrator.  Raises AssertionError with what it said where it failed."""
+    """The output of kubectl, run as the administrator.  Raises AssertionError with its error text if it fails."""
     done = subprocess.run(("kubectl", *arguments), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
     return done.stdout
 
 
 def condition(each: Any, kind: str) -> Any:
-    """That condition of a pod or a node; None: it has none."""
+    """The condition of that type of a pod or a node; None if it has none."""
     return next((found for found in each.status.conditions or [] if found.type == kind), None)
 
 
@@ -417,7 +422,7 @@ class BridgeProcess:
 
     @contextmanager
     def with_settings(self, **changed: Any) -> Iterator[None]:
-        """It runs with those settings, and afterwards as before."""
+        """The bridge runs with changed settings within this block, and afterwards with the former settings."""
         before = self._settings
         self.stop()
         self._settings = before | changed
@@ -471,7 +476,7 @@ class BridgeProcess:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """It stands still meanwhile."""
+        """The process is stopped (SIGSTOP) within this block."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -500,13 +505,13 @@ def rig(*arguments: str) -> None:
 
 
 def slurm_says(program: str, *arguments: str) -> str:
-    """What one of Slurm's own commands prints for its administrator; only where there is a rig of our own."""
+    """The output of one of Slurm's own commands, run as its administrator.  Needs a rig of this test run."""
     command = [*RIG, "slurm", program, "--name", os.environ["RIG_NAME"], *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def saved_jobs() -> bytes:
-    """What the rig's slurmctld writes down of its jobs when it is stopped; it is started again."""
+    """The jobs that slurmctld saves when it is stopped.  slurmctld is started again."""
     with stopped("slurmctld"):
         return _job_state().read_bytes()
 

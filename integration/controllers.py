@@ -84,7 +84,7 @@ def workers(leader: Any, size: int, given: Mapping[str, Any] | None = None) -> d
 
 @contextmanager
 def plays_leader_worker_set(kube: Kube, space: str, given: Mapping[str, Any]) -> Iterator[None]:
-    """What its controller makes of this LeaderWorkerSet, whose pods are let in meanwhile.
+    """The pods that a LeaderWorkerSet's controller makes exist within this block, admitted as its webhook admits them.
 
     The environment that it gives them (LWS_LEADER_ADDRESS and so on) is left out.
     """
@@ -112,7 +112,7 @@ def _stateful_set(name: str, owner: dict[str, Any], spec: dict[str, Any], pods: 
 
 @contextmanager
 def leader_worker_admission(kube: Kube, space: str, leader_names: list[str]) -> Iterator[None]:
-    """What LeaderWorkerSet's webhook adds to each pod of that namespace: of leaders the group, of workers their index."""
+    """Adds to each pod of the namespace what LeaderWorkerSet's webhook adds: the group to leaders, the index to workers."""
     ordinal = "object.metadata.name.substring(object.metadata.name.lastIndexOf('-') + 1)"
     keys = {name: digest(space, name) for name in leader_names}
     leader = f"'{LWS}group-index': {ordinal}, '{LWS}group-key': {keys}[object.metadata.name]"
@@ -201,7 +201,7 @@ def indexed(pods: int) -> dict[str, Any]:
 
 @contextmanager
 def plays_job_set(kube: Kube, space: str, given: Mapping[str, Any]) -> Iterator[None]:
-    """What its controller makes of this JobSet."""
+    """The pods that a JobSet's controller makes exist within this block."""
     name, parts = given["metadata"]["name"], {each["name"]: each for each in given["spec"]["replicatedJobs"]}
     sizes = {part: (each["replicas"], each["template"]["spec"]["parallelism"]) for part, each in parts.items()}
     for job in jobs_of(space, name, sizes, given["metadata"]["uid"]):

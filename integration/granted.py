@@ -1,4 +1,4 @@
-"""Whether an account has the rights that its work needs, and no others: RBAC rules compared with the API server's audit log.
+"""Checks that an account has exactly the rights that its work needs: RBAC rules compared with the API server's audit log.
 
 The audit log names for each request the role that allowed it, or says that no role did.  A right that no request used may be
 left out of its role.  A request that was forbidden needs a right that is missing, unless an admission policy forbade it.
@@ -42,7 +42,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Request:
-    """What was asked of the API server.
+    """A request that the API server answered.
 
     role   the role that allowed it, as in Right; "": none did
     code   HTTP status of the answer
@@ -82,7 +82,7 @@ class Verdict:
 
 
 def rights_of(objects: Iterable[Mapping[str, Any]]) -> set[Right]:
-    """What the roles among these objects give."""
+    """The rights that the roles among these objects give."""
     found = set()
     for each in objects:
         if each["kind"] not in ROLES:

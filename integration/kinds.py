@@ -49,7 +49,7 @@ class Three:
         return sorted(map(_job, self.kube.bound(self.ns)))
 
     def states(self) -> set[str]:
-        """Of the jobs in which they ran first."""
+        """The states of the jobs that the pods had first."""
         return {state for job in self.jobs.values() for state in self.slurm.job(job)["job_state"]}
 
     # --- who runs on ---
@@ -60,7 +60,7 @@ class Three:
         return _places(staying) == _places(self.first.values())
 
     def say(self) -> list[str]:
-        """What their conditions say, in the words of the document."""
+        """The conditions of the running pods, in the words of the document."""
         said = {_kind(each): condition(each, PREFIX + "job-running") for each in self.running()}
         return [f"runs on, says `{said[kind].reason}`" if said.get(kind) else "" for kind in KINDS]
 
@@ -91,24 +91,24 @@ class Three:
             thread.join()
 
     def over(self) -> bool:
-        """Whether the first ones have ended."""
+        """True if the first ones have ended."""
         there = {each.metadata.uid: each for each in self.kube.pods(self.ns)}
         now = [there.get(each.metadata.uid) for each in self.first.values()]
         return all(each is None or each.status.phase in ("Succeeded", "Failed") for each in now)
 
     def has_followers(self) -> bool:
-        """Whether others are there in place of those that have a controller, waiting or running."""
+        """True if others are there in place of those that have a controller, waiting or running."""
         old = {each.metadata.uid for each in self.first.values()}
         new = [each for each in self.kube.pods(self.ns) if each.metadata.uid not in old]
         return {_kind(each) for each in new} == {"batch", "service"}
 
     def replaced(self) -> bool:
-        """Whether others run in place of those that have a controller."""
+        """True if others run in place of those that have a controller."""
         old = _places(self.first.values())
         return {_kind(each) for each in self.running() if each.metadata.uid not in old} == {"batch", "service"}
 
     def became(self) -> list[str]:
-        """How the first of each kind ended, in the words of the document."""
+        """The end of the first pod of each kind, in the words of the document."""
         return [self._became(kind) for kind in KINDS]
 
     def _became(self, kind: str) -> str:

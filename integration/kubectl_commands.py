@@ -26,7 +26,7 @@ def heading(text: str) -> object:
 
 
 def headings(text: str) -> object:
-    """What stands before a colon at the begin of a line, whose order may differ."""
+    """The text before the colon at the start of each line.  The order of such lines may differ."""
     return set(re.findall(r"(?m)^([A-Z][A-Za-z -]*|[a-z][A-Za-z]*):", text))
 
 

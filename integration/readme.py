@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What somebody may type."""
+    """A command that a reader may type."""
 
     section: str
     line: str
@@ -113,7 +113,7 @@ class Lasting:
     process: subprocess.Popen[bytes]
 
     def says(self, pattern: str) -> re.Match[str] | None:
-        """Whether it has said that by now.  Raises AssertionError where it has ended."""
+        """True if it has said that by now.  Raises AssertionError where it has ended."""
         self.still_runs()
         return re.search(pattern, self.log.read_text(), re.MULTILINE)
 

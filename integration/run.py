@@ -34,6 +34,7 @@ class Suite:
 
     image    they want the bridge's image, which needs the network to be built
     compose  they want the images of docker-compose.yml, and what runs it
+    prometheus  they want Prometheus and promtool
     """
 
     name: str
@@ -41,6 +42,7 @@ class Suite:
     rig: tuple[str, ...] | None = ()
     image: bool = False
     compose: bool = False
+    prometheus: bool = False
 
 
 def _journeys(*names: str) -> tuple[str, ...]:
@@ -67,6 +69,7 @@ LIVES = _journeys("controllers", "neither_ends")
 TORTURE = _journeys("release", "torture")
 REPLICAS = _journeys("granted", "lease", "rights_lost")
 UNCOUNTED = _journeys("uncounted")
+MONITORING = _journeys("monitoring")
 SUITES = (
     Suite("installed", INSTALLED, ("--kubelets", "1", "--kwok", "1"), image=True),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
@@ -93,6 +96,7 @@ SUITES = (
                 + TORTURE
                 + REPLICAS
                 + UNCOUNTED
+                + MONITORING
             ),
         ),
     ),
@@ -103,6 +107,12 @@ SUITES = (
         "uncounted",
         UNCOUNTED,
         ("--no-kubelets", "--kwok", "2", "--slurm-conf", str(ROOT / "integration/rigging/conf/uncounted.conf")),
+    ),
+    Suite(
+        "monitoring",
+        ("integration/monitoring", *MONITORING),
+        ("--no-kubelets", "--slurm-conf", str(ROOT / "integration/rigging/conf/licenses.conf")),
+        prometheus=True,
     ),
     Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
 )
@@ -212,6 +222,7 @@ def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
     """Run one suite on a rig of its own; what it printed comes in one piece."""
     name = f"it-{suite.name}"
     steps = [[RIG, "image"]] if suite.image else []
+    steps += [[RIG, "prometheus"]] if suite.prometheus else []
     for step in [*steps, [RIG, "up", "--fresh", "--name", name, *suite.rig]]:
         done = subprocess.run(step, capture_output=True, text=True, check=False)
         if done.returncode:

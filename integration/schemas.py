@@ -30,7 +30,7 @@ CUSTOM = ("monitoring.coreos.com", "jobset.x-k8s.io", "leaderworkerset.x-k8s.io"
 
 
 def mistakes(version: str, objects: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What that version would not take, a sentence for each; custom resources are left out.
+    """The mistakes in the objects for that version, a sentence for each; custom resources are left out.
 
     version   "1.30"
     """

@@ -308,6 +308,11 @@ class ActionEnded:
     found: tuple[int, ...] = ()
     node: str = ""
 
+    @property
+    def refusal_number(self) -> int:
+        """Slurm's error number, or the HTTP status; 0: the action was not refused, or without a number."""
+        return self.refusal.number if self.refusal is not None else 0
+
 
 Event = (
     PodSeen

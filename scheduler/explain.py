@@ -346,7 +346,7 @@ def _why_unsubmitted(pod: Pod, refusal: Refusal | None, decision: Decision, this
         return refusal.message
     shown = _shown(decision, pod)
     return shown or (
-        refusal.message if refusal is not None else "Nothing stands in its way: it is about to be asked of Slurm."
+        refusal.message if refusal is not None else "Nothing prevents the submission: the next pass requests the job."
     )
 
 
@@ -367,7 +367,7 @@ def _why_granted(pod: Pod, job: Placeholder | None, decision: Decision) -> str:
 
 
 def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass) -> str:
-    job = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
+    job = this_pass.world.claimed_job(workload)
     by = f" for Slurm job {job.id}" if job is not None and workload.is_bound_for(pod, job) else ""
     said = f"It is on node {workload.node_of(pod)}{by}, {pod.phase.value} in Kubernetes."
     if shown := _shown(decision, pod):

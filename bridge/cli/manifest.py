@@ -101,7 +101,11 @@ def _objects(path: str) -> Iterator[dict[str, Any]]:
         documents = [each for each in yaml.safe_load_all(text) if each is not None]
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}. Name a manifest with -f FILE.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: no text; a date or a number that is none
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(f"{path}: is not YAML{f' in line {mark.line + 1}' if mark else ''}.") from None
     for document in documents:

@@ -121,7 +121,7 @@ def _judged(chosen: Settings) -> Iterator[tuple[str, Result]]:
     unreached = list(_unreached(policy))
     yield from (("overlaps", each) for each in unreached)
     if policy.rules and not unreached:
-        yield "overlaps", ok("no rule stands behind another that takes all of its pods, as far as the patterns tell")
+        yield "overlaps", ok("no rule follows another rule that matches all of its pods, as far as the patterns show")
     yield from (("sources", each) for each in _chosen_by_others(policy))
     yield from (("priorities", each) for each in _priorities(policy))
 

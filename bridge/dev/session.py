@@ -176,9 +176,9 @@ class Session:
         """See bridge.loop.Observer."""
         self.telemetry.seen(event)
 
-    def passed(self, world: World, took_s: float) -> None:
+    def passed(self, world: World, took_s: float, lag_s: float) -> None:
         """See bridge.loop.Observer."""
-        self.telemetry.passed(world, took_s)
+        self.telemetry.passed(world, took_s, lag_s)
 
     # --- the invariants -------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """One event of a pod.  at: when it was last said, epoch seconds; count: how often."""
+    """One event of a pod.  at: when it was last said, epoch seconds; began: when first; count: how often."""
 
     at: float
     reason: str
@@ -42,6 +42,7 @@ class PodEvent:
     source: str
     count: int = 1
     warning: bool = False
+    began: float = 0.0
 
 
 class _UserInfo(Wire):
@@ -130,4 +131,5 @@ def _event(seen: _Event) -> PodEvent:
         source=(seen.source.component if seen.source else "") or seen.reporting_component or "",
         count=(series.count if series else seen.count) or 1,
         warning=seen.type == "Warning",
+        began=epoch(seen.first_timestamp) or epoch(seen.event_time) or at,
     )

@@ -21,7 +21,7 @@ from bridge.errors import ConfigError
 from bridge.kube.access import Access, Now
 from bridge.kube.kept_credentials import access_by
 from bridge.kube.kubeconfig import from_kubeconfig
-from bridge.kube.sources import new_configuration, reason
+from bridge.kube.sources import TRY, new_configuration, reason
 
 SERVICE_ACCOUNT = Path(incluster_config.SERVICE_TOKEN_FILENAME).parent  # where the kubelet puts it
 
@@ -31,6 +31,7 @@ _InClusterLoader: Any = incluster_config.InClusterConfigLoader  # carries no typ
 async def load(
     kubeconfig: str | None = None,
     *,
+    context: str = "",
     now: Now = time.monotonic,
     wall: Now = time.time,
     environ: Mapping[str, str] = os.environ,
@@ -38,23 +39,34 @@ async def load(
 ) -> Access:
     """Find the cluster: `kubeconfig` (one path), else $KUBECONFIG, else ~/.kube/config, else the service account.
 
+    context   of the kubeconfig; "": its current one
     now   seconds, for ages; wall: epoch seconds, by which an exec plugin says when its credentials end
 
     Raises ConfigError with one sentence.
     """
-    named = kubeconfig or environ.get("KUBECONFIG")
-    if named:
-        return await from_kubeconfig(named, now, wall)
-    home = Path(environ.get("HOME") or Path.home()) / ".kube" / "config"
-    if home.exists():
-        return await from_kubeconfig(str(home), now, wall)
+    if named := path_of(kubeconfig, environ):
+        return await from_kubeconfig(named, now, wall, context)
+    if context:
+        raise ConfigError(f"there is no kubeconfig that could have the context {context}.", TRY)
     if environ.get(incluster_config.SERVICE_HOST_ENV_NAME):
         return await _from_service_account(service_account, now, wall, environ)
     raise ConfigError(
-        f"no Kubernetes cluster to talk to: there is no kubeconfig (--kubeconfig, KUBECONFIG, {home}) and this is not "
-        "a pod of a cluster.",
+        f"no Kubernetes cluster to talk to: there is no kubeconfig (--kubeconfig, KUBECONFIG, {_at_home(environ)}) and "
+        "this is not a pod of a cluster.",
         "Name a kubeconfig with --kubeconfig FILE.",
     )
+
+
+def path_of(kubeconfig: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """The kubeconfig that `load` uses, one path or several; "": there is none."""
+    if named := kubeconfig or environ.get("KUBECONFIG"):
+        return named
+    home = _at_home(environ)
+    return str(home) if home.exists() else ""
+
+
+def _at_home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME") or Path.home()) / ".kube" / "config"
 
 
 async def _from_service_account(folder: Path, now: Now, wall: Now, environ: Mapping[str, str]) -> Access:

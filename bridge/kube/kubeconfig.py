@@ -30,9 +30,13 @@ _KubeConfigLoader: Any = kube_config.KubeConfigLoader
 _KubeConfigMerger: Any = kube_config.KubeConfigMerger
 
 
-async def from_kubeconfig(named: str, now: Now, wall: Now) -> Access:
-    """The API server of the current context.  named: one path or several, as KUBECONFIG.  Raises ConfigError."""
-    user, context, where = _checked_user(named)
+async def from_kubeconfig(named: str, now: Now, wall: Now, chosen: str = "") -> Access:
+    """The API server of a context.  Raises ConfigError.
+
+    named    one path or several, as KUBECONFIG
+    chosen   the context; "": the current one
+    """
+    user, context, where = _checked_user(named, chosen or None)
     impersonate = _impersonation(user, where)
     plugin = ExecPlugin(user["exec"], where, now, wall) if isinstance(user.get("exec"), dict) else None
 
@@ -66,16 +70,7 @@ def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any]
 
     chosen   the context; None: the current one
     """
-    paths = [os.path.expanduser(path) for path in named.split(os.pathsep) if path]
-    files = {path: _read_yaml(path) for path in paths if len(paths) == 1 or Path(path).exists()}
-    if not files:
-        raise ConfigError(f"kubeconfig {named}: no such file.", POINT)
-    current = chosen or next((c for c in (file.get("current-context") for file in reversed(files.values())) if c), None)
-    if not current:
-        raise ConfigError(f"kubeconfig {named}: no current-context.", CHOOSE)
-    context = _entry(files, "contexts", str(current), "context")
-    if context is None:
-        raise ConfigError(f'kubeconfig {named}: its current-context "{current}" is not among its contexts.', CHOOSE)
+    files, current, context = _checked_context(named, chosen)
     cluster = _entry(files, "clusters", str(context.get("cluster")), "cluster")
     if cluster is None or not cluster.get("server"):
         raise ConfigError(f'kubeconfig {named}: context "{current}" names no cluster that has a server.', CHOOSE)
@@ -87,7 +82,39 @@ def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any]
     where = f'kubeconfig {named}, context "{current}"'
     if "auth-provider" in user:
         raise ConfigError(f"{where}: its user has an auth-provider, which is not supported.", USE_PLUGIN)
-    return user, str(current), where
+    return user, current, where
+
+
+def namespace_of(named: str, chosen: str = "") -> str:
+    """The namespace of a context, as kubectl uses it; "": the context names none.  Raises ConfigError."""
+    _, _, context = _checked_context(named, chosen or None)
+    return str(context.get("namespace") or "")
+
+
+def contexts_of(named: str) -> list[str]:
+    """The names of all contexts.  Raises ConfigError."""
+    return [str(entry["name"]) for file in _files(named).values() for entry in file.get("contexts") or []]
+
+
+def _checked_context(named: str, chosen: str | None) -> tuple[dict[str, dict[str, Any]], str, dict[str, Any]]:
+    """The files, the name of a context (None: the current one), and its entry.  Raises ConfigError."""
+    files = _files(named)
+    current = chosen or next((c for c in (file.get("current-context") for file in reversed(files.values())) if c), None)
+    if not current:
+        raise ConfigError(f"kubeconfig {named}: no current-context.", CHOOSE)
+    context = _entry(files, "contexts", str(current), "context")
+    if context is None:
+        which = "the context" if chosen else "its current-context"
+        raise ConfigError(f'kubeconfig {named}: {which} "{current}" is not among its contexts.', CHOOSE)
+    return files, str(current), context
+
+
+def _files(named: str) -> dict[str, dict[str, Any]]:
+    paths = [os.path.expanduser(path) for path in named.split(os.pathsep) if path]
+    files = {path: _read_yaml(path) for path in paths if len(paths) == 1 or Path(path).exists()}
+    if not files:
+        raise ConfigError(f"kubeconfig {named}: no such file.", POINT)
+    return files
 
 
 def _read_yaml(path: str) -> dict[str, Any]:
@@ -99,7 +126,7 @@ def _read_yaml(path: str) -> dict[str, Any]:
         raise ConfigError(f"kubeconfig {path}: cannot be read: {reason(error)}.", POINT) from None
     except UnicodeError:
         raise ConfigError(f"kubeconfig {path}: not a kubeconfig (it is no text).", POINT) from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date or a number that is none
         mark = getattr(error, "problem_mark", None)
         at = f" (line {mark.line + 1})" if mark else ""
         raise ConfigError(f"kubeconfig {path}: not valid YAML{at}.", TRY) from None

@@ -161,10 +161,8 @@ class RightsMonitor:
         wanted = {name for name in world.namespaces or () if world.manages(name)} if world is not None else set()
         if world is not None:
             wanted.add(EVERYWHERE)
-        for gone in self._ask_at.keys() - wanted:
-            del self._ask_at[gone]
-            self._asked_at.pop(gone, None)
-            self.lacking.pop(gone, None)
+        if self._forget(self._ask_at.keys() - wanted):
+            self._emit_missing()  # a namespace that is managed again later, and lacks nothing then, is no change
         for name in wanted:
             self._ask_at.setdefault(name, now)
         due = sorted(
@@ -185,6 +183,15 @@ class RightsMonitor:
             self._ask_at[name] = now + (ASK_AGAIN_S if name in found else rarely)
         if changed:
             self._emit_missing()
+
+    def _forget(self, gone: Iterable[str]) -> bool:
+        """Forget namespaces that are managed no more; True if a right was missing in one of them."""
+        was_lacking = False
+        for name in list(gone):
+            del self._ask_at[name]
+            self._asked_at.pop(name, None)
+            was_lacking = self.lacking.pop(name, None) is not None or was_lacking
+        return was_lacking
 
     async def _missing(self, due: Sequence[str]) -> dict[str, list[Right]]:
         namespaces = [name for name in due if name != EVERYWHERE]

@@ -135,7 +135,7 @@ def _as_json(body: bytes, form: str) -> bytes:
     if form.endswith("+yaml"):
         try:
             return msgspec.json.encode(yaml.safe_load(body))
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date or a number that is none
             return body  # the cluster refuses it
     return body
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from bridge.exposition import scraped
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 3)  # the API server waits 3 s
 
@@ -56,7 +57,6 @@ class Metrics:
         """New connections get a certificate that expires then, epoch seconds."""
         self._expiry.set(ends)
 
-    def scrape(self) -> tuple[bytes, str]:
-        """All metrics in OpenMetrics' text form, and its content type."""
-        text: bytes = generate_latest(self._registry)  # type: ignore[no-untyped-call]
-        return text, CONTENT_TYPE_LATEST
+    def scrape(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics as text, and its content type.  accept: the header `Accept` of the request"""
+        return scraped(self._registry, accept)

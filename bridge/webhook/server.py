@@ -104,9 +104,9 @@ class Server:
             text="\n".join(filter(None, [why or "ok", self.trouble])) + "\n", status=503 if why else 200
         )
 
-    async def _scraped(self, _: web.Request) -> web.Response:
-        """OpenMetrics."""
-        text, content_type = self._metrics.scrape()
+    async def _scraped(self, request: web.Request) -> web.Response:
+        """See `Metrics.scrape`."""
+        text, content_type = self._metrics.scrape(request.headers.get("Accept", ""))
         return web.Response(body=text, headers={"Content-Type": content_type})
 
     async def _review(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What was asked of the API server and by whom, from its own audit log."""
+"""The requests that the API server answered, by client, from its audit log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Request:
 
 
 class Requests(Counter[Request]):
-    """How often each was answered."""
+    """The number of answers to each request."""
 
     def writes(self, user: str, resource: str) -> int:
         """By that user, to such objects or parts of them."""
@@ -36,7 +36,7 @@ class Requests(Counter[Request]):
         )
 
     def of(self, user: str) -> Counter[str]:
-        """Those of one user, by verb and resource."""
+        """The number of requests of one user, by verb and resource."""
         found: Counter[str] = Counter()
         for request, number in self.items():
             if request.user == user:
@@ -72,7 +72,7 @@ class Audit:
         self._file, self._offset = status.st_ino, status.st_size
 
     def requests(self) -> Requests:
-        """Those since."""
+        """The requests since this object was made."""
         found = Requests()
         for line in self.lines():
             entry = _ENTRY.decode(line)

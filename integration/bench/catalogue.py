@@ -36,7 +36,7 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
 
 
 def chosen(names: list[str], pods: int = 0, seconds: float = 0) -> list[Scenario]:
-    """Those of that name, or whose name begins so ("burst" for "burst-1000"); without a name all.  Raises BenchError."""
+    """The scenarios with such a name or prefix ("burst": "burst-1000"); all if *names* is empty.  Raises BenchError."""
     known = scenarios(pods, seconds)
     for name in names:
         if not any(_is(scenario, name) for scenario in known):

@@ -1,4 +1,4 @@
-"""What a scenario costs, as figures: processor time and memory of the bridge and of the servers that it leans on."""
+"""The cost of a scenario, as figures: processor time and memory of the bridge and of the servers that it uses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def per_pod(scenario: str, bridge: Spent, floor: Spent, pods: int, target: Targe
     return [
         figure("bridge", "floor", target),
         *(figure(name, name, None) for name in (*SERVERS, "bench")),
-        Figure(scenario, "others on this machine meanwhile", "cores", (bridge.others,), None, (floor.others,)),
+        Figure(scenario, "others on this machine", "cores", (bridge.others,), None, (floor.others,)),
     ]
 
 
@@ -39,7 +39,7 @@ def of_a_core(scenario: str, spent: Spent, target: Target | None = None) -> list
     return [
         figure("bridge", target),
         *(figure(name, None) for name in SERVERS),
-        Figure(scenario, "others on this machine meanwhile", "cores", (spent.others,)),
+        Figure(scenario, "others on this machine", "cores", (spent.others,)),
     ]
 
 

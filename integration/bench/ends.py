@@ -29,11 +29,11 @@ LONGEST_CALL_S = 60.0
 
 
 class BenchError(Exception):
-    """What a person has to know: what was not reached, where."""
+    """A failure that a person has to know: which server was not reached, and where."""
 
 
 class Metadata(msgspec.Struct):
-    """What we look at of it."""
+    """The metadata that the benchmark reads."""
 
     name: str = ""
     uid: str = ""
@@ -52,13 +52,13 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct):
-    """What we look at of it."""
+    """The part of the pod's status that the benchmark reads."""
 
     conditions: tuple[Condition, ...] = ()
 
 
 class Pod(msgspec.Struct):
-    """What we look at of it."""
+    """The parts of a pod that the benchmark reads."""
 
     metadata: Metadata
     status: Status | str = ""  # the server's own complaint has a word there

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked of a figure.
+    """The target of a figure.
 
     bound      in the figure's unit, or as a multiple of the floor
     at_least   more is better
@@ -112,7 +112,7 @@ HEADINGS = ("scenario", "figure", "asked", "median", "spread (repeats)", "floor"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run within a rig gave.
+    """The figures of one run within a rig.
 
     versions  of the clusters: "slurm", "kubernetes"
     """

@@ -149,7 +149,7 @@ class Ground:
         await self.slurm.json("DELETE", "jobs/", which)
 
     async def live_jobs(self) -> int:
-        """How many jobs have not ended."""
+        """The number of jobs that have not ended."""
         states = (await self.slurm.json("GET", "jobs/state/"))["jobs"]
         return sum(not ENDED & set(job["state"]) for job in states)
 
@@ -159,11 +159,11 @@ class Ground:
         return {"slurm": meta["slurm"]["release"], "kubernetes": kubernetes["gitVersion"].removeprefix("v")}
 
     async def all_jobs(self) -> int:
-        """How many jobs Slurm knows, those too that ended not long ago."""
+        """The number of jobs that Slurm lists, including those that ended recently."""
         return len((await self.slurm.json("GET", "jobs/state/"))["jobs"])
 
     async def room(self, cpus: int) -> int:
-        """How many jobs of so many CPUs there is room for on all nodes while they are empty."""
+        """The number of jobs of *cpus* CPUs for which all nodes together have room while they are empty."""
         return sum(node["cpus"] // cpus for node in (await self.slurm.json("GET", "nodes/"))["nodes"])
 
     async def fill(self) -> None:

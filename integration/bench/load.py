@@ -24,7 +24,7 @@ MEMORY_MIB = 100
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What pods of a burst ask for.
+    """The options of the pods of a burst.
 
     gang    they are a gang of this name, all of them; "": each is alone
     nodes   where they may stand; nothing: anywhere

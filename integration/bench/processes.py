@@ -1,4 +1,4 @@
-"""What processes cost, from /proc: those of the rig that we are in, and how busy all others keep the machine."""
+"""The cost of processes, from /proc: of the programs of this rig, and of everything else on the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIB_PER_MIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was spent while a meter ran.
+    """The resources that were used while a meter ran.
 
     seconds    how long that was
     cpu_s      processor time, in seconds, by program
@@ -87,7 +87,7 @@ class Meter:
         self._began = processes.moment()
 
     def read(self) -> Spent:
-        """What was spent until now."""
+        """The resources used since the meter was started."""
         began, now = self._began, self._processes.moment()
         seconds = now.at - began.at
         others_s = (now.busy_s - began.busy_s) - (now.ours_s - began.ours_s)
@@ -126,6 +126,6 @@ def _peak_mib(pid: int) -> float:
 
 
 def _busy_s() -> float:
-    """Of all cores together, since the machine started."""
+    """The busy time of all cores together since the machine started, in seconds."""
     ticks = [int(number) for number in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     return sum(number for place, number in enumerate(ticks[:GUEST]) if place not in (IDLE, IOWAIT)) * TICK_S

@@ -25,61 +25,62 @@ KIB_PER_GIB = 1024**2
 PAGE = """\
 # Performance
 
-Measured by `make bench` ({when}): real Slurm {slurm} and real Kubernetes {kubernetes} with all
-their servers, the bridge, the load and the stopwatch **on one machine**: {machine}. Nodes are external nodes of 64
-CPUs, played by kwok; etcd writes without fsync; Slurm's scheduler parameters are as it ships them. So these are
-figures to compare, not to plan with.
+Measured by `make bench` ({when}), with real Slurm {slurm} and real Kubernetes {kubernetes}. All
+servers of both clusters, the bridge, the load and the measuring program ran **on one machine**: {machine}. Nodes are
+external nodes of 64 CPUs, played by kwok. etcd writes without fsync. Slurm's scheduler parameters are the defaults. Use
+the figures for comparison, not for planning.
 
-The **floor** is the fewest possible steps between the same two clusters (`integration/bench/floor.py`): watch,
-allocate, ask what was allocated, bind; nothing checked, nothing remembered. It takes turns with the bridge in the
-same run, on the same clusters, with the same pods and the same creators, so its *ratio* to the bridge says what a
-faster or a busier machine does not change. A figure has one value a repeat; shown are their median and the smallest
-and largest. "Others" is how much of the machine was busy with what has nothing to do with the run.
+The **floor** is a program that does only the necessary steps between the same two clusters (`integration/bench/floor.py`):
+watch, allocate, read the allocation, bind. It checks nothing and remembers nothing. Bridge and floor take turns in one run,
+with the same pods and the same clients that create them. So the *ratio* of bridge to floor depends less on the machine
+than the figures do. A figure is measured once in each repeat; the tables show the median, the smallest and the largest
+value. "Others" is the use of the machine by programs that are not part of the run.
 
-## What is asked
+## Targets
 
 {asked}
 
-## What else was measured
+## Other figures
 
 {others}
 
 ## The scenarios
 
-* **help** `slurm-bridge --help`, beside `python -c pass`.
-* **one** a pod every 83 ms on free nodes, whatever became of the one before. A time begins when the request that
-  creates the pod is sent and ends when the benchmark's own watch shows it on a node.
-* **burst** all pods as fast as 16 creators can; from the first creation to the last bind. The bridge's CPU counts
-  until it has also posted its events. Bytes are counted in a run of their own, through a relay between bridge and
-  slurmrestd; the other runs count calls by the bridge's `/metrics`, and that both agree is a figure of its own. Pod
-  writes and events are counted in the API server's audit log.
-* **packed** a burst whose pods may stand on half of the nodes only, which they nearly fill; beside it, in the floor's
-  column, the bridge's own burst on all nodes.
-* **gang** one gang of that many pods of 1 CPU on free nodes, made as a burst is.
-* **freed** full nodes and a queue; every 4.7 s a pod ends, or its job is cancelled in Slurm; until the next waiting
-  pod is bound.
-* **pending** pods that find no room, watched for a minute once each has been told why it waits.
-* **hostile** a pod every 83 ms, before and beside 1,000 standing pods of 100 terms of pod anti-affinity each, 200 waiting
-  ones that are refused for as many, and 200 that wait with 20, all of other namespaces; the bridge's passes while these come,
-  and then.
-* **bound** with that many bound pods: one more pod every 83 ms; killed and started again in the moment in which a pod
-  is created; and a minute in which nothing happens.
-* **ends** of that many running pods a fiftieth end one by one, every 83 ms, then as many jobs are cancelled in Slurm; then
-  a fifth of the pods end, 200 a second, and then a fifth of the jobs. From the answer to whoever ended the one until
-  slurmctld says that the job has ended, or a watch shows that the pod is being deleted. The pods have a controller that
-  makes none anew. The floor: as many pods are told why and deleted at the same times by the benchmark itself.
+* **help**: `slurm-bridge --help`, compared with `python -c pass`.
+* **one**: one pod every 83 ms on free nodes; a pod does not wait for the former one. The time begins when the request
+  that creates the pod is sent, and ends when the benchmark's own watch shows the pod on a node.
+* **burst**: 16 clients create all pods as fast as they can. The rate counts from the first creation to the last bind. The
+  bridge's CPU time includes the posting of its events. Bytes are counted in a run of their own, by a relay between the
+  bridge and slurmrestd. The other runs count calls by the bridge's `/metrics`; one figure checks that both counts agree.
+  Pod writes and events are counted in the API server's audit log.
+* **packed**: a burst whose pods may run on only half of the nodes, and nearly fill them. The column of the floor has the
+  bridge's own burst on all nodes.
+* **gang**: one gang of that many pods of 1 CPU each on free nodes, created as in a burst.
+* **freed**: all nodes are full and pods wait. Every 4.7 s a pod ends, or its job is cancelled in Slurm. The time ends when
+  the next waiting pod is bound.
+* **pending**: pods for which there is no room. They are watched for a minute, which begins when each pod shows why it waits.
+* **hostile**: one pod every 83 ms, first alone, then beside pods of other namespaces: 1,000 bound pods with 100 terms of pod
+  anti-affinity each, 200 waiting pods that are refused for as many terms, and 200 that wait with 20 terms. The bridge's
+  passes are measured while these pods are created, and afterwards.
+* **bound**: with that many bound pods, three measurements: one more pod every 83 ms; the bridge is killed and started again
+  at the moment when a pod is created; a minute in which nothing happens.
+* **ends**: of that many running pods, 2 % end one by one, every 83 ms; then as many jobs are cancelled in Slurm; then 20 % of
+  the pods end, 200 a second; then 20 % of the jobs. The time begins with the answer to the request that ended the pod or
+  job. It ends when slurmctld reports the end of the job, or when a watch shows that the pod is being deleted. The pods have
+  a controller that creates no new ones. The floor: the benchmark itself writes the condition on as many pods and deletes
+  them, at the same times.
 
-## Again
+## Measure again
 
-    make bench                                # all of it, some three quarters of an hour; needs what `make integration` needs
-    make bench SCENARIO=burst REPEATS=1       # one of them
-    make bench SCENARIO=one PROFILE=one.txt   # and where the bridge spends its time
-    make bench WRITE=1                        # and this page anew; with SCENARIO= only that one's lines
+    make bench                                # everything: about 45 minutes; needs what `make integration` needs
+    make bench SCENARIO=burst REPEATS=1       # one scenario
+    make bench SCENARIO=one PROFILE=one.txt   # also where the bridge spends its time
+    make bench WRITE=1                        # also write this page; with SCENARIO= only the lines of that scenario
 """
 
 
 def describe(versions: Mapping[str, str]) -> dict[str, str]:
-    """What the figures depend on besides the code."""
+    """The properties, besides the code, that the figures depend on: date, commit, machine, versions."""
     cpu = _field(Path("/proc/cpuinfo"), "model name")
     memory = int(_field(Path("/proc/meminfo"), "MemTotal").split()[0]) / KIB_PER_GIB
     return {
@@ -100,7 +101,7 @@ class Run:
 
 
 def known(file: Path) -> dict[str, Run]:
-    """What was measured before, by scenario."""
+    """The runs that were measured before, by scenario."""
     return msgspec.json.decode(file.read_bytes(), type=dict[str, Run]) if file.exists() else {}
 
 

@@ -71,12 +71,12 @@ class Bridge(Subject):
     process: BridgeProcess
 
     async def calls(self) -> dict[str, Counter[str]]:
-        """How often it called each operation since it started, of SLURM and of KUBERNETES."""
+        """The number of calls since the bridge started, by side (SLURM, KUBERNETES) and operation."""
         metrics = await self._metrics()
         return {side: _calls(metrics, side) for side in (SLURM, KUBERNETES)}
 
     async def passes(self) -> Counter[float]:
-        """How many passes took at most so many seconds since it started; cumulated, as Prometheus has it."""
+        """The number of passes since the bridge started, by the seconds that they took at most; cumulative."""
         return Counter(
             {
                 float(sample.labels["le"]): int(sample.value)
@@ -87,7 +87,8 @@ class Bridge(Subject):
 
     async def _metrics(self) -> str:
         url = f"http://127.0.0.1:{self.process.port}/metrics"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        headers = {"Accept": "application/openmetrics-text"}
+        async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as answer:
             return await answer.text()
 
     async def slurm_calls(self) -> Counter[str]:
@@ -116,7 +117,7 @@ def _calls(metrics: str, side: str) -> Counter[str]:
 
 
 def _samples(metrics: str, name: str) -> list[Any]:
-    """Of one metric."""
+    """The samples of one metric."""
     families = text_string_to_metric_families(metrics)  # type: ignore[no-untyped-call]
     return [sample for family in families if family.name == name for sample in family.samples]
 

@@ -63,7 +63,7 @@ def kube() -> Kube:
 
 @pytest.fixture(scope="session")
 def one_bridge(slurm: Slurm, kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    """It serves all journeys, because a bridge cancels nothing for some seconds after its start.
+    """The one bridge of all journeys, because a bridge cancels nothing for some seconds after its start.
 
     It must not have said anything like a traceback or a token when it stops.
     """

@@ -1,4 +1,4 @@
-"""What the policies of manifests/admission refuse, and what they let through, on the real API server.
+"""The policies of manifests/admission, on the real API server: the requests that they deny, and those that they allow.
 
 Each attempt is a dry run under another user's name: admission judges it, and nothing is kept.
 """
@@ -29,7 +29,7 @@ SELECTED = "volume.kubernetes.io/selected-node"
 
 @dataclass(frozen=True)
 class Client:
-    """Whose name a request has.  system:masters: RBAC lets it pass, so that admission alone decides."""
+    """The user of a request.  With system:masters RBAC allows every request, so that admission alone decides."""
 
     user: str
     groups: tuple[str, ...] = ("system:masters",)
@@ -100,10 +100,17 @@ def _pod_patch(namespace: str = MANAGED, name: str = "old", sub: str = "", **bod
     return _patch(f"/api/v1/namespaces/{namespace}/pods/{name}{sub}", **body)
 
 
-def _resize(name: str, cpus: str) -> Attempt:
-    resources = {"requests": {"cpu": cpus}, "limits": {"cpu": cpus}}
-    body = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+def _cpus(request: str, limit: str) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": request}, "limits": {"cpu": limit}}}
+
+
+def _resize(name: str, cpus: str, limit: str = "") -> Attempt:
+    body = {"spec": {"containers": [{"name": "main", **_cpus(cpus, limit or cpus)}]}}
     return replace(_pod_patch(name=name, sub="/resize", **body), content_type=STRATEGIC)
+
+
+def _resize_whole(name: str, cpus: str) -> Attempt:
+    return _pod_patch(name=name, sub="/resize", spec=_cpus(cpus, cpus))
 
 
 def _lease(name: str) -> Attempt:
@@ -139,9 +146,14 @@ def there(policies: None, kube: Kube) -> None:
     for namespace in (MANAGED, OTHER):
         kube.run(namespace, "old", scheduler="nobody", spec={"tolerations": []}, says={"partition": "main"})
     kube.run(MANAGED, "placed")  # no rule of the policy is for this namespace: the bridge leaves the pod alone
+    kube.run(MANAGED, "bursts", spec={"containers": [{"name": "main", "image": "none", **_cpus("1", "2")}]})
+    kube.run(MANAGED, "whole", spec=_cpus("1", "2"))
+    # Only a node with this feature takes resizes of the pod itself.
+    kube.core.patch_node_status("k1", {"status": {"declaredFeatures": ["InPlacePodLevelResourcesVerticalScaling"]}})
     target = {"apiVersion": "v1", "kind": "Node", "name": "k1"}
-    binding = {"metadata": {"name": "placed"}, "target": target}
-    kube.core.create_namespaced_pod_binding("placed", MANAGED, binding, _preload_content=False)
+    for name in ("placed", "bursts", "whole"):
+        binding = {"metadata": {"name": name}, "target": target}
+        kube.core.create_namespaced_pod_binding(name, MANAGED, binding, _preload_content=False)
     kube.run(MANAGED, "waiting")
     kube.core.create_namespaced_persistent_volume_claim(MANAGED, {"metadata": {"name": "data"}, **CLAIM})
 
@@ -171,6 +183,7 @@ def test_a_pod_of_a_managed_namespace_is_the_bridges_unless_it_says_otherwise(ku
 
 # --- what is refused ----------------------------------------------------------------------------------------------
 
+GONE = {"name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}
 KEYS = ("job-id", "job-since", "job-nodes", "job-gpus", "stage", "size", "rank", "local-rank")
 TOLERATES = {"tolerations": [{"key": TAINT, "operator": "Exists"}]}
 ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
@@ -199,6 +212,12 @@ ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
         "may tolerate the taint",
     ),
     "a tenant lets a bound pod grow": (TENANT, _resize("placed", "60"), "cannot grow while it runs"),
+    "a tenant lets the limit of a bound pod grow": (TENANT, _resize("bursts", "1", limit="60"), "nor a higher limit"),
+    "a tenant lets the resources of a bound pod itself grow": (
+        TENANT,
+        _resize_whole("whole", "60"),
+        "nor a higher limit",
+    ),
     "a DaemonSet of a managed namespace tolerates everything": (
         DAEMONS,
         _create(scheduler="", owners=[DAEMONSET], spec={"tolerations": EVERYTHING}),
@@ -249,6 +268,21 @@ ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
         BRIDGE,
         _pod_patch(sub="/status", status={"phase": "Succeeded"}),
         "conditions of a pod's status",
+    ),
+    "the bridge's account says that a pod started earlier": (
+        BRIDGE,
+        _pod_patch(sub="/status", status={"startTime": "2020-01-01T00:00:00Z"}),
+        "conditions of a pod's status",
+    ),
+    "the bridge's account has a node collected as garbage": (
+        BRIDGE,
+        _patch("/api/v1/nodes/k1", metadata={"ownerReferences": [{**GONE, "apiVersion": "v1", "kind": "Namespace"}]}),
+        "taint",
+    ),
+    "the bridge's account leads the API server to another port of a node": (
+        BRIDGE,
+        _patch("/api/v1/nodes/k1/status", status={"daemonEndpoints": {"kubeletEndpoint": {"Port": 22}}}),
+        "SlurmReady",
     ),
     "the bridge's account makes another lease": (BRIDGE, _lease("other"), "the lease slurm-bridge, no other"),
     "the bridge's account cordons a node": (BRIDGE, _patch("/api/v1/nodes/k1", spec={"unschedulable": True}), "taint"),
@@ -305,6 +339,7 @@ HONEST: dict[str, tuple[Client, Attempt]] = {
     ),
     "a tenant lets a waiting pod grow": (TENANT, _resize("waiting", "2")),
     "a tenant shrinks a bound pod": (TENANT, _resize("placed", "1m")),
+    "a tenant lowers a limit of a bound pod": (TENANT, _resize("bursts", "1", limit="1500m")),
     "a system namespace tolerates everything": (
         TENANT,
         _create(SYSTEM, scheduler="", spec={"tolerations": EVERYTHING}),

@@ -1,4 +1,4 @@
-"""What is wrong with a gang is a sentence on its pods within seconds, and nobody else notices."""
+"""A mistake in a gang is shown on its pods within seconds, and other pods are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong at start is one line that says what, where and what to do; exit code 2, no traceback, no token.
+"""A mistake at start is one line that says what, where and what to do; exit code 2, no traceback, no token.
 
 What waiting may mend is waited for: the process lives, and /readyz says why it is not ready.
 """
@@ -39,7 +39,7 @@ def start(*arguments: str, **environment: str) -> tuple[int, str, str]:
 
 
 def waits(*arguments: str, says: tuple[str, ...], **environment: str) -> None:
-    """It says so in /readyz, lives on, and ends well when it is told to."""
+    """Asserts that the bridge reports these texts in /readyz, goes on running, and ends cleanly after SIGTERM."""
     port = free_port()
     command = [sys.executable, "-m", "bridge", "run", "--http", f"127.0.0.1:{port}", *arguments]
     url = f"http://127.0.0.1:{port}"

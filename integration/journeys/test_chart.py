@@ -61,7 +61,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
 
 
 def objects(printed: str) -> Objects:
-    """What was printed, without what differs: Helm's labels, how changed settings are noticed, empty lines."""
+    """The printed objects, without Helm's labels, the annotation that restarts pods after a change, and empty lines."""
     found = {}
     for each in yaml.safe_load_all(without_links(printed)):
         if not each:

@@ -1,4 +1,4 @@
-"""What makes, rolls, scales, drains and moves pods is what always did: each pod's job follows its pod (S13, S4b)."""
+"""Deployments, batch Jobs and other controllers work as usual: each pod's job follows its pod (S13, S4b)."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _live_on(slurm: Slurm, ns: str, node: str) -> list[int]:
 
 
 def _tries_when_over(kube: Kube, namespace: str) -> int:
-    """How many pods of the batch Job failed, once the Job did; 0 until then.  Its condition FailureTarget comes before."""
+    """The failed pods of the batch Job once it has the condition Failed (FailureTarget comes earlier); 0 until then."""
     status = _status(kube, namespace)
     over = any(each.type == "Failed" and each.status == "True" for each in status.conditions or ())
     return int(status.failed) if over else 0

@@ -87,7 +87,7 @@ def of_others(name: str) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def played(kube: Kube, space: str, kind: str, name: str) -> Iterator[None]:
-    """What its controller makes of that object as the API server has it."""
+    """The pods that the controller of the object makes exist within this block."""
     (group, version, _), play = OF_OTHERS[kind]
     api = controllers.client.CustomObjectsApi(kube.api)
     given = api.get_namespaced_custom_object(group, version, space, controllers.plural(kind), name)

@@ -1,4 +1,4 @@
-"""What breaks: the bridge is killed, slurmctld goes away.  Nothing is lost, nothing doubled, and it goes on by itself."""
+"""Faults: the bridge is killed, slurmctld stops.  Nothing is lost or doubled, and the bridge recovers by itself."""
 
 from __future__ import annotations
 

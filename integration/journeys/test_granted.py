@@ -151,7 +151,7 @@ def test_a_right_that_is_not_given_is_named(account: Account, kube: Kube, here: 
 
 
 def _service_with_a_short_limit(kube: Kube, ns: str) -> None:
-    """It is evicted at half of its minute (S4b)."""
+    """Creates a ReplicaSet whose pod is evicted after half of its time limit of a minute (S4b)."""
     kube.apps.create_namespaced_replica_set(ns, replica_set("service", 1, says={"time-limit": "1"}))
 
 

@@ -82,7 +82,7 @@ def test_a_launcher_and_its_workers_are_one_job_of_two_components(kube: Kube, sl
 
 
 def ring(space: str, numbers: Iterable[int], size: int, kube: Kube, **wishes: Any) -> None:
-    """Those of gang ring."""
+    """Creates members of the gang "ring", one for each number."""
     for number in numbers:
         kube.run(space, f"ring-{number}", labels={PREFIX + "gang": "ring"}, says={"gang-size": str(size)}, **wishes)
 

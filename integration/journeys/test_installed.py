@@ -1,4 +1,4 @@
-"""What README and docs/install.md say about installing, typed as it is written: the bridge schedules from its own pod.
+"""The commands of README and docs/install.md for an installation, as written: the bridge schedules from its own pod.
 
 The image is built from the Dockerfile and given to the node's containerd.  The rig has no kube-scheduler, so the journey
 binds the bridge's own pod; it has no TLS in front of slurmrestd, so the settings allow plain HTTP.  All else is as it ships.

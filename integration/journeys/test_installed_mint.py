@@ -70,7 +70,7 @@ def on_slurmctlds_host(*command: str) -> None:
 
 
 def inside(terminal: Terminal, container: str, python: str, codes: tuple[int, ...] = (0,)) -> str:
-    """What that program prints in that container of the bridge's pod."""
+    """The output of a Python program in that container of the bridge's pod."""
     return terminal.types(
         f'kubectl --namespace={OWN} exec deployment/slurm-bridge --container={container} -- python3 -c "{python}"',
         codes,

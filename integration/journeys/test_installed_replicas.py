@@ -207,10 +207,10 @@ def test_an_admin_uninstalls_it_by_every_line_and_nothing_is_left(
 
 
 def in_use(slurm: Slurm, name: str) -> bool:
-    """Whether Slurm has that node, and gives it away."""
+    """True if Slurm has that node, and gives it away."""
     return bool(slurm.node(name)) and not drained(slurm, name)
 
 
 def log(terminal: Terminal) -> str:
-    """What uninstall has said, of its runs up to now."""
+    """The log of uninstall, of all its runs until now."""
     return terminal.types(f"kubectl --namespace={OWN} logs deployment/slurm-bridge", codes=(0, 1))

@@ -68,7 +68,7 @@ def replicas(kube: Kube) -> dict[str, str]:
 
 
 def metrics(kube: Kube, name: str) -> dict[str, float]:
-    """What a replica counts, by series."""
+    """The metrics of one replica, by series."""
     status, text = kube.raw("GET", f"/api/v1/namespaces/{OWN}/pods/https:{name}:8443/proxy/metrics")
     assert status == 200, text
     lines = [line.rpartition(" ") for line in text.decode().splitlines() if not line.startswith("#")]

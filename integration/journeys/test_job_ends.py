@@ -23,7 +23,7 @@ SOON = {"end_notice_s": 50, "end_lead_s": 30}
 
 
 class Act:
-    """What is done to the jobs, and undone afterwards."""
+    """The ways in which jobs are ended, and how each is undone afterwards."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -54,7 +54,7 @@ class Act:
         self._told |= _nodes(three)
 
     def leave(self, three: Three) -> None:
-        """It comes by itself."""
+        """Does nothing, because the end comes by itself."""
 
     def undo(self) -> None:
         for node in self._told:

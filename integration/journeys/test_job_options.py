@@ -1,4 +1,4 @@
-"""What users ask for beside nodes: to begin later, after other jobs, with licenses, for ever; and their second thoughts."""
+"""Job options besides nodes: begin times, dependencies, licenses, no time limit; and later changes of them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LIST = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, 
 
 @dataclass(frozen=True)
 class Told:
-    """What a command ended with.  output: on both streams, without what differs between any two clusters"""
+    """The result of a command.  output: both streams, without the parts that differ between any two clusters"""
 
     code: int
     output: str
@@ -75,7 +75,7 @@ class Kubectl:
 
 
 def _all(kubectl: Kubectl, is_run: Callable[[Command], bool]) -> dict[int, Told]:
-    """What each command ended with, by its place."""
+    """The result of each command, by its place in COMMANDS."""
     told = {}
     for place, command in enumerate(COMMANDS):
         if not is_run(command):
@@ -88,7 +88,7 @@ def _all(kubectl: Kubectl, is_run: Callable[[Command], bool]) -> dict[int, Told]
 
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Told]:
-    """What each command ended with on the simulated API server."""
+    """The result of each command on the simulated API server."""
     folder = tmp_path_factory.mktemp("dev")
     with running(folder / "stderr", "--seed", "3", "--pods", "1") as started:
         return _all(Kubectl(str(started.kubeconfig), "hpc", folder / "files"), lambda _command: True)

@@ -35,7 +35,7 @@ class Pair:
         self.made = made
 
     def role(self, name: str) -> str:
-        """What /readyz says of its role: "leads", or "standby, NAME leads"; "": it does not answer, or is not ready."""
+        """The role in /readyz: "leads", or "standby, NAME leads"; "" if the replica does not answer or is not ready."""
         status, text = self.made[name].ask("readyz")
         if status != 200:
             return ""
@@ -76,12 +76,12 @@ def pair(no_bridge: None, kube: Kube, slurm: Slurm, tmp_path_factory: pytest.Tem
     pair = Pair(made)
     pair.lacking()
     yield pair
-    for process in made.values():
-        assert process.stop() == 0
-        assert "Traceback" not in process.log.read_text()
+    codes = [process.stop() for process in made.values()]  # all of them, before one is found wrong
     kubectl("delete", "-f", str(own_account.MANIFESTS / "base" / "lease-priority.yaml"))
     with contextlib.suppress(client.ApiException):
         leases().delete_namespaced_lease(*LEASE)
+    assert codes == [0] * len(codes)
+    assert not [name for name, process in made.items() if "Traceback" in process.log.read_text()]
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ def cordon(kube: Kube, name: str, cordoned: bool) -> None:
 
 
 def has_devices(kube: Kube, name: str, count: int) -> None:
-    """What its device plugin offers from now on."""
+    """Sets the number of devices that the node's device plugin offers."""
     kube.core.patch_node_status(name, {"status": {"capacity": {GPU: str(count)}, "allocatable": {GPU: str(count)}}})
 
 

@@ -229,5 +229,5 @@ def grants_match(kube: Kube, slurm: Slurm, space: str) -> None:
 
 
 def excluding(slurm: Slurm, space: str, node: str) -> int:
-    """How many jobs of that namespace are kept off the node."""
+    """The number of jobs of the namespace that exclude the node."""
     return sum(node in expand(job["excluded_nodes"]) for job in slurm.live(f"{space}/"))

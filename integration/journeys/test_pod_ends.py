@@ -26,7 +26,7 @@ IMPATIENT = {"start_timeout_s": 8}
 
 @pytest.fixture(scope="module", autouse=True)
 def started(bridge: BridgeProcess, roomy: list[str]) -> Iterator[None]:
-    """It asks for Slurm's nodes at its start, and then but now and then."""
+    """The bridge is started again, because it reads Slurm's nodes at its start and then seldom."""
     with bridge.with_settings():
         yield
 
@@ -141,7 +141,7 @@ def _names(kube: Kube, ns: str) -> set[str]:
 
 
 def _runs(kube: Kube, ns: str, name: str) -> bool:
-    """Whether its container does, by the word of its kubelet."""
+    """True if its container does, by the word of its kubelet."""
     return any(each.metadata.name == name and each.status.phase == "Running" for each in kube.pods(ns))
 
 

@@ -1,4 +1,4 @@
-"""Who a namespace is in Slurm, with the associations of a real slurmdbd; the policy changes while the bridge runs."""
+"""The Slurm user of a namespace, with the associations of a real slurmdbd; the policy changes while the bridge runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README says under "On your own clusters", typed as it is written."""
+"""The commands of README, "On your own clusters", as written."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SLACK_S = 6  # kubelet looks at deadlines when it looks at the pod; a busy machi
 
 @pytest.fixture(scope="module", autouse=True)
 def started(bridge: BridgeProcess, roomy: list[str]) -> Iterator[None]:
-    """It asks for Slurm's nodes at its start, and then but now and then."""
+    """The bridge is started again, because it reads Slurm's nodes at its start and then seldom."""
     with bridge.with_settings():
         yield
 

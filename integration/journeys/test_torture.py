@@ -28,7 +28,7 @@ Stand = dict[str, tuple[str, str]]  # pod UID to its node and its job
 
 @pytest.fixture(scope="module")
 def proxy(slurm: Slurm, bridge: BridgeProcess) -> Iterator[FaultProxy]:
-    """It stands between the bridge and slurmrestd for all of these."""
+    """A proxy between the bridge and slurmrestd, for all tests of this file."""
     with FaultProxy(slurm.url) as between, bridge.with_settings(slurm_url=between.url):
         yield between
 
@@ -70,7 +70,7 @@ def test_nobody_is_harmed_and_all_goes_on_within_seconds(
         _assert_unharmed(kube, slurm, before, foreign)
 
     def goes_on_with(name: str, within_s: float) -> float:
-        """How long after the fault a new pod is bound."""
+        """The seconds from the end of the fault until a new pod is bound."""
         healed = time.monotonic()
         kube.run(NS, name)
 
@@ -107,7 +107,7 @@ def _batch_job(name: str, parallelism: int) -> dict[str, Any]:
 
 
 def _stand(kube: Kube) -> Stand:
-    """Those that run."""
+    """The node and the job of each running pod."""
     return {
         each.metadata.uid: (each.spec.node_name, each.metadata.annotations[PREFIX + "job-id"])
         for each in kube.bound(NS)
@@ -131,7 +131,7 @@ def _assert_unharmed(kube: Kube, slurm: Slurm, before: Stand, foreign: list[int]
 
 
 def _for_a_while(seconds: float, still: Callable[[], None]) -> None:
-    """It holds all the while."""
+    """Asserts *still* again and again for some seconds."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         still()

@@ -82,7 +82,7 @@ def settings(slurm: Slurm) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def kubeconfig(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the account of manifests/base/rbac.yaml."""
+    """The kubeconfig of the account of manifests/base/rbac.yaml."""
     path, ends = tmp_path_factory.mktemp("account") / "kubeconfig", kube.api.configuration
     own_account.write_kubeconfig(kubectl, ends.host, ends.ssl_ca_cert, path)
     return path

@@ -97,7 +97,7 @@ def spaces(kube: Kube) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def by_policy(kube: Kube, spaces: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """What the API server's own policy decides about each pod of TABLE, by the value of `intercept`; it is gone then."""
+    """The decisions of the API server's own policy about each pod of TABLE, by `intercept`.  The policy is removed then."""
     found: dict[str, dict[str, str]] = {}
     for intercept in ("unnamed", "all"):
         policy, binding = yaml.safe_load_all((MANIFESTS / "admission" / "intercept.yaml").read_text())
@@ -117,7 +117,7 @@ def by_policy(kube: Kube, spaces: None, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def kubeconfig(kube: Kube, by_policy: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of the webhook's account, whose objects are there as they ship."""
+    """The kubeconfig of the webhook's account, with the objects that ship."""
     kubectl("apply", "-f", str(MANIFESTS / "base" / "namespace.yaml"))
     files = [f"--filename={SHIPPED / name}" for name in ("rbac.yaml", "secret.yaml", "own-account.yaml")]
     kubectl("apply", *files)
@@ -129,13 +129,13 @@ def kubeconfig(kube: Kube, by_policy: object, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def audit(own_rig: None, kubeconfig: Path) -> Audit:
-    """What is asked of the API server from now on: before the webhook starts."""
+    """The requests to the API server from now on.  This fixture starts before the webhook."""
     return Audit()
 
 
 @pytest.fixture(scope="module")
 def webhook(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """It runs, the API server asks it, and it never says anything like a traceback or a key."""
+    """The running webhook, which the API server calls.  Asserts at the end that its log has no traceback and no key."""
     process = Webhook(tmp_path_factory.mktemp("log"), kubeconfig)
     content = yaml.safe_load((SHIPPED / "configuration.yaml").read_text())
     content["webhooks"][0]["clientConfig"] = {"url": f"https://127.0.0.1:{process.port}/intercept"}

@@ -1,4 +1,4 @@
-"""What README says under "Two commands", typed as it is written."""
+"""The commands of README, "Two commands", as written."""
 
 from __future__ import annotations
 

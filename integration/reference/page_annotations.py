@@ -95,7 +95,7 @@ def _refused() -> Iterable[Sequence[str]]:
 
 
 def refusal(key: str, value: str) -> str:
-    """What a pod with this annotation says.  Raises AssertionError if the value is taken."""
+    """The message on a pod with this annotation.  Raises AssertionError if the value is accepted."""
     said = job_options(pod_with(key, value))
     assert isinstance(said, Refusal), f"{key}: {value!r} is taken"
     return said.message

@@ -38,7 +38,7 @@ A command that cannot do its work ends with exit code 2 and one line, `slurm-bri
 """
 # What an HTTP status means, and what to do.
 STATUS = {
-    200: ("The answer, or a word about what was done.", "Nothing."),
+    200: ("The answer, or what `slurm-bridge release` did; /readyz and /healthz: `ok`.", "Nothing."),
     401: ("The request carries no bearer token, or a wrong one.", "Send the token of the setting `http_token_file`."),
     403: (
         "The request comes from another machine, or not from `slurm-bridge release`.",
@@ -48,13 +48,16 @@ STATUS = {
     421: ("The request names another host.", "Ask `127.0.0.1` or `localhost`."),
     429: ("Too many requests are waiting for an answer.", "Try again after the seconds of `Retry-After`."),
     500: ("The bridge does not work as it should.", "Look in the log of the bridge; report the error."),
-    503: ("The bridge is not ready, or this replica does not lead.", "Read the lines; ask the replica that leads."),
+    503: (
+        "The bridge is not ready, or this replica does not lead.",
+        "Read the lines below; ask the replica that leads.",
+    ),
 }
 HEALTH = "bridge.health"
 READY_BY = frozenset(
     {"not_ready", "undecoded", "quarantined", "degraded", "_degraded", "_lease_trouble", "role", "problem"}
 )
-READY = "The lines of /readyz: each reason with status 503, each note with either status."
+READY = "The lines of /readyz: reasons come with status 503, notes with 503 or 200."
 DOCTOR = """\
 Each finding of `slurm-bridge doctor` with the level *warning* or *error*, and its advice. Exit code 1 means warnings, 2
 errors."""
@@ -76,6 +79,7 @@ COMMAND_OF: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("cli.uninstall",): ("`uninstall`", ""),
     ("mint",): ("`mint`", ""),
     ("webhook",): ("`webhook`", ""),
+    ("plugin",): ("`kubectl slurm`", ""),
 }
 LEVELS = ("error", "warning")
 UNSEEN = "NotSeen"  # what could not be looked at is an error, too
@@ -145,12 +149,14 @@ def _shown(each: Text) -> str:
 
 
 def responses() -> Iterator[tuple[int, tuple[Text, ...]]]:
-    """Status and texts of each answer that is a text."""
+    """The status and the texts of each HTTP answer; if the status is conditional, that of the failure."""
     for call, place in search().code.calls.get("Response", []):
         said = argument(call, -1, "text")
         if said is None:
             continue
         status = argument(call, -1, "status")
+        if isinstance(status, ast.IfExp):  # `503 if reasons else 200`: the text with 200 is "ok"
+            status = status.body
         numbers = (
             [each.value for each in ast.walk(status) if isinstance(each, ast.Constant)] if status is not None else [200]
         )
@@ -171,7 +177,7 @@ def _statuses() -> str:
 
 
 def _readiness() -> list[Text]:
-    """What the functions say that give /readyz its lines."""
+    """The texts of the functions that make the lines of /readyz."""
     of = search()
     module = of.code.modules[HEALTH]
     methods = [each for name in READY_BY for each, where in of.code.methods.get(name, []) if where == HEALTH]
@@ -202,12 +208,12 @@ def calls(*callees: str, package: str = "") -> Iterator[Call]:
 
 
 def config_errors() -> list[Call]:
-    """What ends a command with exit code 2."""
+    """The errors that end a command with exit code 2."""
     return list(calls("ConfigError", "NotYet"))
 
 
 def findings(level: str) -> list[Call]:
-    """What `doctor` finds."""
+    """The findings of `doctor` of that level."""
     return list(calls(level, package="bridge.cli.doctor"))
 
 

@@ -234,7 +234,7 @@ def _last(node: ast.expr) -> str:
 
 
 def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    """What is given for the parameter; None: its default."""
+    """The expression that a call passes for the parameter; None if the call leaves the default."""
     named = next((each.value for each in call.keywords if each.arg == name), None)
     if named is not None:
         return named
@@ -524,7 +524,7 @@ class Search:
                 self._follow(there.constants[original], Place(source, None), reason, whole=whole)
 
     def _passed(self, name: str, place: Place) -> Iterator[tuple[ast.expr, Place]]:
-        """What callers pass for that parameter of the function of the place."""
+        """The expressions that callers pass for a parameter of the function of *place*."""
         function = place.function
         given = _parameters(function) if function is not None else []
         if function is None or name not in given:
@@ -556,7 +556,7 @@ class Search:
                 self._follow(each, place, reason, whole=False)
 
     def _carried(self, attr: str) -> Iterator[tuple[ast.expr, Place]]:
-        """What a field may hold, wherever it is given."""
+        """The expressions that a field may hold, from all places that set it."""
         for module in self.code.modules.values():
             for owner in (each for each in module.classes.values() if each.name in CARRIED.get(attr, ())):
                 declared = [each.target for each in owner.body if isinstance(each, ast.AnnAssign)]
@@ -577,7 +577,7 @@ class Search:
 
 
 def _choices(node: ast.expr) -> Sequence[ast.expr]:
-    """What the expression may be as a whole.  Which element of a tuple or a mapping is taken is not looked at."""
+    """The values that the expression may have.  Which element of a tuple or a mapping is taken is ignored."""
     match node:
         case ast.IfExp(body=body, orelse=other):
             return [body, other]
@@ -595,7 +595,7 @@ def _choices(node: ast.expr) -> Sequence[ast.expr]:
 
 
 def _pieces(node: ast.expr) -> Sequence[ast.expr]:
-    """What is joined to make the expression."""
+    """The expressions that are joined to make this expression."""
     match node:
         case ast.BinOp(right=right):
             return [right]
@@ -620,7 +620,7 @@ def _constants_in(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _values_in(node: ast.expr, values: Mapping[str, object]) -> Iterator[ast.expr]:
-    """What is filled into a text."""
+    """The expressions that are filled into a text."""
     match node:
         case ast.JoinedStr(values=parts):
             yield from (each.value for each in parts if isinstance(each, ast.FormattedValue))
@@ -638,7 +638,7 @@ def _inside(function: Function) -> tuple[ast.AST, ...]:
 
 
 def assigned(name: str, function: Function | None) -> Iterator[ast.expr]:
-    """What the function gives that name: by assignment, by a loop, or piece by piece."""
+    """The expressions that the function assigns to the name: by assignment, by a loop, or piece by piece."""
     for node in _inside(function) if function is not None else ():
         match node:
             case ast.Assign(targets=targets, value=value):
@@ -714,7 +714,7 @@ def _taken(name: str, target: ast.expr, value: ast.expr) -> Iterator[ast.expr]:
 
 
 def answers(function: Function) -> Iterator[ast.expr]:
-    """What the function returns or yields."""
+    """The expressions that the function returns or yields."""
     for node in _inside(function):
         match node:
             case (

@@ -21,7 +21,20 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from . import bridge_image, build, compose_images, daemons, kube, kubelets, nodes, packages, places, slurm, space
+from . import (
+    bridge_image,
+    build,
+    compose_images,
+    compose_programs,
+    daemons,
+    kube,
+    kubelets,
+    nodes,
+    packages,
+    places,
+    slurm,
+    space,
+)
 from .daemons import Daemon
 from .places import Options, Rig
 from .shell import SLOW_S, RigError
@@ -83,16 +96,8 @@ def _command(arguments: Sequence[str]) -> int:
     if arguments and (arguments[0] == "slurm" or arguments[0] in SLURM_CLIENTS):
         return _slurm_client(arguments[1:] if arguments[0] == "slurm" else arguments)
     asked = _parser(arguments[0] if arguments else "").parse_args(arguments)
-    if asked.command == "build":
-        build.build(kubelets=kubelets.possible())
-        print(f"rig: everything is in {places.cache()}")
-        return 0
-    if asked.command == "image":
-        print(bridge_image.build(asked.version))
-        return 0
-    if asked.command == "compose":
-        compose_images.make()
-        print(f"rig: the images of docker-compose.yml are in {places.cache()}")
+    if asked.command in BUILDS:
+        print(BUILDS[asked.command](asked))
         return 0
     if asked.command == "list":
         return _list()
@@ -112,6 +117,34 @@ def _command(arguments: Sequence[str]) -> int:
     return space.inside(rig, asked.command, asked.act)
 
 
+def _build(_: argparse.Namespace) -> str:
+    build.build(kubelets=kubelets.possible())
+    return f"rig: everything is in {places.cache()}"
+
+
+def _build_image(asked: argparse.Namespace) -> str:
+    return str(bridge_image.build(asked.version))
+
+
+def _build_compose(_: argparse.Namespace) -> str:
+    compose_images.make()
+    return f"rig: the images of docker-compose.yml are in {places.cache()}"
+
+
+def _build_prometheus(_: argparse.Namespace) -> str:
+    compose_programs.build_prometheus()
+    return f"rig: prometheus and promtool are in {places.cache()}"
+
+
+# Commands that only fill the cache; each returns what is printed.
+BUILDS: dict[str, Callable[[argparse.Namespace], str]] = {
+    "build": _build,
+    "image": _build_image,
+    "compose": _build_compose,
+    "prometheus": _build_prometheus,
+}
+
+
 def _parser(command: str) -> argparse.ArgumentParser:
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default=DEFAULT_NAME, help=f"which rig (default: {DEFAULT_NAME})")
@@ -126,6 +159,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     image = commands.add_parser("image", help="build the bridge's container image; print the path of its archive")
     image.add_argument("--version", default="0.1.0", help="its tag (default: 0.1.0)")
     commands.add_parser("compose", help="build stand-ins for the images of docker-compose.yml, and what runs it")
+    commands.add_parser("prometheus", help="build prometheus and promtool")
     up = commands.add_parser("up", parents=[named], help="start a rig")
     up.add_argument("--fresh", action="store_true", help="end it first if it is up")
     up.add_argument(
@@ -260,7 +294,7 @@ def _list() -> int:
 
 
 def environment(rig: Rig) -> dict[str, str]:
-    """What finds the rig from inside its network."""
+    """The environment variables with which a program inside the rig's network finds the rig."""
     options = rig.read_options()
     return {
         "KUBECONFIG": str(rig.kubeconfig),

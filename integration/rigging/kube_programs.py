@@ -87,7 +87,7 @@ def _build_helm(go: str, env: Mapping[str, str], folder: Path) -> None:
 
 
 def _kubernetes_module(go: str, env: Mapping[str, str], folder: Path) -> str:
-    """What k8s.io/kubernetes says that it is made of (its go.mod)."""
+    """The text of the go.mod of k8s.io/kubernetes."""
     module = f"k8s.io/kubernetes@v{places.KUBERNETES}"
     described = json.loads(
         output(f"Downloading {module}", [go, "mod", "download", "-json", module], env=env, cwd=folder)

@@ -42,7 +42,7 @@ SYSCTLS = {
 
 
 def possible() -> bool:
-    """Whether this machine has the cgroup v1 that they are made for."""
+    """True if this machine has the cgroup v1 that they are made for."""
     return not (CGROUPS / "cgroup.controllers").exists()
 
 
@@ -130,7 +130,7 @@ def _node(rig: Rig, name: str) -> Daemon:
 
 
 def _serves(rig: Rig, name: str) -> bool:
-    """Whether this kubelet answers and is known; the Node object alone may be left from its previous boot."""
+    """True if this kubelet answers and is known; the Node object alone may be left from its previous boot."""
     number = rig.read_options().kubelets.index(name) + 1
     return rest.listens(PORT, places.kubelet_address(number)) and rest.kubernetes(rig).answers(f"/api/v1/nodes/{name}")
 

@@ -1,4 +1,4 @@
-"""What a rig consists of, and where: versions, folders, addresses, ports, node names.
+"""The parts of a rig, and their places: versions, folders, addresses, ports, node names.
 
 Ports are the programs' usual ones, the same in every rig: each has a network of its own.  The addresses come from
 198.18.0.0/15, the block that is set aside for test benches (RFC 2544), so they cannot be somebody's.
@@ -20,7 +20,7 @@ KUBERNETES = "1.36.3"
 ETCD = "3.6.16"
 KWOK = "0.8.0"
 HELM = "3.20.2"  # the newest that takes Kubernetes' own versions of what both are made of (kube_programs.py)
-# What only the compose stack has (compose_programs.py).
+# What only the compose stack and the suite `monitoring` have (compose_programs.py).
 JAEGER = "1.76.0"
 PROMETHEUS = "3.13.5"
 GO = (1, 26)  # what those modules ask for
@@ -85,7 +85,9 @@ def _built_or_own(name: str) -> str | None:
 
 def program(name: str) -> Path:
     """The built program of that name."""
-    own = {"etcd": ETCD, "helm": HELM, "jaeger": JAEGER, "kwok": KWOK, "prometheus": PROMETHEUS}
+    own = {
+        "etcd": ETCD, "helm": HELM, "jaeger": JAEGER, "kwok": KWOK, "prometheus": PROMETHEUS, "promtool": PROMETHEUS
+    }  # fmt: skip
     if name in own:
         return programs(name, own[name]) / name
     return programs("kubernetes", KUBERNETES) / name
@@ -97,7 +99,7 @@ def image(name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `rig up` was asked for; kept in the rig's folder, so that its daemons can be started again.
+    """The options of `rig up`; kept in the rig's folder, so that its daemons can be started again.
 
     kubelets        names of nodes with a real kubelet
     kwok            how many nodes k1..kN that kwok plays
@@ -131,7 +133,7 @@ class Rig:
 
     @property
     def slurm(self) -> Path:
-        """What Slurm sees as /rig: its configuration, state and keys."""
+        """The folder that Slurm sees as /rig: its configuration, state and keys."""
         return self.state / "slurm"
 
     @property

@@ -43,7 +43,7 @@ class Rest:
             raise
 
     def answers(self, path: str) -> bool:
-        """Whether it says 200 to that."""
+        """True if it says 200 to that."""
         try:
             return self.ask("GET", path)[0] == 200
         except (OSError, http.client.HTTPException):
@@ -61,7 +61,7 @@ def kubernetes(rig: Rig) -> Rest:
 
 
 def listens(port: int, address: str = "127.0.0.1") -> bool:
-    """Whether something accepts connections there."""
+    """True if something accepts connections there."""
     try:
         socket.create_connection((address, port), timeout=2).close()
     except OSError:
@@ -70,7 +70,7 @@ def listens(port: int, address: str = "127.0.0.1") -> bool:
 
 
 def greets(port: int) -> bool:
-    """Whether something there speaks first, as databases do; one that is only starting accepts and says nothing."""
+    """True if something there speaks first, as databases do; one that is only starting accepts and says nothing."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
             return bool(connection.recv(1))

@@ -129,7 +129,7 @@ def _pings(rig: Rig) -> bool:
 
 
 def _serves(rig: Rig) -> bool:
-    """Whether slurmrestd answers at all: it does so with slurmctld away, too."""
+    """True if slurmrestd answers at all: it does so with slurmctld away, too."""
     return rest.slurm(rig).answers("/slurm/v0.0.45/ping/")
 
 
@@ -209,7 +209,7 @@ def merged(stock: str, own: str) -> str:
 
 
 def _key(line: str) -> str:
-    """What a line sets: "maxnodecount", "partitionname=low", or "" for none."""
+    """The name of the setting in a line: "maxnodecount", "partitionname=low"; "" for a line without one."""
     found = re.match(r"\s*(\w+)\s*=\s*(\S*)", line)
     if not found:
         return ""

@@ -134,7 +134,7 @@ def _check_version(root: Path) -> None:
 
 
 def _prepare(root: Path, log: Path) -> None:
-    """What every rig would otherwise make anew: users known to Slurm, and an empty database."""
+    """Makes once what each rig would otherwise make again: users that Slurm knows, and an empty database."""
     for user, uid in places.USERS.items():
         logged(f"Adding user {user}", log, in_folder(root, "useradd", "-u", str(uid), "-m", user))
     install = [

@@ -44,7 +44,7 @@ def _named(rig: Rig) -> list[Path]:
 
 
 def _names(process: Path, rig: Rig) -> bool:
-    """Whether the command line is that of the rig's holder, or of its parent."""
+    """True if the command line is that of the rig's holder, or of its parent."""
     try:
         return (process / "cmdline").read_bytes().split(b"\0")[-3:-1] == [HOLD.encode(), os.fsencode(rig.state)]
     except (FileNotFoundError, ProcessLookupError):

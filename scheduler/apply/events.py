@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler import events as ev
-from scheduler.apply import kubernetes, policy, results, slurm
+from scheduler.apply import kubernetes, plans, policy, results, slurm
 from scheduler.state import quarantine
 from scheduler.state.world import World
 from scheduler.tuning import Config
@@ -17,6 +17,7 @@ from scheduler.tuning import Config
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     **kubernetes.FOLDS,
     **slurm.FOLDS,
+    **plans.FOLDS,
     **results.FOLDS,
     **policy.FOLDS,
 }

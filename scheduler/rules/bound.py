@@ -31,7 +31,7 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     world, absent_s = this_pass.world, this_pass.tuning.absent_s
     if workload.renamed is not None and workload.renamed == workload.hint:
         return _without_its_name(workload, this_pass)
-    claimed = _claimed(workload, this_pass)
+    claimed = world.claimed_job(workload)
     if claimed is None or (claimed.key not in (None, workload.key) and not world.may_have_bound(workload)):
         return _bound_by_others(workload, this_pass)
     if claimed.key not in (None, workload.key):
@@ -47,15 +47,6 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     if claimed.key == workload.key:
         return _hold_together(workload, claimed, this_pass)
     return _read_hint(workload, claimed, this_pass)
-
-
-def _claimed(workload: Workload, this_pass: Pass) -> Placeholder | None:
-    """The job that bound pods name, or else one that is proven to be their own."""
-    own = [job for job in this_pass.world.jobs_of(workload) if job.key == workload.key]
-    claimed = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
-    if own and (claimed is None or claimed.key != workload.key):
-        return min(own, key=lambda job: (not job.alive, job.id))
-    return claimed
 
 
 def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

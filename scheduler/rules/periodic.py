@@ -125,7 +125,7 @@ def _chosen(this_pass: Pass, key: str) -> Placeholder | None:
 def _running(this_pass: Pass, key: str) -> Placeholder | None:
     """The job of the running pods; None: no job of theirs holds nodes."""
     workload = this_pass.world.workloads[key]
-    job = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
+    job = this_pass.world.claimed_job(workload)
     return job if job is not None and job.holds_nodes and job.key in (None, key) else None
 
 

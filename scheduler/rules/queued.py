@@ -16,7 +16,7 @@ from scheduler.rules.status import outage, status, waiting
 from scheduler.rules.submission import spec_for
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.phase import chosen
-from scheduler.state.workload import NOT_CONSIDERED, Placeholder, Workload
+from scheduler.state.workload import NOT_CONSIDERED, Attempt, Placeholder, Workload
 from scheduler.translate import job_update
 
 BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own clock
@@ -118,7 +118,8 @@ def _change(
     workload: Workload, job: Placeholder, spec: JobSpec, component: int, changes: frozenset[str], this_pass: Pass
 ) -> Decision:
     """Update one component of the job; at most one call a second, so that the other components follow."""
-    next_at = max(workload.wait_until, workload.updated_at + this_pass.tuning.feasibility_every_s)
+    may_follow_at = workload.updated_at + this_pass.tuning.feasibility_every_s
+    next_at = max(workload.retry_from(Attempt.UPDATE_JOB), may_follow_at)
     parts = job.job.parts if job.job is not None else ()
     if this_pass.now < next_at:
         return wake(next_at)

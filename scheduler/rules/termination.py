@@ -264,7 +264,7 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
             return read_job(job, workload, this_pass, f"is job {job.id} the placeholder of pods that are gone?")
         if job.key == workload.key and job.alive:
             return _end_own_job(workload, job, this_pass)
-    job_of_theirs = this_pass.world.placeholders.get(workload.hint) if workload.hint is not None else None
+    job_of_theirs = this_pass.world.claimed_job(workload)
     if job_of_theirs is not None and may_be_unrecorded(job_of_theirs, workload, this_pass):
         if this_pass.now < this_pass.world.quiet_until():  # there are more urgent things to read after a start
             return wake(this_pass.world.quiet_until())

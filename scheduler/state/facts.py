@@ -104,6 +104,14 @@ class Facts(Tables):
         candidates = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
         return candidates if workload.lost_job is None else [*candidates, workload.lost_job]
 
+    def claimed_job(self, workload: Workload) -> Placeholder | None:
+        """The job that bound pods name; if that is not theirs, the job that is: pods can be edited."""
+        own = [job for job in self.jobs_of(workload) if job.key == workload.key]
+        claimed = self.placeholders.get(workload.hint) if workload.hint is not None else None
+        if own and (claimed is None or claimed.key != workload.key):
+            return min(own, key=lambda job: (not job.alive, job.id))
+        return claimed
+
     def workloads_of(self, job: Placeholder) -> list[Workload]:
         keys = job.hinted_by | {job.key} if job.key is not None else job.hinted_by
         return [self.workloads[key] for key in keys if key in self.workloads]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 
-from scheduler.model.slurm import States, holds_nodes, is_ended
+from scheduler.model.slurm import ENDED, States, holds_nodes, is_ended
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.visits import Visits
 from scheduler.state.workload import Placeholder, Workload, lost_record
@@ -24,12 +24,16 @@ class Jobs(Visits):
     def set_states(self, job: Placeholder, states: States, at: float) -> None:
         if is_ended(states) and not job.ended:
             job.ended_seen = at
+            if job.proven:
+                self.ended_jobs[min(states & ENDED)] += 1
             self.stop_reading(job.id)
             if (workload := self.workloads.get(job.key or "")) is not None:
                 self._lost_its_place(workload, job, at)
             self._released_a_limit(job)
         if holds_nodes(states) and not job.holds_nodes:
             job.granted_at = at
+            if (workload := self.workloads.get(job.key or "")) is not None:
+                workload.wait_until = min(workload.wait_until, at)  # the bind does not wait for what failed before
         elif not holds_nodes(states) and job.holds_nodes and not is_ended(states):
             job.grant = None  # requeued: what it gets next is another grant
             job.bind_refused.clear()

@@ -180,6 +180,8 @@ class Tables:
         self.held_back_since: float | None = None
         self.claims_held_back_since: float | None = None
         self.rejected: Counter[Anomaly] = Counter()
+        # Slurm's state to how many placeholders were seen to end in it
+        self.ended_jobs: Counter[str] = Counter()
         # further components of heterogeneous jobs, to their leader
         self.component_of: dict[int, int] = {}
         # jobs that are not the bridge's; of those that were read: when the read was sent

@@ -193,13 +193,15 @@ class LostBind:
 
 
 class Attempt(StrEnum):
-    """Kinds of actions with a backoff of their own in each workload: ends, and the reads before them (S14).
+    """Kinds of actions with a backoff of their own in each workload: ends, the reads before them, and updates (S14).
 
     What ends must not wait because something else failed, perhaps in the other cluster: a job whose pods are gone holds its
-    nodes meanwhile, and pods whose job is over use nodes that Slurm gives away.
+    nodes meanwhile, and pods whose job is over use nodes that Slurm gives away.  A bind must not wait because an update of
+    the job failed while it waited.
     """
 
     READ_JOB = "read job"  # ReadJob
+    UPDATE_JOB = "update job"  # UpdateJob
     END_JOB = "end job"  # CancelJob
     RECORD = "record"  # RecordEnd
     END_POD = "end pod"  # DeletePod, FailByDeadline
@@ -217,8 +219,11 @@ class Backoff(NamedTuple):
 
         began   when the failed call was sent: calls that were sent together count as one attempt
         """
-        failures = min(self.failures + 1, 16) if began >= self.until or not self.failures else self.failures
-        return Backoff(failures, at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (failures - 1)))
+        together = began < self.until and self.failures > 0
+        failures = self.failures if together else min(self.failures + 1, 16)
+        until = at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (failures - 1))
+        # The server may have asked for a longer pause in the answer to one of the calls.
+        return Backoff(failures, max(self.until, until) if together else until)
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ FORGETFUL = ["recorded", "simulated", "served", *(["real"] if KUBECONFIG and FOR
 
 
 def left_out() -> str:
-    """What this run does without, for its summary; "" when nothing is missing."""
+    """The subject that this run leaves out, for its summary; "" if nothing is missing."""
     if not KUBECONFIG:
         return "the Kubernetes contract on a real API server (set KUBECONFIG, as `integration/rig env` does)"
     if not FORGET_COMMAND:
@@ -171,7 +171,7 @@ class Real:
 
 
 class Recorded:
-    """What a real server once said, to the same questions."""
+    """The recorded answers of a real server to the same requests."""
 
     def __init__(self, test: str) -> None:
         self.transport: Transport = _Replay(RECORDINGS / f"{test}.json")
@@ -186,7 +186,7 @@ class Recorded:
         pass
 
     async def forget(self) -> None:
-        """It had forgotten then."""
+        """Does nothing: the recorded server had forgotten its past."""
 
 
 # --- recordings -----------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def _slim(text: bytes) -> Any:
 
 
 class Seen:
-    """What a list-watch has told so far."""
+    """The events of a list-watch so far."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -379,7 +379,7 @@ class Kube:
         return codec.PODS.one(json.dumps(thing).encode())
 
     def path(self, name: str) -> str:
-        """Of a pod."""
+        """The URL path of a pod."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
 
     async def bind(self, name: str, node: str) -> None:

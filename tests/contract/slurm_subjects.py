@@ -169,16 +169,16 @@ class Recorded:
         return "a.recorded.token"
 
     async def a_moment(self) -> None:
-        """What comes next is recorded already."""
+        """Does not wait: the next answer is recorded already."""
 
     def forget_last(self) -> None:
         """Nothing that saw nothing was recorded."""
 
     async def controller(self, verb: str) -> None:
-        """It was stopped and started when this was recorded."""
+        """Does nothing: slurmctld was stopped and started while this was recorded."""
 
     async def accounting(self, verb: str) -> None:
-        """It was stopped and started when this was recorded."""
+        """Does nothing: slurmdbd was stopped and started while this was recorded."""
 
     async def close(self, *, passed: bool) -> None:
         if passed:
@@ -429,7 +429,7 @@ class Slurm:
         return await self.client.cancel(job_id, job.name if job is not None else "unknown", user)
 
     async def until(self, look: Callable[[], Awaitable[T]], holds: Callable[[T], bool], *, within: int) -> T:
-        """What `look` saw when it held.  within: looks; some moments each (real: 0.1 s, simulated: 1 s)."""
+        """The result of `look` once it holds.  within: number of looks, some moments apart (real: 0.1 s, simulated: 1 s)"""
         for _ in range(within):
             seen = await look()
             if holds(seen):

@@ -1,4 +1,4 @@
-"""What a bind does, and what it is told when it cannot (Kubernetes facts 1)."""
+"""Binding: its effect, and the answers to a bind that fails (Kubernetes facts 1)."""
 
 from __future__ import annotations
 

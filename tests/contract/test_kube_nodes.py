@@ -1,4 +1,4 @@
-"""What the bridge writes on nodes: a condition beside kubelet's, a taint beside others', events."""
+"""The bridge's writes on nodes: a condition beside kubelet's, a taint beside other taints, events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be written on a pod, how deletion goes, and what is said about it (Kubernetes facts 2)."""
+"""Writes on a pod: changes that are allowed, deletion, conditions and events (Kubernetes facts 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods refer to, and what the cluster says of itself."""
+"""Reads of the objects that pods refer to, and of the cluster's own description."""
 
 from __future__ import annotations
 

@@ -25,7 +25,15 @@ async def test_an_ended_job_and_an_unknown_name_are_not_found(slurm: Slurm) -> N
 async def test_the_end_of_a_job_is_recorded(slurm: Slurm) -> None:
     job_id = await slurm.client.allocate_now(slurm.spec("recorded"))
     await slurm.end(job_id)
-    assert await slurm.client.record_end(job_id, "alice", 3, "ns/a: Error") is True
+
+    async def recorded() -> bool:
+        """False while slurmctld has not sent the job to slurmdbd yet: until then slurmdbd knows no such record."""
+        try:
+            return await slurm.client.record_end(job_id, "alice", 3, "ns/a: Error")
+        except NotFound:
+            return False
+
+    assert await slurm.until(recorded, bool, within=100) is True
 
 
 async def test_the_end_of_a_job_that_accounting_does_not_know_cannot_be_recorded(slurm: Slurm) -> None:

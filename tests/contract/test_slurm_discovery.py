@@ -1,4 +1,4 @@
-"""What is at the other end: versions, nodes, partitions; and wrong ends."""
+"""Discovery of Slurm: versions, nodes, partitions; and servers that are not slurmrestd."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ async def test_a_gang_that_is_not_possible_is_refused_with_slurms_number_and_tex
 
 
 async def test_exactly_the_nodes_that_are_required_are_granted_or_none(slurm: Slurm) -> None:
-    """What pods stand on when slurmctld has lost their job (S7)."""
+    """After slurmctld has lost a job, the bridge requires exactly the nodes on which its pods run (S7)."""
     _, second, third = (place.name for place in slurm.places)
     grant = await granted(slurm, "one", 1, required_nodes=third)
     assert [node.name for node in grant.nodes] == [third]

@@ -86,7 +86,7 @@ async def test_a_kick_makes_slurm_notice_freed_capacity(slurm: Slurm) -> None:
 
 
 async def test_a_kick_changes_nothing_of_the_job(slurm: Slurm) -> None:
-    """It writes no field: what the job's user wrote a moment ago stays."""
+    """A nudge writes no field, so it keeps a change that the job's user made a moment before."""
     wishes: dict[str, Any] = {"comment": "old", "nice": 3, "dependency": SINGLETON, "licenses": ()}
     _, queued = await waiting(slurm, **wishes)
     comment = slurm.spec("waiting", **wishes | {"comment": "new"})
@@ -207,7 +207,7 @@ async def test_cancelling_again_or_an_unknown_job_says_that_it_is_not_there(slur
 
 
 async def test_an_id_alone_ends_nobody(slurm: Slurm) -> None:
-    """What has the id of a job of ours that was lost is somebody else's, also where that is the same user (V6)."""
+    """A cancel names id and name, so it does not end a job that got the id of a lost job, of the same user either (V6)."""
     job_id = await running(slurm, "its-users-own")
     assert await slurm.client.cancel(job_id, slurm.spec("lost").name, "alice") is False
     assert "RUNNING" in (await read(slurm, job_id)).states

@@ -36,7 +36,7 @@ async def known(slurm: Slurm, name: str) -> SlurmNode | None:
 
 @asynccontextmanager
 async def registered(slurm: Slurm, spec: NodeSpec) -> AsyncIterator[str]:
-    """It is there, and goes when the test is over."""
+    """A registered node exists within this block, and is removed afterwards."""
     await slurm.client.register_node(spec)
     try:
         yield spec.name

@@ -1,4 +1,4 @@
-"""What somebody who only looks is told, and the trial that changes nothing (doctor, explain)."""
+"""Reads that doctor and explain send, and the trial of a submission that changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user's own token may do, and what it may not (docs/security.md, "Tokens").  carol's token reads for all."""
+"""A user's own token: what it allows and what it does not (docs/security.md, "Tokens").  carol's token reads for all."""
 
 from __future__ import annotations
 

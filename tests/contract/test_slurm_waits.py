@@ -1,4 +1,4 @@
-"""What a placeholder may wait for besides room: a begin time, other jobs, licenses; and whom that holds back."""
+"""Reasons for a placeholder to wait besides room: a begin time, other jobs, licenses; and which jobs they hold back."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_job_that_waits_for_its_twin_says_so(slurm: Slurm) -> None:
 
 
 async def test_a_placeholder_never_ends_well_enough_for_afterok(slurm: Slurm) -> None:
-    """It ends as CANCELLED; whoever depends on it says afterany, and can still say so."""
+    """A placeholder ends as CANCELLED, so a job that depends on it needs afterany, which an update can still set."""
     placeholder = await running(slurm, "before")
     await slurm.end(placeholder)
     await slurm.until(lambda: read(slurm, placeholder), lambda job: is_ended(job.states), within=20)

@@ -18,7 +18,7 @@ from hypothesis.stateful import invariant, rule
 
 from scheduler import actions as act
 from scheduler import decide
-from scheduler.apply import kubernetes, membership, results, slurm
+from scheduler.apply import job_results, kubernetes, membership, slurm, submission_results
 from scheduler.events import AbsenceConfirmed, Event, Planned, Side, SideBack
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
@@ -69,7 +69,8 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (NodeState, ("observe", "lost")),
     (Pass, ("add", "wake_at", "park", "node_infos")),
     (kubernetes, ("settle", "take_workload", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
-    (results, ("_submitted", "_submission_refused", "_take_changes")),
+    (submission_results, ("_submitted", "_submission_refused")),
+    (job_results, ("_take_changes",)),
     (slurm, ("_identify", "_adopt", "_disprove", "_take_details", "_note_missing")),
     (membership, ("_move", "_size", "rank_of", "group_of", "_take_group", "_take_alone")),
     (submission, ("jobspec", "feasible")),

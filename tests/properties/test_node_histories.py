@@ -147,7 +147,7 @@ class Sides:
         self.story.world.apply(ActionEnded(action, outcome, self.now, self.now))
 
     def forbids(self, action: Action) -> bool:
-        """Whether Slurm refuses it; raises where it must never be asked."""
+        """True if Slurm refuses it.  Raises if the request must never be sent."""
         if isinstance(action, RegisterNode):
             return action.name in self.slurm
         if not isinstance(action, ChangeNode | RemoveNode):

@@ -31,7 +31,7 @@ LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time i
 
 @dataclass(slots=True)
 class Faults:
-    """How often, out of 1; each request throws one dice.
+    """Probabilities of faults, from 0 to 1; each request draws one number.
 
     api          whether the API server is away, for a while
     stale_once   of each list, the next answer is an old one, whatever the dice say; by path and field selector

@@ -96,7 +96,7 @@ def policy(*rules: dict[str, Any], gives: Gives) -> AnyPolicy:
 
 
 def by_names(alice: Who | None, bob: Who | None) -> AnyPolicy:
-    """Who the two namespaces are, each a rule."""
+    """A policy with one rule for each of the two namespaces."""
     spaces = {"alice-a": alice, "bob-b": bob}
     rules = [
         {"namespaces": [space], "user": who.user, "account": {"default": who.account}}
@@ -195,11 +195,11 @@ class _Listener:
         self.invariants.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
 
     def seen(self, event: Event) -> None:
-        """What is there when it lists pods first may be of an earlier life, however late that is."""
+        """The first list of pods sets the time before which pods belong to an earlier process."""
         if isinstance(event, PodsListed) and not self.listed:
             self.listed, self.invariants.born = True, self.invariants.clock()
 
-    def passed(self, world: World, took_s: float) -> None:
+    def passed(self, world: World, took_s: float, lag_s: float) -> None:
         """Nothing to tell of it."""
 
 
@@ -564,7 +564,7 @@ class Life:
     # --- what happens --------------------------------------------------------------------------------------------
 
     def _acts(self) -> list[Callable[[], None]]:
-        """What may happen, as often as it is to happen."""
+        """The acts to choose from; a frequent act is listed several times."""
         return (
             [self._new_pod] * 12
             + [self._delete_pod] * 4
@@ -612,7 +612,7 @@ class Life:
         self.inner.wake()
 
     def _new_pod_with_port(self) -> None:
-        """It stands on no node with another of its port, which Slurm does not know of."""
+        """Creates a pod with a host port, which needs a node without that port in use.  Slurm knows nothing of ports."""
         self._new_pod(self._port())
 
     def _port(self) -> int:
@@ -728,11 +728,11 @@ class Life:
         self._another_member("a{number}-{gang}")
 
     def _member_of_other_shape(self) -> None:
-        """What takes a freed place may ask for more than the place has."""
+        """Creates a member that may ask for more than the free place in its gang has."""
         self._another_member("{gang}-other-{number}", self._wants())
 
     def _another_member(self, called: str, wants: dict[str, str] | None = None) -> None:
-        """Of some gang, as one that is there; wants: what it asks for otherwise"""
+        """Creates one more member of a random gang, like an existing member.  wants: resources that differ"""
         members = [pod for pod in self.invariants.pods() if GANG in (pod["metadata"].get("labels") or {})]
         if not members:
             return

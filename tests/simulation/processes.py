@@ -49,14 +49,14 @@ _process: ContextVar[Process] = ContextVar("process")
 
 
 async def outside(request: Coroutine[Any, Any, T]) -> T:
-    """What the request comes to.  It goes on while the process that sent it is paused, or when that ends."""
+    """The result of the request, which goes on while the process that sent it is paused, and after that process ends."""
     task = asyncio.get_running_loop().create_task(request, context=Context())
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to hear of it
     return await asyncio.shield(task)
 
 
 class _Ready(deque[asyncio.Handle]):
-    """What the loop runs next; of a paused process it gets nothing."""
+    """The handles that the event loop runs next; handles of a paused process are kept back."""
 
     def popleft(self) -> asyncio.Handle:
         handle = super().popleft()

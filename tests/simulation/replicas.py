@@ -265,7 +265,7 @@ class Replicas(Life):
         self.kube.store.put("leases", {**found, "spec": {**found["spec"], **self.fate.choice(edits)}})
 
     def _tidy(self) -> None:
-        """Of an hour's pods most have to go again, or nothing new would find a place."""
+        """Removes pods above a limit, so that new pods find a place throughout the hour."""
         pods = [pod for pod in self.invariants.pods() if not pod["metadata"].get("deletionTimestamp")]
         for pod in self.fate.sample(pods, max(0, len(pods) - PODS_MOST)):
             self.kube.remove(self.kube_clock(), "pods", pod)

@@ -78,7 +78,7 @@ class Clusters:
         self.inner.wake()
 
     def running(self) -> int:
-        """How many jobs hold nodes in Slurm."""
+        """The number of jobs that hold nodes in Slurm."""
         return sum(job.state == "RUNNING" for job in self.slurm.jobs.values())
 
     def phase(self, name: str) -> str:
@@ -101,7 +101,7 @@ class Clusters:
 
 
 async def ready(bridge: Bridge, now: Callable[[], float]) -> tuple[int, str]:
-    """What /readyz answers."""
+    """The status and the text of /readyz."""
     health = Health(bridge.loop, [], Telemetry(clock=now), now)
     answer = await health.readyz(None)  # type: ignore[arg-type]
     return answer.status, answer.text or ""

@@ -93,7 +93,7 @@ class Calm(Life):
         return self.kube.store.get("pods", SPACE, pod["metadata"]["name"]) is not None
 
     def ends(self, kind: str) -> str:
-        """How the first pod of that kind ended, in the words of the document."""
+        """The end of the first pod of that kind, in the words of the document."""
         pod, *others = self.pods_of(kind)
         words = ["deleted"] if not self.there(pod) else [f"`{pod['status']['phase']}`"]
         if self.there(pod) and pod["status"]["phase"] == "Failed":
@@ -147,7 +147,7 @@ async def _node_stops(life: Calm) -> None:
 
 
 async def _nothing(life: Calm) -> None:
-    """It happens by itself."""
+    """Does nothing, because the end comes by itself."""
 
 
 Happens = Callable[[Calm], Awaitable[None]]
@@ -261,7 +261,7 @@ JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
             "REVOKED",
         )
     },
-    "`TIMEOUT`, before kubelet could be told": _state("TIMEOUT"),
+    "`TIMEOUT`, before kubelet had the deadline": _state("TIMEOUT"),
     "`DEADLINE`": _state("DEADLINE"),
     "its time limit is two minutes away": _near_its_end,
     "it is preempted and has a grace": lambda life, job: life.slurm.preempt(job.id, life.slurm_clock(), grace_s=60),

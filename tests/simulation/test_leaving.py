@@ -66,7 +66,7 @@ class LeavingLife(Life):
         return bool(uninstall.waits_for(self.bridge.world, now) or uninstall.todo(self.bridge.world, now))
 
     def _left(self) -> Iterator[str]:
-        """What is there that the bridge made, by the clusters' own truth."""
+        """What the bridge made and is still there, a sentence for each, from the state of both simulated clusters."""
         for job in self.invariants.ours():
             yield f"job {job.id} ({job.name}) is {job.state}"
         for name, node in self.slurm.nodes.items():

@@ -60,7 +60,7 @@ def test_every_promise_holds_in_a_thousand_lives(monkeypatch: pytest.MonkeyPatch
 
 
 def test_two_bridges_on_one_slurm_never_touch_each_others_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two Kubernetes, with the same users in the same partition: the jobs of the one are foreign to the other (V6)."""
+    """Two Kubernetes clusters share users and a partition; for each bridge the jobs of the other are foreign (V6)."""
     _all_hold(live_beside, range(PAIRS), monkeypatch)
 
 

@@ -67,7 +67,7 @@ async def test_without_a_bridge_both_clusters_are_asked_and_what_is_lacking_is_s
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     text = await told_of_pod(both, "train")
     assert text.startswith(
-        "Pod hpc/train: unsubmitted\n  Nothing stands in its way: it is about to be asked of Slurm.\n"
+        "Pod hpc/train: unsubmitted\n  Nothing prevents the submission: the next pass requests the job.\n"
     )
     assert "--cpus-per-task=1 --mem=1024M" in text
     assert "Nodes that can run it: 2 of 2" in text

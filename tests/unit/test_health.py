@@ -57,11 +57,14 @@ def health(world: World | None = None, *more: Any, at: float = START, problem: s
     return Health(loop, [tokens, *more], Telemetry(), lambda: at)
 
 
-async def get(asked: Health, path: str) -> tuple[int, str, str]:
+async def get(asked: Health, path: str, **headers: str) -> tuple[int, str, str]:
     runner = await asked.serve("127.0.0.1", 0)
     try:
         port = runner.addresses[0][1]
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+        ):
             return answer.status, await answer.text(), answer.headers["Content-Type"]
     finally:
         await runner.cleanup()
@@ -88,10 +91,10 @@ async def test_another_bridge_is_noted_and_the_log_has_it_once(caplog: pytest.Lo
     )
     telemetry = Telemetry(clock=lambda: START)
     for _ in range(2):
-        telemetry.passed(world, 0.001)
+        telemetry.passed(world, 0.001, 0.0)
     assert [each.message for each in caplog.records] == [text.splitlines()[1]]
     world.bound_by_others.clear()
-    telemetry.passed(world, 0.001)
+    telemetry.passed(world, 0.001, 0.0)
     assert caplog.records[-1].message == "no other slurm-bridge has been seen for a while"
 
 
@@ -162,6 +165,20 @@ async def test_what_is_in_quarantine_is_counted_and_no_reason(monkeypatch: pytes
     assert value_of(text.splitlines(), "slurm_bridge_quarantined", 'kind="node"') == 0
 
 
+async def test_a_replica_that_stands_by_again_shows_no_ages_and_counts_of_the_time_when_it_led() -> None:
+    """The age of its last poll would grow, and an alert would say that Slurm is not polled."""
+    story = Story()
+    story.polls({}, at=START)
+    asked = health(story.world, at=START + 100)
+    assert value_of((await get(asked, "/metrics"))[1].splitlines(), "slurm_bridge_poll_age_seconds") == 100
+    asked.stand_by()
+    text = (await get(asked, "/metrics"))[1]
+    assert not re.findall(r"^slurm_bridge_(?:poll_age|workloads|jobs|nodes).*", text, re.MULTILINE)
+    loop: Any = Turning(story.world)
+    asked.follow(loop)
+    assert value_of((await get(asked, "/metrics"))[1].splitlines(), "slurm_bridge_poll_age_seconds") == 100
+
+
 async def test_an_explanation_that_raises_is_an_answer_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def explain(*_: object) -> None:
         raise ZeroDivisionError
@@ -180,7 +197,9 @@ async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
     story.sees(SideLost(Side.KUBERNETES, START, "away."))
     story.world.first_listed_at[7] = START
     story.world.postpone_read(7, START + 300)
-    status, text, content_type = await get(health(story.world, at=START + 7), "/metrics")
+    asked = health(story.world, at=START + 7)
+    assert (await get(asked, "/metrics"))[2].startswith("text/plain; version=0.0.4"), "it was not asked for another"
+    status, text, content_type = await get(asked, "/metrics", Accept="application/openmetrics-text")
     assert status == 200
     assert content_type.startswith("application/openmetrics-text")
     lines = text.splitlines()

@@ -49,7 +49,7 @@ class Listener:
     def seen(self, event: Event) -> None:
         self.heard.append(("seen", type(event)))
 
-    def passed(self, world: World, took_s: float) -> None:
+    def passed(self, world: World, took_s: float, lag_s: float) -> None:
         """A pass is over."""
 
 
@@ -157,7 +157,7 @@ class Deaf(Listener):
     def ended(self, event: ActionEnded, world: World) -> None:
         raise ZeroDivisionError
 
-    def passed(self, world: World, took_s: float) -> None:
+    def passed(self, world: World, took_s: float, lag_s: float) -> None:
         raise ZeroDivisionError
 
 

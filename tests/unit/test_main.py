@@ -118,7 +118,7 @@ def test_the_help_of_the_demo_names_the_usual_number_of_pods(capsys: pytest.Capt
     with pytest.raises(SystemExit):
         main(["dev", "--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert f"so many at a time, default {LIVE_PODS}; with --headless so many in all, default {HEADLESS_PODS}" in told
+    assert f"number of pods at a time, default {LIVE_PODS}; with --headless in all, default {HEADLESS_PODS}" in told
 
 
 def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:

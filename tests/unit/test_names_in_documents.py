@@ -31,6 +31,9 @@ THEIRS = {
     "defer_batch",
     "disable_token_creation",
     "parse_quantity",
+    "process_cpu_seconds_total",
+    "process_open_fds",
+    "process_resident_memory_bytes",
     "update_time",
     "user_id",
 }
@@ -117,6 +120,10 @@ def test_each_name_beside_a_file_is_defined_there(page: Path) -> None:
             found = [each for each in body if getattr(each, "name", "") == part]
             assert found, f"{page.name}: {path} defines no {name}"
             body = getattr(found[0], "body", [])
+
+
+def test_the_page_that_follows_one_pod_names_its_steps() -> None:
+    assert len(STEP.findall((ROOT / "docs/follow-one-pod.md").read_text(encoding="utf-8"))) > 20
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -189,6 +189,19 @@ async def test_refusals_that_go_on_though_no_right_is_missing_are_asked_about_at
     assert server.asked <= 3 * asked
 
 
+async def test_a_namespace_that_was_not_managed_while_it_got_its_rights_keeps_no_pod_waiting() -> None:
+    server = Server()
+    found, _ = watching(server, hpc=MANAGED)
+    await found.check()
+    assert found._world is not None
+    managed, found._world.namespaces = found._world.namespaces, {}
+    await found.check()
+    server.bound.add("hpc")
+    found._world.namespaces = managed
+    await found.check()
+    assert told[-1] == RightsChecked({}, 0.0)
+
+
 async def test_the_world_is_told_where_pods_cannot_be_bound_and_when_they_can_again() -> None:
     server = Server()
     found, clock = watching(server, hpc=MANAGED)

@@ -195,6 +195,14 @@ def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     assert str(caught.value).endswith("cannot be read: No such file or directory. Point --config at a settings file.")
 
 
+@pytest.mark.parametrize(
+    "text", ["a: 2026-02-30", "a: 2026-01-01T25:00:00Z", "a: 0b_", f"a: {'9' * 5000}", "a: " + "[" * 3000]
+)
+def test_a_value_that_cannot_be_read_makes_the_file_no_yaml(tmp_path: Path, text: str) -> None:
+    """A date that does not exist, a number without digits or with too many, and lists in lists without end."""
+    assert mistake(tmp_path, text) == "is not YAML. Correct it, or point --config at a settings file."
+
+
 @pytest.mark.parametrize(("text", "where"), [("a: [1", " in line 1"), ("a: 1\n\tb: 2", " in line 2"), ("\x00", "")])
 def test_a_file_that_is_no_yaml_names_the_line(tmp_path: Path, text: str, where: str) -> None:
     assert mistake(tmp_path, text) == f"is not YAML{where}. Correct it, or point --config at a settings file."

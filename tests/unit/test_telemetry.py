@@ -9,10 +9,11 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from bridge.labels import BoundedLabels
 from bridge.telemetry import Telemetry
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, DeletePod, Outcome, ReadJob
-from scheduler.events import ActionEnded, PodSeen, Scope, Side, SideBack, SideLost
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, DeletePod, Outcome, ReadJob, SubmitJob
+from scheduler.events import ActionEnded, PodGone, PodSeen, Scope, Side, SideBack, SideLost
 from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
@@ -177,7 +178,7 @@ def test_without_an_exporter_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) 
 
 
 def scraped(telemetry: Telemetry) -> dict[str, float]:
-    body, content_type = telemetry.scrape()
+    body, content_type = telemetry.scrape("application/openmetrics-text;version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
     return {line.split(" ")[0]: float(line.split(" ")[1]) for line in lines}
@@ -193,13 +194,88 @@ def test_the_first_metrics() -> None:
     lives(telemetry, TRAIN)
     telemetry.on_call("slurm")("allocate", 0.003, "ok")
     values = scraped(telemetry)
-    assert find(values, "slurm_bridge_create_to_bind_seconds_count") == 1
-    assert find(values, "slurm_bridge_create_to_bind_seconds_sum") == 3
+    assert find(values, "slurm_bridge_create_to_bind_seconds_count", 'outcome="immediate"') == 1
+    assert find(values, "slurm_bridge_create_to_bind_seconds_sum", 'outcome="immediate"') == 3
+    assert find(values, "slurm_bridge_create_to_bind_seconds_count", 'outcome="queued"') == 0
     assert find(values, "slurm_bridge_grant_to_bind_seconds_sum") == 1
     assert find(values, "slurm_bridge_actions_total", 'action="BindPod"', 'outcome="done"') == 1
     assert find(values, "slurm_bridge_call_seconds_count", 'side="slurm"', 'operation="allocate"') == 1
     assert find(values, "slurm_bridge_call_seconds_bucket", 'le="0.002"') == 0
     assert find(values, "slurm_bridge_call_seconds_bucket", 'le="0.005"') == 1
+
+
+def test_each_step_of_an_allocation_has_its_latency_by_partition_and_qos() -> None:
+    telemetry = Telemetry(clock=lambda: START + 38)
+    story = Story()
+    story.polls({}, at=START + 20)
+    what = pod("train", created=START + 20, says={"partition": "gpu", "qos": "high"})
+    story.sees(what)
+    [refused] = story.acts(AllocateNow, START + 21)
+    ends(telemetry, story, refused, START + 21, Outcome.REFUSED, refusal=Refusal(names.REFUSED, "no room", 2016))
+    [submit] = story.acts(SubmitJob, START + 21)
+    ends(telemetry, story, submit, START + 22, job_id=17)
+    story.polls({17: "RUNNING"}, at=START + 30)
+    story.reads(replace(job_of(what, 17, "RUNNING"), partition="gpu"), at=START + 30, granted=grant(17))
+    [bind] = story.acts(BindPod, START + 31)
+    ends(telemetry, story, bind, START + 32)
+    telemetry.seen(PodSeen(Scope.OURS, story.bound(what, 17, phase=PodPhase.RUNNING)))
+    values, whose = scraped(telemetry), ('partition="gpu"', 'qos="high"')
+    steps = ("create_to_bind", "create_to_submit", "submit_to_grant", "grant_to_bind", "bind_to_running")
+    queued = {"create_to_bind", "submit_to_grant"}
+    took = {
+        step: find(
+            values, f"slurm_bridge_{step}_seconds_sum", *whose, *(['outcome="queued"'] if step in queued else [])
+        )
+        for step in steps
+    }
+    assert took == {
+        "create_to_bind": 12,
+        "create_to_submit": 2,
+        "submit_to_grant": 8,
+        "grant_to_bind": 2,
+        "bind_to_running": 6,
+    }
+
+
+def test_a_pod_that_was_deleted_before_its_bind_is_told_apart() -> None:
+    telemetry = Telemetry()
+    telemetry.seen(PodSeen(Scope.OURS, TRAIN))
+    telemetry.seen(PodGone(Scope.OURS, TRAIN, TRAIN.created + 30))
+    bound = pod("other", node="x1")
+    telemetry.seen(PodSeen(Scope.OURS, bound))
+    telemetry.seen(PodGone(Scope.OURS, bound, NOW))
+    values = scraped(telemetry)
+    assert find(values, "slurm_bridge_create_to_deletion_seconds_count") == 1
+    assert find(values, "slurm_bridge_create_to_deletion_seconds_sum") == 30
+
+
+def test_an_exemplar_names_the_trace_and_only_openmetrics_has_it() -> None:
+    telemetry = Telemetry()
+    lives(telemetry, TRAIN)
+    _, trace_id, _, _ = names.traceparent(CLUSTER, key_of(TRAIN)).split("-")
+    exemplar = f'# {{trace_id="{trace_id}"}} 3.0'
+    lines = telemetry.scrape("text/plain;q=0.5,application/openmetrics-text;q=0.6")[0].decode().splitlines()
+    [line] = [each for each in lines if each.startswith("slurm_bridge_create_to_bind_seconds_bucket") and "# {" in each]
+    assert exemplar in line
+    text, content_type = telemetry.scrape("text/plain")
+    assert content_type.startswith("text/plain; version=0.0.4")
+    assert b"trace_id" not in text
+    assert b"# TYPE slurm_bridge_actions_total counter" in text
+
+
+def test_label_values_beyond_the_limit_count_as_other() -> None:
+    labels = BoundedLabels(most=2)
+    assert labels.of("main", "high") == ("main", "high")
+    assert labels.of("gpu", "high") == ("gpu", "high")
+    assert labels.of("main", "low") == ("other", "other")
+    assert labels.of("main", "high") == ("main", "high"), "what was kept stays"
+
+
+def test_a_pass_that_begins_late_shows_as_lag() -> None:
+    telemetry = Telemetry()
+    telemetry.passed(Story().world, 0.01, 0.3)
+    assert find(scraped(telemetry), "slurm_bridge_loop_lag_seconds_sum") == 0.3
+    assert find(scraped(telemetry), "process_resident_memory_bytes") > 1e6
 
 
 def test_metrics_carry_no_ids() -> None:
@@ -255,7 +331,7 @@ def test_what_is_not_believed_is_said_once_and_that_it_is_over(caplog: pytest.Lo
     jobs = {100 + number: "RUNNING" for number in range(11)}
     for at, listed in ((21, jobs), (25, {}), (26, {}), (27, jobs)):
         story.polls(listed, at=START + at)
-        telemetry.passed(story.world, 0.01)
+        telemetry.passed(story.world, 0.01, 0.0)
     assert [record.getMessage() for record in caplog.records] == [
         "not believed: mass absence",
         "Slurm lists 11 of 11 jobs no more: no pod is ended for it. If they are gone: slurm-bridge release",

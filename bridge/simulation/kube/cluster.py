@@ -105,6 +105,8 @@ class KubeCluster:
             if target.subresource in _UNSERVED:
                 raise Refusal(405, "MethodNotAllowed", _UNSERVED[target.subresource])
             read = _decoded(body, content_type)
+            if method in ("POST", "PUT"):  # in a patch, null removes a field
+                read = _without_null(read)
             if query.get("dryRun"):
                 with self.store.discarding():
                     return self._serve(now, method, target, query, read, content_type)
@@ -190,6 +192,7 @@ class KubeCluster:
         meta |= {"uid": self._uid(), "creationTimestamp": rfc3339(now), "generation": 1}
         meta.pop("deletionTimestamp", None)
         made = {"kind": kind.kind, "apiVersion": kind.api_version} | thing | {"metadata": meta}
+        _check_for_controllers(kind.kind, resource, made, now)
         if resource == "pods" and (space := self.store.get("namespaces", "", namespace)):
             made = self.admit(made, space)
         return self.store.put(resource, _DEFAULTS.get(resource, _as_it_is)(made, now))
@@ -351,6 +354,7 @@ class KubeCluster:
             if target.resource in _HAVE_STATUS:
                 after["status"] = before.get("status") or {}
             if after.get("spec") != before.get("spec"):
+                _check_for_controllers(kind, target.resource, after, now)
                 if target.resource == "pods":
                     _check_pod_update(name, before["spec"], after["spec"])
                 after["metadata"]["generation"] = old.get("generation", 1) + 1
@@ -445,6 +449,7 @@ class KubeCluster:
 
 # --- rules of single kinds ------------------------------------------------------------------------------------------
 
+_MAKE_PODS = {"replicasets", "deployments", "jobs"}
 _HAVE_STATUS = {"pods", "nodes", "namespaces", "replicasets", "deployments", "jobs", "persistentvolumeclaims"}
 _UNSERVED = {"log": limits.NO_LOGS, "token": limits.NO_TOKENS} | dict.fromkeys(
     ("exec", "attach", "portforward", "ephemeralcontainers"), limits.NO_PROGRAM
@@ -481,6 +486,25 @@ def _new_pod(pod: Object, now: float) -> Object:
         message = "Scheduling is blocked due to non-empty scheduling gates"
         status["conditions"] = [condition("PodScheduled", "False", "SchedulingGated", message, now)]
     return {**pod, "spec": spec, "status": status}
+
+
+def _check_for_controllers(kind: str, resource: str, thing: Object, now: float) -> None:
+    """Raise Refusal where a controller could not act on the object: its owners, its numbers of pods and its pod template."""
+    name, spec = thing["metadata"]["name"], thing.get("spec") or {}
+    for owner in thing["metadata"].get("ownerReferences") or ():
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                raise _invalid(kind, name, f"metadata.ownerReferences.{field}", "Required value")
+    if resource not in _MAKE_PODS:
+        return
+    for field in ("replicas", "parallelism", "completions"):
+        if field in spec and not isinstance(spec[field], int):
+            raise _invalid(kind, name, f"spec.{field}", f"Invalid value: {spec[field]!r}: must be an integer")
+    template = (spec.get("template") or {}).get("spec") or {}
+    try:
+        _new_pod({"metadata": {"name": name}, "spec": template}, now)
+    except Refusal as why:
+        raise _invalid(kind, name, "spec.template", str(why)) from None
 
 
 def _new_container(container: Object) -> Object:
@@ -622,6 +646,13 @@ def _decoded(body: bytes | None, content_type: str) -> Any:
     if not isinstance(read, dict) and not content_type.startswith(JSON_PATCH):
         raise Refusal(400, "BadRequest", "couldn't get version/kind; json parse error: not an object")
     return read
+
+
+def _without_null(value: Any) -> Any:
+    """The same without fields that are null, which count as not given."""
+    if isinstance(value, dict):
+        return {name: _without_null(each) for name, each in value.items() if each is not None}
+    return [_without_null(each) for each in value] if isinstance(value, list) else value
 
 
 def _line(kind: str, raw: bytes) -> bytes:

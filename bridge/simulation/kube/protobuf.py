@@ -28,6 +28,7 @@ CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 NEGATIVE, WRAP = 1 << 63, 1 << 64
+LONGEST_VARINT = 63  # bits before the last byte
 
 
 class BadProtobuf(ValueError):
@@ -52,7 +53,9 @@ def to_object(body: bytes) -> Object:
         if name is None:
             raise BadProtobuf(f"the simulated API server does not serve the kind {kind} of {version}")
         return {"kind": kind, "apiVersion": version, **_message(name, envelope.get(2, b""))}
-    except (IndexError, KeyError, TypeError, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except BadProtobuf:
+        raise
+    except (LookupError, AttributeError, TypeError, ValueError, OverflowError, OSError) as error:  # OSError: a time
         raise BadProtobuf(f"the body is not valid protobuf: {error!r}") from None
 
 
@@ -84,6 +87,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     """An unsigned integer, and where the next byte is."""
     value = shift = 0
     while True:
+        if shift > LONGEST_VARINT:
+            raise ValueError("an integer has too many bytes")
         byte = data[at]
         value |= (byte & 0x7F) << shift
         shift, at = shift + 7, at + 1

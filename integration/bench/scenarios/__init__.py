@@ -1,4 +1,4 @@
-"""What is measured, a file for each family.  A scenario is a rig it wants and one repeat that gives figures."""
+"""The scenarios, a file for each family.  A scenario is the rig that it needs, and one repeat that returns figures."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ CLOSE = 50
 
 
 def burst(pods: int) -> Scenario:
-    """That many pods."""
+    """A burst of *pods* pods."""
     name = f"burst-{pods}"
     nodes = max(4, pods // PODS_A_NODE)
     return Scenario(name, partial(_repeat, name, pods), partial(_count, name, pods), nodes=nodes, apart=True)
 
 
 def packed(pods: int) -> Scenario:
-    """That many pods that may stand on half of the nodes only, which they nearly fill, beside a burst on all of them."""
+    """A burst of *pods* pods that may run only on half of the nodes and nearly fill them, beside a burst on all nodes."""
     name = f"packed-{pods}"
     few = -(-pods // CLOSE)
     return Scenario(name, partial(_packed, name, pods, few), nodes=2 * few, apart=True)
@@ -63,7 +63,7 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Of the floor: pods a second, and what that took."""
+    """The result of the floor: pods a second, and the resources that this took."""
 
     rate: float
     spent: Spent
@@ -71,7 +71,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class Reached(Best):
-    """Of the bridge: also what it called, and what the API server was asked."""
+    """The result of the bridge: also its own calls, and the requests that the API server counted."""
 
     called: Counter[str]
     asked: Requests
@@ -108,7 +108,7 @@ async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     return [
         Figure(scenario, "sent to Slurm a pod", "bytes", (sum(call.sent for call in passed) / pods,)),
         Figure(scenario, "got from Slurm a pod", "bytes", (sum(call.got for call in passed) / pods,)),
-        Figure(scenario, "calls that /metrics does not tell", "", (untold,), never_more_than(0)),
+        Figure(scenario, "calls missing in /metrics", "", (untold,), never_more_than(0)),
     ]
 
 

@@ -45,7 +45,7 @@ Times = dict[str, float]
 
 
 def ends(pods: int) -> Scenario:
-    """Of so many running pods."""
+    """The scenario in which some of *pods* running pods end."""
     nodes = pods // PODS_A_NODE + 4
     return Scenario(
         "ends",
@@ -97,7 +97,7 @@ def _waits(scenario: str, what: str, waits: list[float], p50: Target, p99: Targe
 
 
 def _through(scenario: str, what: str, waits: list[float], floor: Sequence[float] = ()) -> list[Figure]:
-    """Who keeps up takes no longer for the last of them than for the first."""
+    """Figures of the first and the last tenth: if the bridge keeps up, the last tenth takes no longer than the first."""
 
     def figure(name: str, part: slice, share: float, target: Target | None = None) -> Figure:
         floors = (percentile(floor[part], share),) if floor else ()
@@ -216,7 +216,7 @@ def _patience_s(names: Sequence[str]) -> float:
 
 
 async def _poll_bytes(slurm: Slurm) -> float:
-    """What the bridge's poll weighs for each job that it tells of: this is the same."""
+    """The bytes of a poll for each job, from the same request that the bridge's poll sends."""
     before = await slurm.call("GET", "jobs/state/")
     return len(before) / before.count(b'"job_id"')
 

@@ -21,7 +21,7 @@ CALLS = 2  # the job, and what it was granted; of several shapes one more each
 
 
 def gang(pods: int, *, granted_s: float, created_s: float) -> Scenario:
-    """Of so many pods.
+    """The scenario with one gang of *pods* pods.
 
     granted_s, created_s   the longest that is asked for, since the grant and since the last creation
     """
@@ -50,5 +50,5 @@ async def _repeat(scenario: str, pods: int, granted_s: float, created_s: float, 
         Figure(scenario, "first create → all bound", "s", (last - first,)),
         Figure(scenario, "Slurm calls a gang", "", (len(passed),), never_more_than(CALLS)),
         Figure(scenario, "bridge: CPU a pod", "ms", (spent.cpu_s["bridge"] / pods * 1000,)),
-        Figure(scenario, "others on this machine meanwhile", "cores", (spent.others,)),
+        Figure(scenario, "others on this machine", "cores", (spent.others,)),
     ]

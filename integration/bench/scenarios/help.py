@@ -1,4 +1,4 @@
-"""How long `slurm-bridge --help` takes: what one waits for who only wants to know."""
+"""The time that `slurm-bridge --help` takes: the time before any command of the program begins."""
 
 from __future__ import annotations
 

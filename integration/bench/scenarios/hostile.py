@@ -51,18 +51,18 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
         Figure(
             scenario, "a pass, p99: at most", "ms", (_at_most(passes, 0.99) * MS_PER_S,), at_most(LONG_S * MS_PER_S)
         ),
-        Figure(scenario, "a pass while they come, p99: at most", "ms", (_at_most(coming, 0.99) * MS_PER_S,)),
-        Figure(scenario, "passes over 50 ms while they come", "", (max(coming.values()) - coming[LONG_S],)),
+        Figure(scenario, "a pass during creation, p99: at most", "ms", (_at_most(coming, 0.99) * MS_PER_S,)),
+        Figure(scenario, "passes over 50 ms during creation", "", (max(coming.values()) - coming[LONG_S],)),
         Figure(scenario, "passes", "", (max(passes.values()),)),
         Figure(scenario, "passes over 50 ms", "", (max(passes.values()) - passes[LONG_S],)),
         Figure(
             scenario,
-            "another namespace: create → bind, p50, beside its usual",
+            "another namespace: create → bind, p50, relative to before",
             "×",
             (percentile(beside, 0.5) / percentile(usual, 0.5),),
             at_most(3),
         ),
-        Figure(scenario, "another namespace: create → bind, p99, beside its usual", "×", (longest,)),
+        Figure(scenario, "another namespace: create → bind, p99, relative to before", "×", (longest,)),
         latency(scenario, 0.5, beside, None, usual),
         latency(scenario, 0.99, beside, None, usual),
     ]
@@ -116,7 +116,7 @@ def _standing(nodes: list[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _waiting(terms: int) -> Iterator[tuple[str, bytes]]:
-    """Those that are not refused wait in Slurm for their time, so that the nodes that are closed to them are kept current."""
+    """Pods that wait in Slurm and are not refused, so the bridge keeps their lists of excluded nodes up to date."""
     for number in range(WAITING):
         yield HOSTILE, _pod(f"w{terms}-{number}", terms, {"schedulerName": SCHEDULER})
 

@@ -56,7 +56,7 @@ async def waits(
 
 
 def latency(scenario: str, share: float, waited: list[float], target: Target | None, best: list[float]) -> Figure:
-    """Of create to bind; share: 0.5 for p50, 1 for the longest."""
+    """The figure of the time from creation to bind.  share: 0.5 for p50, 1 for the longest."""
     name = f"create → bind, {'max' if share == 1 else f'p{share * 100:g}'}"
     values = (percentile(waited, share) * MS_PER_S,), (percentile(best, share) * MS_PER_S,)
     return Figure(scenario, name, "ms", values[0], target, values[1])

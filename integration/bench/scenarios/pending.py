@@ -46,7 +46,7 @@ async def _repeat(scenario: str, pods: int, seconds: float, ground: Ground) -> l
         Figure(scenario, "detail calls a second", "", (relay.rate(details),), at_most(8)),
         Figure(scenario, "detail calls in the busiest second", "", (relay.busiest_second(details),)),
         Figure(scenario, "other calls a second", "", (others / spent.seconds,)),
-        Figure(scenario, "conditions written again as they were", "", (said.repeated,), never_more_than(0)),
+        Figure(scenario, "conditions written again unchanged", "", (said.repeated,), never_more_than(0)),
         Figure(scenario, "pod writes a pod in that time", "", (writes / pods,)),
         *costs.of_a_core(scenario, spent),
         *costs.memory(scenario, spent),
@@ -54,7 +54,7 @@ async def _repeat(scenario: str, pods: int, seconds: float, ground: Ground) -> l
 
 
 class Conditions(Following):
-    """What is said on waiting pods, while it is entered.
+    """The conditions of waiting pods, followed while this context manager is entered.
 
     repeated   how many writes left every condition as it was, but for its time
     """

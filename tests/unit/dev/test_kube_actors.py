@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +405,48 @@ def test_a_deployment_replaces_its_pods_after_the_new_ones_are_ready_and_takes_a
     cluster.pass_time(5)
     assert list(cluster.kube.store.all("replicasets")) == []
     assert cluster.phases() == []
+
+
+CONTAINER = {"name": "main", "image": "none"}
+JOBS, DEPLOYMENTS = "/apis/batch/v1/namespaces/hpc/jobs", "/apis/apps/v1/namespaces/hpc/deployments"
+
+
+def answer(cluster: Cluster, path: str, thing: Object) -> tuple[int, str]:
+    """Status of the answer, and its message; the controllers act on what was created."""
+    status, _, body = cluster.kube.handle(cluster.now, "POST", path, {}, json.dumps(thing).encode())
+    cluster.pass_time(5)
+    return status, json.loads(body).get("message", "")
+
+
+@pytest.mark.parametrize("path", [JOBS, DEPLOYMENTS])
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ({}, "spec.containers: Required value"),
+        ({"spec": {"containers": []}}, "spec.containers: Required value"),
+        ({"spec": {"containers": [{**CONTAINER, "resources": {"requests": {"cpu": "abc"}}}]}}, 'must match: "abc"'),
+    ],
+)
+def test_an_object_whose_pods_could_not_be_created_is_refused_and_stops_no_controller(
+    path: str, template: Object, why: str
+) -> None:
+    cluster = Cluster()
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    status, message = answer(cluster, path, {"metadata": {"name": "a"}, "spec": spec})
+    assert (status, why in message) == (422, True), message
+    assert cluster.phases() == []
+
+
+def test_a_field_that_is_null_counts_as_not_given() -> None:
+    cluster = Cluster()
+    spec = {"completions": None, "parallelism": None, "template": {"spec": {"containers": [CONTAINER]}}}
+    assert answer(cluster, JOBS, {"metadata": {"name": "a", "labels": None}, "spec": spec}) == (201, "")
+    assert len(cluster.phases()) == 1
+
+
+def test_an_owner_without_a_kind_is_refused() -> None:
+    cluster = Cluster()
+    owner = {"apiVersion": "v1", "name": "a", "uid": "1"}
+    pod = {"metadata": {"name": "a", "ownerReferences": [owner]}, "spec": {"containers": [CONTAINER]}}
+    status, message = answer(cluster, "/api/v1/namespaces/hpc/pods", pod)
+    assert (status, message) == (422, 'Pod "a" is invalid: metadata.ownerReferences.kind: Required value')

@@ -102,3 +102,9 @@ def test_the_table_has_every_kind_that_is_served_as_the_rig_s_kubernetes_writes_
         "python -m integration.protobuf"
     )
     assert kubernetes() == places.KUBERNETES, "integration/protobuf/go.mod, and python -m integration.protobuf"
+
+
+@pytest.mark.parametrize("metadata", [b"\x08\x05", b"\x08" + b"\xff" * 100 + b"\x01"])
+def test_a_name_that_is_a_number_or_a_number_without_end_is_refused_in_a_sentence(metadata: bytes) -> None:
+    with pytest.raises(BadProtobuf, match="not valid protobuf"):
+        to_object(envelope("v1", "Pod", field(1, metadata)))

@@ -92,7 +92,7 @@ def story(tell: Callable[[Place], Awaitable[None]]) -> None:
 
 
 async def took(lease: Lease) -> tuple[bool, float]:
-    """Whether nothing was left behind, and after how many seconds it leads."""
+    """True if nothing was left behind, and the seconds after which it leads."""
     clock = asyncio.get_running_loop().time
     began = clock()
     return await lease.lead(), clock() - began

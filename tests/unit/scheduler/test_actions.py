@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from scheduler import actions as act
-from scheduler.apply import results
+from scheduler.apply import plans, results
 from scheduler.tuning import Tuning
 
 DECLARED = {"limit_class": str, "effect": act.Effect, "urgent": bool}
@@ -37,5 +37,5 @@ def test_a_setting_limits_the_actions_of_each_class_but_the_rare_ones(kind: type
 
 
 def test_the_world_notes_the_begin_of_every_action_and_the_end_of_those_that_are_answered() -> None:
-    assert set(results._ON_PLANNED) == set(act.KINDS)
+    assert set(plans._ON_PLANNED) == set(act.KINDS)
     assert set(results._ON_ENDED) == set(act.KINDS) - WITHOUT_ENDER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from scheduler import names
 from scheduler.actions import (
     Action,
     AllocateNow,
@@ -15,8 +16,10 @@ from scheduler.actions import (
     Outcome,
     ReadJob,
     RecordEnd,
+    UpdateJob,
 )
 from scheduler.model.kubernetes import PodPhase
+from scheduler.state.workload import Attempt
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 60
@@ -79,3 +82,37 @@ def test_an_end_waits_half_a_minute_at_most_however_long_the_far_side_asks_for()
     story.ended(cancel, Outcome.REFUSED, at=NOW + 2, number=429, later=True, retry_after_s=3600.0)
     assert story.acts(CancelJob, NOW + 31) == []
     assert len(story.acts(CancelJob, NOW + 32)) == 1
+
+
+def test_a_grant_is_bound_at_once_though_updates_of_the_job_were_refused() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(replace(TRAIN, annotations={names.PREFIX + names.COMMENT: "edited"}))
+    [update] = story.acts(UpdateJob, NOW + 3)
+    refused_often(story, update, NOW + 3)
+    assert story.acts(UpdateJob, NOW + 300) == [], "the server asked for five minutes"
+    story.polls({17: "RUNNING"}, at=NOW + 301)
+    story.reads(job_of(TRAIN, 17, "RUNNING"), at=NOW + 301, granted=grant(17))
+    assert len(story.acts(BindPod, NOW + 301)) == 1
+
+
+def test_a_grant_is_bound_at_once_though_the_owner_of_its_pod_could_not_be_read() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    workload = story.world.workloads[key_of(TRAIN)]
+    for _ in range(8):  # as each failed read of an owner does
+        story.world.back_off(workload, NOW + 2)
+    story.polls({17: "RUNNING"}, at=NOW + 3)
+    story.reads(job_of(TRAIN, 17, "RUNNING"), at=NOW + 3, granted=grant(17))
+    assert len(story.acts(BindPod, NOW + 3)) == 1
+
+
+def test_a_pause_that_one_answer_asks_for_counts_though_another_call_sent_with_it_fails_otherwise() -> None:
+    story = Story()
+    ends = [DeletePod(key_of(TRAIN), uid, "hpc", uid, "their job is over") for uid in ("uid-a", "uid-b")]
+    story.sees(TRAIN)
+    story.ended(ends[0], Outcome.REFUSED, at=NOW, number=429, later=True, retry_after_s=20.0)
+    story.ended(ends[1], Outcome.UNKNOWN, at=NOW + 1, began=NOW)
+    assert story.world.workloads[key_of(TRAIN)].retry_from(Attempt.END_POD) == NOW + 20

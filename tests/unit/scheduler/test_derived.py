@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, Outcome, SubmitJob
+from scheduler.actions import AllocateNow, CancelJob, Outcome, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import NodeSeen, PodSeen, PolicyChanged, Scope
 from scheduler.model.kubernetes import HostPort, PodTerm, Requirement
 from scheduler.state.derived import INDEXES, InvalidIndex, rebuilt
 from scheduler.state.phase import Phase
+from scheduler.state.workload import InFlight
 from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, key_of, node, pod, without
 
@@ -98,6 +99,92 @@ def _holds_back_a_workload_that_was_not_refused(world: World) -> None:
     world.limited["alice"] = {key_of(WAITING): None}
 
 
+def _files_a_workload_under_another_key(world: World) -> None:
+    world.workloads[key_of(WAITING)].key = "another"
+
+
+def _files_a_job_under_another_id(world: World) -> None:
+    world.placeholders[19] = world.placeholders[18]
+
+
+def _assumes_a_bind_to_another_node(world: World) -> None:
+    world.assumed[RUNNING.uid] = "x2"
+
+
+def _awaits_the_answer_to_no_bind(world: World) -> None:
+    world.unanswered_binds[RUNNING.uid] = START
+
+
+def _gives_a_job_to_a_second_workload(world: World) -> None:
+    world.workloads[key_of(RUNNING)].jobs.add(18)
+
+
+def _calls_its_own_job_foreign(world: World) -> None:
+    world.foreign.add(18)
+
+
+def _misses_a_job_that_is_there(world: World) -> None:
+    world.absent.add(18)
+
+
+def _expects_a_job_that_nobody_has(world: World) -> None:
+    world.expected.add(99)
+
+
+def _postpones_the_read_of_a_job_that_was_never_listed(world: World) -> None:
+    world.reads_postponed[99] = START
+
+
+def _forgets_who_wants_a_port(world: World) -> None:
+    world.wants_ports.clear()
+    world.waits_for_ports.clear()
+
+
+def _forgets_who_has_affinities(world: World) -> None:
+    world.affinity_workloads.discard(key_of(RUNNING))
+
+
+def _forgets_the_terms_of_a_waiting_pod(world: World) -> None:
+    world.waiting_terms.drop(key_of(WAITING))
+
+
+def _counts_a_queued_workload_among_the_granted(world: World) -> None:
+    world.granted_pods[key_of(QUEUED)] = 1
+
+
+def _reads_a_job_in_both_rounds(world: World) -> None:
+    world.detail_new[key_of(QUEUED)] = world.detail_round[key_of(QUEUED)] = START
+
+
+def _reads_the_job_of_a_workload_that_is_gone(world: World) -> None:
+    world.running_round["gone"] = START
+
+
+def _counts_a_job_of_no_workload(world: World) -> None:
+    world.quotas.jobs["jobs of nobody"] += 1
+
+
+def _awaits_the_end_of_an_action_that_was_not_sent(world: World) -> None:
+    action = CancelJob(key_of(QUEUED), 18, "queued", "alice", "it ends")
+    world.workloads[key_of(QUEUED)].in_flight = InFlight(action, START)
+
+
+def _awaits_a_read_that_was_not_sent(world: World) -> None:
+    world.reading.add(18)
+
+
+def _awaits_owners_that_were_not_asked_for(world: World) -> None:
+    world.reading_refs.add("nobody")
+
+
+def _disorders_the_timers(world: World) -> None:
+    world.timers[:] = [(START + 9, "a"), (START + 5, "b")]
+
+
+def _counts_a_node_of_no_name(world: World) -> None:
+    world.node_state.named["x9"] = {"x9"}
+
+
 @pytest.mark.parametrize(
     ("sabotage", "index"),
     [
@@ -117,6 +204,27 @@ def _holds_back_a_workload_that_was_not_refused(world: World) -> None:
         (_does_not_wake_at_a_freed_port, "waits_for_ports"),
         (_wakes_never, "timers"),
         (_holds_back_a_workload_that_was_not_refused, "limited['alice']"),
+        (_files_a_workload_under_another_key, "workloads"),
+        (_files_a_job_under_another_id, "placeholders"),
+        (_assumes_a_bind_to_another_node, "assumed"),
+        (_awaits_the_answer_to_no_bind, "unanswered_binds"),
+        (_gives_a_job_to_a_second_workload, "hinted_by"),
+        (_calls_its_own_job_foreign, "foreign"),
+        (_misses_a_job_that_is_there, "absent"),
+        (_expects_a_job_that_nobody_has, "expected"),
+        (_postpones_the_read_of_a_job_that_was_never_listed, "first_listed_at"),
+        (_forgets_who_wants_a_port, "wants_ports"),
+        (_forgets_who_has_affinities, "affinity_workloads"),
+        (_forgets_the_terms_of_a_waiting_pod, "waiting_terms"),
+        (_counts_a_queued_workload_among_the_granted, "granted_pods"),
+        (_reads_a_job_in_both_rounds, "detail_round"),
+        (_reads_the_job_of_a_workload_that_is_gone, "running_round"),
+        (_counts_a_job_of_no_workload, "quotas.jobs"),
+        (_awaits_the_end_of_an_action_that_was_not_sent, "hold of hpc/queued"),
+        (_awaits_a_read_that_was_not_sent, "reading"),
+        (_awaits_owners_that_were_not_asked_for, "reading_refs"),
+        (_disorders_the_timers, "timers"),
+        (_counts_a_node_of_no_name, "node_state.named"),
     ],
 )
 def test_an_index_that_differs_from_the_facts_is_found(

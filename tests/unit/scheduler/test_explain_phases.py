@@ -33,7 +33,7 @@ def test_a_pod_that_nothing_stands_in_the_way_of_shows_the_job_that_will_be_sent
     [asked] = story.acts(AllocateNow, NOW)
     assert told.spec == asked.spec
     assert told.phase == "unsubmitted"
-    assert told.sentence == "Nothing stands in its way: it is about to be asked of Slurm."
+    assert told.sentence == "Nothing prevents the submission: the next pass requests the job."
     assert told.next == (asked.reason,)
     assert told.nodes is not None
     assert told.nodes.usable == ("x1", "x2")

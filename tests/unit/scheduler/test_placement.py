@@ -1,4 +1,4 @@
-"""Whether a grant covers what was asked (S11), and whether the pod fits its node right now (F6, V3)."""
+"""Grants that do not cover the request (S11), and pods that do not fit their node right now (F6, V3)."""
 
 from __future__ import annotations
 

@@ -435,6 +435,14 @@ def test_the_jobs_of_running_pods_are_read_in_turn_so_that_a_new_limit_is_notice
     assert [type(each) for each in story.decides(NOW + 91)] == [ReadJob]
 
 
+def test_the_job_of_a_pod_is_read_in_turn_also_if_the_pod_names_another_one() -> None:
+    """A requeue that no poll shows was not noticed: the id that somebody wrote on the pod was to be read instead."""
+    story = Story()
+    runs(story, TRAIN)
+    story.world.workloads[key_of(TRAIN)].hint = 16
+    assert (17, "running") in {(read.job_id, read.bucket) for read in story.acts(ReadJob, NOW + 31)}
+
+
 def test_reads_of_running_jobs_are_few_however_many_run() -> None:
     story = Story()
     for number in range(40):

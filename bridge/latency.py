@@ -1,0 +1,106 @@
+"""How long each step of an allocation takes: histograms by partition and QOS, with exemplars that name the trace.
+
+    created ──► submitted ──► granted ──► bound ──► running
+      create_to_submit  submit_to_grant  grant_to_bind  bind_to_running
+      └──────────── create_to_bind ────────────┘
+
+They are prometheus_client's, because OpenTelemetry's exporter for Prometheus writes no exemplars.  An exemplar is the trace
+id of one observation in a bucket; it is no label, so the number of time series does not grow with the pods.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from bridge.labels import BoundedLabels
+from scheduler.actions import BindPod
+from scheduler.model.slurm import JobSpec
+from scheduler.state.workload import Placeholder
+
+IMMEDIATE, QUEUED = "immediate", "queued"
+DEFAULT = "default"
+LABELS = ("partition", "qos")
+
+Labels = tuple[str, ...]  # of LABELS
+
+
+class Latency:
+    """The histograms.
+
+    buckets   upper bounds, seconds
+    """
+
+    def __init__(self, registry: CollectorRegistry, buckets: tuple[float, ...]) -> None:
+        self._bounded = BoundedLabels()
+
+        def histogram(name: str, what: str, *labels: str) -> Histogram:
+            return Histogram(name, what, labels, registry=registry, buckets=buckets)
+
+        self._created_bound = histogram(
+            "slurm_bridge_create_to_bind_seconds", "pod created to bound", *LABELS, "outcome"
+        )
+        self._created_submitted = histogram(
+            "slurm_bridge_create_to_submit_seconds", "pod created to its job submitted", *LABELS
+        )
+        self._submitted_granted = histogram(
+            "slurm_bridge_submit_to_grant_seconds", "job submitted to its grant seen: Slurm's queue", *LABELS, "outcome"
+        )
+        self._granted_bound = histogram("slurm_bridge_grant_to_bind_seconds", "grant seen to bound", *LABELS)
+        self._bound_running = histogram("slurm_bridge_bind_to_running_seconds", "bound to running", *LABELS)
+        self._created_deleted = histogram(
+            "slurm_bridge_create_to_deletion_seconds", "pod created to deleted, of pods that were never bound"
+        )
+
+    def labels_of(self, job: Placeholder | None, default_partition: str) -> Labels:
+        """Partition and QOS that the job asked for; "default" for a QOS that it did not name.
+
+        A submission's own words count, because Slurm's are read of jobs that wait alone.
+        """
+        spec = job.spec or job.adopted_as if job is not None else None
+        if spec is not None:
+            return self.labels_of_spec(spec, default_partition)
+        read = job.job if job is not None else None
+        return self._bounded.of(read.partition, read.qos or DEFAULT) if read else self._bounded.of(DEFAULT, DEFAULT)
+
+    def labels_of_spec(self, spec: JobSpec, default_partition: str) -> Labels:
+        """As `labels_of`, for a submission."""
+        return self._bounded.of(spec.partition or default_partition or DEFAULT, spec.qos or DEFAULT)
+
+    def submitted(self, labels: Labels) -> None:
+        """Begin the series of a job that was submitted at 0: an increase of a series that was absent is not seen."""
+        for histogram in (self._created_submitted, self._granted_bound, self._bound_running):
+            histogram.labels(*labels)
+        for histogram in (self._created_bound, self._submitted_granted):
+            for outcome in (IMMEDIATE, QUEUED):
+                histogram.labels(*labels, outcome)
+
+    def bound(self, bind: BindPod, created: float, at: float, labels: Labels, outcome: str, trace_id: str) -> None:
+        """A pod was bound.
+
+        created   epoch seconds, as exact as it is known
+        outcome   IMMEDIATE: Slurm granted the nodes at the submission; QUEUED: the job waited in Slurm's queue
+        trace_id  32 hexadecimal digits; "": not known
+        """
+        exemplar = _exemplar(trace_id)
+        self._created_bound.labels(*labels, outcome).observe(max(0.0, at - created), exemplar)
+        if bind.granted is not None:
+            self._granted_bound.labels(*labels).observe(max(0.0, at - bind.granted), exemplar)
+        if bind.asked is None:
+            return
+        # Slurm's times are in whole seconds: a submission is never before the creation.
+        asked = max(created, bind.asked)
+        self._created_submitted.labels(*labels).observe(asked - created, exemplar)
+        if bind.granted is not None:
+            self._submitted_granted.labels(*labels, outcome).observe(max(0.0, bind.granted - asked), exemplar)
+
+    def runs(self, took_s: float, labels: Labels, trace_id: str) -> None:
+        """The containers of a bound pod started."""
+        self._bound_running.labels(*labels).observe(max(0.0, took_s), _exemplar(trace_id))
+
+    def deleted_unbound(self, took_s: float) -> None:
+        """A pod was deleted before it was bound."""
+        self._created_deleted.observe(max(0.0, took_s))
+
+
+def _exemplar(trace_id: str) -> dict[str, str] | None:
+    return {"trace_id": trace_id} if trace_id else None

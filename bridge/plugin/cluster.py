@@ -1,0 +1,182 @@
+"""The user's Kubernetes cluster: the pods of one scheduler, listed and watched, and the events of one pod.
+
+Errors are those of bridge/errors.py.  A right that the user lacks is one sentence that names the command to see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from bridge.errors import BridgeError, ConfigError, NotFound, RemoteError, Unauthorized, said
+from bridge.kube import auth, codec
+from bridge.kube.admin_reads import PodEvent, events_of
+from bridge.kube.codec import Bookmark, Changed, Undecodable
+from bridge.kube.kubeconfig import namespace_of
+from bridge.kube.responses import judged, refusal
+from bridge.kube.transport import Call, StreamRefused, Transport, opened
+from bridge.plugin.pods import PODS, Seen
+
+DEADLINE_S = 20.0
+PAGE = 500
+WATCH_S = 300  # the server ends a watch after so many seconds
+STALL_S = WATCH_S + 30.0
+RETRY_S = 2.0
+GONE = 410
+Found = dict[str, Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which pods.  namespace "": all; labels: a label selector as kubectl takes it; name "": every pod."""
+
+    scheduler: str
+    namespace: str
+    labels: str = ""
+    name: str = ""
+
+    @property
+    def path(self) -> str:
+        """Of the list."""
+        return f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods" if self.namespace else "/api/v1/pods"
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        """The selectors."""
+        fields = f"spec.schedulerName={self.scheduler}" + (f",metadata.name={self.name}" if self.name else "")
+        return {"fieldSelector": fields} | ({"labelSelector": self.labels} if self.labels else {})
+
+
+@dataclass(slots=True)
+class Cluster:
+    """on_trouble receives a sentence each time that a watch fails; the watch goes on."""
+
+    transport: Transport
+    on_trouble: Callable[[str], None] = field(default=lambda _sentence: None)
+
+    async def pods(self, chosen: Selection) -> Found:
+        """The pods, by UID.  Raises RemoteError; ConfigError if the user lacks the right."""
+        return (await self._listed(chosen))[0]
+
+    async def follow(self, chosen: Selection) -> AsyncIterator[Found]:
+        """All pods of the selection, first as they are, then after each change.  Raises for the first list only."""
+        found, version = await self._listed(chosen)
+        yield found
+        while True:
+            try:
+                async for newer in self._changes(chosen, found, version):
+                    yield newer
+            except RemoteError as error:
+                self.on_trouble(said(error))
+                await asyncio.sleep(RETRY_S)
+            found, version = await self._listed_again(chosen)
+            yield found
+
+    async def _listed_again(self, chosen: Selection) -> tuple[Found, str]:
+        while True:
+            try:
+                return await self._listed(chosen)
+            except RemoteError as error:
+                self.on_trouble(said(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _listed(self, chosen: Selection) -> tuple[Found, str]:
+        while True:
+            try:
+                return await self._pages(chosen)
+            except RemoteError as error:
+                if error.code != GONE:  # the snapshot of the pages expired: begin again
+                    raise
+
+    async def _pages(self, chosen: Selection) -> tuple[Found, str]:
+        found: Found = {}
+        token = ""
+        while True:
+            params = {**chosen.params, "limit": str(PAGE)} | ({"continue": token} if token else {})
+            try:
+                reply = judged(
+                    "list pods", await self.transport.exchange(Call("GET", chosen.path, params, deadline_s=DEADLINE_S))
+                )
+            except Unauthorized as error:
+                raise _no_right(error, chosen.namespace) from None
+            page = PODS.page(reply.body)
+            for seen in PODS.items(page)[0]:
+                found[seen.pod.uid] = seen
+            token = page.metadata.continue_
+            if not token:
+                return found, page.metadata.resource_version
+
+    async def _changes(self, chosen: Selection, found: Found, version: str) -> AsyncIterator[Found]:
+        """Returns when the server ends the watch, or when its changes have a gap.  Raises RemoteError."""
+        params = {
+            **chosen.params,
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_S),
+        }
+        try:
+            async with self.transport.stream(chosen.path, params=params, stall_s=STALL_S) as lines:
+                async for line in lines:
+                    change = PODS.line(line)
+                    if isinstance(change, Changed):
+                        found = {uid: seen for uid, seen in found.items() if uid != change.object.pod.uid}
+                        found |= {} if change.gone else {change.object.pod.uid: change.object}
+                        yield found
+                    elif not isinstance(change, Bookmark | Undecodable):
+                        return
+        except StreamRefused as refused:
+            if refused.reply.status != GONE:
+                raise refusal("watch pods", refused.reply) from None
+
+    async def pod(self, namespace: str, name: str) -> Seen:
+        """One pod, of any scheduler.  Raises RemoteError; ConfigError if there is none, or the user lacks the right."""
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        try:
+            reply = judged("read pod", await self.transport.exchange(Call("GET", path, deadline_s=DEADLINE_S)))
+        except NotFound:
+            raise ConfigError(f"there is no pod {name} in namespace {namespace}. Name its namespace with -n.") from None
+        except Unauthorized as error:
+            raise _no_right(error, namespace) from None
+        return PODS.one(reply.body)
+
+    async def namespaces(self) -> list[str]:
+        """The names of all namespaces.  Raises RemoteError."""
+        reply = judged("list", await self.transport.exchange(Call("GET", "/api/v1/namespaces", deadline_s=DEADLINE_S)))
+        found, _ = codec.NAMESPACES.items(codec.NAMESPACES.page(reply.body))
+        return [each.name for each in found]
+
+    async def events(self, seen: Seen) -> tuple[tuple[PodEvent, ...], str]:
+        """The events of a pod, oldest first; and why they are not shown, as a sentence, or ""."""
+        try:
+            return await events_of(self.transport, seen.pod.namespace, seen.pod.uid), ""
+        except RemoteError as error:
+            return (), f"The events of the pod are not shown: {said(error)}"
+
+
+def _no_right(error: Unauthorized, namespace: str) -> BridgeError:
+    if error.code != 403:
+        return error
+    where = (
+        f"in namespace {namespace}: choose another with -n" if namespace else "in all namespaces: choose one with -n"
+    )
+    return ConfigError(
+        f"you may not read pods {where}, or ask its admin. kubectl auth can-i list pods shows your rights."
+    )
+
+
+async def connected(kubeconfig: str, context: str, stack: AsyncExitStack, on_trouble: Callable[[str], None]) -> Cluster:
+    """The cluster of a kubeconfig ("": as kubectl finds it) and a context ("": the current one).  Raises ConfigError."""
+    return Cluster(opened(await auth.load(kubeconfig or None, context=context), stack), on_trouble)
+
+
+def own_namespace(kubeconfig: str, context: str) -> str:
+    """The namespace that kubectl would use.  Raises ConfigError."""
+    if path := auth.path_of(kubeconfig or None):
+        return namespace_of(path, context) or "default"
+    in_pod = Path(auth.SERVICE_ACCOUNT) / "namespace"
+    return in_pod.read_text(encoding="utf-8").strip() if in_pod.exists() else "default"

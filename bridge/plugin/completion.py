@@ -1,0 +1,85 @@
+"""Completion of the command line: candidates, as kubectl asks a plugin for them, and the scripts for the program's own name.
+
+kubectl runs `kubectl_complete-slurm` with the words after `kubectl slurm`, of which the last is to be completed.  The answer
+is one candidate a line and, last, a directive of cobra: a colon and a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+FILES = ":0"  # the shell completes names of files if there is no candidate
+NO_FILES = ":4"
+NAMES_POD = ("why", "trace", "explain")
+SCRIPTS = {
+    "bash": """\
+# Completion for kubectl-slurm. In ~/.bashrc: source <(kubectl-slurm completion bash)
+# For `kubectl slurm` kubectl's own completion is enough; it runs kubectl_complete-slurm, which must be in PATH.
+_kubectl_slurm() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        [[ $line == :* ]] || COMPREPLY+=("${line%%$'\\t'*}")
+    done < <(kubectl_complete-slurm "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+}
+complete -o default -F _kubectl_slurm kubectl-slurm
+""",
+    "zsh": """\
+#compdef kubectl-slurm
+# Completion for kubectl-slurm. In ~/.zshrc, after compinit: source <(kubectl-slurm completion zsh)
+# For `kubectl slurm` kubectl's own completion is enough; it runs kubectl_complete-slurm, which must be in PATH.
+_kubectl_slurm() {
+    local -a found
+    found=(${${(f)"$(kubectl_complete-slurm "${(@)words[2,CURRENT]}" 2>/dev/null)"}:#:*})
+    if (( ${#found} )); then compadd -- "${(@)found%%$'\\t'*}"; else _files; fi
+}
+compdef _kubectl_slurm kubectl-slurm
+""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where names come from; each function is given the words before the word to complete, and may return nothing."""
+
+    pods: Callable[[Sequence[str]], Sequence[str]]
+    namespaces: Callable[[Sequence[str]], Sequence[str]]
+    contexts: Callable[[Sequence[str]], Sequence[str]]
+
+
+def answer(words: Sequence[str], helps: Mapping[str, str], sources: Sources) -> list[str]:
+    """The lines of the answer.
+
+    words    after `kubectl slurm`; the last is to be completed, and may be ""
+    helps    of each command, its help as argparse writes it
+    """
+    before, word = words[:-1], words[-1] if words else ""
+    found, directive = _candidates(before, word, helps, sources)
+    return [*sorted(each for each in found if each.startswith(word)), directive]
+
+
+def _candidates(
+    before: Sequence[str], word: str, helps: Mapping[str, str], sources: Sources
+) -> tuple[Sequence[str], str]:
+    if not before:
+        return list(helps), NO_FILES
+    command, last = before[0], before[-1]
+    if last in ("-n", "--namespace"):
+        return sources.namespaces(before), NO_FILES
+    if last == "--context":
+        return sources.contexts(before), NO_FILES
+    if last in ("-o", "--output") or command == "completion":
+        return _choices(helps.get(command, ""), last), NO_FILES
+    if last in ("-f", "--kubeconfig", "--config"):
+        return (), FILES
+    if word.startswith("-"):
+        return re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helps.get(command, "")), NO_FILES
+    return sources.pods(before) if command in NAMES_POD else (), NO_FILES
+
+
+def _choices(text: str, last: str) -> list[str]:
+    """The values that an option takes, or a command without options: {json,wide} of its help."""
+    found = re.search(rf"(?:{re.escape(last)} )?\{{([\w,]+)\}}", text)
+    return found[1].split(",") if found else []

@@ -1,0 +1,167 @@
+"""`queue` and `history`: the pods of a selection as squeue and sacct list jobs, as tables and as JSON.
+
+`history` has the pods that were bound and that Kubernetes still has.  A pod that was deleted is in Slurm's accounting alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.plugin.pods import Seen, state_of, why
+from bridge.plugin.table import Screen, age, table
+from scheduler import names
+from scheduler.model.kubernetes import Pod
+from scheduler.model.text import dated
+from scheduler.translate.job_spec import is_extended, peak
+
+GIB = 2**30
+MIB = 2**20
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One list.
+
+    heads, wide   columns, and those that `-o wide` has besides
+    shown         which pods it lists
+    row, more     the cells of a pod at a time (epoch seconds) for `heads`, and for `wide`
+    order         the sort key
+    state         the number of the column with the state
+    empty         what is printed if there is no pod
+
+    The cells for `wide` come before the last column, which may be long.
+    """
+
+    heads: Row
+    wide: Row
+    shown: Callable[[Seen], bool]
+    row: Callable[[Seen, float], Row]
+    more: Callable[[Seen], Row]
+    order: Callable[[Seen], Any]
+    state: int
+    empty: str
+
+    def pods(self, found: Iterable[Seen]) -> list[Seen]:
+        """The pods that the list has, in its order."""
+        return sorted(filter(self.shown, found), key=self.order)
+
+    def lines(self, pods: Sequence[Seen], now: float, screen: Screen, *, spaces: bool, wide: bool) -> list[str]:
+        """The table.  spaces: with the column of the namespace"""
+        heads, state = (
+            self._with(self.heads, self.wide if wide else (), "NAMESPACE" if spaces else ""),
+            self.state + spaces,
+        )
+        rows = [
+            self._with(self.row(seen, now), self.more(seen) if wide else (), seen.pod.namespace if spaces else "")
+            for seen in pods
+        ]
+        return table(heads, rows, screen, coloured=state)
+
+    @staticmethod
+    def _with(row: Row, more: Row, space: str) -> Row:
+        return (*((space,) if space else ()), *row[:-1], *more, row[-1])
+
+
+def _waits(seen: Seen) -> bool:
+    return not seen.pod.finished
+
+
+def _queue_row(seen: Seen, now: float) -> Row:
+    pod = seen.pod
+    since = now - (pod.bound_at or pod.created)
+    where = " ".join(filter(None, (pod.node, f"({why(seen)})" if why(seen) else "")))
+    return str(seen.job or "-"), pod.name, state_of(seen), age(since), where
+
+
+def _queue_more(seen: Seen) -> Row:
+    gang = f"{seen.gang} {_rank(seen.pod)}".strip() if seen.gang else "-"
+    return gang, *_asked_for(seen.pod), *(_option(seen.pod, key) for key in ("partition", "qos"))
+
+
+def _rank(pod: Pod) -> str:
+    rank, size = pod.annotations.get(names.RANK, ""), pod.annotations.get(names.SIZE, "")
+    return f"{rank}/{size}" if rank and size else ""
+
+
+def _option(pod: Pod, option: str) -> str:
+    return pod.annotations.get(names.PREFIX + option, "-")
+
+
+def _asked_for(pod: Pod) -> Row:
+    """CPUs, memory and devices of the pod, as its containers ask for them."""
+    amounts = peak(pod)
+    cpus, memory = amounts.get("cpu", 0), amounts.get("memory", 0)
+    devices = [
+        f"{count} {name.partition('/')[2]}" for name, count in sorted(amounts.items()) if is_extended(name) and count
+    ]
+    return f"{cpus / 1000:g}", _memory(memory), " ".join(devices) or "-"
+
+
+def _memory(amount: int) -> str:
+    return f"{amount / GIB:.3g}Gi" if amount >= GIB else f"{-(-amount // MIB)}Mi" if amount else "-"
+
+
+def _history_row(seen: Seen, now: float) -> Row:
+    pod, ended = seen.pod, seen.ended
+    code = "-" if pod.exit_code is None or not pod.finished else str(pod.exit_code)
+    waited = age(pod.bound_at - pod.created) if pod.bound_at is not None else "-"
+    until = ended if pod.finished else now
+    ran = age(until - pod.bound_at) if pod.bound_at is not None and until is not None else "-"
+    end = dated(ended, "%Y-%m-%d %H:%M:%S") if ended else "-"
+    return str(seen.job or "-"), pod.name, state_of(seen), code, waited, ran, end, pod.node or "-"
+
+
+def _history_more(seen: Seen) -> Row:
+    reason = seen.pod.end_reason if seen.pod.finished else ""
+    return seen.gang or "-", *_asked_for(seen.pod), reason or "-"
+
+
+QUEUE = View(
+    heads=("JOB", "POD", "STATE", "TIME", "NODE (REASON)"),
+    wide=("GANG", "CPUS", "MEMORY", "DEVICES", "PARTITION", "QOS"),
+    shown=_waits,
+    row=_queue_row,
+    more=_queue_more,
+    order=lambda seen: (not seen.pod.node, seen.pod.created, seen.pod.name),
+    state=2,
+    empty="No pods of slurm-bridge wait or run {where}. kubectl slurm history lists ended pods.",
+)
+HISTORY = View(
+    heads=("JOB", "POD", "STATE", "EXIT", "WAITED", "RAN", "ENDED (UTC)", "NODE"),
+    wide=("GANG", "CPUS", "MEMORY", "DEVICES", "REASON"),
+    shown=lambda seen: bool(seen.pod.node),
+    row=_history_row,
+    more=_history_more,
+    order=lambda seen: (seen.pod.bound_at or seen.pod.created, seen.pod.name),
+    state=2,
+    empty=(
+        "Kubernetes has no pods that slurm-bridge bound {where}. Pods that were deleted are in Slurm's accounting: "
+        "sacct --format=JobID,JobName,State,Elapsed,Comment."
+    ),
+)
+
+
+def entry(seen: Seen) -> dict[str, Any]:
+    """One pod for programs.  Times are epoch seconds; null: not yet, or not known."""
+    pod = seen.pod
+    return {
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        "uid": pod.uid,
+        "state": state_of(seen),
+        "reason": pod.scheduled.reason if pod.scheduled is not None and not pod.node else "",
+        "message": why(seen),
+        "job": seen.job,
+        "gang": seen.gang or None,
+        "rank": pod.annotations.get(names.RANK),
+        "size": pod.annotations.get(names.SIZE),
+        "node": pod.node or None,
+        "created": pod.created,
+        "bound": pod.bound_at,
+        "started": min((run.began for run in seen.runs if run.began is not None and not run.initial), default=None),
+        "ended": seen.ended,
+        "exit_code": pod.exit_code if pod.finished else None,
+    }

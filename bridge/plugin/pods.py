@@ -1,0 +1,192 @@
+"""A pod as a user sees it: the scheduler's noun, and the times that Kubernetes shows of it.
+
+Only what a user of a namespace may read is read: pods and their events.  Slurm is not asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from bridge.kube.codec import Codec, codec
+from bridge.kube.objects import epoch
+from bridge.kube.pods import to_pod
+from bridge.kube.wire import Int, PodMeta, PodSpec, PodStatus, Time, Wire, WirePod
+from scheduler import names
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.translate.grouping import Group, group_of
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One container's last run.  Epoch seconds; None: not yet.  exit_code None: it has not ended."""
+
+    container: str
+    initial: bool
+    began: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One pod.  turned: since when each of its conditions is True, by type, epoch seconds."""
+
+    pod: Pod
+    turned: dict[str, float]
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def ended(self) -> float | None:
+        """When the pod ended, epoch seconds; None: it has not, or no container shows a time."""
+        if not self.pod.finished:
+            return None
+        return max((run.ended for run in self.runs if run.ended is not None), default=None)
+
+    @property
+    def job(self) -> int | None:
+        """The id of its Slurm job: of the bind, else as its condition names it; None: neither does."""
+        shown = self.pod.annotations.get(names.JOB_ID, "")
+        if shown.isdecimal() and len(shown) <= len(str(2**32)):
+            return int(shown)
+        return names.shown_job(self.pod.scheduled.message) if self.pod.scheduled is not None else None
+
+    @property
+    def gang(self) -> str:
+        """The name of its gang; "": it is a workload by itself."""
+        group = group_of(self.pod)
+        return group.name if isinstance(group, Group) else ""
+
+
+# --- as the API server has it ---------------------------------------------------------------------------------------
+
+
+class _Condition(Wire):
+    type: str
+    status: str
+    last_transition_time: Time | None = None
+
+
+class _Ended(Wire):
+    started_at: Time | None = None
+    finished_at: Time | None = None
+    exit_code: Int = 0
+    reason: str | None = None
+
+
+class _Running(Wire):
+    started_at: Time | None = None
+
+
+class _State(Wire):
+    running: _Running | None = None
+    terminated: _Ended | None = None
+
+
+class _Container(Wire):
+    name: str
+    state: _State | None = None
+
+
+class _Status(Wire):
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_Container] | None = None
+    init_container_statuses: list[_Container] | None = None
+
+
+class _Pod(Wire):
+    """A pod whose status is read twice: for the scheduler's noun, and for times."""
+
+    metadata: PodMeta
+    spec: PodSpec
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_STATUS = msgspec.json.Decoder(_Status)
+_POD_STATUS = msgspec.json.Decoder(PodStatus)
+
+
+def _seen(wire: _Pod) -> Seen:
+    status = _STATUS.decode(wire.status)
+    turned = {
+        each.type: at
+        for each in status.conditions or ()
+        if each.status == "True" and (at := epoch(each.last_transition_time)) is not None
+    }
+    runs = [_run(each, initial=True) for each in status.init_container_statuses or ()]
+    runs += [_run(each, initial=False) for each in status.container_statuses or ()]
+    pod = to_pod(WirePod(wire.metadata, wire.spec, _POD_STATUS.decode(wire.status)))
+    return Seen(pod, turned, tuple(runs))
+
+
+def _run(wire: _Container, *, initial: bool) -> Run:
+    state = wire.state or _State()
+    if state.running is not None:
+        return Run(wire.name, initial, epoch(state.running.started_at))
+    if (over := state.terminated) is not None:
+        return Run(
+            wire.name, initial, epoch(over.started_at), epoch(over.finished_at), over.exit_code, over.reason or ""
+        )
+    return Run(wire.name, initial)
+
+
+PODS: Codec[Seen] = codec("pod", _Pod, _seen)
+
+
+# --- its state in a word and in a sentence --------------------------------------------------------------------------
+
+# What a reason of the condition PodScheduled means to its user, in a word.
+WAITING = {
+    names.SUBMITTED: "Pending",
+    names.PENDING: "Pending",
+    names.REFUSED: "Refused",
+    names.NOT_MANAGED: "Refused",
+    names.NO_NODE: "Refused",
+    names.GRANT_WAITS: "Granted",
+    names.GATHERING: "Gathering",
+    names.LIMITED: "Limited",
+}
+UNSEEN = (
+    "slurm-bridge has written nothing about the pod yet. If that lasts: is the bridge running, and does the namespace "
+    f"have the label {names.MANAGED_LABEL}=true? Its admin knows."
+)
+GATED = "The pod has scheduling gates. The bridge asks Slurm for nothing before they are removed."
+
+
+def state_of(seen: Seen) -> str:
+    """The state of a pod in one word, as the column ST of squeue has it."""
+    pod = seen.pod
+    if pod.finished:
+        return "Stopped" if pod.disrupted else "Completed" if pod.phase is PodPhase.SUCCEEDED else "Failed"
+    if pod.deleting_at is not None:
+        return "Ending"
+    if pod.node:
+        return _running(pod)
+    if pod.gated:
+        return "Gated"
+    return WAITING.get(pod.scheduled.reason, "Waiting") if pod.scheduled is not None else "Waiting"
+
+
+def _running(pod: Pod) -> str:
+    if pod.job_condition is not None and pod.job_condition.reason == names.SUSPENDED:
+        return "Suspended"
+    if pod.phase is not PodPhase.RUNNING:
+        return "Starting"
+    return "Crashing" if pod.crashes else "Running"
+
+
+def why(seen: Seen) -> str:
+    """Why the pod is in that state, as the bridge and kubelet say it; "": there is nothing to say."""
+    pod = seen.pod
+    if pod.finished:
+        code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
+        reason = f" ({pod.end_reason})" if pod.end_reason else ""
+        return f"It ended{code}{reason}."
+    if not pod.node:
+        if pod.gated:
+            return GATED
+        return pod.scheduled.message if pod.scheduled is not None and pod.scheduled.message else UNSEEN
+    said = pod.job_condition.message if pod.job_condition is not None else ""
+    return " ".join(filter(None, (said, pod.crashes or pod.waits)))

@@ -1,0 +1,73 @@
+"""Tables as kubectl prints them: columns of text, colours on a terminal alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bridge.cli.terminal import printable
+
+GAP = "   "
+RESET = "\x1b[0m"
+# Colours by the first word of a state; other words have none.
+COLOURS = {
+    **dict.fromkeys(("Running", "Completed", "idle", "True"), "\x1b[32m"),
+    **dict.fromkeys(
+        ("Pending", "Granted", "Starting", "Gathering", "Limited", "Waiting", "Gated", "Ending"), "\x1b[33m"
+    ),
+    **dict.fromkeys(("Refused", "Failed", "Stopped", "Crashing", "Suspended"), "\x1b[31m"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Where a table goes.  width: columns, longer lines are cut; None: nothing is cut.  live: it can be redrawn"""
+
+    width: int | None = None
+    colours: bool = False
+    live: bool = False
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], screen: Screen, *, coloured: int | None = None
+) -> list[str]:
+    """The lines of a table, with its head.
+
+    coloured   the column with the state, which decides its colour
+    """
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
+    lines = [_line(heads, widths, screen.width, None, "")]
+    for row in shown:
+        colour = COLOURS.get(row[coloured].split("+")[0], "") if coloured is not None and screen.colours else ""
+        lines.append(_line(row, widths, screen.width, coloured, colour))
+    return lines
+
+
+def _line(row: Sequence[str], widths: Sequence[int], most: int | None, coloured: int | None, colour: str) -> str:
+    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    text = GAP.join(cells).rstrip()
+    if most is not None and len(text) > most:
+        text = text[: most - 1] + "…"
+    if coloured is None or not colour:
+        return text
+    begins = sum(len(cell) + len(GAP) for cell in cells[:coloured])
+    ends = begins + len(row[coloured])
+    return text[:begins] + colour + text[begins:ends] + RESET + text[ends:]
+
+
+def age(seconds: float | None) -> str:
+    """A span as kubectl writes it: 12s, 5m3s, 2h10m, 3d4h; "-": it is not known."""
+    if seconds is None:
+        return "-"
+    whole = max(0, int(seconds))
+    units = (("d", whole // 86400), ("h", whole // 3600 % 24), ("m", whole // 60 % 60), ("s", whole % 60))
+    first = next((place for place, (_, number) in enumerate(units) if number), len(units) - 1)
+    return "".join(f"{number}{unit}" for unit, number in units[first : first + 2] if number) or "0s"
+
+
+def pairs(shown: Mapping[str, str]) -> list[str]:
+    """Names and values below each other, without empty values."""
+    told = {name: value for name, value in shown.items() if value}
+    width = max(map(len, told), default=0)
+    return [f"{name + ':':<{width + 1}}  {printable(value)}" for name, value in told.items()]

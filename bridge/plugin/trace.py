@@ -1,0 +1,129 @@
+"""`trace`: the times of one pod as a waterfall, and `why`: its state, what the bridge says of it, and its events.
+
+The times are those of Kubernetes, whole seconds: creation, the first event of its job, the bind, kubelet's start, the
+containers.  The bridge's own traces (OpenTelemetry) are finer and need its collector.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.cli.terminal import printable
+from bridge.kube.admin_reads import PodEvent
+from bridge.plugin.pods import Seen, state_of, why
+from bridge.plugin.table import COLOURS, RESET, Screen, age, pairs
+from scheduler import names
+from scheduler.model.text import dated
+
+LEAST_BAR = 20  # columns
+DEFAULT_WIDTH = 100
+MOST_EVENTS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One part of a pod's life.  Epoch seconds; end None: it goes on."""
+
+    name: str
+    begin: float
+    end: float | None
+
+
+def spans(seen: Seen, events: Sequence[PodEvent]) -> list[Span]:
+    """The parts of a pod's life, in the order of their begin."""
+    return [span for span in _spans(seen, events) if span.end is None or span.end >= span.begin]
+
+
+def _spans(seen: Seen, events: Sequence[PodEvent]) -> Iterator[Span]:
+    pod = seen.pod
+    over = seen.ended
+    asked = min((each.began for each in events if each.reason in (names.SUBMITTED, names.PENDING)), default=None)
+    bound = pod.bound_at
+    if asked is not None and (bound is None or asked <= bound):
+        yield Span("before its job", pod.created, asked)
+        yield Span("waits in Slurm", asked, bound or over)
+    else:
+        yield Span("until the bind", pod.created, bound or over)
+    if bound is None:
+        return
+    first = min((run.began for run in seen.runs if run.began is not None), default=None)
+    yield Span("kubelet prepares", bound, first if first is not None else over)
+    pulls = [each.began for each in events if each.reason == "Pulling"]
+    pulled = [each.at for each in events if each.reason == "Pulled"]
+    if pulls and pulled and max(pulled) >= min(pulls):
+        yield Span("  pulls images", min(pulls), max(pulled))
+    for run in sorted(seen.runs, key=lambda run: (not run.initial, run.began or 0.0)):
+        if run.began is not None:
+            code = f", exit {run.exit_code}" if run.exit_code is not None else ""
+            yield Span(f"{'init ' if run.initial else ''}container {run.container}{code}", run.began, run.ended)
+
+
+def waterfall(seen: Seen, events: Sequence[PodEvent], now: float, screen: Screen) -> list[str]:
+    """The lines: a name, the offset from the pod's creation, the length, and a bar."""
+    parts = spans(seen, events)
+    begin = min(part.begin for part in parts)
+    end = max((part.end if part.end is not None else now) for part in parts)
+    names_width = max(len(part.name) for part in parts)
+    width = max(LEAST_BAR, (screen.width or DEFAULT_WIDTH) - names_width - 20)
+    scale = width / max(end - begin, 1.0)
+    lines = [_title(seen), f"created {dated(seen.pod.created)}, {age(end - begin)} in all", ""]
+    for part in parts:
+        until = part.end if part.end is not None else now
+        lead = min(width - 1, int((part.begin - begin) * scale))
+        length = max(1, min(width - lead, round((until - part.begin) * scale)))
+        mark = "▒" if part.end is None else "█"
+        name = printable(part.name).ljust(names_width)
+        lines.append(
+            f"{name}  {'+' + age(part.begin - begin):>8} {age(until - part.begin):>7}  {' ' * lead}{mark * length}"
+        )
+    if any(part.end is None for part in parts):
+        lines += ["", "▒ goes on"]
+    return lines
+
+
+def _title(seen: Seen) -> str:
+    job = f", Slurm job {seen.job}" if seen.job else ""
+    node = f", node {seen.pod.node}" if seen.pod.node else ""
+    return f"Pod {seen.pod.full_name}: {state_of(seen)}{job}{node}"
+
+
+def explained(seen: Seen, events: Sequence[PodEvent], note: str, now: float, screen: Screen) -> list[str]:
+    """`why`: the lines."""
+    pod, state = seen.pod, state_of(seen)
+    colour = COLOURS.get(state, "") if screen.colours else ""
+    heads = pairs(
+        {
+            "Pod": pod.full_name,
+            "State": state,
+            "For": age(now - (seen.ended or pod.bound_at or pod.created)),
+            "Job": str(seen.job or ""),
+            "Node": pod.node,
+            "Gang": seen.gang,
+        }
+    )
+    if colour:
+        heads = [line.replace(state, f"{colour}{state}{RESET}") if line.startswith("State") else line for line in heads]
+    lines = [*heads, "", *_wrapped(why(seen) or "Nothing is wrong that Kubernetes shows.", screen)]
+    if events:
+        lines += ["", "Events (UTC)"]
+        for each in events[-MOST_EVENTS:]:
+            count = f" ({each.count} times)" if each.count > 1 else ""
+            lines += _wrapped(f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{count}", screen, "  ")
+    if note:
+        lines += ["", *_wrapped(note, screen)]
+    return lines
+
+
+def _wrapped(text: str, screen: Screen, indent: str = "") -> list[str]:
+    width = max(LEAST_BAR, screen.width or DEFAULT_WIDTH)
+    return textwrap.wrap(printable(text), width, initial_indent=indent, subsequent_indent=indent and indent * 2)
+
+
+def timed(seen: Seen, events: Sequence[PodEvent]) -> dict[str, Any]:
+    """`trace` for programs."""
+    return {
+        "spans": [{"name": each.name.strip(), "begin": each.begin, "end": each.end} for each in spans(seen, events)]
+    }

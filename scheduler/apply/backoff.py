@@ -1,0 +1,39 @@
+"""How long a workload waits after a refused or failed action, a kind of attempt at a time (S14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler import actions as act
+from scheduler.model.refusal import Refusal
+from scheduler.state.workload import Attempt, Backoff, Workload
+
+MAX_RETRY_AFTER_S = 300.0
+END_RETRY_AFTER_S = 30.0  # for an end, and the read before it: L4 allows 45 s in all, and nodes are held meanwhile
+
+# Each kind of attempt has a backoff of its own, so that a failed attempt delays no end of another kind.
+ATTEMPTS: Mapping[type, Attempt] = {
+    act.ReadJob: Attempt.READ_JOB,
+    act.UpdateJob: Attempt.UPDATE_JOB,
+    act.CancelJob: Attempt.END_JOB,
+    act.RecordEnd: Attempt.RECORD,
+    act.DeletePod: Attempt.END_POD,
+    act.FailByDeadline: Attempt.END_POD,
+    act.EvictPod: Attempt.MOVE,
+    act.SetDeadline: Attempt.MOVE,
+}
+
+
+def wait_as_requested(workload: Workload, action: act.Action, refusal: Refusal, at: float) -> None:
+    """The far side says for how long it takes no more requests.  What ends waits less, and for itself alone."""
+    requested_s = refusal.retry_after_s or 0.0
+    if (attempt := ATTEMPTS.get(type(action))) is not None:
+        before = workload.backoffs.get(attempt, Backoff())
+        most_s = MAX_RETRY_AFTER_S if attempt is Attempt.UPDATE_JOB else END_RETRY_AFTER_S
+        until = at + min(requested_s, most_s)
+        workload.backoffs[attempt] = before._replace(until=max(before.until, until))
+        return
+    until = at + min(requested_s, MAX_RETRY_AFTER_S)
+    if until > at:
+        workload.wait_until = max(workload.wait_until, until)
+        workload.retry_at = max(workload.retry_at, until)

@@ -1,0 +1,147 @@
+"""How the calls about a job that exists, and the reads of jobs and nodes, ended, folded into the World (ARCHITECTURE 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler.actions import Outcome
+from scheduler.apply.submission_results import UNKNOWN_NODE
+from scheduler.state.workload import CANCELLED, Attempt, Placeholder
+from scheduler.state.world import World
+from scheduler.translate.job_update import adopted, taken
+
+MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
+
+
+def _placeholder_of(
+    world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float
+) -> Placeholder | None:
+    """The placeholder that the call was sent for; None: it is known no more, or its id is another job's by now."""
+    job = world.placeholders.get(action.job_id)
+    if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
+        return None
+    return job
+
+
+def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is not None:
+        workload.release(action)
+    job = _placeholder_of(world, action, event.began)
+    if event.outcome is Outcome.DONE:
+        renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
+        if job is not None and not job.ended and not renamed:
+            if job.holds_nodes:
+                world.freed_at = event.at
+            elif workload is not None and job.id == workload.hint:
+                job.requeued = any(workload.node_of(pod) for pod in workload.unfinished)
+            job.known_since = event.at
+            world.expected.add(job.id)
+            world.absent.discard(job.id)
+            world.set_states(job, CANCELLED, event.at)
+            job.read_began, job.end_read = event.at, True  # the answer to the cancel is proof enough
+        if workload is not None and action.record:
+            workload.failures = 0
+    elif workload is not None:
+        world.back_off(workload, event.at, attempt=Attempt.END_JOB)
+
+
+def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) -> None:
+    """If slurmdbd is away, this does not count as an attempt: the record waits until slurmdbd is back."""
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.release(action)
+    job = _placeholder_of(world, action, event.began)
+    if event.outcome is Outcome.DONE:
+        world.accounting_lost = None
+        if job is not None:
+            job.recorded = True
+    elif _note_accounting_lost(world, event):
+        world.dirty[workload.key] = None
+    else:
+        world.back_off(workload, event.at, attempt=Attempt.RECORD)
+        if job is not None and event.outcome is not Outcome.UNREACHED:
+            job.not_recorded += 1
+            job.recorded = job.not_recorded > MAX_UNRECORDED
+
+
+def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.release(action)
+    job = _placeholder_of(world, action, event.began)
+    if job is None:
+        return
+    if event.outcome is Outcome.DONE:
+        world.clear_refusal(workload)
+        _take_changes(job, action)
+        return
+    world.back_off(workload, event.at, attempt=Attempt.UPDATE_JOB)
+    if event.outcome is not Outcome.REFUSED or event.refusal is None or event.refusal.later:
+        return
+    if event.refusal.number == UNKNOWN_NODE:
+        world.nodes_stale = True
+        return
+    _take_changes(job, action)  # not asked again until something changes; the pod is told why
+    workload.refused = event.refusal
+
+
+def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
+    """Note if slurmdbd answers, as far as this answer shows it."""
+    away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
+    if away and event.refusal is not None:
+        world.fold(ev.AccountingLost(event.at, event.refusal.message))
+    return away
+
+
+def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
+    """The job was asked for what was changed, and for nothing else of the new translation."""
+    asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
+    job.spec = taken(asked, action.spec, action.component, action.changes)
+
+
+def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    workload.release(action)
+    _note_accounting_lost(world, event)
+    for job_id in event.found:
+        job = world.placeholders.get(job_id)
+        if (job is None or job.key is None) and job_id not in world.foreign:
+            world.first_listed_at.setdefault(job_id, event.began)
+            world.sort_unread(job_id)
+
+
+def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
+    """The job itself comes as JobRead.  This ends the action, and workloads of the job are visited."""
+    world.reading.discard(action.job_id)
+    if event.outcome is not Outcome.DONE and action.job_id in world.first_listed_at:
+        world.read_failed(action.job_id, event.at)
+    workload = world.workloads.get(action.key)
+    if workload is not None and event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at, attempt=Attempt.READ_JOB)
+    if action.job_id in world.placeholders:
+        world.touch(world.placeholders[action.job_id])
+
+
+def _nodes_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> None:
+    """The nodes come as SlurmNodesPolled; a failed poll is tried again after a while."""
+    if event.outcome is not Outcome.DONE:
+        world.nodes_stale = True
+        world.nodes_polled_from = event.at + world.config.tuning.backoff_s * 5
+
+
+ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
+    act.CancelJob: _cancel_ended,
+    act.UpdateJob: _update_ended,
+    act.RecordEnd: _record_ended,
+    act.FindJobs: _find_ended,
+    act.ReadJob: _read_ended,
+    act.PollNodes: _nodes_ended,
+}

@@ -1,0 +1,298 @@
+"""A plan, folded into the World: its actions count as in flight before any of them is performed (ARCHITECTURE 3)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler import names
+from scheduler.actions import Kind
+from scheduler.apply import node_results
+from scheduler.apply.membership import settle, settle_by_plan
+from scheduler.apply.submission_results import lost_job_of
+from scheduler.model.kubernetes import owner_key
+from scheduler.state import quarantine
+from scheduler.state.phase import Phase
+from scheduler.state.workload import InFlight, LastStatus, LeftOut, after_unusable_grant
+from scheduler.state.world import World
+
+
+def _planned(world: World, event: ev.Planned) -> None:
+    _wait_in_turn(world, event.plan)
+    _take_turns(world, event.plan)
+    _bound_the_waiting_records(world)
+    for key in event.plan.forgotten:
+        world.forget(key)
+    for key, owner in event.plan.awaited.items():
+        world.waits_for_owner.setdefault(owner, set()).add(key)
+    _leave_nodes_out(world, event.plan, event.at)
+    for key, uid in event.plan.written_off:
+        try:
+            _write_off(world, key, uid)
+        except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+            quarantine.quarantine_workload(world, key, error)
+    _adopt(world, event.plan)
+    for key in event.plan.settled:
+        _settle(world, key, event.at)
+    for name in event.plan.visited_nodes:
+        world.node_state.dirty.pop(name, None)
+    _set_timers(world, event.plan.wake, event.at)
+    for action in event.plan.actions:
+        try:
+            _action_planned(world, action, event.at)
+        except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
+            _planning_failed(world, event.plan, action, error)
+    quarantine.planned(world, event.plan)
+
+
+def _wait_in_turn(world: World, plan: act.Plan) -> None:
+    """A visited workload that waits in a full limit class again keeps its place there, whatever it was visited for (I7)."""
+    waits = {(name, key) for name, keys in plan.parked.items() for key in keys} - plan.yielding
+    for key in plan.visited:
+        world.dirty.pop(key, None)
+        for name in [name for name in world.parked_in.get(key, ()) if (name, key) not in waits]:
+            world.unpark(key, name)
+    for name, keys in plan.parked.items():
+        for key in keys:
+            world.park(key, name)
+
+
+def _adopt(world: World, plan: act.Plan) -> None:
+    for job_id, spec in plan.adopted:
+        if (job := world.placeholders.get(job_id)) is not None and job.spec is None:
+            job.adopted_as = spec
+
+
+def _settle(world: World, key: str, at: float) -> None:
+    try:
+        settle_by_plan(world, key, at)
+    except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
+        world.unsettled.pop(key, None)
+        quarantine.quarantine_workload(world, key, error)
+
+
+def _leave_nodes_out(world: World, plan: act.Plan, at: float) -> None:
+    exclude_s = world.config.tuning.exclude_s
+    for key, nodes in plan.left_out.items():
+        if (workload := world.workloads.get(key)) is not None:
+            before = workload.left_out or LeftOut(nodes, at)
+            workload.left_out = replace(before, nodes=nodes, judged_at=at + exclude_s)
+    for key, node in plan.excluded.items():
+        if (workload := world.workloads.get(key)) is not None:
+            workload.left_out = after_unusable_grant(workload.left_out, node, at, exclude_s)
+            world.note_crowded(node, at + exclude_s)
+
+
+def _write_off(world: World, key: str, uid: str) -> None:
+    if (workload := world.workloads.get(key)) is not None:
+        workload.write_off(uid)
+        if settle(world, workload):
+            world.refresh(workload)
+
+
+def _action_planned(world: World, action: act.Action, at: float) -> None:
+    """Note that the action is in flight.  A change for a workload that this plan dropped is not placed, and not performed."""
+    key = getattr(action, "key", "")
+    if world.quarantine and action.effect is act.Effect.WORKLOAD and quarantine.is_dropped(world, Kind.WORKLOAD, key):
+        return
+    world.in_flight[id(action)] = action
+    world.under_way[action.limit_class] += 1
+    on_planned = _ON_PLANNED.get(type(action))
+    if on_planned is not None:
+        on_planned(world, action, at)
+
+
+def _planning_failed(world: World, plan: act.Plan, action: act.Action, error: Exception) -> None:
+    """No action of this plan is performed for its workload."""
+    key = getattr(action, "key", "")
+    for each in plan.actions:
+        if each is action or (key and getattr(each, "key", "") == key):
+            world.in_flight.pop(id(each), None)
+    quarantine.action_failed(world, action, error)
+
+
+def _take_turns(world: World, plan: act.Plan) -> None:
+    world.deferred, world.turns = plan.deferred, plan.turns
+    if plan.anti_affinity_done:
+        world.affinity_index.clear_changes()
+        world.anti_affinity_namespaces.clear()
+
+
+def _set_timers(world: World, wake: Mapping[str, float], now: float) -> None:
+    while world.timers and world.timers[0][0] <= now:
+        at, key = heapq.heappop(world.timers)
+        if world.wakes.get(key) == at:
+            del world.wakes[key]
+    for key, at in wake.items():
+        if at < world.wakes.get(key, float("inf")):
+            world.wakes[key] = at
+            heapq.heappush(world.timers, (at, key))
+
+
+def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, at: float) -> None:
+    workload = world.workloads[action.key]
+    lost = lost_job_of(world, workload) if action.spec.required_nodes else None
+    asked_for = frozenset(pod.uid for pod in workload.members)
+    workload.in_flight = InFlight(action, at, lost_job=lost.id if lost is not None else None, asked_for=asked_for)
+    world.clear_refusal(workload)
+    partition = action.spec.partition or world.default_partition
+    workload.asked_in = partition
+    if isinstance(action, act.AllocateNow):
+        if not world.immediate_in_flight[partition]:
+            world.tried_at[partition] = at
+        world.immediate_in_flight[partition] += 1
+        world.immediate_in[action.key] = partition
+        if workload.has_anti_affinity:
+            world.anti_affinity_in_flight.add(workload.key)
+    if action.spec.required_nodes:
+        world.token_buckets["retake"].take(at, 1)
+    elif (rate := world.quotas.rate(workload)) is not None:
+        world.token_buckets[rate].take(at, 1)
+    workload.add_to_story(at, action.reason)
+    world.refresh(workload)
+
+
+def _slurm_action_planned(
+    world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd | act.FindJobs, at: float
+) -> None:
+    workload = world.workloads[action.key]
+    workload.in_flight = InFlight(action, at)
+    workload.add_to_story(at, action.reason)
+    if isinstance(action, act.FindJobs) and workload.job_search is not None:
+        workload.job_search.asked_database = True
+    if isinstance(action, act.CancelJob) and action.pod_message:
+        workload.releasing = (action.job_id, action.pod_message)
+    if isinstance(action, act.UpdateJob):
+        workload.updated_at = at
+
+
+def _read_planned(world: World, action: act.ReadJob, at: float) -> None:
+    world.reading.add(action.job_id)
+    if (workload := world.workloads.get(action.key)) is not None and workload.of_other_scheduler:
+        world.claimed_by_others.setdefault(action.job_id, set()).add(action.key)
+    if action.bucket in world.token_buckets:
+        world.token_buckets[action.bucket].take(at, world.tokens_of_read(action.bucket))
+    if action.bucket == "detail":
+        world.detail_new.pop(action.key, None)
+        world.detail_round.pop(action.key, None)
+        world.detail_round[action.key] = at  # to the end of the round
+    elif action.bucket == "running":
+        world.running_new.pop(action.key, None)
+        world.running_round.pop(action.key, None)
+        world.running_round[action.key] = at
+
+
+def _nudge_planned(world: World, action: act.NudgeScheduler, at: float) -> None:
+    world.nudged_at = at
+
+
+_OnPod = act.BindPod | act.DeletePod | act.FailByDeadline | act.SetDeadline | act.EvictPod
+
+
+def _pod_action_planned(world: World, action: _OnPod, at: float) -> None:
+    workload = world.workloads[action.key]
+    workload.pods_in_flight[action.uid] = InFlight(action, at)
+    workload.add_to_story(at, action.reason)
+    if isinstance(action, act.BindPod):
+        if len(workload.pods_in_flight) == 1 and not any(workload.node_of(pod) for pod in workload.members):
+            workload.first_bound_at = at
+        workload.unconfirmed_binds[action.uid], workload.bound_by_this_process = action, True
+        world.assume(workload.pods[action.uid], action.node)
+    elif world.phase_of[workload.key] is Phase.ORPHANED and not any(
+        job.ended for job in world.jobs_of(workload) if job.id == workload.hint
+    ):
+        world.token_buckets["absent"].take(at, 1)
+
+
+def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float) -> None:
+    workload = world.workloads[action.key]
+    if action.annotations is not None:
+        workload.renewed[action.uid] = action.annotations
+    if action.event == names.BYPASS:
+        world.bypassing.add(action.uid)
+    if action.event == names.CHANGE_IGNORED:
+        workload.late_changes.pop(action.uid, None)
+    if action.event == names.REJECTED:
+        workload.anomalies.pop(action.uid, None)
+        return
+    if action.event == names.GRANT_RELEASED:
+        workload.release_messages.pop(action.uid, None)
+    if action.event in (names.SCHEDULED, names.ENDED):
+        workload.proven.pop(action.uid, None)
+        return
+    before = workload.last_status.get(action.uid)
+    event_at = at if action.event else (before.event_at if before else float("-inf"))
+    status = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at)
+    workload.last_status[action.uid] = status
+
+
+def _job_condition_planned(world: World, action: act.SetJobCondition, at: float) -> None:
+    status = LastStatus(action.condition, action.message, action.essence, None, at, at)
+    world.workloads[action.key].last_status[action.uid] = status
+
+
+def _restore_planned(world: World, action: act.RestoreKeys, at: float) -> None:
+    workload = world.workloads[action.key]
+    edited = workload.edited[action.uid]
+    edited.under_way = True
+    workload.add_to_story(at, f"{action.name}: {action.reason}")
+
+
+def _owner_read_planned(world: World, action: act.ReadOwner, at: float) -> None:
+    key = owner_key(action.namespace, action.ref)
+    world.reading_refs.add(key)
+    world.owner_asked_at[key] = at
+    if action.key:  # read again
+        world.token_buckets["owners"].take(at, 1)
+
+
+def _pod_read_planned(world: World, action: act.ReadClaims | act.SelectVolumeNode | act.ReadPod, at: float) -> None:
+    world.reading_refs.add(action.uid)
+
+
+def _bound_the_waiting_records(world: World) -> None:
+    """While slurmdbd is away no more than so many workloads are kept for it: the one that waits longest is given up."""
+    waiting = world.parked["records"]
+    while world.accounting_lost is not None and len(waiting) > world.config.tuning.records_waiting:
+        key = next(iter(waiting))
+        world.unpark(key)
+        world.dropped_records += 1
+        world.dirty[key] = None
+        for job in world.jobs_of(world.workloads[key]) if key in world.workloads else ():
+            job.recorded = job.recorded or job.ended
+
+
+def _node_poll_planned(world: World, action: act.PollNodes, at: float) -> None:
+    world.nodes_stale = False
+
+
+_ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
+    act.AllocateNow: _submission_planned,
+    act.SubmitJob: _submission_planned,
+    act.CancelJob: _slurm_action_planned,
+    act.UpdateJob: _slurm_action_planned,
+    act.RecordEnd: _slurm_action_planned,
+    act.FindJobs: _slurm_action_planned,
+    act.ReadJob: _read_planned,
+    act.NudgeScheduler: _nudge_planned,
+    act.BindPod: _pod_action_planned,
+    act.DeletePod: _pod_action_planned,
+    act.FailByDeadline: _pod_action_planned,
+    act.SetDeadline: _pod_action_planned,
+    act.EvictPod: _pod_action_planned,
+    act.SetPodCondition: _pod_condition_planned,
+    act.SetJobCondition: _job_condition_planned,
+    act.RestoreKeys: _restore_planned,
+    act.ReadOwner: _owner_read_planned,
+    act.ReadClaims: _pod_read_planned,
+    act.SelectVolumeNode: _pod_read_planned,
+    act.ReadPod: _pod_read_planned,
+    act.PollNodes: _node_poll_planned,
+    **node_results.ON_PLANNED,
+}
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.Planned: _planned}

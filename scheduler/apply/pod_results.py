@@ -1,0 +1,196 @@
+"""How the writes on a pod, and the reads of what pods refer to, ended, folded into the World (ARCHITECTURE 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler.actions import Outcome
+from scheduler.apply.backoff import ATTEMPTS
+from scheduler.model.kubernetes import OwnerKey, owner_key
+from scheduler.state import confirmation
+from scheduler.state.workload import Attempt, InFlight, LostBind, Workload
+from scheduler.state.world import World
+
+SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
+BIND_FAILED = "Kubernetes did not take the bind."
+POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
+SHOWN_S = 2.0  # what was written on a pod shows in its watch by then
+MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
+
+
+def workload_of(world: World, uid: str) -> Workload | None:
+    """The workload that the pod belongs to by now; None: it is gone."""
+    workload = world.workloads.get(world.key_of_pod.get(uid, ""))
+    return workload if workload is not None and uid in workload.pods else None
+
+
+def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> None:
+    workload = workload_of(world, action.uid)
+    if workload is None:
+        if (other := world.workloads.get(action.key)) is not None:
+            other.release_pod(action.uid, action)
+        _free_assumed(world, action.uid, action.node)
+        return
+    workload.release_pod(action.uid, action)
+    if event.outcome is Outcome.UNKNOWN:
+        confirmation.unanswered(workload, action)
+    if event.outcome is Outcome.DONE:
+        confirmation.answered(workload, action.uid)
+        # The API server took this bind.  What the pod showed when the watch told of it may have been edited since.
+        workload.bound_by_bridge_before[action.uid] = None
+        workload.strays.pop(action.uid, None)
+        _note_bound(world, workload, action, event.at)
+        return
+    world.back_off(workload, event.at, event.began)
+    job = world.placeholders.get(action.job_id)
+    if job is not None and job.key == action.key:
+        job.bind_trouble = event.refusal.message if event.refusal is not None else BIND_FAILED
+        if event.outcome is Outcome.REFUSED and event.refusal_number not in SAYS_NOTHING:
+            job.bind_refused[action.uid] += 1
+    if event.outcome is Outcome.UNKNOWN:
+        if world.assumed.get(action.uid) == action.node:
+            world.unanswered_binds[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
+    elif action.uid not in world.unanswered_binds and workload.pods[action.uid].node != action.node:
+        workload.unconfirmed_binds.pop(action.uid, None)
+        _free_assumed(world, action.uid, action.node)
+
+
+def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
+    """The pod is on the node, for the job that it was bound for; Slurm may have reused the id of that job."""
+    workload.failures = 0
+    world.unanswered_binds.pop(action.uid, None)
+    if not workload.pods[action.uid].node:
+        workload.put_on(action.uid, action.node)
+    job = world.placeholders.get(action.job_id)
+    if job is None:  # it ended and was forgotten; the watch shows which job the pod names, and that job is read
+        workload.hint = None if workload.hint == action.job_id else workload.hint
+        return
+    workload.hint = job.id
+    if job.key == workload.key:
+        job.bind_trouble = ""
+    elif job.key is not None:
+        world.note_lost_job(workload, job, at)
+
+
+def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) -> None:
+    """The pod shows whether the bind with the lost answer took effect; if not, its room is free (V5)."""
+    world.reading_refs.discard(action.uid)
+    lost, workload = world.unanswered_binds.get(action.uid), workload_of(world, action.uid)
+    if lost is None or workload is None or event.began < lost.until:
+        return
+    if event.outcome is not Outcome.DONE:
+        world.unanswered_binds[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
+    elif event.node == lost.action.node:
+        _note_bound(world, workload, lost.action, event.at)
+    else:  # where it stands otherwise, the watch shows that
+        confirmation.answered(workload, action.uid)
+        workload.unconfirmed_binds.pop(action.uid, None)
+        _free_assumed(world, action.uid, lost.action.node)
+
+
+def _free_assumed(world: World, uid: str, node: str) -> None:
+    """The bind had no effect: free the room on that node."""
+    if world.assumed.get(uid) == node:
+        del world.assumed[uid]
+        world.unanswered_binds.pop(uid, None)
+        world.remove_from_node(node, uid)
+
+
+def _pod_deletion_ended(
+    world: World, action: act.DeletePod | act.FailByDeadline | act.EvictPod, event: ev.ActionEnded
+) -> None:
+    workload = workload_of(world, action.uid) or world.workloads.get(action.key)
+    if workload is None:
+        return
+    held = workload.release_pod(action.uid, action)
+    if event.outcome is Outcome.UNKNOWN:
+        confirmation.unanswered(workload, action)
+    elif event.outcome is Outcome.DONE or action.uid not in workload.pods:
+        confirmation.answered(workload, action.uid)
+    if event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at, event.began, ATTEMPTS[type(action)])
+    elif held is not None and action.uid in workload.pods:
+        grace_s = world.config.tuning.grace_counts_s(workload.pods[action.uid].grace_s)
+        workload.pods_in_flight[action.uid] = InFlight(action, held.planned_at, until=event.at + grace_s + 30.0)
+
+
+def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:
+    """A deadline ends nothing yet.  The pod is held only until the watch shows the deadline."""
+    workload = workload_of(world, action.uid)
+    if workload is None:
+        return
+    held = workload.release_pod(action.uid, action)
+    if event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at, event.began, Attempt.MOVE)
+    elif held is not None:
+        workload.pods_in_flight[action.uid] = InFlight(action, held.planned_at, until=event.at + SHOWN_S)
+
+
+def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondition, event: ev.ActionEnded) -> None:
+    workload = world.workloads.get(action.key)
+    status = workload.last_status.get(action.uid) if workload else None
+    if status is not None and event.outcome is not Outcome.DONE and status.message == action.message:
+        status.condition = status.message = ""  # set the condition again, after the usual pause
+        status.essence = ()
+
+
+def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded) -> None:
+    """The watch shows the result.  The wait before the next write doubles each time."""
+    workload = world.workloads.get(action.key)
+    edited = workload.edited.get(action.uid) if workload is not None else None
+    if edited is not None:
+        tuning = world.config.tuning
+        edited.under_way = False
+        edited.next_at = event.at + min(tuning.renew_event_s, tuning.condition_s * 2 ** min(edited.put_back, 16))
+        edited.put_back += event.outcome is Outcome.DONE
+
+
+def _note_failure(world: World, what: OwnerKey | str, event: ev.ActionEnded) -> None:
+    """Note since when, and why, a read that pods wait for fails.  what: an owner, or the UID of a pod with claims."""
+    if event.outcome is Outcome.DONE:
+        world.cannot_read.pop(what, None)
+        return
+    since = world.cannot_read.pop(what, (event.at, ""))[0]
+    why = event.refusal.message.rstrip(" .") if event.refusal is not None else "there was no answer"
+    world.cannot_read[what] = (since, f"{why}.")
+    if len(world.cannot_read) > MAX_FAILURES_REMEMBERED:
+        del world.cannot_read[next(iter(world.cannot_read))]
+
+
+def _owner_ended(world: World, action: act.ReadOwner, event: ev.ActionEnded) -> None:
+    owner = owner_key(action.namespace, action.ref)
+    world.reading_refs.discard(owner)
+    _note_failure(world, owner, event)
+    if event.outcome is Outcome.DONE and (read_at := world.owner_read_at.get(owner)) is not None:
+        world.owner_read_at[owner] = max(read_at, event.began)
+    if event.outcome is not Outcome.DONE:
+        for key in world.waits_for_owner.get(owner, ()):
+            world.back_off(world.workloads[key], event.at) if key in world.workloads else None
+            world.dirty[key] = None
+
+
+def _claims_ended(world: World, action: act.ReadClaims | act.SelectVolumeNode, event: ev.ActionEnded) -> None:
+    world.reading_refs.discard(action.uid)
+    _note_failure(world, action.uid, event)
+    workload = world.workloads.get(action.key)
+    if workload is not None and event.outcome is not Outcome.DONE:
+        world.back_off(workload, event.at)
+
+
+ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
+    act.BindPod: _bind_ended,
+    act.DeletePod: _pod_deletion_ended,
+    act.FailByDeadline: _pod_deletion_ended,
+    act.SetDeadline: _deadline_ended,
+    act.EvictPod: _pod_deletion_ended,
+    act.SetPodCondition: _condition_ended,
+    act.SetJobCondition: _condition_ended,
+    act.RestoreKeys: _restore_ended,
+    act.ReadOwner: _owner_ended,
+    act.ReadClaims: _claims_ended,
+    act.SelectVolumeNode: _claims_ended,
+    act.ReadPod: _pod_read_ended,
+}

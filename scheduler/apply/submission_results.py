@@ -1,0 +1,238 @@
+"""How AllocateNow and SubmitJob ended, folded into the World (rules S, ARCHITECTURE 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler.actions import Outcome
+from scheduler.model.anomaly import Anomaly
+from scheduler.model.refusal import Refusal
+from scheduler.policy.rules import with_filled
+from scheduler.state.anomalies import reject
+from scheduler.state.token_buckets import Breaker
+from scheduler.state.workload import PENDING, RUNNING, InFlight, JobSearch, Placeholder, Workload
+from scheduler.state.world import World
+
+# No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
+NO_ROOM = frozenset({2013, 2016, 2125})
+TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
+UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
+UNAVAILABLE = frozenset({UNKNOWN_NODE, 2068})  # nodes that no job can have: unknown; down, drained or reserved
+SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
+NAMES_UNKNOWN = frozenset({2000, 2045, 2066, 6010})  # partition, account, QOS, user: one that Slurm does not know
+
+
+_Submission = act.AllocateNow | act.SubmitJob
+
+
+def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) -> None:
+    breaker = _count_out(world, action)
+    workload = world.workloads.get(action.key)
+    if workload is None:
+        return
+    held = workload.release(action)
+    if event.outcome is Outcome.DONE and event.job_id is not None:
+        if _is_foreign_by_now(world, workload, event):
+            _submitted_id_was_reused(world, workload, action, event, event.job_id)
+        else:
+            _submitted(world, workload, action, event, event.job_id, held, breaker)
+    elif event.outcome is Outcome.UNKNOWN:
+        _submission_unanswered(world, workload, action, event, held)
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and event.refusal_number < SLURMS_OWN:
+        world.back_off(workload, event.at)  # the token was rejected, which says nothing about the nodes
+        workload.refused = event.refusal
+    elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and event.refusal_number != TWIN:
+        _reacquire_refused(world, workload, held, event)
+    elif event.outcome is Outcome.REFUSED and event.refusal is not None:
+        _submission_refused(world, workload, breaker, action, event, event.refusal)
+    else:
+        world.back_off(workload, event.at)
+
+
+def _count_out(world: World, action: _Submission) -> Breaker:
+    """Count the submission as in flight no more.  Returns the breaker of its partition."""
+    partition = world.immediate_in.pop(action.key, world.partition_asked(action))
+    if isinstance(action, act.AllocateNow):
+        world.immediate_in_flight[partition] -= 1
+        world.anti_affinity_in_flight.discard(action.key)
+    return world.breakers.setdefault(partition, Breaker())
+
+
+def _submitted_id_was_reused(
+    world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, job_id: int
+) -> None:
+    """slurmctld lost its state between two answers and gave the id to another job: the job is looked up by its name."""
+    reject(world, Anomaly.ID_AGAIN)
+    workload.job_search = JobSearch(
+        event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
+    )
+    world.first_listed_at[job_id] = event.at
+    world.sort_unread(job_id)
+
+
+def _submission_unanswered(
+    world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, held: InFlight | None
+) -> None:
+    """The job may exist: it is looked up by its name before anything is submitted again."""
+    until = event.at + world.config.tuning.settle_s
+    workload.job_search = JobSearch(event.began, until, action.spec.name, action.spec.user)
+    if action.spec.required_nodes:
+        _not_reacquired(workload, held, "it is not known whether Slurm granted them again")
+        _read_hinted(world, event.began)
+
+
+def _is_foreign_by_now(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
+    """True if the id was found to be another job's after this call was sent."""
+    assert event.job_id is not None
+    if event.job_id in world.foreign and world.foreign_read.get(event.job_id, float("-inf")) > event.began:
+        return True
+    known = world.placeholders.get(event.job_id)
+    return (
+        known is not None and known.key not in (None, workload.key) and known.alive and known.known_since > event.began
+    )
+
+
+def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, event: ev.ActionEnded) -> None:
+    """Slurm does not grant the nodes of the lost job again: another job has them, perhaps an unread job of these pods.
+
+    Slurm checks limits before it looks for a twin, and the twin counts for the limits.
+    """
+    assert isinstance(event.action, act.AllocateNow)
+    world.nodes_stale = world.nodes_stale or event.refusal_number == UNKNOWN_NODE
+    if event.refusal_number in UNAVAILABLE and _may_come_back(world, workload, held, event.at):
+        world.back_off(workload, event.at)
+        return
+    _not_reacquired(workload, held, event.refusal.message if event.refusal is not None else "")
+    if _read_hinted(world, event.began):
+        workload.job_search = JobSearch(
+            event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True
+        )
+
+
+def _not_reacquired(workload: Workload, held: InFlight | None, why: str) -> None:
+    """The nodes of the lost job that was to be replaced were not granted again.  They are not asked for once more (S7)."""
+    if held is not None and held.lost_job is not None:
+        workload.reacquired = (held.lost_job, why)
+
+
+def _may_come_back(world: World, workload: Workload, held: InFlight | None, at: float) -> bool:
+    """True if the lost job's nodes may soon be in service again: slurmctld finds them again some time after it started."""
+    lost = held.lost_job if held is not None else None
+    known = next((job for job in world.jobs_of(workload) if job.id == lost), None)
+    return known is not None and at < known.lost_since + world.config.tuning.retake_s
+
+
+def lost_job_of(world: World, workload: Workload) -> Placeholder | None:
+    """The lost job that a new submission replaces: the one that the pods name, else the last known one."""
+    lost = [job for job in world.jobs_of(workload) if job.key in (None, workload.key)]
+    return next((job for job in lost if job.id == workload.hint), lost[-1] if lost else None)
+
+
+def _submitted(
+    world: World,
+    workload: Workload,
+    action: _Submission,
+    event: ev.ActionEnded,
+    job_id: int,
+    held: InFlight | None,
+    breaker: Breaker,
+) -> None:
+    """Slurm made the job: it is the workload's placeholder from now on, whatever had its id before."""
+    immediate = isinstance(action, act.AllocateNow)
+    if immediate:
+        breaker.granted()
+    world.stop_reading(job_id)
+    world.foreign.discard(job_id)
+    world.foreign_read.pop(job_id, None)
+    job = Placeholder(job_id, workload.key, action.spec.user, frozenset(), known_since=event.at)
+    job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
+    job.asked_for = held.asked_for if held is not None else frozenset()
+    _forget_lost(world, workload)
+    stale = world.placeholders.get(job_id)
+    if stale is not None:
+        world.detach_others(workload.key, stale, event.at)
+        world.absent.discard(stale.id)
+    world.placeholders[job.id] = job
+    world.expected.add(job.id)
+    workload.jobs.add(job.id)
+    workload.hint = job.id
+    workload.job_search = workload.releasing = workload.reacquired = workload.renamed = None
+    workload.immediate_refused = False
+    workload.wait_until = min(workload.wait_until, event.at)  # of a refusal before; the bind does not wait for that
+    world.set_states(job, RUNNING if immediate else PENDING, event.at)
+
+
+def _forget_lost(world: World, workload: Workload) -> None:
+    """Forget the jobs that Slurm lost: the workload has another one."""
+    workload.lost_job = None
+    for job in world.jobs_of(workload):
+        if job.lost(world.config.tuning.absent_s) and job.key == workload.key:
+            world.drop(job)
+
+
+def _submission_refused(
+    world: World,
+    workload: Workload,
+    breaker: Breaker,
+    action: _Submission,
+    event: ev.ActionEnded,
+    refusal: Refusal,
+) -> None:
+    if isinstance(action, act.AllocateNow) and _is_queued_instead(world, workload, breaker, action, event, refusal):
+        workload.immediate_refused = True
+        return
+    world.back_off(workload, event.at)
+    if refusal.number == UNKNOWN_NODE:
+        world.nodes_stale = True
+        return
+    if refusal.number in NAMES_UNKNOWN and workload.pods:
+        refusal = replace(refusal, message=with_filled(refusal.message, world.tenant_of(workload.pod)))
+    workload.refused = refusal
+    tuning = world.config.tuning
+    workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
+    if refusal.later:
+        world.limited.setdefault(action.spec.user, {})[workload.key] = None
+
+
+def _is_queued_instead(
+    world: World, workload: Workload, breaker: Breaker, action: act.AllocateNow, event: ev.ActionEnded, refusal: Refusal
+) -> bool:
+    """True if the job may be queued though Slurm refused to allocate nodes at once (ARCHITECTURE 5)."""
+    if refusal.number in NO_ROOM:
+        breaker.refused(event.at, world.config.tuning.breaker_open_s)
+        return True
+    if refusal.number == TWIN:  # before limits, because this may pass by itself, too
+        _search_twin(world, workload, action, event)
+        if action.spec.required_nodes:  # every request leaves a FAILED record, and no place in the queue comes next
+            world.back_off(workload, event.at)
+            workload.refused = refusal
+        return True
+    return refusal.later and refusal.number >= SLURMS_OWN  # a limit that a place in the queue may get around
+
+
+def _search_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
+    until = event.at + world.config.tuning.absent_s
+    workload.job_search = JobSearch(event.began, until, action.spec.name, action.spec.user, twin=True)
+    _read_hinted(world, event.began)
+
+
+def _read_hinted(world: World, began: float) -> bool:
+    """Schedule reads of the jobs that only pods show: no scan reads those that pods from before the start show.
+
+    Returns True if there are such jobs.  Each of them may be the job of another pod.
+    """
+    hinted = [job.id for job in world.placeholders.values() if job.key is None and job.alive]
+    for job_id in hinted:
+        world.first_listed_at.setdefault(job_id, began)
+    world.sort_unread()
+    return bool(hinted)
+
+
+ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
+    act.AllocateNow: _submission_ended,
+    act.SubmitJob: _submission_ended,
+}

@@ -1,0 +1,423 @@
+"""`kubectl slurm` against a simulated Kubernetes: what a user sees with the rights of a namespace, and without Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bridge.__main__ import EXIT_CONFIG
+from bridge.plugin import command, completion
+from bridge.plugin.cluster import Cluster, Found, Selection
+from bridge.plugin.command import complete, main, screen_of
+from bridge.plugin.lists import QUEUE
+from bridge.plugin.table import RESET, Screen, age, table
+from bridge.plugin.watch import CLEAR, follow
+from bridge.simulation.http import serve_kube
+from bridge.simulation.kube import objects
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
+from scheduler import names
+from tests.unit.doctor.clusters import kubeconfig
+
+CREATED = 1_790_000_000.0
+WAITING = "Waiting in Slurm partition gpu (Priority: others are before it in the queue). Job 4711, as of 13:40 UTC."
+
+
+def stamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Tenant:
+    """A namespace `hpc` and its user, who has a kubeconfig and nothing of Slurm."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kube = KubeCluster(1)
+        self.folder = folder
+        for name in ("hpc", "other"):
+            self.kube.create(CREATED, "namespaces", objects.namespace(name))
+
+    def waits(self, name: str, reason: str = names.PENDING, message: str = WAITING, **more: Any) -> Any:
+        made = self.kube.create(CREATED, "pods", objects.pod(more.pop("namespace", "hpc"), name, **more))
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        return self.kube.write_status("pods", made, {"phase": "Pending", "conditions": [condition]})
+
+    def ran(self, name: str, *, exit_code: int | None = None, **more: Any) -> Any:
+        """Created at CREATED, bound after 60 s, its container began after 70 s and ended after 130 s."""
+        written = {names.JOB_ID: "17", names.SIZE: "2", names.RANK: "1"}
+        made = self.kube.create(CREATED, "pods", objects.pod("hpc", name, annotations=written, **more))
+        made = self.kube.store.put("pods", {**made, "spec": {**made["spec"], "nodeName": "x1"}})
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": stamp(CREATED + 60)}
+        began, ended = stamp(CREATED + 70), stamp(CREATED + 130)
+        state: Any = {"running": {"startedAt": began}}
+        if exit_code is not None:
+            over = {"exitCode": exit_code, "startedAt": began, "finishedAt": ended}
+            state = {"terminated": over | {"reason": "Error" if exit_code else "Completed"}}
+        phase = "Running" if exit_code is None else "Failed" if exit_code else "Succeeded"
+        containers = [{"name": "main", "state": state}]
+        status = {"phase": phase, "conditions": [scheduled], "containerStatuses": containers}
+        return self.kube.write_status("pods", made, status)
+
+    def event(self, pod: Any, reason: str, message: str, at: float) -> None:
+        about = {"kind": "Pod", "namespace": "hpc", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        times = {"firstTimestamp": stamp(at), "lastTimestamp": stamp(at), "count": 1}
+        meta = {"namespace": "hpc", "name": f"e{reason.lower()}"}
+        body = {"metadata": meta, "involvedObject": about, "reason": reason, "message": message, **times}
+        self.kube.create(at, "events", body)
+
+    async def asked(self, *arguments: str, by: Any = main) -> int:
+        """The exit code of the command, whose kubeconfig has the namespace hpc."""
+        async with serve_kube(InProcessKube(self.kube, time.time)) as url:
+            config = kubeconfig(url)
+            config["contexts"][0]["context"]["namespace"] = "hpc"
+            (self.folder / "config").write_text(yaml.safe_dump(config))
+            os.environ["KUBECONFIG"] = str(self.folder / "config")
+            code: int = await asyncio.to_thread(by, list(arguments))
+            return code
+
+
+@pytest.fixture
+def tenant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tenant:
+    monkeypatch.setenv("KUBECONFIG", "")
+    monkeypatch.delenv("SLURM_JWT", raising=False)
+    return Tenant(tmp_path)
+
+
+def squeezed(text: str) -> list[str]:
+    return [re.sub(r" {2,}", " | ", line) for line in text.splitlines()]
+
+
+# --- queue and history ------------------------------------------------------------------------------------------------
+
+
+async def test_the_queue_has_pods_that_wait_or_run_in_the_namespace_of_the_context(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tenant.waits("train")
+    tenant.ran("running")
+    tenant.ran("over", exit_code=0)
+    tenant.waits("elsewhere", namespace="other")
+    tenant.kube.create(CREATED, "pods", objects.pod("hpc", "web", scheduler="default-scheduler"))
+    assert await tenant.asked("queue") == 0
+    head, *rows = squeezed(capsys.readouterr().out)
+    assert head == "JOB | POD | STATE | TIME | NODE (REASON)"
+    assert [row.split(" | ")[:3] for row in rows] == [["17", "running", "Running"], ["4711", "train", "Pending"]]
+    assert rows[1].endswith(f"({WAITING})"), "not on a terminal: nothing is cut"
+
+
+async def test_all_namespaces_and_labels_choose_pods_as_kubectl_does(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tenant.waits("train", labels={"team": "a"})
+    tenant.waits("elsewhere", namespace="other", labels={"team": "a"})
+    tenant.waits("unlabelled")
+    assert await tenant.asked("queue", "-A", "-l", "team=a") == 0
+    head, *rows = squeezed(capsys.readouterr().out)
+    assert head.startswith("NAMESPACE | JOB | POD")
+    assert sorted(row.split(" | ")[0] for row in rows) == ["hpc", "other"]
+
+
+async def test_wide_shows_the_gang_and_what_the_pod_asks_for(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gang = {"labels": {"slurm-bridge/gang": "ring"}, "annotations": {"slurm-bridge/partition": "gpu"}}
+    tenant.waits("w-0", requests={"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": "2"}, **gang)
+    assert await tenant.asked("queue", "-o", "wide") == 0
+    head, row = squeezed(capsys.readouterr().out)
+    assert head == "JOB | POD | STATE | TIME | GANG | CPUS | MEMORY | DEVICES | PARTITION | QOS | NODE (REASON)"
+    assert " | ring | 0.5 | 2Gi | 2 gpu | gpu | - | (Waiting" in row
+
+
+async def test_history_says_how_pods_ended_and_how_long_they_waited_and_ran(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tenant.ran("bad", exit_code=3)
+    tenant.waits("train")
+    assert await tenant.asked("history") == 0
+    head, row = squeezed(capsys.readouterr().out)
+    assert head == "JOB | POD | STATE | EXIT | WAITED | RAN | ENDED (UTC) | NODE"
+    ended = datetime.fromtimestamp(CREATED + 130, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    assert row == f"17 | bad | Failed | 3 | 1m | 1m10s | {ended} | x1"
+
+
+async def test_json_has_times_as_numbers(tenant: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
+    tenant.ran("good", exit_code=0)
+    assert await tenant.asked("history", "-o", "json") == 0
+    [told] = json.loads(capsys.readouterr().out)
+    assert (told["bound"], told["started"], told["ended"]) == (CREATED + 60, CREATED + 70, CREATED + 130)
+    assert (told["state"], told["exit_code"], told["job"], told["rank"]) == ("Completed", 0, 17, "1")
+
+
+async def test_an_empty_queue_is_a_sentence_beside_the_output(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await tenant.asked("queue") == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("No pods of slurm-bridge wait or run in namespace hpc.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        (names.SUBMITTED, "Pending"),
+        (names.REFUSED, "Refused"),
+        (names.NO_NODE, "Refused"),
+        (names.NOT_MANAGED, "Refused"),
+        (names.GATHERING, "Gathering"),
+        (names.GRANT_WAITS, "Granted"),
+        (names.UNAVAILABLE, "Waiting"),
+    ],
+)
+async def test_each_reason_of_the_bridge_is_a_state(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str], reason: str, state: str
+) -> None:
+    tenant.waits("train", reason=reason)
+    await tenant.asked("queue", "-o", "json")
+    assert json.loads(capsys.readouterr().out)[0]["state"] == state
+
+
+# --- why and trace ----------------------------------------------------------------------------------------------------
+
+
+async def test_why_says_what_the_bridge_says_and_the_events(tenant: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
+    pod = tenant.waits("train")
+    tenant.event(pod, names.SUBMITTED, "Submitted as job 4711.", CREATED + 1)
+    assert await tenant.asked("why", "pod/train") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("Pod: hpc/train State: Pending For: ")
+    assert f"Job: 4711 {WAITING}" in text
+    assert "SlurmJobSubmitted: Submitted as job 4711." in text
+
+
+async def test_why_of_a_pod_that_no_bridge_has_seen_says_what_to_look_at(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tenant.kube.create(CREATED, "pods", objects.pod("hpc", "train"))
+    assert await tenant.asked("why", "train") == 0
+    assert "slurm-bridge/managed=true" in capsys.readouterr().out
+
+
+async def test_why_of_a_pod_of_another_scheduler_or_of_none_is_one_line(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tenant.kube.create(CREATED, "pods", objects.pod("hpc", "web", scheduler="default-scheduler"))
+    assert await tenant.asked("why", "web") == EXIT_CONFIG
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("kubectl slurm: pod hpc/web names the scheduler default-scheduler, not slurm-bridge")
+    assert await tenant.asked("why", "nope") == EXIT_CONFIG
+    assert capsys.readouterr().err == (
+        "kubectl slurm: there is no pod nope in namespace hpc. Name its namespace with -n.\n"
+    )
+
+
+async def test_trace_is_a_waterfall_of_the_wait_the_start_and_the_run(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = tenant.ran("good", exit_code=0)
+    tenant.event(pod, names.SUBMITTED, "Submitted.", CREATED + 5)
+    assert await tenant.asked("trace", "good") == 0
+    title, created, _, *parts = capsys.readouterr().out.splitlines()
+    assert title == "Pod hpc/good: Completed, Slurm job 17, node x1"
+    assert created.endswith(", 2m10s in all")
+    told = [re.match(r"(.+?) +\+(\S+) +(\S+) ( *)(█+)$", part) for part in parts]
+    assert [each.groups()[:3] for each in told if each] == [
+        ("before its job", "0s", "5s"),
+        ("waits in Slurm", "5s", "55s"),
+        ("kubelet prepares", "1m", "10s"),
+        ("container main, exit 0", "1m10s", "1m"),
+    ]
+    leads = [len(each[4]) for each in told if each]
+    assert leads == sorted(leads), "each part begins where the one before ends"
+
+
+async def test_a_trace_of_a_pod_that_waits_goes_on(tenant: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
+    tenant.waits("train")
+    assert await tenant.asked("trace", "train", "-o", "json") == 0
+    [span] = json.loads(capsys.readouterr().out)["spans"]
+    assert span == {"name": "until the bind", "begin": CREATED, "end": None}
+
+
+# --- watch ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_watch_without_a_terminal_adds_a_line_for_each_pod_that_changes(tenant: Tenant) -> None:
+    tenant.waits("a")
+    shown: asyncio.Queue[list[str]] = asyncio.Queue()
+    kube = InProcessKube(tenant.kube, time.time)
+    chosen = Selection(names.SCHEDULER_NAME, "hpc")
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        watching = group.create_task(follow(Cluster(kube), chosen, QUEUE, None, Screen(), shown.put_nowait))
+        assert [line.split()[:2] for line in await shown.get()] == [["JOB", "POD"], ["4711", "a"]]
+        tenant.waits("b")
+        kube.wake()
+        seen = ""
+        while " b " not in seen or "Pending" not in seen:
+            [seen] = await shown.get()
+        pod = tenant.kube.store.get("pods", "hpc", "a")
+        tenant.kube.write_status("pods", pod, {"phase": "Failed", "reason": "DeadlineExceeded"})
+        kube.wake()
+        [line] = await shown.get()
+        assert line.split()[1:3] == ["a", "Failed"], "a pod that leaves the queue is shown once more"
+        watching.cancel()
+
+
+async def test_a_watch_on_a_terminal_draws_the_list_again(tenant: Tenant) -> None:
+    tenant.waits("a")
+    shown: asyncio.Queue[list[str]] = asyncio.Queue()
+    screen = Screen(width=40, colours=True, live=True)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        kube = InProcessKube(tenant.kube, time.time)
+        chosen = Selection(names.SCHEDULER_NAME, "hpc")
+        watching = group.create_task(follow(Cluster(kube), chosen, QUEUE, None, screen, shown.put_nowait))
+        head, row = await shown.get()
+        assert head.startswith(CLEAR)
+        assert row.endswith("…")
+        tenant.waits("b")
+        kube.wake()
+        while len(await shown.get()) < 3:
+            pass
+        watching.cancel()
+
+
+class Broken(Cluster):
+    """A cluster whose watches fail at once."""
+
+    async def _changes(self, chosen: Selection, found: Found, version: str) -> AsyncIterator[Found]:
+        from bridge.errors import Unanswered
+
+        raise Unanswered("watch", "Kubernetes", "closed")
+        yield found
+
+
+async def test_a_watch_that_breaks_says_so_and_lists_again(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.plugin.cluster.RETRY_S", 0.01)
+    said: list[str] = []
+    cluster = Broken(InProcessKube(tenant.kube, time.time), said.append)
+    lists = cluster.follow(Selection(names.SCHEDULER_NAME, "hpc"))
+    assert await anext(lists) == {}
+    tenant.waits("a")
+    assert [seen.pod.name for seen in (await anext(lists)).values()] == ["a"]
+    assert said == ["Kubernetes: watch: closed."]
+
+
+# --- the terminal -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminal() -> Iterator[Any]:
+    controller, follower = pty.openpty()
+    with os.fdopen(follower, "w") as stream:
+        yield stream
+    os.close(controller)
+
+
+@pytest.mark.parametrize(
+    ("environ", "colours"),
+    [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_colours_are_for_terminals_that_have_them(terminal: Any, environ: Mapping[str, str], colours: bool) -> None:
+    assert screen_of(terminal, environ).colours is colours
+
+
+def test_a_file_gets_neither_colours_nor_cut_lines(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as stream:
+        assert screen_of(stream, {"TERM": "xterm"}) == Screen()
+
+
+def test_a_coloured_cell_takes_no_more_room_and_a_tenants_text_controls_no_terminal() -> None:
+    lines = table(("A", "STATE", "B"), [("x", "Running", "\x1b[2Jevil")], Screen(colours=True), coloured=1)
+    plain = table(("A", "STATE", "B"), [("x", "Running", "\x1b[2Jevil")], Screen(), coloured=1)
+    assert lines[1].replace("\x1b[32m", "").replace(RESET, "") == plain[1]
+    assert "\x1b" not in plain[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59.9, "59s"), (60, "1m"), (3725, "1h2m"), (90_000, "1d1h"), (None, "-"), (-3, "0s")],
+)
+def test_ages_are_written_as_kubectl_writes_them(seconds: float | None, text: str) -> None:
+    assert age(seconds) == text
+
+
+# --- completion, and commands of slurm-bridge itself ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["qu"], ["queue", ":4"]),
+        (["why", ""], ["a", "b", ":4"]),
+        (["why", "-n", "o"], ["other", ":4"]),
+        (["queue", "--context", ""], ["it", ":4"]),
+        (["queue", "-o", ""], ["json", "wide", ":4"]),
+        (["trace", "-o", ""], ["json", ":4"]),
+        (["completion", ""], ["bash", "zsh", ":4"]),
+        (["queue", "--all"], ["--all-namespaces", ":4"]),
+        (["explain", "-f", ""], [":0"]),
+    ],
+)
+async def test_kubectl_is_given_candidates(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str], words: list[str], lines: list[str]
+) -> None:
+    tenant.waits("a")
+    tenant.waits("b")
+    assert await tenant.asked(*words, by=complete) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_completion_without_a_cluster_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert complete(["why", ""]) == 0
+    assert capsys.readouterr() == (":4\n", "")
+
+
+@pytest.mark.parametrize("shell", sorted(completion.SCRIPTS))
+def test_the_scripts_are_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert capsys.readouterr().out == completion.SCRIPTS[shell]
+
+
+def test_a_context_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig("http://127.0.0.1:1")))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert main(["queue", "--context", "nope"]) == EXIT_CONFIG
+    [line] = capsys.readouterr().err.splitlines()
+    assert 'the context "nope" is not among its contexts.' in line
+
+
+def test_explain_without_slurm_says_which_commands_need_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert main(["explain", "train"]) == EXIT_CONFIG
+    assert capsys.readouterr().err.splitlines()[-1] == command.NEED_SLURM
+
+
+async def test_a_user_without_the_right_to_read_pods_is_told_so(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forbidden(_self: object, _call: object) -> Any:
+        from bridge.kube.transport import Reply
+
+        status = {"kind": "Status", "status": "Failure", "message": "pods is forbidden", "code": 403}
+        return Reply(403, {}, json.dumps(status).encode())
+
+    monkeypatch.setattr(InProcessKube, "exchange", forbidden)
+    assert await tenant.asked("queue", "-n", "theirs") == EXIT_CONFIG
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("kubectl slurm: you may not read pods in namespace theirs")

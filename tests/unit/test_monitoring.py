@@ -1,0 +1,88 @@
+"""Alerts and dashboards of manifests/monitoring: complete, explained and tested.  A journey runs their queries."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from integration.readme import ROOT
+
+MONITORING = ROOT / "manifests" / "monitoring"
+DASHBOARDS = sorted((MONITORING / "dashboards").glob("*.json"))
+RULES: list[dict[str, Any]] = [
+    rule
+    for group in yaml.safe_load((MONITORING / "rules.yaml").read_text(encoding="utf-8"))["spec"]["groups"]
+    for rule in group["rules"]
+]
+RUNBOOK = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+TESTS = yaml.safe_load((ROOT / "integration" / "monitoring" / "rules_test.yaml").read_text(encoding="utf-8"))["tests"]
+
+
+def board(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_each_alert_has_a_severity_and_leads_to_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["annotations"].keys() == {"summary", "description", "runbook"}
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert page == "docs/monitoring.md"
+    assert anchor in [heading.lower() for heading in re.findall(r"^### (\w+)$", RUNBOOK, re.MULTILINE)]
+    assert rule["alert"] in RUNBOOK
+
+
+def test_each_alert_fires_in_a_test() -> None:
+    firing = {
+        labels
+        for test in TESTS
+        for asked in test["promql_expr_test"]
+        for sample in asked["exp_samples"]
+        for labels in re.findall(r'alertname="(\w+)"', sample["labels"])
+    }
+    assert firing == {rule["alert"] for rule in RULES}
+
+
+def test_the_runbook_names_no_other_alert() -> None:
+    assert set(re.findall(r"\bSlurmBridge\w+", RUNBOOK)) - {"SlurmBridgeLacksRights"} == {
+        rule["alert"] for rule in RULES
+    }
+
+
+def test_each_dashboard_has_a_stable_uid_and_a_title_of_its_own() -> None:
+    assert {board(path)["uid"] for path in DASHBOARDS} == {
+        "slurm-bridge-latency",
+        "slurm-bridge-clusters",
+        "slurm-bridge-itself",
+    }
+    assert len({board(path)["title"] for path in DASHBOARDS}) == len(DASHBOARDS)
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_each_panel_has_a_query_a_legend_and_a_description(path: Path) -> None:
+    panels = [panel for panel in board(path)["panels"] if panel["type"] != "row"]
+    assert len({panel["id"] for panel in board(path)["panels"]}) == len(board(path)["panels"])
+    assert len({panel["title"] for panel in panels}) == len(panels)
+    for panel in panels:
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${source}"}
+        for target in panel["targets"]:
+            assert target["expr"], panel["title"]
+            assert target["legendFormat"], panel["title"]
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_no_panel_lies_on_another(path: Path) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in board(path)["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert at["x"] + at["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
