@@ -122,6 +122,14 @@ def entries_of(sections: Sections) -> Iterator[Entry]:
             yield entry(section, key, item)
 
 
+def sections_of(entries: Iterable[Entry]) -> Sections:
+    """The sections of entries, all made at once."""
+    sections: dict[str, dict[str, Item]] = {}
+    for section, key, make in filter(None, entries):
+        sections.setdefault(section, {})[key] = make()
+    return sections
+
+
 def entry(section: str, key: str, item: Item) -> Entry:
     """The entry of an item that is made already."""
     return section, key, lambda: item

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from bridge.page.feed import Entry, Item, Sections
+from bridge.page.feed import Entry, Item, Sections, sections_of
 from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Node, Pod
@@ -54,11 +54,7 @@ def entries(world: World, now: float) -> Iterator[Entry]:
 
 def snapshot(world: World, now: float) -> Sections:
     """All entries, made at once."""
-    sections: dict[str, dict[str, Item]] = {"pods": {}, "counts": {}, "nodes": {}, "sides": {}}
-    for entry in filter(None, entries(world, now)):
-        section, key, make = entry
-        sections[section][key] = make()
-    return sections
+    return {"pods": {}, "nodes": {}, **sections_of(entries(world, now))}
 
 
 def _pods(world: World, total: Counter[str]) -> Iterator[Entry]:
