@@ -83,8 +83,9 @@ async def test_a_broken_promise_is_told_with_its_words_and_fails_the_run() -> No
         told = run.result()
         assert (told["violations"], told["broken"]) == (1, ["V2: hpc/train is bound to x1, job 17 holds x2"])
         assert exit_code(told) == 1
-        assert [each["what"] for each in sections_of(session.look())["violations"].values()] == told["broken"]
-        assert session.look()["promises"]["V2"]["broken"] == 1
+        shown = sections_of(session.look())
+        assert [each["what"] for each in shown["violations"].values()] == told["broken"]
+        assert shown["promises"]["V2"]["broken"] == 1
 
 
 async def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_nothing_that_is_left() -> None:
