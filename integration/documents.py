@@ -57,6 +57,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("nodes.md", ""): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Two replicas"): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Uninstall"): f"{JOURNEYS}/test_installed_replicas.py",
+    ("page.md", ""): "port-forward ends with its terminal; test_page.py opens the page of its own bridge",
     ("performance.md", "Measure again"): "a benchmark measures; test_bench.py runs a short one",
     ("policy.md", ""): "tests/unit/test_policy_command.py runs both commands with files of its own",
     ("security.md", "What admission adds"): "test_admission.py applies this folder by its full path",
