@@ -52,6 +52,7 @@ from scheduler.tuning import Config
 
 log = logging.getLogger("slurm-bridge")
 
+TRACES = 2000  # workloads whose steps are kept in memory, for the page
 READY_ASKED_S = 0.2  # between two checks of readiness, until the first success
 
 
@@ -214,7 +215,7 @@ async def _connected(
     Raises ConfigError for a mistake that no waiting mends.
     """
     clock = SlewedClock()
-    telemetry = Telemetry(clock=clock)
+    telemetry = Telemetry(clock=clock, recent=TRACES)
     measure_clock(clock, telemetry)
     stack.callback(telemetry.close)
     connections = _connections(settings, stack, clock, telemetry)

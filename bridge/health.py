@@ -1,14 +1,16 @@
-"""The bridge's HTTP endpoints: /healthz (the loop turns), /readyz (it can work, or why not), /metrics, /explain, /release.
+"""The bridge's HTTP endpoints: /healthz (the loop turns), /readyz (it can work, or why not), /metrics, /explain, /release,
+and the page.
 
-/healthz, /readyz and /metrics show no pod and need no authentication.  /explain (one pod) and /release (the only request that
-changes anything) require a client on the same machine, or the bearer token (bridge/http_access.py).
+/healthz, /readyz and /metrics show no pod and need no authentication.  /explain (one pod), what the page reads (all pods) and
+/release (the only request that changes anything) require a client on the same machine, or the bearer token
+(bridge/http_access.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aiohttp import web
 
@@ -20,6 +22,9 @@ from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
+from bridge.page.feed import Entry, Item
+from bridge.page.server import Page
+from bridge.page.source import detail_of_bridge, entries_of_bridge, note
 from bridge.preflight.rights import RightsMonitor
 from bridge.share import Busy, Share
 from bridge.slurm.token import TokenSource, problem
@@ -37,6 +42,7 @@ from scheduler.state.phase import Phase
 from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
+PAGE_EVERY_S = 1.0  # between two looks, while somebody reads
 STANDSTILL_S = 3 * HEARTBEAT_S
 
 
@@ -275,6 +281,26 @@ class Health:
         """See `Telemetry.scrape`."""
         return await _scraped(request, self._telemetry, self._scraping)
 
+    def refused(self, request: web.Request) -> web.Response | None:
+        """As http_access.refusal."""
+        return refusal(request, self._bearer)
+
+    def now(self) -> float:
+        """The bridge's time, epoch seconds."""
+        return self._clock()
+
+    def look(self) -> Iterator[Entry]:
+        """What the page shows."""
+        return entries_of_bridge(self._loop.world, self._telemetry, self._clock())
+
+    def detail(self, key: str) -> Item:
+        """What the page shows of one workload; None if it is not known."""
+        return detail_of_bridge(self._loop.world, self._telemetry, key, self._clock())
+
+    def page_failed(self, what: str, error: Exception) -> None:
+        """Contain an exception to one item of the page."""
+        self._loop.guard.caught(error, "page", f"page: {what}")
+
     async def explain(self, request: web.Request) -> web.Response:
         """See `explained`; http_access decides which clients get an answer."""
         if (no := refusal(request, self._bearer)) is not None:
@@ -392,6 +418,28 @@ class Starting:
         """See `Telemetry.scrape`."""
         return await _scraped(request, self._telemetry, self._scraping)
 
+    def refused(self, request: web.Request) -> web.Response | None:
+        """As http_access.refusal."""
+        return refusal(request, self._bearer)
+
+    def now(self) -> float:
+        """The bridge's time, epoch seconds."""
+        return self._clock()
+
+    def look(self) -> Iterator[Entry]:
+        """What the page shows: which replica leads, or what the bridge waits for."""
+        if self.standby is not None:
+            return note(self.standby.whom_to_ask().strip())
+        return note("slurm-bridge has not started: " + "  ".join(self.not_ready()))
+
+    def detail(self, _key: str) -> Item:
+        """None: no workload is known."""
+        return None
+
+    def page_failed(self, _what: str, error: Exception) -> None:
+        """Raise the exception."""
+        raise error
+
     async def explain(self, request: web.Request) -> web.Response:
         """503, and what the bridge waits for, or the leader's name; http_access decides which clients get an answer."""
         if (no := refusal(request, self._bearer)) is not None:
@@ -432,6 +480,15 @@ async def serve(answers: Callable[[], Health | Starting], host: str, port: int) 
     for name in ("healthz", "readyz", "metrics", "explain"):
         route("GET", f"/{name}", name)
     route("POST", "/release", "release")
+    page = Page(
+        lambda: answers().look(),
+        lambda key: answers().detail(key),
+        lambda: answers().now(),
+        every_s=PAGE_EVERY_S,
+        refused=lambda request: answers().refused(request),
+        failed=lambda what, error: answers().page_failed(what, error),
+    )
+    page.add_to(app)
     quiet = without_peers("slurm-bridge.http")
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=READERS_S, logger=quiet)
     await runner.setup()

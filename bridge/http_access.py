@@ -1,7 +1,8 @@
 """Which HTTP requests the bridge's own server answers: by name, peer and bearer token.
 
-/healthz, /readyz and /metrics show no pod and are open to all.  /explain shows a pod's user, account and comment, and
-/release ends pods, so these are answered
+/healthz, /readyz and /metrics show no pod and are open to all, and so are the files of the page.  /explain shows a pod's
+user, account and comment, /events and /workloads/KEY show what the page shows of all pods, and /release ends pods, so these
+are answered
 
     with a token file       if the request carries that token, from any peer under any name
     without a token file    if the peer is this machine and the request names a loopback address

@@ -238,15 +238,16 @@ class Settings(Strict):
     )
     http: str = Field(
         default="127.0.0.1:8080",
-        description="HOST:PORT where the bridge answers /healthz, /readyz, /metrics, /explain and /release. Empty: it "
-        "answers none of them.\n"
+        description="HOST:PORT where the bridge answers /healthz, /readyz, /metrics, /explain and /release, and shows its "
+        "page (docs/page.md). Empty: it answers none of them.\n"
         "Set it to `:8080` if probes or Prometheus come from other machines.",
     )
     http_token_file: str = Field(
         default="",
-        description="File with the bearer token that requests for /explain and /release must carry. The bridge reads "
-        "the file again when it changes. Empty: the bridge answers these two only to programs on its own machine.\n"
-        "Set it if `explain` or `release` is called from another machine.",
+        description="File with the bearer token that requests for /explain, for /release and for what the page shows "
+        "must carry. The bridge reads the file again when it changes. Empty: the bridge answers these only to programs on "
+        "its own machine.\n"
+        "Set it if `explain` or `release` is called, or the page is opened, from another machine.",
     )
     allow_plain_http: bool = Field(
         default=False,

@@ -23,7 +23,7 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
@@ -31,6 +31,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from bridge.exposition import scraped
 from bridge.latency import IMMEDIATE, QUEUED, Labels, Latency
+from bridge.latency_history import LatencyHistory
 from bridge.stopping import TELEMETRY_S
 from scheduler import actions as act
 from scheduler import names
@@ -101,21 +102,18 @@ class _Starting:
     keys: dict[str, Any]
 
 
-class RecentSpans(SpanProcessor):
-    """The steps of the last workloads that were traced, by workload key."""
+class RecentSpans:
+    """The steps of the last workloads, by workload key."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._spans: OrderedDict[str, list[Span]] = OrderedDict()
 
-    def on_end(self, span: ReadableSpan) -> None:
+    def add(self, key: str, span: Span) -> None:
         """Keep it."""
-        key = (span.attributes or {}).get(WORKLOAD)
-        if not isinstance(key, str) or span.start_time is None or span.end_time is None:
-            return
         kept = self._spans.setdefault(key, [])
         if len(kept) < MAX_SPANS_A_TRACE:
-            kept.append(Span(span.name, span.start_time / 1e9, span.end_time / 1e9))
+            kept.append(span)
         self._spans.move_to_end(key)
         while len(self._spans) > self._most:
             self._spans.popitem(last=False)
@@ -149,6 +147,7 @@ class Telemetry:
         self._latency = Latency(self._registry, SECONDS)
         ProcessCollector(registry=self._registry)
         self._unreadable_logged: dict[str, str] = {}
+        self.latencies = LatencyHistory()  # of binds
         self._ids = _Ids()
         self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         self._export_traces(exporter, recent)
@@ -192,8 +191,7 @@ class Telemetry:
             exporter = OTLPSpanExporter()
         self.recent = RecentSpans(recent)
         self._traces = exporter is not None or recent > 0
-        if recent:
-            self._tracers.add_span_processor(self.recent)
+        self._exports, self._keeps = exporter is not None, recent > 0
         if exporter is not None:
             self._tracers.add_span_processor(BatchSpanProcessor(exporter))
 
@@ -349,6 +347,9 @@ class Telemetry:
     def _bound(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
         created = self._created(bind)
         labels = self._latency.labels_of(world.placeholders.get(bind.job_id), world.default_partition)
+        self.latencies.record("created", event.at - created, event.at)
+        if bind.granted is not None:
+            self.latencies.record("granted", event.at - bind.granted, event.at)
         outcome = IMMEDIATE if bind.job_id in self._immediate else QUEUED
         workload = world.workloads.get(bind.key)
         pod = workload.pods.get(bind.uid) if workload else None
@@ -412,6 +413,10 @@ class Telemetry:
 
     def _span(self, name: str, context: Context, start: float, end: float, attributes: dict[str, Any]) -> None:
         began = _nanoseconds(start)
+        if self._keeps:
+            self.recent.add(attributes[WORKLOAD], Span(name, began / 1e9, max(began, _nanoseconds(end)) / 1e9))
+        if not self._exports:
+            return
         span = self._tracer.start_span(name, context, start_time=began, attributes=attributes)
         span.end(max(began, _nanoseconds(end)))
 

@@ -93,6 +93,17 @@ class Tab:
         """The first element of that selector."""
         assert await self.ask(f"(e => e && (e.click(), true))(document.querySelector({selector!r}))"), selector
 
+    async def press(self, key: str) -> None:
+        """One key: a character, or the name of a key such as "Escape"."""
+        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        code = {"Escape": 27, "Enter": 13}.get(key, 0)
+        await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    async def type(self, text: str) -> None:
+        """Text into the field that has the focus."""
+        await self.call("Input.insertText", text=text)
+
     async def picture(self, *, whole: bool = False) -> bytes:
         """A PNG of the window, or of the whole page."""
         shot = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

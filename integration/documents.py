@@ -57,12 +57,17 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("nodes.md", ""): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Two replicas"): f"{JOURNEYS}/test_installed_replicas.py",
     ("operations.md", "Uninstall"): f"{JOURNEYS}/test_installed_replicas.py",
+    ("page.md", ""): "port-forward ends with its terminal; test_page.py opens the page of its own bridge",
     ("performance.md", "Measure again"): "a benchmark measures; test_bench.py runs a short one",
     ("policy.md", ""): "tests/unit/test_policy_command.py runs both commands with files of its own",
     ("security.md", "What admission adds"): "test_admission.py applies this folder by its full path",
     ("security.md", "The webhook"): f"{JOURNEYS}/test_installed_webhook.py",
     ("troubleshooting.md", ""): "POD and … stand for what the reader has; test_doctor_explain.py runs both commands",
     ("troubleshooting.md", "Many jobs are missing"): "test_release.py runs it beside its own bridge",
+    (
+        "users.md",
+        "The plugin",
+    ): "POD stands for what the reader has; tests/unit/plugin/test_plugin.py runs each command",
     ("workloads.md", ""): "test_examples.py applies each example",
 }
 

@@ -139,6 +139,8 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
     async with AsyncExitStack() as stack:
         clusters = _Clusters(chosen, stack)
         world = await clusters.world()
+        for group in found.groups:
+            world.apply(ev.OwnerRead(group.ref, group.owner, now, group.namespace))
         for each in found.planned:  # all of them first: some may be one gang
             for owner in each.owners:
                 world.apply(ev.OwnerRead(owner.ref, owner, now, each.pod.namespace))

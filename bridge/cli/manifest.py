@@ -2,24 +2,26 @@
 
 A pod is itself; of a workload object its pod template is taken, with the object as the pod's owner, because annotations there
 count for its pods too.  Pods of one template are alike, so one of them tells of all; but those of a gang share one job, and
-are planned as many as their controller would make.  Whatever makes no pods is named, not passed over silently, and so is what
-is not Kubernetes' own: which pods that makes, only its controller knows.
+are planned as many as their controller would make.  Pods of JobSets, LeaderWorkerSets and TrainJobs are planned in
+manifest_controllers.py, sizes of gangs are read in manifest_groups.py.  Whatever makes no pods is named, not passed over
+silently, and so is what other controllers make pods of: only they know which.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bridge.errors import ConfigError, ContractError
-from bridge.kube import codec
-from scheduler.model.kubernetes import Owner, OwnerRef, Pod
+from bridge.cli.manifest_controllers import Source, is_runtime, of_foreign
+from bridge.cli.manifest_groups import FileGroup, groups, is_group, is_workload, with_group
+from bridge.cli.planned_pods import Planned, annotations_of, at_once, job_owner, made_pod, mapping, number_of
+from bridge.errors import ConfigError
+from scheduler.model.kubernetes import Owner, OwnerRef
 from scheduler.translate.grouping import MAX_SIZE, Group, group_of
 
 MOST_BYTES = 16 * 2**20
@@ -37,38 +39,19 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """The pods that one object of a manifest would create.
-
-    what    "Pod train", "pods of Deployment web"
-    pods    alike: the first of them, and where they are of a gang, the others that belong to it
-    owners  nearest first, as the bridge would read them
-    notes   what else becomes of its pods
-    """
-
-    what: str
-    pods: tuple[Pod, ...]
-    owners: tuple[Owner, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def pod(self) -> Pod:
-        """The pod that represents all."""
-        return self.pods[0]
-
-
-@dataclass(frozen=True, slots=True)
 class Contents:
     """A file.
 
     planned   what makes pods
     podless   "Service web": what makes none
-    foreign   "JobSet sim": what is not Kubernetes' own
+    foreign   "SparkApplication pi": what is not Kubernetes' own, and of no kind that is planned here
+    groups    PodGroups, also those that Kubernetes would make of Workloads
     """
 
     planned: tuple[Planned, ...] = ()
     podless: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
+    groups: tuple[FileGroup, ...] = ()
 
 
 def read(path: str, namespace: str, now: float) -> Contents:
@@ -77,16 +60,17 @@ def read(path: str, namespace: str, now: float) -> Contents:
     namespace   for objects that name none; an object that names another one is refused, as by kubectl; "": "default"
     Raises ConfigError.
     """
+    things = list(_objects(path))
     planned: list[Planned] = []
     podless: list[str] = []
     foreign: list[str] = []
-    for number, thing in enumerate(_objects(path), start=1):
-        found = _planned(thing, path, number, namespace, now)
-        if isinstance(found, Planned):
-            planned.append(found)
-        else:
+    for number, thing in enumerate(things, start=1):
+        found = _planned(thing, things, path, number, namespace, now)
+        if isinstance(found, tuple):
+            planned.extend(found)
+        elif not (is_group(thing) or is_workload(thing) or is_runtime(thing)):
             (foreign if _is_foreign(thing) else podless).append(found)
-    return Contents(tuple(planned), tuple(podless), tuple(foreign))
+    return Contents(tuple(planned), tuple(podless), tuple(foreign), groups(things, namespace, path))
 
 
 def _is_foreign(thing: Mapping[str, Any]) -> bool:
@@ -116,22 +100,31 @@ def _objects(path: str) -> Iterator[dict[str, Any]]:
             yield item
 
 
-def _planned(thing: dict[str, Any], path: str, number: int, namespace: str, now: float) -> Planned | str:
-    kind, meta = thing["kind"], _mapping(thing.get("metadata"))
+def _planned(
+    thing: dict[str, Any], things: Sequence[dict[str, Any]], path: str, number: int, namespace: str, now: float
+) -> tuple[Planned, ...] | str:
+    """The plans for one object; its kind and name: it makes no pods, or nobody knows which."""
+    kind, meta = thing["kind"], mapping(thing.get("metadata"))
     name = str(meta.get("name") or meta.get("generateName") or "")
+    uid = f"{path}#{number}"
     where = _namespace(meta, namespace, f"{path}: {kind} {name}")
     if kind == "Pod":
-        return Planned(f"Pod {where}/{name}", (_pod(thing, name, where, f"{path}#{number}", now),))
-    if kind not in TEMPLATES or _is_foreign(thing):
+        return (Planned(f"Pod {where}/{name}", (made_pod(thing, name, where, uid, now, path=path),)),)
+    if _is_foreign(thing):
+        return of_foreign(thing, things, Source(path, uid, where, now)) or f"{kind} {name}"
+    if kind not in TEMPLATES:
         return f"{kind} {name}"
     template: Any = thing
     for step in TEMPLATES[kind]:
-        template = _mapping(template).get(step)
+        template = mapping(template).get(step)
     if not isinstance(template, dict):
         raise ConfigError(f"{path}: {kind} {name} has no {'.'.join(TEMPLATES[kind])}.")
-    owners = _owners(thing, kind, name, f"{path}#{number}")
-    pod = _pod(template, f"{name}-…", where, f"{path}#{number}", now, owners[0].ref if owners else None)
-    return _with_its_gang(Planned(f"pods of {kind} {where}/{name}", (pod,), owners), kind, _mapping(thing.get("spec")))
+    template = with_group(thing, template, things, namespace)
+    owners = _owners(thing, kind, name, uid)
+    pod = made_pod(template, f"{name}-…", where, uid, now, owners[0].ref if owners else None, path=path)
+    return (
+        _with_its_gang(Planned(f"pods of {kind} {where}/{name}", (pod,), owners), kind, mapping(thing.get("spec"))),
+    )
 
 
 # --- how many -------------------------------------------------------------------------------------------------------
@@ -140,13 +133,18 @@ def _planned(thing: dict[str, Any], path: str, number: int, namespace: str, now:
 def _with_its_gang(planned: Planned, kind: str, spec: Mapping[str, Any]) -> Planned:
     """The pods of one gang, up to its size; further pods are workloads of their own."""
     group, pod = group_of(planned.pod), planned.pod
+    made, notes = _how_many(kind, spec), list(_of_controller(kind, spec))
     if not isinstance(group, Group):
-        return planned
-    made, notes = _how_many(kind, spec), []
+        if made > 1:
+            notes.append(f"It makes {made} pods like this one; each has a job of its own.")
+        return replace(planned, notes=tuple(notes))
+    wanted = made
+    if kind == "StatefulSet" and spec.get("podManagementPolicy") != "Parallel":
+        made = 1
     members = min(made, group.size or MAX_SIZE)
     if made > members:
         notes.append(f"It makes {made} pods, of which {members} are one gang; each of the others has a job of its own.")
-    if kind == "StatefulSet" and made < _number(spec, "replicas"):
+    if made < wanted:
         notes.append(
             "It makes a pod only when the one before is ready (OrderedReady), so that its gang is never complete: say "
             "podManagementPolicy: Parallel."
@@ -155,32 +153,31 @@ def _with_its_gang(planned: Planned, kind: str, spec: Mapping[str, Any]) -> Plan
     return replace(planned, pods=tuple(pods), notes=tuple(notes))
 
 
+def _of_controller(kind: str, spec: Mapping[str, Any]) -> Iterator[str]:
+    """What a controller does with its pods over time."""
+    if kind == "CronJob":
+        yield f"This is a plan: such a batch Job is made at each time of its schedule ({spec.get('schedule')})."
+        if spec.get("suspend"):
+            yield "The CronJob is suspended: it makes no batch Job before it is resumed."
+    if kind == "StatefulSet":
+        yield "This is a plan: the StatefulSet makes a pod of the same name again whenever one has ended."
+
+
 def _how_many(kind: str, spec: Mapping[str, Any]) -> int:
     """The number of pods that the object has at a time; 1 if it has no pods now or names no number."""
     match kind:
         case "Job":
-            found = _at_once(spec)
+            found = at_once(spec)
         case "CronJob":
-            found = _at_once(_mapping(_mapping(spec.get("jobTemplate")).get("spec")))
-        case "StatefulSet" if spec.get("podManagementPolicy") != "Parallel":
-            found = 1
+            found = at_once(mapping(mapping(spec.get("jobTemplate")).get("spec")))
         case "Deployment" | "ReplicaSet" | "StatefulSet" | "ReplicationController":
-            found = _number(spec, "replicas")
+            found = number_of(spec, "replicas")
         case _:
             found = 1
     return max(1, found)
 
 
-def _at_once(job: Mapping[str, Any]) -> int:
-    """The pods of a batch Job."""
-    return min(_number(job, "parallelism"), _number(job, "completions", _number(job, "parallelism")))
-
-
-def _number(spec: Mapping[str, Any], key: str, default: int = 1) -> int:
-    return default if (found := _whole(spec.get(key))) is None else found
-
-
-# --- as the API server would hold it --------------------------------------------------------------------------------
+# --- what an object of a file says ------------------------------------------------------------------------------------
 
 
 def _namespace(meta: Mapping[str, Any], wanted: str, what: str) -> str:
@@ -190,77 +187,14 @@ def _namespace(meta: Mapping[str, Any], wanted: str, what: str) -> str:
     return own or wanted or "default"
 
 
-def _pod(
-    thing: Mapping[str, Any], name: str, namespace: str, uid: str, now: float, owner: OwnerRef | None = None
-) -> Pod:
-    """As the API server would hold it a moment after its creation."""
-    meta = {**_mapping(thing.get("metadata")), "name": name, "namespace": namespace, "uid": uid}
-    meta |= {"creationTimestamp": _rfc3339(now), "ownerReferences": None}
-    if owner is not None:
-        reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
-        meta["ownerReferences"] = [{**reference, "controller": True}]
-    spec = _defaulted({"serviceAccountName": "default", **_mapping(thing.get("spec")), "nodeName": ""})
-    try:
-        return codec.PODS.one(codec.encode({"metadata": meta, "spec": spec}))
-    except ContractError as error:
-        why = error.message.partition(": ")[2] or error.message
-        raise ConfigError(f"{uid.partition('#')[0]}: {name} is no pod that Kubernetes would take: {why}.") from None
-
-
-def _defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the defaults of the API server that matter here: a resource with a limit and no request is requested."""
-    plain: dict[str, Any] = _plain(spec)
-    for group in ("containers", "initContainers"):
-        for container in plain.get(group) or []:
-            asked = _mapping(_mapping(container).get("resources"))
-            if limits := _mapping(asked.get("limits")):
-                asked["requests"] = {**limits, **_mapping(asked.get("requests"))}
-    return plain
-
-
 def _owners(thing: Mapping[str, Any], kind: str, name: str, uid: str) -> tuple[Owner, ...]:
     """The object; the batch Job that a CronJob would make."""
-    meta, spec = _mapping(thing.get("metadata")), _mapping(thing.get("spec"))
+    meta, spec = mapping(thing.get("metadata")), mapping(thing.get("spec"))
     ref = OwnerRef(str(thing.get("apiVersion") or ""), kind, name, f"{uid}.{kind}")
     if kind == "PodTemplate":
         return ()
     if kind == "CronJob":
-        job = _mapping(spec.get("jobTemplate"))
+        job = mapping(spec.get("jobTemplate"))
         job_ref = OwnerRef("batch/v1", "Job", f"{name}-…", f"{uid}.Job")
-        return _job(job_ref, job, ref), Owner(ref, _annotations(meta))
-    return (_job(ref, thing) if kind == "Job" else Owner(ref, _annotations(meta)),)
-
-
-def _job(ref: OwnerRef, job: Mapping[str, Any], owner: OwnerRef | None = None) -> Owner:
-    spec = _mapping(job.get("spec"))
-    deadline = _whole(spec.get("activeDeadlineSeconds"))
-    return Owner(ref, _annotations(_mapping(job.get("metadata"))), owner, deadline, members=_at_once(spec))
-
-
-def _annotations(meta: Mapping[str, Any]) -> Mapping[str, str]:
-    return {str(key): str(value) for key, value in _mapping(meta.get("annotations")).items()}
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _plain(value: Any, inside: str = "") -> Any:
-    """YAML's numbers as Kubernetes takes them: quantities may be written as numbers ("cpu: 2"), and are text."""
-    if isinstance(value, dict):
-        amounts = inside in ("requests", "limits", "overhead")
-        return {
-            str(key): str(each) if amounts and isinstance(each, int | float) else _plain(each, str(key))
-            for key, each in value.items()
-        }
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value
-
-
-def _rfc3339(epoch: float) -> str:
-    return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return job_owner(job_ref, job, ref), Owner(ref, annotations_of(meta))
+    return (job_owner(ref, thing) if kind == "Job" else Owner(ref, annotations_of(meta)),)

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -22,7 +22,8 @@ from bridge.dev.faults import FAULTS
 from bridge.errors import RemoteError
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import opened
-from bridge.page.snapshot import Item, Sections, detail, snapshot
+from bridge.page.feed import Entry, Item, entries_of
+from bridge.page.source import detail_of_bridge, entries_of_bridge
 from bridge.simulation.fault_injection import Cable, KubeFaults, Outage, SlurmFaults
 from bridge.simulation.invariants import INVARIANTS, Invariants, Violation
 from bridge.slurm.client import SlurmClient
@@ -232,15 +233,15 @@ class Session:
 
     # --- what the page shows --------------------------------------------------------------------------------------
 
-    def look(self) -> Sections:
+    def look(self) -> Iterator[Entry]:
         """Everything."""
-        now = self.clock()
-        shown = dict(snapshot(self.world, now)) if self.world else {}
-        return shown | {"faults": self._faults(), "promises": self._kept(), "violations": self._broken()}
+        if self.world is not None:
+            yield from entries_of_bridge(self.world, self.telemetry, self.clock())
+        yield from entries_of({"faults": self._faults(), "promises": self._kept(), "violations": self._broken()})
 
     def detail(self, key: str) -> Item:
         """One workload."""
-        return detail(self.world, key, self.telemetry.recent.of(key), self.clock()) if self.world else None
+        return detail_of_bridge(self.world, self.telemetry, key, self.clock()) if self.world else None
 
     def _faults(self) -> Mapping[str, Item]:
         return {

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ from bridge.dev.session import Session
 from bridge.dev.workload_client import PodHistory, WorkloadClient
 from bridge.errors import ConfigError, RemoteError
 from bridge.health import degraded, explained, not_ready, readiness, undecoded
+from bridge.page.feed import Entry, entries_of
 from bridge.page.server import Page
-from bridge.page.snapshot import Sections
 from bridge.simulation.http import LOOPBACK
 
 PROGRAM = "slurm-bridge"
@@ -46,8 +46,9 @@ async def show(session: Session, workload_client: WorkloadClient, load: Load, *,
         about: dict[str, Any] = {"title": "dev", "kubernetes": session.kube.version, "slurm": session.slurm.release}
         about["commands"] = [f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", *_commands(session, "kubectl")]
 
-        def look() -> Sections:
-            return {**session.look(), "about": {**about, "life": session.invariants.life}}
+        def look() -> Iterator[Entry]:
+            yield from session.look()
+            yield from entries_of({"about": {**about, "life": session.invariants.life}})
 
         app = Page(look, session.detail, time.time).application()
         app.router.add_post("/faults/{name}", _fault_maker(session))

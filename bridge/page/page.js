@@ -5,6 +5,7 @@ const known = {};
 let clockOffset = 0; // the server's clock less ours, seconds
 let chosen = null; // key of the selected workload
 let chosenByHand = false;
+let chosenUid = null; // of the row that was chosen by hand
 let shownDetail = "";
 
 const $ = (id) => document.getElementById(id);
@@ -81,40 +82,141 @@ function phaseOf(pod) {
   return [name, colour, place];
 }
 
+// --- a list of which only the rows in view exist ---
+
+// Rows have one height.  `draw` makes rows for the entries in view, and moves them to their place.
+class VirtualList {
+  constructor(scroll, room, body, height, create, update) {
+    Object.assign(this, { scroll, room, body, height, create, update, entries: [] });
+    scroll.addEventListener("scroll", () => this.draw(), { passive: true });
+    new ResizeObserver(() => this.draw()).observe(scroll);
+  }
+
+  show(entries) {
+    this.entries = entries;
+    this.draw();
+  }
+
+  draw() {
+    const height = this.height();
+    const inView = Math.ceil(this.scroll.clientHeight / height) + 2 * SPARE;
+    const last = Math.max(0, this.entries.length - inView);
+    const first = Math.max(0, Math.min(last, Math.floor(this.scroll.scrollTop / height) - SPARE));
+    const total = `${this.entries.length * height + this.above()}px`;
+    const moved = `${first * height}px`;
+    if (this.room.style.height !== total) this.room.style.height = total;
+    if (this.room.style.paddingTop !== moved) this.room.style.paddingTop = moved;
+    rows(this.body, this.entries.slice(first, first + inView), this.create, this.update);
+  }
+
+  above() {
+    return this.body.closest("table")?.tHead.offsetHeight ?? 0;
+  }
+
+  // Scroll as little as needed to have that entry in view.
+  reveal(place) {
+    const height = this.height();
+    const [top, bottom] = [place * height, (place + 1) * height + this.above()];
+    if (top < this.scroll.scrollTop) this.scroll.scrollTop = top;
+    else if (bottom > this.scroll.scrollTop + this.scroll.clientHeight) this.scroll.scrollTop = bottom - this.scroll.clientHeight;
+    this.draw();
+  }
+}
+const SPARE = 8; // rows above and below those in view
+const px = (name) => parseFloat(getComputedStyle(document.documentElement).getPropertyValue(name));
+let rowHeight = 0;
+let nodeHeight = 0;
+function measure() {
+  rowHeight = px("--row");
+  nodeHeight = px("--node");
+}
+
 // --- pods ---
 
-function drawPods() {
-  const entries = items("pods").sort(([, a], [, b]) => {
-    const [x, y] = [phaseOf(a)[2], phaseOf(b)[2]];
-    return x - y || (x === 2 ? a.created - b.created : b.created - a.created) || a.name.localeCompare(b.name);
+// What is computed once for each pod that changes: where its row stands, and the text that the filter looks in.
+const places = new Map();
+let ordered = []; // [uid, pod], all of them
+let shownPods = []; // those that the filter lets through
+
+const FIELDS = {
+  ns: (pod) => pod.namespace,
+  name: (pod) => pod.name,
+  phase: (pod) => `${pod.phase} ${phaseOf(pod)[0]}`,
+  job: (pod) => `${pod.job ?? ""}`,
+  state: (pod) => pod.state,
+  user: (pod) => pod.user,
+  node: (pod) => pod.node,
+  reason: (pod) => oneWord(pod.reason ?? ""),
+  is: (pod) => LABELS[phaseOf(pod)[2]] ?? "",
+};
+const EXACT = new Set(["node", "job", "reason", "ns", "user", "is"]);
+const oneWord = (text) => text.replace(/\s+/g, "_"); // the filter is split at spaces
+const LABELS = { 0: "ending", 1: "granted", 2: "waiting", 3: "running", 4: "ended" };
+
+function placeOf(uid, pod) {
+  const kept = places.get(uid);
+  if (kept?.pod === pod) return kept;
+  const place = phaseOf(pod)[2];
+  const fields = Object.fromEntries(Object.entries(FIELDS).map(([name, of]) => [name, String(of(pod)).toLowerCase()]));
+  const made = { uid, pod, place, at: place === 2 ? pod.created : -pod.created, fields };
+  made.text = `${Object.values(fields).join(" ")} ${String(pod.why).toLowerCase()}`;
+  places.set(uid, made);
+  return made;
+}
+
+function order() {
+  const pods = known.pods ?? {};
+  const all = [];
+  for (const uid in pods) all.push(placeOf(uid, pods[uid]));
+  if (places.size > all.length) for (const uid of places.keys()) if (!(uid in pods)) places.delete(uid);
+  all.sort((a, b) => a.place - b.place || a.at - b.at || (a.pod.name < b.pod.name ? -1 : a.pod.name > b.pod.name ? 1 : 0));
+  ordered = all;
+}
+
+function matcher(text) {
+  const tests = text.toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
+    const [field, ...rest] = word.split(":");
+    const wanted = rest.join(":");
+    if (!rest.length || !(field in FIELDS)) return (place) => place.text.includes(word);
+    return EXACT.has(field) ? (place) => place.fields[field] === wanted : (place) => place.fields[field].includes(wanted);
   });
-  rows($("pods").tBodies[0], entries, createPod, updatePod);
+  return (place) => tests.every((test) => test(place));
+}
+
+function drawPods() {
+  order();
+  filterPods();
+  drawQueue();
+  drawStanding();
+}
+
+function filterPods() {
+  const wanted = $("filter").value.trim();
+  const found = wanted ? ordered.filter(matcher(wanted)) : ordered;
+  shownPods = found.map((place) => [place.uid, place.pod]);
+  podList.show(shownPods);
   const all = Object.values(known.counts ?? {}).reduce((sum, each) => sum + each, 0);
-  $("none").hidden = entries.length >= all && entries.length > 0;
-  write($("none"), entries.length ? `and ${count(all - entries.length)} more` : "No pods yet.");
-  if (!chosenByHand && entries.length) {
-    const stillThere = chosen !== null && entries.some(([, pod]) => pod.key === chosen && pod.phase !== "done");
-    const best = entries.find(([, pod]) => pod.phase === "bound") ?? entries[0];
+  const left = Math.max(0, all - ordered.length);
+  const note = known.about?.note;
+  let says = "";
+  if (note) says = note;
+  else if (wanted) says = `${count(found.length)} of ${count(ordered.length)} pods${left ? `; ${count(left)} more are not listed` : ""}`;
+  else if (left) says = `and ${count(left)} more`;
+  else if (!ordered.length) says = "No pods yet.";
+  $("none").hidden = !says;
+  write($("none"), says);
+  if (!chosenByHand && shownPods.length) {
+    const stillThere = chosen !== null && ordered.some(({ pod }) => pod.key === chosen && pod.phase !== "done");
+    const best = shownPods.find(([, pod]) => pod.phase === "bound") ?? shownPods[0];
     if (!stillThere) choose(best[1].key);
   }
 }
 
 function createPod(uid) {
   const row = make("tr");
-  row.tabIndex = 0;
   row.dataset.uid = uid;
   for (const name of ["name", "kind", "job", "node", "why", "age number"]) row.append(make("td", name));
-  const pick = () => {
-    chosenByHand = true;
-    choose(known.pods[uid].key);
-  };
-  row.addEventListener("click", pick);
-  row.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      pick();
-    }
-  });
+  row.addEventListener("click", () => chooseByHand(row.dataset.uid));
   return row;
 }
 
@@ -132,17 +234,81 @@ function updatePod(row, pod) {
   since.dataset.at = pod.created;
   write(since, age(pod.created));
   row.className = pod.phase === "done" ? "over" : "";
-  row.setAttribute("aria-selected", String(pod.key === chosen));
+  markRow(row, pod);
 }
+
+// All pods of the chosen workload are selected; the row that was chosen has a mark.
+function markRow(row, pod) {
+  row.setAttribute("aria-selected", String(pod?.key === chosen));
+  row.classList.toggle("current", row.dataset.uid === chosenUid);
+}
+
+const podList = new VirtualList($("pods-scroll"), $("pods-room"), $("pods").tBodies[0], () => rowHeight, createPod, updatePod);
 
 function drawCounts() {
   const sums = new Map();
   for (const [phase, number] of items("counts")) {
-    const label = { 0: "ending", 1: "granted", 2: "waiting", 3: "running", 4: "ended" }[(PHASES[phase] ?? [])[2]] ?? phase;
+    const label = LABELS[(PHASES[phase] ?? [])[2]] ?? phase;
     sums.set(label, (sums.get(label) ?? 0) + number);
   }
   const shown = ["waiting", "granted", "running", "ending", "ended"].filter((label) => sums.get(label));
-  $("counts").replaceChildren(...shown.map((label) => make("li", "", make("b", "", count(sums.get(label))), ` ${label}`)));
+  rows($("counts"), shown.map((label) => [label, sums.get(label)]), createCount, (row, number, label) =>
+    row.firstChild.replaceChildren(make("b", "", count(number)), ` ${label}`));
+}
+
+function createCount(label) {
+  const button = make("button", "plain");
+  button.type = "button";
+  button.addEventListener("click", () => toggleFilter(`is:${label}`));
+  return make("li", "", button);
+}
+
+// --- the filter ---
+
+function setFilter(text) {
+  $("filter").value = text;
+  $("pods-scroll").scrollTop = 0;
+  filterPods();
+}
+
+function toggleFilter(word) {
+  setFilter($("filter").value.trim() === word ? "" : word);
+}
+$("filter").addEventListener("input", () => setFilter($("filter").value));
+
+// --- why pods wait ---
+
+function drawQueue() {
+  const reasons = new Map();
+  let waiting = 0;
+  for (const { pod, place } of ordered) {
+    if (place !== 2) continue;
+    waiting += 1;
+    const reason = pod.reason || phaseOf(pod)[0];
+    const kept = reasons.get(reason) ?? { pods: 0, since: Infinity, why: pod.why, word: pod.reason ? `reason:${oneWord(reason)}` : `phase:${pod.phase}` };
+    kept.pods += 1;
+    if (pod.created < kept.since) Object.assign(kept, { since: pod.created, why: pod.why });
+    reasons.set(reason, kept);
+  }
+  const entries = [...reasons].sort(([, a], [, b]) => b.pods - a.pods).slice(0, MOST_REASONS);
+  $("queue-panel").hidden = !entries.length;
+  write($("queue-total"), entries.length ? `${count(waiting)} pods` : "");
+  rows($("queue"), entries, createReason, (row, { pods, since, why, word }, reason) => {
+    const [button] = row.children;
+    button.dataset.word = word;
+    button.title = why;
+    const old = make("span", "quiet number age", age(since));
+    old.dataset.at = since;
+    button.replaceChildren(make("b", "number", count(pods)), make("span", "", reason), old);
+  });
+}
+const MOST_REASONS = 12;
+
+function createReason() {
+  const button = make("button", "plain");
+  button.type = "button";
+  button.addEventListener("click", () => toggleFilter(button.dataset.word));
+  return make("li", "", button);
 }
 
 // --- one workload ---
@@ -150,9 +316,25 @@ function drawCounts() {
 function choose(key) {
   chosen = key;
   for (const row of $("pods").tBodies[0].rows) {
-    row.setAttribute("aria-selected", String(known.pods[row.dataset.uid]?.key === key));
+    markRow(row, known.pods[row.dataset.uid]);
   }
   readDetail();
+}
+
+function chooseByHand(uid) {
+  if (!known.pods[uid]) return;
+  chosenByHand = true;
+  chosenUid = uid;
+  choose(known.pods[uid].key);
+}
+
+function step(by) {
+  if (!shownPods.length) return;
+  const same = shownPods.findIndex(([uid]) => uid === chosenUid);
+  const now = same >= 0 ? same : shownPods.findIndex(([, pod]) => pod.key === chosen);
+  const place = Math.max(0, Math.min(shownPods.length - 1, now + by));
+  podList.reveal(place);
+  chooseByHand(shownPods[place][0]);
 }
 
 let reading = false;
@@ -161,11 +343,11 @@ async function readDetail() {
   reading = true;
   const wanted = chosen;
   try {
-    const answer = await fetch(`workloads/${encodeURIComponent(wanted)}`);
+    const answer = await fetch(`workloads/${encodeURIComponent(wanted)}`, { headers: authorization() });
     const content = answer.ok ? await answer.json() : null;
     if (wanted !== chosen) return; // another was chosen meanwhile
     if (content) drawDetail(content);
-    else chosenByHand = false; // it is forgotten: go on with another
+    else if (answer.status === 404) chosenByHand = false; // it is forgotten: go on with another
   } catch {
     // the stream says that nobody answers
   } finally {
@@ -177,7 +359,7 @@ async function readDetail() {
 const COLOURS = { "waiting for Slurm": "wait", "created → asked Slurm": "wait", runs: "run", "job ended": "end" };
 
 function drawDetail({ story, waterfall }) {
-  const pod = items("pods").find(([, each]) => each.key === chosen)?.[1];
+  const pod = ordered.find((each) => each.pod.key === chosen)?.pod;
   if (pod) write($("detail-pod"), `of pod ${pod.namespace}/${pod.name}${pod.job === null ? "" : `, Slurm job ${pod.job}`}`);
   const now = serverNow();
   const from = Math.min(...waterfall.map((step) => step.start));
@@ -202,8 +384,38 @@ function drawDetail({ story, waterfall }) {
 
 // --- nodes, sides ---
 
+const standing = new Map(); // names of pods by node
+
+function drawStanding() {
+  standing.clear();
+  for (const { pod } of ordered) {
+    if (!pod.node || pod.phase === "done") continue;
+    const there = standing.get(pod.node);
+    if (there) there.push(pod.name);
+    else standing.set(pod.node, [pod.name]);
+  }
+  drawNodes();
+}
+
+let nodesInOrder = [];
+const byNumber = new Intl.Collator("en", { numeric: true });
+function sortNodes() {
+  nodesInOrder = Object.keys(known.nodes ?? {}).sort(byNumber.compare);
+}
+
 function drawNodes() {
-  rows($("nodes"), items("nodes").sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true })), () => make("li"), updateNode);
+  nodeList.show(nodesInOrder.map((name) => [name, { ...known.nodes[name], names: (standing.get(name) ?? []).slice(0, MOST_NAMES), standing: standing.get(name)?.length ?? 0 }]));
+  write($("nodes-total"), nodesInOrder.length > 8 ? `${count(nodesInOrder.length)}; taken of what there is` : "taken of what there is");
+}
+const MOST_NAMES = 8;
+
+function createNode(name) {
+  const row = make("li");
+  const button = make("button", "plain stands");
+  button.type = "button";
+  button.addEventListener("click", () => toggleFilter(`node:${name}`));
+  row.append(make("div", "top"), make("div", "amounts"), button);
+  return row;
 }
 
 function updateNode(row, node, name) {
@@ -215,8 +427,12 @@ function updateNode(row, node, name) {
   if (kube) said.append(make("span", "bad", kube), " · ");
   said.append(make("span", trouble ? "bad" : "quiet", states));
   said.title = node.says ?? slurm?.reason ?? "";
-  const amounts = make("div", "amounts");
-  row.replaceChildren(make("div", "top", make("b", "", name), said), amounts);
+  const [top, amounts, stands] = row.children;
+  top.replaceChildren(make("b", "", name), said);
+  amounts.replaceChildren();
+  const more = node.standing - node.names.length;
+  write(stands, node.standing ? `${node.names.join(", ")}${more ? ` and ${count(more)} more` : ""}` : "");
+  stands.title = node.standing ? `${count(node.standing)} pods; show them in the table` : "";
   for (const [label, key] of [["CPUs", "cpus"], ["GPUs", "devices"]]) {
     const pair = node[key] ?? slurm?.[key];
     if (!pair || !pair[1]) continue;
@@ -229,9 +445,14 @@ function updateNode(row, node, name) {
   }
 }
 
+const nodeList = new VirtualList($("nodes-scroll"), $("nodes-room"), $("nodes"), () => nodeHeight, createNode, updateNode);
+
 function drawSides() {
   const { Kubernetes, Slurm, slurmdbd, bridge } = known.sides ?? {};
-  if (!bridge) return;
+  if (!bridge) {
+    $("sides").replaceChildren();
+    return;
+  }
   const about = known.about ?? {};
   const line = (name, lost, said) => {
     const made = make("li", lost ? "bad" : "", make("b", "", name), " ", make("span", "", lost ? "does not answer" : said));
@@ -254,6 +475,32 @@ function drawSides() {
 function trouble(text) {
   write($("trouble"), text);
   $("trouble").hidden = !text;
+}
+
+// --- latency over time ---
+
+// p50 and p90 from "created" to bound, by minute, on a logarithmic scale.
+function drawLatency() {
+  const minutes = items("latency").map(([at, each]) => [Number(at), each.created]).filter(([, each]) => each).sort(([a], [b]) => a - b);
+  $("latency-panel").hidden = !minutes.length;
+  if (!minutes.length) return;
+  const values = minutes.flatMap(([, each]) => [each.p50, each.p90]);
+  const [low, high] = [Math.log(Math.min(...values) / 1.5), Math.log(Math.max(...values) * 1.5)];
+  const [from, to] = [minutes[0][0], Math.max(minutes.at(-1)[0], minutes[0][0] + 60)];
+  const point = (name) => ([at, each]) => `${(4 + (292 * (at - from)) / (to - from)).toFixed(1)},${(66 - (62 * (Math.log(each[name]) - low)) / (high - low)).toFixed(1)}`;
+  const drawn = ["p90", "p50"].map((name) => {
+    const line = document.createElementNS($("latency").namespaceURI, "polyline");
+    line.setAttribute("class", name);
+    const points = minutes.map(point(name));
+    line.setAttribute("points", points.length > 1 ? points.join(" ") : `${points[0]} ${points[0].replace(/^[\d.]+/, "296")}`);
+    return line;
+  });
+  $("latency").replaceChildren(...drawn);
+  const newest = minutes.at(-1);
+  write($("latency-says"), `created → bound, ${minutes.length} min`);
+  const granted = known.latency[newest[0]]?.granted;
+  const legend = `last minute: ${count(newest[1].n)} pods, half within ${span(newest[1].p50)}, nine tenths within ${span(newest[1].p90)}, all within ${span(newest[1].max)}`;
+  write($("latency-legend"), granted ? `${legend}; granted → bound ${span(granted.p50)}` : legend);
 }
 
 // --- what a demonstration adds ---
@@ -305,16 +552,17 @@ function drawAbout() {
   $("try").replaceChildren("Try it:", ...(commands ?? []).map((command) => make("code", "", command)));
 }
 
-const DRAW = {
-  pods: drawPods,
-  counts: () => (drawCounts(), drawPods()),
-  nodes: drawNodes,
-  sides: drawSides,
-  faults: drawFaults,
-  promises: drawPromises,
-  violations: drawPromises,
-  about: () => (drawAbout(), drawSides()),
-};
+// In this order; each is drawn once for a message.
+const DRAW = [
+  [["about"], drawAbout],
+  [["nodes"], () => (sortNodes(), drawNodes())],
+  [["counts"], drawCounts],
+  [["pods", "counts", "about"], drawPods],
+  [["sides", "about"], drawSides],
+  [["latency"], drawLatency],
+  [["faults"], drawFaults],
+  [["promises", "violations"], drawPromises],
+];
 
 // --- the stream ---
 
@@ -328,40 +576,164 @@ function away(now) {
   $("faults").disabled = now;
 }
 
-function connect() {
-  const stream = new EventSource("events");
-  stream.onopen = () => (fresh = true);
-  stream.onmessage = ({ data }) => {
-    const { now, changed } = JSON.parse(data);
-    if (fresh) for (const section of Object.keys(known)) known[section] = {}; // a new stream begins with everything
-    const sections = new Set([...Object.keys(changed), ...(fresh ? Object.keys(known) : [])]);
-    if (disconnected) trouble("");
-    fresh = false;
-    away(false);
-    clockOffset = now - Date.now() / 1000;
-    for (const [section, told] of Object.entries(changed)) {
-      const kept = (known[section] ??= {});
-      for (const [key, item] of Object.entries(told)) {
-        if (item === null) delete kept[key];
-        else kept[key] = item;
-      }
-    }
-    for (const section of sections) DRAW[section]?.();
-    if (sections.has("pods")) readDetail();
-  };
-  stream.onerror = () => {
+// The token is in the session storage of this tab alone, and never in an address.
+const TOKEN = "slurm-bridge-token";
+function authorization() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
+$("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(TOKEN, $("token").value.trim().replace(/[^\x21-\x7e]/g, ""));
+  $("token").value = "";
+  connect();
+});
+
+function askForToken() {
+  write($("token-wrong"), sessionStorage.getItem(TOKEN) ? "The bridge does not accept this token." : "");
+  sessionStorage.removeItem(TOKEN);
+  away(true);
+  trouble("");
+  write($("none"), "Give the token to see pods.");
+  $("token-form").hidden = false;
+  $("token").focus();
+}
+
+let stream = null;
+let heard = 0; // when something was read from the stream
+const SILENT_MS = 45000; // the bridge writes an empty line every 15 s
+
+async function connect() {
+  try {
+    stream = new AbortController();
+    heard = Date.now();
+    const answer = await fetch("events", { headers: authorization(), cache: "no-store", signal: stream.signal });
+    if (answer.status === 401) return askForToken();
+    $("token-form").hidden = true;
+    if (!answer.ok) throw new Refused((await answer.text()).trim() || `The bridge answers ${answer.status}.`);
+    fresh = true;
+    await listen(answer.body.pipeThrough(new TextDecoderStream()).getReader());
+    throw new Error("the stream ended");
+  } catch (error) {
     away(true);
-    trouble("The bridge does not answer; trying again.");
-    if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
-  };
+    trouble(error instanceof Refused ? error.message : "The bridge does not answer; trying again.");
+    setTimeout(connect, 2000);
+  }
+}
+
+class Refused extends Error {}
+
+// Lines of JSON; an empty line says that the bridge still answers.
+async function listen(reader) {
+  let parts = [];
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    heard = Date.now();
+    let from = 0;
+    for (let end; (end = value.indexOf("\n", from)) >= 0; from = end + 1) {
+      parts.push(value.slice(from, end));
+      const line = parts.join("");
+      parts = [];
+      if (line) told(JSON.parse(line));
+    }
+    if (from < value.length) parts.push(value.slice(from));
+  }
+}
+
+const toDraw = new Set();
+let drawing = false;
+const times = (window.updates = []); // milliseconds of the main thread for each of the last updates
+
+function told({ now, changed }) {
+  const began = performance.now();
+  if (fresh) for (const section of Object.keys(known)) (known[section] = {}), toDraw.add(section); // a new stream begins with everything
+  if (disconnected) trouble("");
+  fresh = false;
+  if (disconnected) away(false);
+  clockOffset = now - Date.now() / 1000;
+  for (const [section, items] of Object.entries(changed)) {
+    const kept = (known[section] ??= {});
+    for (const [key, item] of Object.entries(items)) {
+      if (item === null) delete kept[key];
+      else kept[key] = item;
+    }
+    toDraw.add(section);
+  }
+  if (!drawing) {
+    drawing = true;
+    setTimeout(draw, 0); // many messages are drawn at once
+  }
+  note(began);
+}
+
+function draw() {
+  const began = performance.now();
+  drawing = false;
+  for (const [sections, of] of DRAW) if (sections.some((section) => toDraw.has(section))) of();
+  if (toDraw.has("pods")) readDetail();
+  if (shownPods.length && !performance.getEntriesByName("rows").length) performance.mark("rows");
+  toDraw.clear();
+  note(began);
+}
+
+function note(began) {
+  times.push(performance.now() - began);
+  if (times.length > 200) times.shift();
 }
 
 setInterval(() => {
-  for (const cell of document.querySelectorAll("td.age")) write(cell, age(Number(cell.dataset.at)));
-  if (!disconnected) {
-    drawSides();
-    readDetail();
-  }
+  for (const cell of document.querySelectorAll(".age[data-at]")) write(cell, age(Number(cell.dataset.at)));
+  if (disconnected) return;
+  if (Date.now() - heard > SILENT_MS) stream.abort();
+  drawSides();
+  readDetail();
 }, 1000);
 
+// --- keyboard ---
+
+const THEMES = ["system", "light", "dark"];
+function useTheme(theme) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  write($("theme"), `Theme: ${theme}`);
+}
+function nextTheme() {
+  const theme = THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "system") + 1) % THEMES.length];
+  localStorage.setItem("theme", theme);
+  useTheme(theme);
+}
+
+const KEYS = {
+  "/": () => $("filter").select(),
+  j: () => step(1),
+  k: () => step(-1),
+  t: nextTheme,
+  "?": () => $("help").showModal(),
+  Escape: () => (document.activeElement === $("detail") ? $("pods-scroll").focus() : setFilter("")),
+};
+const TABLE_KEYS = { ArrowDown: () => step(1), ArrowUp: () => step(-1), Enter: () => $("detail").focus() };
+
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
+  const inTable = document.activeElement === $("pods-scroll");
+  if (event.target instanceof HTMLInputElement) {
+    if (event.target !== $("filter") || !["Enter", "Escape"].includes(event.key)) return;
+    if (event.key === "Escape") setFilter("");
+    $("pods-scroll").focus();
+  } else {
+    const act = KEYS[event.key] ?? (inTable ? TABLE_KEYS[event.key] : undefined);
+    if (!act) return;
+    act();
+  }
+  event.preventDefault();
+}
+document.addEventListener("keydown", pressed);
+$("theme").addEventListener("click", nextTheme);
+$("help-button").addEventListener("click", () => $("help").showModal());
+window.addEventListener("resize", () => (measure(), podList.draw(), nodeList.draw()));
+
+useTheme(localStorage.getItem("theme") ?? "system");
+measure();
 connect();

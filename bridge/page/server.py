@@ -1,34 +1,36 @@
-"""The page over HTTP: its files, one stream of changes, one detail at a time.
+"""The page over HTTP: its files, one stream of changes, one detail at a time.  All of it is read only.
 
-A stream begins with everything and goes on with what changed: four looks a second at most, shared by all readers.  Each
-reader has its own coroutine and remembers what it has sent; one that reads slowly is sent the newest state when it is
-ready, not what it missed, and a reader that does not read is dropped.  Without readers there is no work.
+A stream begins with everything and goes on with what changed.  All readers share the looks.  Each reader has its own
+coroutine and the number of the last change that it was sent; a slow reader is sent the newest state when it is ready, not
+what it missed, and a reader that does not read is dropped.  Without readers there is no work, and nothing is kept.
 
-A request under a name other than an address of this machine is refused: a page of another site must not read here by
-giving its own name our address.
+The files hold nothing secret, and anybody may read them.  `refused` decides who may read the stream and the details.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from importlib.resources import files
+from itertools import islice
 
 import msgspec
 from aiohttp import web
 
 from bridge.http_access import loopback_names_alone
-from bridge.page.snapshot import Item, Sections
+from bridge.page.feed import Entry, Feed, Item
 
 FILES = {
     "": ("page.html", "text/html"),
     "page.css": ("page.css", "text/css"),
     "page.js": ("page.js", "text/javascript"),
 }
-LOOK_EVERY_S = 0.25
+POLL_S = 0.25  # between two times that a reader is told what changed
 ALIVE_EVERY_S = 15.0
 SLOW_S = 20.0
 MOST_READERS = 32
+MOST_ITEMS = 500  # of one message
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -38,95 +40,146 @@ HEADERS = {
 }
 
 
-def changes(before: Sections, after: Sections) -> dict[str, dict[str, Item]]:
-    """The changes to send to a reader that has `before`: the items that differ, and None for items that are gone."""
-    changed: dict[str, dict[str, Item]] = {}
-    for section in before.keys() | after.keys():
-        old, new = before.get(section, {}), after.get(section, {})
-        items = {key: item for key, item in new.items() if key not in old or old[key] != item}
-        items |= dict.fromkeys(old.keys() - new.keys())
-        if items:
-            changed[section] = items
-    return changed
+def raised(_what: str, error: Exception) -> None:
+    """Raise the exception: nothing is contained."""
+    raise error
 
 
 class Page:
     """Serves what `look` and `detail` return.
 
-    look     everything, now
-    detail   one workload by its key; None: not known
+    look      as of Feed
+    detail    one workload by its key; None: not known
+    every_s   between the end of a look and the begin of the next one
+    refused   the answer to a request that may not read; None: it may
+    failed    as of Feed
     """
 
-    def __init__(self, look: Callable[[], Sections], detail: Callable[[str], Item], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        look: Callable[[], Iterable[Entry]],
+        detail: Callable[[str], Item],
+        clock: Callable[[], float],
+        *,
+        every_s: float = 0.2,
+        refused: Callable[[web.Request], web.Response | None] = lambda _: None,
+        failed: Callable[[str, Exception], None] = raised,
+    ) -> None:
         self._look = look
         self._detail = detail
         self._clock = clock
-        self._looked: tuple[float, Sections] = (float("-inf"), {})
-        self._readers = 0
+        self._every_s = every_s
+        self._refused = refused
+        self._failed = failed
+        self._feed = Feed(look, failed)
+        self._told: dict[object, int] = {}  # of each reader, the last change
+        self._looking: asyncio.Task[None] | None = None
 
     def application(self) -> web.Application:
         """To be served on loopback; requests under another name are refused."""
         app = web.Application(middlewares=[loopback_names_alone()])
         app.on_response_prepare.append(_with_headers)
+        self.add_to(app)
+        return app
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the page to a server."""
         for name in FILES:
             app.router.add_get(f"/{name}", self._file)
         app.router.add_get("/events", self._events)
         app.router.add_get("/workloads/{key}", self._workload)
-        return app
 
     async def _file(self, request: web.Request) -> web.Response:
         name, content_type = FILES[request.path.rpartition("/")[2]]
         text = (files("bridge.page") / name).read_text(encoding="utf-8")
-        return web.Response(text=text, content_type=content_type)
+        return web.Response(text=text, content_type=content_type, headers=HEADERS)
 
     async def _workload(self, request: web.Request) -> web.Response:
-        found = self._detail(request.match_info["key"])
+        if (no := self._refused(request)) is not None:
+            return no
+        key = request.match_info["key"]
+        try:
+            found = self._detail(key)
+        except Exception as error:  # noqa: BLE001 - contained to this answer, or raised
+            self._failed(f"detail of {key}", error)
+            return web.json_response({"error": "slurm-bridge had an internal error; see its log"}, status=500)
         if found is None:
             return web.json_response({"error": "nothing is known of this workload any more"}, status=404)
-        return _json(found)
+        return web.Response(body=msgspec.json.encode(found), content_type="application/json", headers=HEADERS)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events; each is one JSON object {"now": epoch seconds, "changed": {section: {key: item or null}}}."""
-        if self._readers >= MOST_READERS:
-            return web.Response(status=503, text="too many pages are open\n")
-        self._readers += 1
-        try:
-            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-            await response.prepare(request)
-            await self._tell(response)
-        except (TimeoutError, ConnectionResetError):
-            pass  # it went, or does not read
-        finally:
-            self._readers -= 1
+        """A stream of lines; each is {"now": epoch seconds, "changed": {section: {key: item or null}}}, or empty."""
+        if (no := self._refused(request)) is not None:
+            return no
+        if len(self._told) >= MOST_READERS:
+            return web.Response(status=503, text="Too many pages are open; close one, and load this one again.\n")
+        async with self._reader() as reader:
+            response = web.StreamResponse(headers={**HEADERS, "Content-Type": "application/x-ndjson"})
+            try:
+                await response.prepare(request)
+                await self._tell(response, reader)
+            except (TimeoutError, ConnectionResetError):
+                pass  # it went, or does not read
         return response
 
-    async def _tell(self, response: web.StreamResponse) -> None:
-        sent: Sections = {}
-        alive = self._clock()
+    @asynccontextmanager
+    async def _reader(self) -> AsyncIterator[object]:
+        """A reader; while there is one, looks are made."""
+        reader = object()
+        self._told[reader] = 0
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_for_ever(), name="page")
+        try:
+            yield reader
+        finally:
+            del self._told[reader]
+            if not self._told:
+                self._looking.cancel()
+                self._looking, self._feed = None, Feed(self._look, self._failed)
+
+    async def _look_for_ever(self) -> None:
         while True:
-            now, state = self._clock(), self._state()
-            changed = changes(sent, state)
-            if changed:
-                async with asyncio.timeout(SLOW_S):
-                    await response.write(b"data: " + msgspec.json.encode({"now": now, "changed": changed}) + b"\n\n")
-                sent, alive = state, now
-            elif now - alive >= ALIVE_EVERY_S:
-                async with asyncio.timeout(SLOW_S):
-                    await response.write(b": still here\n\n")
-                alive = now
-            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                await self._feed.refresh()
+            except Exception as error:  # noqa: BLE001 - contained to this look, or raised
+                self._failed("look", error)
+            self._feed.forget(min(self._told.values(), default=0))
+            await asyncio.sleep(self._every_s)
 
-    def _state(self) -> Sections:
-        """One look for all readers."""
-        now = self._clock()
-        if now - self._looked[0] >= LOOK_EVERY_S * 0.8:
-            self._looked = (now, self._look())
-        return self._looked[1]
+    async def _tell(self, response: web.StreamResponse, reader: object) -> None:
+        alive = self._clock()
+        while self._looking is not None and not self._looking.done():
+            changed = iter(self._feed.since(self._told[reader]))
+            while part := list(islice(changed, MOST_ITEMS)):
+                alive = self._clock()
+                await _write(response, _message(alive, part))
+                self._told[reader] = part[-1][0]
+            if self._clock() - alive >= ALIVE_EVERY_S:
+                alive = self._clock()
+                await _write(response, b"\n")
+            await asyncio.sleep(POLL_S if self._feed.looked else POLL_S / 10)
+        if self._looking is not None:
+            self._looking.result()
 
 
-def _json(content: Mapping[str, Item]) -> web.Response:
-    return web.Response(body=msgspec.json.encode(content), content_type="application/json")
-
-
-async def _with_headers(request: web.Request, response: web.StreamResponse) -> None:
+async def _with_headers(_: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
+
+
+async def _write(response: web.StreamResponse, line: bytes) -> None:
+    """Raises TimeoutError if the reader does not read."""
+    async with asyncio.timeout(SLOW_S):
+        await response.write(line)
+
+
+def _message(now: float, part: Iterable[tuple[int, str, str, bytes]]) -> bytes:
+    """One line; the items are JSON already."""
+    sections: dict[str, list[bytes]] = {}
+    for _, section, key, text in part:
+        sections.setdefault(section, []).append(msgspec.json.encode(key) + b":" + text)
+    return b'{"now":%r,"changed":{%s}}\n' % (now, b",".join(_joined(sections)))
+
+
+def _joined(sections: dict[str, list[bytes]]) -> Iterator[bytes]:
+    for section, items in sections.items():
+        yield msgspec.json.encode(section) + b":{" + b",".join(items) + b"}"

@@ -1,14 +1,17 @@
-"""The World as the page shows it: a pure function, whose result is limited for any number of pods.
+"""The World as the page shows it, limited for any number of pods: entries one by one, so that a look can pause between them.
 
 Times are epoch seconds, not ages: an item that did not change is not sent again, and the browser computes the ages.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
+from bridge.page.feed import Entry, Item, Sections, sections_of
 from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Node, Pod
@@ -16,14 +19,11 @@ from scheduler.model.slurm import GrantedNode, SlurmNode
 from scheduler.place.assign import NodeInfo
 from scheduler.place.feasible import slurm_name
 from scheduler.state.phase import Phase, chosen
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import NOT_CONSIDERED, Placeholder, Workload
 from scheduler.state.world import World
 
-Item = Any  # what JSON can say
-Sections = Mapping[str, Mapping[str, Item]]
-
-ROWS_A_PHASE = 100
-NODES_MOST = 200
+ROWS_A_PHASE = 10_000
+NODES_MOST = 5_000
 SENTENCE_MOST = 400
 # Phases in which an action on one pod of a gang says nothing about its other pods.
 BY_ITSELF = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.GRANTED, Phase.BOUND)
@@ -42,21 +42,36 @@ class Step(Protocol):
     def end(self) -> float: ...
 
 
+def entries(world: World, now: float) -> Iterator[Entry]:
+    """Everything but the details of single workloads.  The World may change between two entries."""
+    yield from _sides(world, now)
+    total: Counter[str] = Counter()
+    yield from _pods(world, total)
+    for phase in Phase:
+        yield "counts", phase.value, partial(total.__getitem__, phase.value)
+    yield from _nodes(world)
+
+
 def snapshot(world: World, now: float) -> Sections:
-    """Everything but the details of single workloads."""
-    return {"pods": pods(world), "counts": counts(world), "nodes": nodes(world), "sides": sides(world, now)}
+    """All entries, made at once."""
+    return {"pods": {}, "nodes": {}, **sections_of(entries(world, now))}
 
 
-def counts(world: World) -> Mapping[str, int]:
-    """Pods by the phase of their workload; all of them, also those that `pods` leaves out."""
-    return {phase.value: sum(len(world.workloads[key].pods) for key in world.by_phase[phase]) for phase in Phase}
-
-
-def pods(world: World) -> Mapping[str, Item]:
-    """Rows by pod UID: at most so many a phase, the newest."""
-    shown = (key for phase in ORDER for key in islice(reversed(world.by_phase[phase]), ROWS_A_PHASE))
-    workloads = (world.workloads[key] for key in shown)
-    return {uid: _row(world, workload, pod) for workload in workloads for uid, pod in workload.pods.items()}
+def _pods(world: World, total: Counter[str]) -> Iterator[Entry]:
+    """Rows by pod UID: of each phase the newest, so many at most.  total: counts all pods by the phase of their workload."""
+    keys = [tuple(reversed(world.by_phase[phase])) for phase in ORDER]
+    for of_phase in keys:
+        left = ROWS_A_PHASE
+        for key in of_phase:
+            workload = world.workloads.get(key)
+            if workload is None:  # forgotten since the look began
+                continue
+            total[world.phase_of[key].value] += len(workload.pods)
+            for uid, pod in islice(tuple(workload.pods.items()), max(left, 0)):
+                yield "pods", uid, partial(_row, world, workload, pod)
+            left -= len(workload.pods)
+            if left <= 0:
+                yield None
 
 
 def _row(world: World, workload: Workload, pod: Pod) -> Item:
@@ -74,6 +89,7 @@ def _row(world: World, workload: Workload, pod: Pod) -> Item:
         "user": job.user if job else "",
         "node": workload.node_of(pod),
         "why": _why(world, workload, pod, job)[:SENTENCE_MOST],
+        "reason": _reason(world, workload, pod, job),
     }
 
 
@@ -81,6 +97,16 @@ def _job_of(world: World, workload: Workload) -> Placeholder | None:
     """The placeholder that counts; of a workload that is over, the last."""
     mine = world.jobs_of(workload)
     return chosen(workload, mine) or max(mine, key=lambda job: job.id, default=None)
+
+
+def _reason(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
+    """Why a pod waits, in one word to count by: the reason that Slurm gives for its job, or else of its condition."""
+    if pod.finished or workload.node_of(pod):
+        return ""
+    if job is not None and job.job is not None and not job.holds_nodes and job.job.reason not in NOT_CONSIDERED:
+        return job.job.reason
+    shown = workload.shown_condition(pod)
+    return shown.reason if shown else ""
 
 
 def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
@@ -120,19 +146,24 @@ def _amounts(node: GrantedNode) -> str:
 # --- nodes --------------------------------------------------------------------------------------------------------
 
 
-def nodes(world: World) -> Mapping[str, Item]:
+def _nodes(world: World) -> Iterator[Entry]:
     """Rows by name: what Kubernetes offers and pods take, what Slurm knows and our jobs hold there."""
-    held = _held(world)
-    known = world.slurm_nodes or {}
-    rows = {
-        name: _node(world, node, known.get(slurm_name(node)), held.get(slurm_name(node), {}))
-        for name, node in islice(sorted((world.nodes or {}).items()), NODES_MOST)
-    }
-    both = {slurm_name(node) for node in (world.nodes or {}).values()}
+    held: dict[str, Counter[str]] = {}
+    for job in tuple(world.placeholders.values()):
+        _hold(job, held)
+        yield None
+    ours, known = dict(world.nodes or {}), dict(world.slurm_nodes or {})
+    for name, node in islice(sorted(ours.items()), NODES_MOST):
+        there = slurm_name(node)
+        yield "nodes", name, partial(_node, world, node, known.get(there), held.get(there, Counter()))
+    both = {slurm_name(node) for node in ours.values()}
     alone = (name for name in sorted(known) if name not in both)
-    return rows | {
-        name: {"slurm": _slurm_node(known[name], held.get(name, {}))} for name in islice(alone, NODES_MOST - len(rows))
-    }
+    for name in islice(alone, max(0, NODES_MOST - len(ours))):
+        yield "nodes", name, partial(_only_in_slurm, known[name], held.get(name, Counter()))
+
+
+def _only_in_slurm(node: SlurmNode, held: Mapping[str, int]) -> Item:
+    return {"slurm": _slurm_node(node, held)}
 
 
 def _node(world: World, node: Node, known: SlurmNode | None, held: Mapping[str, int]) -> Item:
@@ -166,31 +197,25 @@ def _slurm_node(node: SlurmNode, held: Mapping[str, int]) -> Item:
     }
 
 
-def _held(world: World) -> dict[str, dict[str, int]]:
-    """The resources that the bridge's jobs hold, by Slurm's name of the node."""
-    held: dict[str, dict[str, int]] = {}
-    for job in world.placeholders.values():
-        if job.grant is None or not job.holds_nodes:
-            continue
-        for part in job.grant.nodes:
-            total = held.setdefault(part.name, {"cpus": 0, "memory_mib": 0, "devices": 0, "jobs": 0})
-            total["jobs"] += 1
-            total["cpus"] += part.cpus
-            total["memory_mib"] += part.memory_mib
-            total["devices"] += sum(count for name, count in part.gres.items() if ":" not in name)
-    return held
+def _hold(job: Placeholder, held: dict[str, Counter[str]]) -> None:
+    """Add the resources that the job holds, by Slurm's name of the node."""
+    if job.grant is None or not job.holds_nodes:
+        return
+    for part in job.grant.nodes:
+        devices = sum(count for name, count in part.gres.items() if ":" not in name)
+        total = held.setdefault(part.name, Counter())
+        total.update(cpus=part.cpus, memory_mib=part.memory_mib, devices=devices, jobs=1)
 
 
 # --- both sides ---------------------------------------------------------------------------------------------------
 
 
-def sides(world: World, now: float) -> Mapping[str, Item]:
+def _sides(world: World, now: float) -> Iterator[Entry]:
     """Which sides answer, and since when they do not; the time of the last poll of Slurm's jobs; what is still awaited."""
     lost = {side.value: world.lost.get(side) for side in Side} | {"slurmdbd": world.accounting_lost}
-    waits = {
-        name: {"since": each.since if each else None, "why": each.why[:SENTENCE_MOST] if each else ""}
-        for name, each in lost.items()
-    }
+    for name, each in lost.items():
+        waits = {"since": each.since if each else None, "why": each.why[:SENTENCE_MOST] if each else ""}
+        yield "sides", name, partial(dict, waits)
     polled = world.polled.ended if world.polled else None
     bridge = {
         "started": world.started,
@@ -198,7 +223,7 @@ def sides(world: World, now: float) -> Mapping[str, Item]:
         "missing": world.missing,
         "quiet": max(0.0, world.quiet_until()) if now < world.quiet_until() else None,
     }
-    return {**waits, "bridge": bridge}
+    yield "sides", "bridge", partial(dict, bridge)
 
 
 # --- one workload -------------------------------------------------------------------------------------------------

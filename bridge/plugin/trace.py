@@ -50,7 +50,10 @@ def _spans(seen: Seen, events: Sequence[PodEvent]) -> Iterator[Span]:
     if bound is None:
         return
     first = min((run.began for run in seen.runs if run.began is not None), default=None)
-    yield Span("kubelet prepares", bound, first if first is not None else over)
+    if first is None and pod.finished:
+        yield Span("on its node", bound, over)  # no container shows when it began
+    else:
+        yield Span("kubelet prepares", bound, first)
     pulls = [each.began for each in events if each.reason == "Pulling"]
     pulled = [each.at for each in events if each.reason == "Pulled"]
     if pulls and pulled and max(pulled) >= min(pulls):

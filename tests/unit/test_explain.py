@@ -344,11 +344,13 @@ async def test_what_makes_more_pods_than_the_gang_has_says_what_becomes_of_the_o
 
 
 async def test_what_others_controllers_make_is_no_lack_of_pods_and_says_what_to_do(both: Both, tmp_path: Path) -> None:
-    jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "sim"}}
-    with pytest.raises(ConfigError, match=r"JobSet sim cannot be explained from a file: .* slurm-bridge explain POD"):
-        await told_of_manifest(both, tmp_path, jobset)
-    text, _ = await told_of_manifest(both, tmp_path, manifest(), jobset)
-    assert "Is left out: JobSet sim cannot be explained from a file" in " ".join(text.split())
+    spark = {"apiVersion": "example.org/v1", "kind": "SparkApplication", "metadata": {"name": "pi"}}
+    with pytest.raises(
+        ConfigError, match=r"SparkApplication pi cannot be explained from a file: .* slurm-bridge explain POD"
+    ):
+        await told_of_manifest(both, tmp_path, spark)
+    text, _ = await told_of_manifest(both, tmp_path, manifest(), spark)
+    assert "Is left out: SparkApplication pi cannot be explained from a file" in " ".join(text.split())
 
 
 async def test_annotations_of_a_workload_object_count_for_its_pods(both: Both, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from typing import Any
@@ -14,6 +15,7 @@ from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.guard import Guard
 from bridge.health import STANDSTILL_S, Health, StandingBy, Starting, measure_clock
+from bridge.page import snapshot
 from bridge.policy_file import policy_trouble
 from bridge.settings import Settings
 from bridge.slurm.token import LiteralToken
@@ -403,3 +405,52 @@ async def test_a_standby_names_the_replica_that_can_explain() -> None:
         503,
         "This replica of slurm-bridge is standby, and none leads now: ask again in some seconds.\n",
     )
+
+
+async def shown(asked: Any) -> dict[str, Any]:
+    """The first message of the page's stream."""
+    runner = await asked.serve("127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/events"
+        async with aiohttp.ClientSession() as session, session.get(url) as stream:
+            told: dict[str, Any] = json.loads(await stream.content.readline())["changed"]
+            return told
+    finally:
+        await runner.cleanup()
+
+
+async def test_the_page_shows_the_world_of_the_bridge() -> None:
+    story = Story()
+    story.runs(pod("train"), 17, at=START + 20)
+    loop: Any = Turning(story.world)
+    told = await shown(Health(loop, [], Telemetry(), lambda: START + 30))
+    assert told["pods"]["uid-train"]["job"] == 17
+    assert "faults" not in told
+
+
+async def test_the_page_of_a_standby_says_which_replica_leads() -> None:
+    told = await shown(standby(Follower()))
+    said = "This replica of slurm-bridge is standby, replica slurm-bridge-0 leads: ask slurm-bridge-0."
+    assert told == {"about": {"note": said}}
+
+
+async def test_the_page_of_a_bridge_that_starts_says_what_it_waits_for() -> None:
+    waits = Starting({"Slurm": "Slurm: connection refused"}, [], Telemetry(), lambda: START)
+    told = await shown(waits)
+    assert told == {"about": {"note": "slurm-bridge has not started: Slurm: connection refused"}}
+
+
+async def test_a_defect_in_one_row_is_counted_and_spoils_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story()
+    story.sees(pod("good"), pod("bad"))
+    row = snapshot._row
+
+    def broken(world: Any, workload: Any, what: Any) -> Any:
+        return 1 / 0 if what.name == "bad" else row(world, workload, what)
+
+    monkeypatch.setattr(snapshot, "_row", broken)
+    loop: Any = Turning(story.world)
+    loop.guard = Guard(on=True)
+    told = await shown(Health(loop, [], Telemetry(), lambda: START + 30))
+    assert set(told["pods"]) == {"uid-good"}
+    assert loop.guard.contained["page"] >= 1

@@ -43,10 +43,13 @@ async def served(token_file: Path | None = None) -> AsyncIterator[str]:
 
 
 async def answers(url: str, shown: Mapping[str, str]) -> tuple[int, int]:
-    """The status of /explain and of /release."""
+    """The status of /explain and of /release.  What the page reads has the status of /explain."""
     async with aiohttp.ClientSession(headers=shown) as session:
+        async with session.get(f"{url}/events") as events, session.get(f"{url}/workloads/secret") as workload:
+            statuses = {events.status, 200 if workload.status == 404 else workload.status}
         async with session.get(f"{url}/explain?namespace=hpc&pod=secret") as explain:
             assert explain.headers["X-Content-Type-Options"] == "nosniff"
+        assert statuses == {explain.status}
         async with session.post(f"{url}/release", headers=RELEASE) as release:
             return explain.status, release.status
 

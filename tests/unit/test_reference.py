@@ -106,6 +106,7 @@ NO_KEY = re.compile(
     | (nvidia|amd|gpu\.intel)\.com/[\w.-]+     # extended resources
     | slurm-bridge/(slurm-bridge-webhook)?     # namespace and name of a Secret; the prefix
     | slurmjob\.slinky\.slurm\.net/            # the prefix of aliases
+    | trainer\.kubeflow\.org/[\w-]*           # an API, and a label of its Jobs: `explain -f` alone reads them
     """,
     re.VERBOSE,
 )

@@ -297,6 +297,9 @@ class Actors:
             {"name": c["name"], "ready": False, "restartCount": 0, "state": {"terminated": ended}}
             for c in pod["spec"]["containers"]
         ]
+        for each, before in zip(containers, pod["status"].get("containerStatuses") or (), strict=False):
+            if began := before.get("state", {}).get("running", {}).get("startedAt"):
+                each["state"] = {"terminated": {**ended, "startedAt": began}}
         status = {**pod["status"], "phase": "Failed" if code else "Succeeded", "containerStatuses": containers}
         if reason:
             status["reason"] = reason

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from bridge.page.server import Page, changes
-from bridge.page.snapshot import Sections
+from bridge.page.feed import Entry, Sections, entries_of
+from bridge.page.server import Page
 from tests.patience import PATIENCE_S
 
 
@@ -26,9 +26,9 @@ class Served:
         self.page = Page(self._look, lambda key: {"story": [key]} if key == "known" else None, time.time)
         self.url = ""
 
-    def _look(self) -> Sections:
+    def _look(self) -> Iterator[Entry]:
         self.looks += 1
-        return self.state
+        return entries_of(self.state)
 
 
 @pytest.fixture
@@ -51,18 +51,9 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 async def told(response: aiohttp.ClientResponse) -> Any:
     """The next message of a stream."""
     async for line in response.content:
-        if line.startswith(b"data: "):
-            return json.loads(line[6:])
+        if line.strip():
+            return json.loads(line)
     raise AssertionError("the stream ended")
-
-
-def test_what_changed_is_told_and_what_is_gone_is_null() -> None:
-    before: Sections = {"pods": {"a": 1, "b": 2, "c": 3}, "nodes": {"x": 1}}
-    after: Sections = {"pods": {"a": 1, "b": 5, "d": 4}, "nodes": {"x": 1}, "sides": {"Slurm": {}}}
-    assert changes(before, after) == {"pods": {"b": 5, "c": None, "d": 4}, "sides": {"Slurm": {}}}
-    assert changes(after, after) == {}
-    assert changes({}, before) == before
-    assert changes(before, {}) == {"pods": {"a": None, "b": None, "c": None}, "nodes": {"x": None}}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +61,7 @@ def test_what_changed_is_told_and_what_is_gone_is_null() -> None:
     [
         ("/", "text/html", "<title>slurm-bridge"),
         ("/page.css", "text/css", ":root"),
-        ("/page.js", "text/javascript", "EventSource"),
+        ("/page.js", "text/javascript", "sessionStorage"),
     ],
 )
 async def test_its_files_need_nothing_from_elsewhere(
@@ -92,7 +83,7 @@ async def test_a_stream_begins_with_everything_and_goes_on_with_what_changed(
     served: Served, session: aiohttp.ClientSession
 ) -> None:
     async with session.get(f"{served.url}/events") as stream:
-        assert stream.content_type == "text/event-stream"
+        assert stream.content_type == "application/x-ndjson"
         first = await told(stream)
         assert first["changed"] == {"pods": {"a": {"name": "one"}, "b": {"name": "two"}}}
         assert abs(first["now"] - time.time()) < 60
@@ -104,9 +95,23 @@ async def test_many_readers_share_one_look(served: Served, session: aiohttp.Clie
     streams = [await session.get(f"{served.url}/events") for _ in range(10)]
     for stream in streams:
         await told(stream)
-    assert served.looks <= 3
+    assert served.looks <= 5
     for stream in streams:
         stream.close()
+
+
+async def test_without_readers_nothing_is_looked_at(served: Served, session: aiohttp.ClientSession) -> None:
+    assert served.looks == 0
+    stream = await session.get(f"{served.url}/events")
+    await told(stream)
+    stream.close()
+    async with asyncio.timeout(PATIENCE_S):
+        while any(task.get_name() == "page" for task in asyncio.all_tasks()):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    looks = served.looks
+    async with session.get(f"{served.url}/events") as again:
+        assert set((await told(again))["changed"]["pods"]) == {"a", "b"}, "a new reader is told everything"
+    assert served.looks > looks
 
 
 async def test_a_reader_that_does_not_read_disturbs_nobody(served: Served, session: aiohttp.ClientSession) -> None:

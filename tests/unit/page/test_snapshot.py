@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bridge.page.snapshot import ROWS_A_PHASE, counts, detail, nodes, pods, sides, snapshot, waterfall
+import pytest
+
+from bridge.page import snapshot as page_snapshot
+from bridge.page.snapshot import detail, snapshot, waterfall
 from bridge.telemetry import Span
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, ReadJob
@@ -13,14 +16,21 @@ from scheduler.events import AccountingLost, Side, SideLost
 from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode
 from scheduler.state.phase import Phase
+from scheduler.state.world import World
 from tests.builders import START, Story, grant, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20
+ROWS_A_PHASE = 100
 TRAIN = pod("train", created=START + 19, gpu=2)
 
 
+def section(name: str, world: World, now: float = NOW) -> Any:
+    """One section of the snapshot of that world."""
+    return snapshot(world, now)[name]
+
+
 def row(story: Story, name: str = "train") -> Any:
-    return pods(story.world)[f"uid-{name}"]
+    return section("pods", story.world)[f"uid-{name}"]
 
 
 def test_a_new_pod_is_a_row_without_a_job() -> None:
@@ -51,7 +61,7 @@ def test_a_bound_pod_shows_its_job_and_its_node() -> None:
         "bound", "Running", 17, "RUNNING", "x2",
     )  # fmt: skip
     assert shown["why"] == "holds 1 CPU, 100 MiB, 2 gpu"
-    assert counts(story.world)["bound"] == 1
+    assert section("counts", story.world)["bound"] == 1
 
 
 def test_a_member_of_a_gang_shows_what_its_gang_holds_on_its_node() -> None:
@@ -62,7 +72,7 @@ def test_a_member_of_a_gang_shows_what_its_gang_holds_on_its_node() -> None:
     story.ended(asked, at=NOW, job_id=17, grant=held)
     for bind in story.acts(BindPod, NOW):
         story.ended(bind, at=NOW)
-    shown = {row["name"]: row["why"] for row in pods(story.world).values()}
+    shown = {row["name"]: row["why"] for row in section("pods", story.world).values()}
     assert shown["w-0"] == shown["w-1"] == "its gang holds 2 CPUs, 200 MiB"
     assert shown["w-2"] == "its gang holds 1 CPU, 100 MiB"
 
@@ -78,7 +88,7 @@ def test_after_a_restart_a_member_of_a_gang_says_where_it_stands_itself() -> Non
     story.polls({17: "RUNNING"}, at=START + 0.1)
     for member, where in zip(ring(3), ("x1", "x1", "x2"), strict=True):
         story.sees(story.bound(member, 17, where))
-    shown = {row["name"]: row["why"] for row in pods(story.world).values()}
+    shown = {row["name"]: row["why"] for row in section("pods", story.world).values()}
     assert shown == {"w-0": "is on node x1", "w-1": "is on node x1", "w-2": "is on node x2"}
 
 
@@ -86,7 +96,7 @@ def test_a_gang_that_gathers_says_how_many_are_here_and_only_a_gated_pod_is_gate
     story = Story()
     first, second, third = ring(3)
     story.sees(first, second, replace(third, gated=True))
-    shown = {row["name"]: row for row in pods(story.world).values()}
+    shown = {row["name"]: row for row in section("pods", story.world).values()}
     assert {row["phase"] for row in shown.values()} == {"gathering"}
     assert [shown[name]["gated"] for name in ("w-0", "w-1", "w-2")] == [False, False, True]
     assert shown["w-0"]["why"] == shown["w-1"]["why"] == "2 of 3 pods of gang ring are here in namespace hpc."
@@ -96,9 +106,9 @@ def test_every_pod_of_a_gang_is_counted() -> None:
     story = Story()
     story.runs(TRAIN, 17, at=NOW)
     story.sees(*ring(2))
-    told = counts(story.world)
+    told = section("counts", story.world)
     assert (told["bound"], told["gathering"]) == (1, 2)
-    assert sum(told.values()) == len(pods(story.world))
+    assert sum(told.values()) == len(section("pods", story.world))
 
 
 def test_a_pod_that_terminates_or_ended_says_so() -> None:
@@ -121,22 +131,25 @@ def test_what_stays_the_same_is_the_same_later() -> None:
     assert before["nodes"] == after["nodes"]
 
 
-def test_of_thousands_of_pods_the_newest_of_each_phase_are_shown_and_all_are_counted() -> None:
+def test_of_too_many_pods_the_newest_of_each_phase_are_shown_and_all_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_snapshot, "ROWS_A_PHASE", ROWS_A_PHASE)
     story = Story()
     story.runs(TRAIN, 17, at=NOW)
     for number in range(3 * ROWS_A_PHASE):
         story.sees(pod(f"p{number}", created=START + number))
-    shown = pods(story.world)
+    shown = section("pods", story.world)
     assert len(shown) == ROWS_A_PHASE + 1
     assert "uid-train" in shown, "many of one phase do not hide another"
     assert f"uid-p{3 * ROWS_A_PHASE - 1}" in shown
-    assert counts(story.world)[Phase.UNSUBMITTED.value] == 3 * ROWS_A_PHASE
+    assert section("counts", story.world)[Phase.UNSUBMITTED.value] == 3 * ROWS_A_PHASE
 
 
 def test_a_node_shows_what_pods_take_and_what_jobs_hold() -> None:
     story = Story()
     story.runs(pod("train", cpu=1500, memory=2048, gpu=2), 17, on="x1", at=NOW)
-    shown = nodes(story.world)["x1"]
+    shown = section("nodes", story.world)["x1"]
     assert shown["cpus"] == [1.5, 64.0]
     assert shown["devices"] == [2, 8]
     assert shown["pods"] == 1
@@ -149,7 +162,7 @@ def test_nodes_that_only_one_side_knows_are_shown_as_such() -> None:
     story = Story(nodes=(node("x1"), node("k9")))
     known = {"x1": slurm_node("x1"), "s7": slurm_node("s7")}
     story.world.slurm_nodes = known
-    shown = nodes(story.world)
+    shown = section("nodes", story.world)
     assert shown["k9"]["slurm"] is None
     assert shown["s7"].keys() == {"slurm"}
     assert shown["x1"]["slurm"]["states"] == ["DYNAMIC_NORM", "EXTERNAL", "IDLE"]
@@ -159,18 +172,21 @@ def test_a_node_says_why_slurm_gives_it_no_jobs() -> None:
     said = "Slurm node x1 is drained: fan broken."
     story = Story(nodes=(node("x1", in_slurm=Condition(False, "SlurmNodeDrained", said)),))
     story.world.slurm_nodes = {"x1": replace(slurm_node("x1"), reason="fan broken")}
-    shown = nodes(story.world)["x1"]
+    shown = section("nodes", story.world)["x1"]
     assert (shown["says"], shown["slurm"]["reason"]) == (said, "fan broken")
 
 
 def test_a_side_that_does_not_answer_says_since_when_and_why() -> None:
     story = Story()
-    assert sides(story.world, NOW)["Slurm"] == {"since": None, "why": ""}
+    assert section("sides", story.world, NOW)["Slurm"] == {"since": None, "why": ""}
     story.sees(SideLost(Side.SLURM, NOW, "Slurm: states: connection refused."))
-    assert sides(story.world, NOW + 5)["Slurm"] == {"since": NOW, "why": "Slurm: states: connection refused."}
-    assert sides(story.world, NOW)["Kubernetes"]["since"] is None
+    assert section("sides", story.world, NOW + 5)["Slurm"] == {
+        "since": NOW,
+        "why": "Slurm: states: connection refused.",
+    }
+    assert section("sides", story.world, NOW)["Kubernetes"]["since"] is None
     story.sees(AccountingLost(NOW + 1, "slurmdbd does not answer."))
-    assert sides(story.world, NOW)["slurmdbd"] == {"since": NOW + 1, "why": "slurmdbd does not answer."}
+    assert section("sides", story.world, NOW)["slurmdbd"] == {"since": NOW + 1, "why": "slurmdbd does not answer."}
 
 
 # --- one workload -------------------------------------------------------------------------------------------------

@@ -248,6 +248,17 @@ async def test_a_trace_of_a_pod_that_waits_goes_on(tenant: Tenant, capsys: pytes
     assert span == {"name": "until the bind", "begin": CREATED, "end": None}
 
 
+async def test_a_trace_of_a_pod_whose_container_shows_no_begin_does_not_say_that_kubelet_prepared_it(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = tenant.ran("lost", exit_code=137)
+    del pod["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"]
+    tenant.kube.write_status("pods", pod, pod["status"])
+    assert await tenant.asked("trace", "lost", "-o", "json") == 0
+    [_, span] = json.loads(capsys.readouterr().out)["spans"]
+    assert span == {"name": "on its node", "begin": CREATED + 60, "end": CREATED + 130}
+
+
 # --- watch ------------------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.apply import kubernetes, results, slurm
+from scheduler.apply import kubernetes, plans, slurm, submission_results
 from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
 from scheduler.explain import explain, key_of
 from scheduler.model.kubernetes import Pod, PodTerm, Requirement
@@ -380,7 +380,7 @@ def test_an_answer_that_cannot_be_folded_frees_its_limit_class_and_loses_no_job(
     story = Story(guarded=True)
     story.sees(BAD)
     [asked] = story.acts(AllocateNow, NOW)
-    mend = breaks(monkeypatch, results, "_forget_lost", of("bad"))
+    mend = breaks(monkeypatch, submission_results, "_forget_lost", of("bad"))
     story.ended(asked, at=NOW, job_id=17, grant=grant(17))
     world = story.world
     assert world.under_way["submits"] == 0
@@ -398,14 +398,14 @@ def test_an_answer_that_cannot_be_folded_frees_its_limit_class_and_loses_no_job(
 
 
 def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = results._ON_PLANNED[AllocateNow]
+    whole = plans._ON_PLANNED[AllocateNow]
 
     def broken(world: Any, action: AllocateNow, at: float) -> None:
         whole(world, action, at)
         if action.key == key(BAD):
             raise Defect("placing")
 
-    monkeypatch.setitem(results._ON_PLANNED, AllocateNow, broken)  # type: ignore[arg-type]
+    monkeypatch.setitem(plans._ON_PLANNED, AllocateNow, broken)  # type: ignore[arg-type]
     story = known_to_have_room()
     story.sees(BAD, GOOD)
     asked = {each.key: each for each in story.acts(AllocateNow, NOW)}

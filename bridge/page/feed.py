@@ -1,0 +1,135 @@
+"""What all readers of the page are told: every item as JSON, with the number of the change that it was told with.
+
+The bridge has one thread, and an item for each of ten thousand pods takes longer than a pass may wait.  So a look is made in
+slices of two milliseconds, and pauses between the slices leave most of the time to the bridge.  An item is as the World was
+in its slice; two items may be a second apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+Item = Any  # what JSON can say
+Sections = Mapping[str, Mapping[str, Item]]
+# Section, key, and a function that returns the item; None: nothing to tell, and the look may pause here.
+Entry = tuple[str, str, Callable[[], Item]] | None
+
+SLICE_S = 0.002
+REST = 9  # times a slice: a look takes a tenth of the time
+FIRST_REST = 1  # of the first look, for which a reader waits
+GONE = b"null"
+
+
+class _Pace:
+    """Slices of work, and a rest after each.  rest: times the slice"""
+
+    def __init__(self, rest: float, timer: Callable[[], float]) -> None:
+        self._rest = rest
+        self._timer = timer
+        self._began = timer()
+
+    def over(self) -> bool:
+        """True if the slice has taken its time."""
+        return self._timer() - self._began >= SLICE_S
+
+    async def rest(self) -> None:
+        """Rest, and begin the next slice."""
+        await asyncio.sleep((self._timer() - self._began) * self._rest)
+        self._began = self._timer()
+
+
+class Feed:
+    """The items, each with the number of its last change.
+
+    look     everything, now: lazily, so that it can pause between two entries
+    failed   is called with an item that could not be made, and why; other items go on
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Iterable[Entry]],
+        failed: Callable[[str, Exception], None],
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._look = look
+        self._failed = failed
+        self._timer = timer
+        self._items: dict[tuple[str, str], tuple[int, bytes]] = {}  # in the order of the numbers
+        self.number = 0  # of the last change
+        self.looked = 0  # complete looks
+
+    async def refresh(self) -> None:
+        """One look."""
+        seen: set[tuple[str, str]] = set()
+        pace = _Pace(REST if self.looked else FIRST_REST, self._timer)
+        for found in self._look():
+            if found is not None:
+                seen.add(found[:2])
+                self._take(*found)
+            if pace.over():
+                await pace.rest()
+        for known in tuple(self._items):
+            if known not in seen and self._items[known][1] is not GONE:
+                self._change(known, GONE)
+            if pace.over():
+                await pace.rest()
+        self.looked += 1
+
+    def _take(self, section: str, key: str, make: Callable[[], Item]) -> None:
+        try:
+            text = msgspec.json.encode(make())
+        except Exception as error:  # noqa: BLE001 - contained to this item, or raised
+            self._failed(f"{section} {key}", error)
+            return
+        known = self._items.get((section, key))
+        if known is None or known[1] != text:
+            self._change((section, key), text)
+
+    def _change(self, known: tuple[str, str], text: bytes) -> None:
+        self.number += 1
+        self._items.pop(known, None)
+        self._items[known] = (self.number, text)
+
+    def since(self, number: int) -> list[tuple[int, str, str, bytes]]:
+        """The changes after that one, oldest first: number, section, key, JSON.  From 0: everything that is there."""
+        found: list[tuple[int, str, str, bytes]] = []
+        for (section, key), (changed, text) in reversed(self._items.items()):
+            if changed <= number:
+                break
+            if number or text is not GONE:
+                found.append((changed, section, key, text))
+        found.reverse()
+        return found
+
+    def forget(self, told: int) -> None:
+        """Forget the items that are gone, if every reader has been told up to that change."""
+        for known, (changed, text) in tuple(self._items.items()):
+            if changed > told:
+                break
+            if text is GONE:
+                del self._items[known]
+
+
+def entries_of(sections: Sections) -> Iterator[Entry]:
+    """The entries of sections that are made already."""
+    for section, items in sections.items():
+        for key, item in items.items():
+            yield entry(section, key, item)
+
+
+def sections_of(entries: Iterable[Entry]) -> Sections:
+    """The sections of entries, all made at once."""
+    sections: dict[str, dict[str, Item]] = {}
+    for section, key, make in filter(None, entries):
+        sections.setdefault(section, {})[key] = make()
+    return sections
+
+
+def entry(section: str, key: str, item: Item) -> Entry:
+    """The entry of an item that is made already."""
+    return section, key, lambda: item

@@ -1,0 +1,32 @@
+"""What the page of a running bridge shows: its World, the latencies of its binds, and the steps of its last workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.page.feed import Entry, Item, entry
+from bridge.page.snapshot import detail, entries
+from bridge.telemetry import Telemetry
+from scheduler.state.world import World
+
+
+def entries_of_bridge(world: World, telemetry: Telemetry, now: float) -> Iterator[Entry]:
+    """Everything but the details of single workloads."""
+    yield from entries(world, now)
+    yield from latencies(telemetry)
+
+
+def latencies(telemetry: Telemetry) -> Iterator[Entry]:
+    """The latencies of binds by minute."""
+    for minute, latency in telemetry.latencies.minutes():
+        yield entry("latency", str(minute), latency)
+
+
+def detail_of_bridge(world: World, telemetry: Telemetry, key: str, now: float) -> Item:
+    """One workload; None if it is not known."""
+    return detail(world, key, telemetry.recent.of(key), now)
+
+
+def note(text: str) -> Iterator[Entry]:
+    """A sentence in place of a World: this replica is standby, or the bridge has not started."""
+    yield entry("about", "note", text)

@@ -1,0 +1,52 @@
+"""kubectl finds the plugin in PATH, runs its commands on `slurm-bridge dev`, and completes the names of pods by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from integration.clusters import eventually
+from integration.demo import Dev
+from tests.patience import PATIENCE_S
+
+PROGRAMS = {"kubectl-slurm": "main", "kubectl_complete-slurm": "complete"}
+
+
+@pytest.fixture
+def run(dev: Dev, kubectl: str, tmp_path: Path) -> object:
+    """Runs kubectl with the two programs in PATH, as an installation of the package puts them there."""
+    for name, function in PROGRAMS.items():
+        program = tmp_path / name
+        program.write_text(
+            f"#!{sys.executable}\nimport sys\nfrom bridge.plugin.command import {function}\nsys.exit({function}())\n"
+        )
+        program.chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(dev.kubeconfig), "PYTHONPATH": os.getcwd()}
+
+    def asked(*arguments: str) -> str:
+        command = [kubectl, *arguments]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=os.environ | path
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return asked
+
+
+def test_kubectl_runs_the_plugin_and_completes_by_it(run: object) -> None:
+    assert callable(run)
+    ended = eventually(
+        "a pod has ended",
+        lambda: [each for each in json.loads(run("slurm", "history", "-n", "hpc", "-o", "json")) if each["ended"]],
+    )
+    pod = ended[0]["pod"]
+    assert pod in run("slurm", "history", "-n", "hpc")
+    assert "container main, exit" in run("slurm", "trace", pod, "-n", "hpc")
+    assert f"hpc/{pod}" in run("slurm", "why", pod, "-n", "hpc")
+    assert pod in run("__complete", "slurm", "why", "-n", "hpc", "").splitlines()
