@@ -17,6 +17,7 @@ from tests.simulation.test_nodes import LABEL, SPACE, Clusters
 
 SEEDS = 12
 SEEN_S = 20.0  # so long after the faults the bridge has seen every pod
+GRACE_S = 30  # of the pods that their users end
 TAKES_S = 400.0  # after the faults: a dead node's pods, slurmdbd, a job that cannot be read
 
 
@@ -55,8 +56,10 @@ class LeavingLife(Life):
             for made in list(self.kube.store.all(kind)):
                 self.kube.remove(self.kube_clock(), kind, made, 0)
         for pod in self.invariants.pods():
-            if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
-                self.kube.remove(self.kube_clock(), "pods", pod)
+            if pod["spec"].get("nodeName"):  # also one that terminates already, with a grace longer than this test
+                self.kube.remove(
+                    self.kube_clock(), "pods", pod, min(GRACE_S, pod["spec"]["terminationGracePeriodSeconds"])
+                )
         self.inner.wake()
 
     def _is_at_work(self) -> bool:
