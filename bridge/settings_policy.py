@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from scheduler.model.kubernetes import Requirement
 from scheduler.model.slurm import UNLIMITED
@@ -22,6 +23,16 @@ class Strict(BaseModel):
     """Unknown keys are mistakes, and nothing changes after it was read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_switch(cls, value: object, field: ValidationInfo) -> object:
+        """Refuse yes or no where a number belongs, which pydantic takes for 1 and 0."""
+        wanted = cls.model_fields[field.field_name or ""].annotation
+        types = {wanted, *get_args(wanted)}
+        if isinstance(value, bool) and bool not in types and (numbers := types & {int, float}):
+            raise PydanticCustomError("int_type" if int in numbers else "float_type", "a number")
+        return value
 
 
 class Choice(Strict):

@@ -119,6 +119,10 @@ def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsy
         ),
         ({"namespaces": [""], "user": "a"}, "policy.rules (1st entry): an empty pattern matches nothing."),
         (
+            {"namespaces": ["x"], "user": "a", "max_jobs": True},
+            "policy.rules (1st entry).max_jobs: must be a whole number.",
+        ),
+        (
             {"namespace_selector": {}, "user": "a"},
             "policy.rules (1st entry).namespace_selector: selects every namespace",
         ),

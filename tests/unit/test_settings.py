@@ -393,6 +393,8 @@ def test_whatever_is_written_the_sentence_is_ours() -> None:
         ("managed_namespaces: hpc", "managed_namespaces: must be a list, as [a, b]."),
         ("policy: [a]", "policy: must be a mapping of keys to values."),
         ("gres: {1: gpu}", f"gres.1: {TEXT}."),
+        ("default_memory_mib: yes", "default_memory_mib: must be a whole number."),
+        ("poll_interval_s: true", "poll_interval_s: must be a number."),
         ("default_memory_mib: lots", "default_memory_mib: must be a whole number."),
         ("default_memory_mib: 1.5", "default_memory_mib: must be a whole number."),
         ("poll_interval_s: 0.01", "poll_interval_s: must be at least 0.1."),
