@@ -13,7 +13,7 @@ from datetime import datetime
 from scheduler import names
 from scheduler.actions import SetJobCondition, SetPodCondition
 from scheduler.events import SideLost
-from scheduler.model.kubernetes import Pod
+from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, line, moment
 from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, combine, wake
@@ -147,7 +147,7 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
         and now < last.at + new.again_s
     ):
         return
-    if last is None and pod.job_condition is not None and pod.job_condition.reason == new.reason:
+    if last is None and pod.job_condition is not None and _is_still_true(pod.job_condition, new.reason, message):
         return
     if last is not None and now < last.at + this_pass.tuning.condition_s:
         this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
@@ -158,6 +158,13 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
         ),
         workload.key,
     )
+
+
+def _is_still_true(shown: Condition, reason: str, message: str) -> bool:
+    """True if a condition that a previous process wrote needs no other message: only an end that moved does."""
+    if shown.reason != reason:
+        return False
+    return reason != names.ENDS_SOON or _TIME.findall(shown.message) == _TIME.findall(message)
 
 
 def _same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:

@@ -91,6 +91,16 @@ def test_kubelet_is_told_to_end_the_pod_so_that_its_grace_is_over_ten_seconds_be
     assert story.decides(ENDS - 60) == []
 
 
+@pytest.mark.parametrize(("end", "writes"), [("01:17:00", False), ("01:02:00", True)])
+def test_after_a_restart_the_end_that_the_pod_shows_is_corrected_only_if_it_moved(end: str, writes: bool) -> None:
+    """The limit may have been changed while no bridge ran.  The seconds that are left differ each time."""
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    before = f"Slurm job 17 reaches its time limit at {end} UTC: 110 s are left. The pod gets SIGTERM 40 s before."
+    story.sees(replace(shown, job_condition=Condition(True, names.ENDS_SOON, before)))
+    assert bool(said(looks_and_learns(story, shown, at=ENDS - 100))) is writes
+
+
 def test_an_end_that_was_put_off_is_followed_until_it_is_near() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
