@@ -73,7 +73,7 @@ def _nodes(three: Three) -> set[str]:
 ROWS: dict[str, tuple[dict[str, str], Callable[[Act, Three], None], set[str]]] = {
     "`CANCELLED` (scancel)": ({}, Act.cancel, {"CANCELLED"}),
     # CANCELLED where the bridge read the new limit before slurmctld, who looks twice a minute, ended the job for it.
-    "`TIMEOUT`, before kubelet could be told": ({}, Act.take_time, {"TIMEOUT", "CANCELLED"}),
+    "`TIMEOUT`, before kubelet had the deadline": ({}, Act.take_time, {"TIMEOUT", "CANCELLED"}),
     "its time limit is two minutes away": ({"time-limit": "2"}, Act.leave, {"CANCELLED"}),
     "`NODE_FAIL`": ({}, Act.break_node, {"NODE_FAIL"}),
     "`PREEMPTED`": ({"partition": "low"}, Act.preempt, {"PREEMPTED"}),
@@ -84,7 +84,7 @@ ROWS: dict[str, tuple[dict[str, str], Callable[[Act, Three], None], set[str]]] =
     ),
 }
 ELSEWHERE = {"`COMPLETED`", "`FAILED`", "`BOOT_FAIL`", "`OUT_OF_MEMORY`", "`REVOKED`", "`DEADLINE`"} | {
-    "Slurm lost it, and its nodes are not to be had again"
+    "Slurm lost it, and does not grant its nodes again"
 }
 # Side by side, each with the number of its node: who breaks or wants a whole node has it to itself.
 TOGETHER = (

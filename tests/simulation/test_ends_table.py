@@ -265,7 +265,7 @@ JOB_ENDS: dict[str, Callable[[Calm, SimJob], None]] = {
     "`DEADLINE`": _state("DEADLINE"),
     "its time limit is two minutes away": _near_its_end,
     "it is preempted and has a grace": lambda life, job: life.slurm.preempt(job.id, life.slurm_clock(), grace_s=60),
-    "Slurm lost it, and its nodes are not to be had again": _lost_for_good,
+    "Slurm lost it, and does not grant its nodes again": _lost_for_good,
 }
 JOB_TABLE = table("The job ends first")
 
@@ -282,7 +282,7 @@ def test_when_the_job_ends_first(row: str) -> None:
         firsts = {kind: await life.first(kind) for kind in KINDS}
         for pod in firsts.values():
             JOB_ENDS[row](life, life.job_of(pod))
-        await asyncio.sleep(160 if "away" in row else 200 if "not to be had" in row else 70)
+        await asyncio.sleep(160 if "away" in row else 200 if "does not grant" in row else 70)
         assert [life.ends(kind) for kind in KINDS] == JOB_TABLE[row]
         for kind in ("batch", "service"):
             assert life.pods_of(kind)[-1]["status"]["phase"] == "Running", "the next one has a job of its own"
