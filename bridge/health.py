@@ -139,7 +139,29 @@ def measure_rights(rights: RightsMonitor, telemetry: Telemetry) -> None:
     telemetry.gauge("slurm_bridge_namespaces_lacking_rights", what, lambda: [(len(rights.namespaces), {})])
 
 
-class Health:
+class _Endpoints:
+    """What a bridge answers alike while it acts, and before: metrics, who may ask, and the time."""
+
+    def __init__(self, telemetry: Telemetry, clock: Callable[[], float], bearer: BearerFile | None) -> None:
+        self._telemetry = telemetry
+        self._clock = clock
+        self._bearer = bearer
+        self._scraping = Share()
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """See `Telemetry.scrape`."""
+        return await _scraped(request, self._telemetry, self._scraping)
+
+    def refused(self, request: web.Request) -> web.Response | None:
+        """As http_access.refusal."""
+        return refusal(request, self._bearer)
+
+    def now(self) -> float:
+        """The bridge's time, epoch seconds."""
+        return self._clock()
+
+
+class Health(_Endpoints):
     """The endpoints of one bridge.
 
     tokens   the bridge's own token, and the acting token if there is one
@@ -160,15 +182,13 @@ class Health:
         lease_trouble: Callable[[], str] = lambda: "",
         calls_trouble: Callable[[], str] = lambda: "",
     ) -> None:
+        super().__init__(telemetry, clock, bearer)
         self._degraded = degraded
         self._lease_trouble = lease_trouble
         self._calls_trouble = calls_trouble
         self._loop = loop
         self._tokens = tokens
-        self._telemetry = telemetry
-        self._clock = clock
-        self._bearer = bearer
-        self._explaining, self._scraping = Share(), Share()
+        self._explaining = Share()
         self._acts = True
         gauge, counter = self._while_it_acts(telemetry.gauge), self._while_it_acts(telemetry.counter)
         self._measure(gauge, counter)
@@ -277,18 +297,6 @@ class Health:
         notes.append(self._lease_trouble())
         return readiness(self.not_ready(), *notes)
 
-    async def metrics(self, request: web.Request) -> web.Response:
-        """See `Telemetry.scrape`."""
-        return await _scraped(request, self._telemetry, self._scraping)
-
-    def refused(self, request: web.Request) -> web.Response | None:
-        """As http_access.refusal."""
-        return refusal(request, self._bearer)
-
-    def now(self) -> float:
-        """The bridge's time, epoch seconds."""
-        return self._clock()
-
     def look(self) -> Iterator[Entry]:
         """What the page shows."""
         return entries_of_bridge(self._loop.world, self._telemetry, self._clock())
@@ -366,7 +374,7 @@ class StandingBy:
         return "This replica of slurm-bridge is standby, and none leads now: ask again in some seconds.\n"
 
 
-class Starting:
+class Starting(_Endpoints):
     """The endpoints while no bridge acts; once `health` is set, its answers are used.
 
     reasons   by cluster, why it has not answered yet; may change
@@ -382,12 +390,9 @@ class Starting:
         clock: Callable[[], float],
         bearer: BearerFile | None = None,
     ) -> None:
+        super().__init__(telemetry, clock, bearer)
         self._reasons = reasons
         self._tokens = tokens
-        self._telemetry = telemetry
-        self._clock = clock
-        self._bearer = bearer
-        self._scraping = Share()
         self.health: Health | None = None
         self.standby: StandingBy | None = None
         self.notes: Callable[[], list[str]] = list
@@ -413,18 +418,6 @@ class Starting:
         """503 and what the bridge waits for; 200 and the leader's name for a standby that could lead."""
         role = [self.standby.role()] if self.standby is not None else []
         return readiness(self.not_ready(), *role, *self.notes())
-
-    async def metrics(self, request: web.Request) -> web.Response:
-        """See `Telemetry.scrape`."""
-        return await _scraped(request, self._telemetry, self._scraping)
-
-    def refused(self, request: web.Request) -> web.Response | None:
-        """As http_access.refusal."""
-        return refusal(request, self._bearer)
-
-    def now(self) -> float:
-        """The bridge's time, epoch seconds."""
-        return self._clock()
 
     def look(self) -> Iterator[Entry]:
         """What the page shows: which replica leads, or what the bridge waits for."""

@@ -1,4 +1,4 @@
-"""How the calls about a job that exists, and the reads of jobs and nodes, ended, folded into the World (ARCHITECTURE 3)."""
+"""How the calls about a job that exists, and the reads of jobs, ended, folded into the World (ARCHITECTURE 3)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if event.refusal.number == UNKNOWN_NODE:
         world.nodes_stale = True
         return
-    _take_changes(job, action)  # not asked again until something changes; the pod is told why
+    _take_changes(job, action)  # the update is not repeated until something changes; the pod shows why
     workload.refused = event.refusal
 
 
@@ -130,18 +130,10 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
         world.touch(world.placeholders[action.job_id])
 
 
-def _nodes_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> None:
-    """The nodes come as SlurmNodesPolled; a failed poll is tried again after a while."""
-    if event.outcome is not Outcome.DONE:
-        world.nodes_stale = True
-        world.nodes_polled_from = event.at + world.config.tuning.backoff_s * 5
-
-
 ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.CancelJob: _cancel_ended,
     act.UpdateJob: _update_ended,
     act.RecordEnd: _record_ended,
     act.FindJobs: _find_ended,
     act.ReadJob: _read_ended,
-    act.PollNodes: _nodes_ended,
 }

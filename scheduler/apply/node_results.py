@@ -48,11 +48,23 @@ def _reconfigure_ended(world: World, action: act.Reconfigure, event: ev.ActionEn
     world.nodes_stale = True
 
 
+def _node_poll_planned(world: World, action: act.PollNodes, at: float) -> None:
+    world.nodes_stale = False
+
+
+def _node_poll_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> None:
+    """The nodes come as SlurmNodesPolled; a failed poll is repeated after a while."""
+    if event.outcome is not Outcome.DONE:
+        world.nodes_stale = True
+        world.nodes_polled_from = event.at + world.config.tuning.backoff_s * 5
+
+
 ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
     act.RegisterNode: _slurm_node_action_planned,
     act.ChangeNode: _slurm_node_action_planned,
     act.RemoveNode: _slurm_node_action_planned,
     act.Reconfigure: _reconfigure_planned,
+    act.PollNodes: _node_poll_planned,
     act.SetNodeCondition: _node_action_planned,
     act.TaintNode: _node_action_planned,
     act.ReleaseNode: _node_action_planned,
@@ -63,4 +75,5 @@ ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.ChangeNode: _slurm_node_ended,
     act.RemoveNode: _slurm_node_ended,
     act.Reconfigure: _reconfigure_ended,
+    act.PollNodes: _node_poll_ended,
 }

@@ -255,7 +255,7 @@ def _pod_read_planned(world: World, action: act.ReadClaims | act.SelectVolumeNod
 
 
 def _bound_the_waiting_records(world: World) -> None:
-    """While slurmdbd is away no more than so many workloads are kept for it: the one that waits longest is given up."""
+    """While slurmdbd is away, at most `records_waiting` workloads wait to be recorded; the one that waits longest is dropped."""
     waiting = world.parked["records"]
     while world.accounting_lost is not None and len(waiting) > world.config.tuning.records_waiting:
         key = next(iter(waiting))
@@ -264,10 +264,6 @@ def _bound_the_waiting_records(world: World) -> None:
         world.dirty[key] = None
         for job in world.jobs_of(world.workloads[key]) if key in world.workloads else ():
             job.recorded = job.recorded or job.ended
-
-
-def _node_poll_planned(world: World, action: act.PollNodes, at: float) -> None:
-    world.nodes_stale = False
 
 
 _ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
@@ -291,7 +287,6 @@ _ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
     act.ReadClaims: _pod_read_planned,
     act.SelectVolumeNode: _pod_read_planned,
     act.ReadPod: _pod_read_planned,
-    act.PollNodes: _node_poll_planned,
     **node_results.ON_PLANNED,
 }
 

@@ -22,7 +22,7 @@ MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
 
 
 def workload_of(world: World, uid: str) -> Workload | None:
-    """The workload that the pod belongs to by now; None: it is gone."""
+    """The workload to which the pod belongs now; None: the pod is gone."""
     workload = world.workloads.get(world.key_of_pod.get(uid, ""))
     return workload if workload is not None and uid in workload.pods else None
 

@@ -20,10 +20,10 @@ from scheduler.state.world import World
 # No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
 NO_ROOM = frozenset({2013, 2016, 2125})
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
-UNKNOWN_NODE = 2018  # a list of nodes names one that Slurm does not have
+UNKNOWN_NODE = 2018  # the request names a node that Slurm does not have
 UNAVAILABLE = frozenset({UNKNOWN_NODE, 2068})  # nodes that no job can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
-NAMES_UNKNOWN = frozenset({2000, 2045, 2066, 6010})  # partition, account, QOS, user: one that Slurm does not know
+NAMES_UNKNOWN = frozenset({2000, 2045, 2066, 6010})  # Slurm does not know the partition, account, QOS or user
 
 
 _Submission = act.AllocateNow | act.SubmitJob
@@ -127,7 +127,7 @@ def _may_come_back(world: World, workload: Workload, held: InFlight | None, at: 
 
 
 def lost_job_of(world: World, workload: Workload) -> Placeholder | None:
-    """The lost job that a new submission replaces: the one that the pods name, else the last known one."""
+    """The lost job that a new submission replaces: the job that the pods name, else the last known job."""
     lost = [job for job in world.jobs_of(workload) if job.key in (None, workload.key)]
     return next((job for job in lost if job.id == workload.hint), lost[-1] if lost else None)
 

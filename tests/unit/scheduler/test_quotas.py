@@ -12,6 +12,7 @@ from scheduler.explain import explain
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.state.token_buckets import FairQueue
+from scheduler.state.workload import InFlight
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
@@ -160,16 +161,22 @@ def lost_state(story: Story, job_id: int, at: float) -> float:
     return at + 2.5
 
 
-def test_a_job_that_slurm_lost_keeps_its_place_while_its_pods_run_and_its_nodes_are_asked_for_again() -> None:
-    """Otherwise the pod that waits takes the place before S7 has its answer, and the rule has a job more than it may."""
-    story = limited(max_jobs=1)
-    story.runs(pod("p0"), 1, at=NOW)
+def requested_again(story: Story) -> tuple[float, InFlight]:
+    """Slurm loses the job of p0, which runs, while p1 waits.  Returns the time, and the request for the nodes of p0."""
     story.polls({1: "RUNNING"}, at=NOW + 1)
     story.sees(pod("p1", says={"begin": "now+1hour"}))
     story.decides(NOW + 1)
     at = lost_state(story, 1, NOW + 2)
     asked = story.world.workloads[key_of(pod("p0"))].in_flight
     assert asked is not None
+    return at, asked
+
+
+def test_a_job_that_slurm_lost_keeps_its_place_while_its_pods_run_and_its_nodes_are_asked_for_again() -> None:
+    """Otherwise the pod that waits takes the place before S7 has its answer, and the rule has a job more than it may."""
+    story = limited(max_jobs=1)
+    story.runs(pod("p0"), 1, at=NOW)
+    at, asked = requested_again(story)
     assert isinstance(asked.action, AllocateNow)
     assert asked.action.spec.required_nodes == "x1"
     assert submits(story, at + 1) == []
@@ -182,12 +189,7 @@ def test_a_job_that_slurm_lost_keeps_its_place_while_its_pods_run_and_its_nodes_
 def test_a_job_that_slurm_lost_for_good_gives_its_place_to_the_next_pod_when_its_pods_have_ended() -> None:
     story = limited(max_jobs=1)
     shown = story.runs(pod("p0"), 1, at=NOW)
-    story.polls({1: "RUNNING"}, at=NOW + 1)
-    story.sees(pod("p1", says={"begin": "now+1hour"}))
-    story.decides(NOW + 1)
-    at = lost_state(story, 1, NOW + 2)
-    asked = story.world.workloads[key_of(pod("p0"))].in_flight
-    assert asked is not None
+    at, asked = requested_again(story)
     story.ended(asked.action, Outcome.REFUSED, at=at + 1, number=2016)
     assert submits(story, at + 2) == [], "its pod still runs"
     story.sees(replace(shown, phase=PodPhase.FAILED))
