@@ -113,7 +113,7 @@ class Lasting:
     process: subprocess.Popen[bytes]
 
     def says(self, pattern: str) -> re.Match[str] | None:
-        """True if it has said that by now.  Raises AssertionError where it has ended."""
+        """True if the output of the program has that text.  Raises AssertionError if the program has ended."""
         self.still_runs()
         return re.search(pattern, self.log.read_text(), re.MULTILINE)
 

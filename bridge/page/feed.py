@@ -1,4 +1,4 @@
-"""What all readers of the page are told: every item as JSON, with the number of the change that it was told with.
+"""The items of the page as JSON, shared by all readers; each item has the number of the change that last updated it.
 
 The bridge has one thread, and an item for each of ten thousand pods takes longer than a pass may wait.  So a look is made in
 slices of two milliseconds, and pauses between the slices leave most of the time to the bridge.  An item is as the World was

@@ -26,7 +26,7 @@ FILES = {
     "page.css": ("page.css", "text/css"),
     "page.js": ("page.js", "text/javascript"),
 }
-POLL_S = 0.25  # between two times that a reader is told what changed
+POLL_S = 0.25  # between two messages to a reader
 ALIVE_EVERY_S = 15.0
 SLOW_S = 20.0
 MOST_READERS = 32

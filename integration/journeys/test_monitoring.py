@@ -225,7 +225,7 @@ def both_clusters_have_these_nodes(kube: Kube, slurm: Slurm, shown: Shown) -> No
 
 
 def the_pods_end_and_their_jobs_with_them(kube: Kube, shown: Shown, ns: str) -> None:
-    """The twenty, and the one that was deleted while it waited."""
+    """The twenty pods, and the pod that was deleted while it waited."""
     for name in LICENSED:
         kube.succeed(ns, name)
     ended = f'slurm_bridge_jobs_ended_total{{state="cancelled"}} == {PODS + 1}'

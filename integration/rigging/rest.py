@@ -70,7 +70,7 @@ def listens(port: int, address: str = "127.0.0.1") -> bool:
 
 
 def greets(port: int) -> bool:
-    """True if something there speaks first, as databases do; one that is only starting accepts and says nothing."""
+    """True if the server sends the first bytes, as databases do.  A server that still starts accepts and sends nothing."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
             return bool(connection.recv(1))

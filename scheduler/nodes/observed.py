@@ -216,7 +216,7 @@ class NodeState:
         everyone = self.all_names
         todo = self.changed | self._moved(slurm_nodes, everyone) | (before ^ self.ours)
         todo |= self._unfinished(slurm_nodes)
-        self.writes_in_flight.clear()  # a write that the watch has not shown by now failed, or was overwritten
+        self.writes_in_flight.clear()  # if the watch does not show a write, the write failed or was overwritten
         self.in_flight = {name: ended for name, ended in self.in_flight.items() if ended > began}
         self.dirty.update(dict.fromkeys(todo))
         if nodes is not None:

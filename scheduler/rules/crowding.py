@@ -103,7 +103,7 @@ def _has_job(pod: Pod, world: World) -> bool:
 
 
 def _room(node: Node, taken: Amounts, pod: Pod) -> int:
-    """The number of pods like this one that fit on the node beside the resources that are taken there."""
+    """The number of pods with the same requests that fit into the free resources of the node."""
     wanted: Iterable[tuple[str, int]] = needs(pod).items()
     left = ((node.allocatable.get(what, 0) - taken.get(what, 0)) // amount for what, amount in wanted if amount > 0)
     return max(0, min(left, default=0))

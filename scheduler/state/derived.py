@@ -288,7 +288,7 @@ def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
         for workload in world.workloads_of(job):
             if job.id not in workload.jobs:
                 yield "jobs", workload.key, workload.jobs, {job.id}
-        # The id of a job that ended may be another job's by now.
+        # Slurm may have given the id of an ended job to another job.
         believed = job.key is not None and not job.denied and not job.ended
         if believed and job.id in world.foreign - world.first_listed_at.keys():
             yield "foreign", job.id, "foreign", f"the job of {job.key}"

@@ -56,7 +56,7 @@ class LeavingLife(Life):
             for made in list(self.kube.store.all(kind)):
                 self.kube.remove(self.kube_clock(), kind, made, 0)
         for pod in self.invariants.pods():
-            if pod["spec"].get("nodeName"):  # also one that terminates already, with a grace longer than this test
+            if pod["spec"].get("nodeName"):  # also pods that terminate already, with a grace longer than this test
                 self.kube.remove(
                     self.kube_clock(), "pods", pod, min(GRACE_S, pod["spec"]["terminationGracePeriodSeconds"])
                 )

@@ -39,7 +39,7 @@ def stamp(at: float) -> str:
 
 
 class Tenant:
-    """A namespace `hpc` and its user, who has a kubeconfig and nothing of Slurm."""
+    """A namespace `hpc` and its user: the user has a kubeconfig, and no access to Slurm."""
 
     def __init__(self, folder: Path) -> None:
         self.kube = KubeCluster(1)

@@ -162,7 +162,9 @@ def test_a_restart_writes_no_condition_because_of_the_times_in_it(
     next_life.reads(new, at=at)
     reports = [each for step in range(10) for each in next_life.acts(SetPodCondition, at + step)]
     assert len(reports) == writes
-    assert all(each.event == "SlurmJobPending" for each in reports), "it was said before that the job was submitted"
+    assert all(each.event == "SlurmJobPending" for each in reports), (
+        "the previous process posted that the job was submitted"
+    )
 
 
 def test_after_a_restart_the_event_of_a_waiting_pod_is_renewed_as_without_one() -> None:
