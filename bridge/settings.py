@@ -12,27 +12,25 @@ import difflib
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from bridge.errors import ConfigError
 from bridge.kube.lease import LONGEST_S, SHORTEST_S, Terms
-from bridge.settings_mistakes import in_words, place
-from bridge.settings_policy import Policy, PriorityClass, Strict
+from bridge.settings_mistakes import UNKNOWN_KEY, in_words, place
+from bridge.settings_policy import GresName, Policy, Priority, Strict
 from scheduler.model.text import line
 from scheduler.names import SCHEDULER_NAME
-from scheduler.nodes import registration as core_nodes
+from scheduler.nodes.registration import ExternalNodes
 from scheduler.policy.rules import Policy as CorePolicy
 from scheduler.translate.job_spec import Translation
-from scheduler.translate.values import GRES_NAME
-from scheduler.tuning import Config
-from scheduler.tuning import Tuning as CoreTuning
+from scheduler.tuning import Config, Tuning
 
 ENVIRONMENT = "SLURM_BRIDGE_"
 # Options that are also read from the environment, by field of Settings.
@@ -63,53 +61,11 @@ DEFAULT_GRES = {
 }
 
 
-class ExternalNodes(Strict):
-    """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true."""
-
-    reserve_cpus: int = Field(
-        default=1,
-        ge=0,
-        le=4096,
-        description="CPUs of each registered node that Slurm does not get, because daemons use them.\n"
-        "Raise it if the DaemonSets on a node request more. A new value applies to nodes that are registered from then on.",
-    )
-    reserve_memory_mib: int = Field(
-        default=1024,
-        ge=0,
-        description="Memory of each registered node that Slurm does not get, because daemons use it.\n"
-        "Raise it if the DaemonSets on a node request more. A new value applies to nodes that are registered from then on.",
-    )
-    feature_labels: tuple[str, ...] = Field(
-        default=(),
-        description="Keys of node labels. Their values become features of the node in Slurm.\n"
-        "Set it if pods select nodes by `slurm-bridge/constraints`, or partitions by a NodeSet of a feature.",
-    )
-    topology: Mapping[str, str] = Field(
-        default={},
-        description="Maps the name of a topology in topology.yaml to the key of the node label whose value is the unit "
-        "(leaf switch, block) of the node in this topology.\n"
-        "Set it if Slurm places jobs by topology.",
-    )
-    taint: bool = Field(
-        default=True,
-        description="Registered nodes get the taint `slurm-bridge/managed:NoSchedule`, so that other schedulers place "
-        "no pods there.\n"
-        "Set it to false if another mechanism keeps other pods away.",
-    )
-    cure: bool = Field(
-        default=False,
-        description="If an external node of slurm.conf stays NOT_RESPONDING for a minute, the bridge has slurmctld "
-        "reconfigure itself, at most once in 10 minutes.\n"
-        "Set it to true if signals or preemption with grace leave external nodes NOT_RESPONDING.",
-    )
-
-    @field_validator("topology")
-    @classmethod
-    def _names_of_topologies(cls, topology: Mapping[str, str]) -> Mapping[str, str]:
-        for name in topology:
-            if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
-                raise ValueError(f'"{name}" is not the name of a topology in topology.yaml')
-        return topology
+def _names_of_topologies(nodes: ExternalNodes) -> ExternalNodes:
+    for name in nodes.topology:
+        if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            raise ValueError(f'"{name}" under topology is not the name of a topology in topology.yaml')
+    return nodes
 
 
 class LeaseSettings(Strict):
@@ -133,6 +89,7 @@ class LeaseSettings(Strict):
     )
     duration_s: int = Field(
         default=4,
+        strict=True,
         ge=SHORTEST_S,
         le=LONGEST_S,
         description="A standby takes over when it has seen no renewal for this time. The leader stops its work when "
@@ -158,34 +115,6 @@ class LeaseSettings(Strict):
         """As the election wants it."""
         identity = self.identity or environment.get("POD_NAME") or socket.gethostname()
         return Terms(self.namespace, self.name, identity, self.duration_s)
-
-
-class Tuning(Strict):
-    """Times (seconds), rates (a second) and sizes of the decisions, by the fields of scheduler/tuning.py.
-
-    Fields with a text there are for admins; the others are internal: accepted, and changed or dropped by any release.
-    """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    @model_validator(mode="after")
-    def _known(self) -> Tuning:
-        known = asdict(CoreTuning())
-        for key, value in (self.model_extra or {}).items():
-            if key not in known:
-                raise ValueError(f"unknown key {key}{_near(key, known)}")
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
-                raise ValueError(f"{key} must be a number of 0 or more")
-            if isinstance(known[key], int) and (value < 1 or int(value) != value):
-                raise ValueError(f"{key} must be a whole number of 1 or more")
-            if key.endswith("_rate") and value == 0:
-                raise ValueError(f"{key} must be more than 0")
-        return self
-
-    def tuning(self) -> CoreTuning:
-        """As the core wants it."""
-        defaults = asdict(CoreTuning())
-        return CoreTuning(**{key: type(defaults[key])(value) for key, value in (self.model_extra or {}).items()})
 
 
 class Settings(Strict):
@@ -272,13 +201,13 @@ class Settings(Strict):
         "it again when the file changes.\n"
         "Required: without a rule every pod is refused.",
     )
-    priority_classes: Mapping[str, PriorityClass] = Field(
+    priority_classes: Mapping[str, Priority] = Field(
         default={},
         description="Maps the name of a PriorityClass to what its pods ask for in Slurm. The running bridge reads it "
         "again when the file changes.\n"
         "Set it if users choose priorities by PriorityClass.",
     )
-    gres: Mapping[str, str] = Field(
+    gres: Mapping[str, GresName] = Field(
         default=DEFAULT_GRES,
         description="Maps an extended resource of Kubernetes to a GRES of Slurm, `name` or `name:type`, without a "
         "count. What is written replaces the default.\n"
@@ -291,6 +220,7 @@ class Settings(Strict):
     )
     default_memory_mib: int = Field(
         default=1024,
+        strict=True,
         ge=1,
         description="Memory that the job of a pod asks for if the pod has no memory request and no memory limit.\n"
         "Change it if pods without requests commonly need more.",
@@ -300,7 +230,7 @@ class Settings(Strict):
         description="The device driver of the nodes gives a pod the GPUs that its annotation `job-gpus` names.\n"
         "Set it to true if all nodes with devices have such a driver.",
     )
-    external_nodes: ExternalNodes = Field(
+    external_nodes: Annotated[ExternalNodes, AfterValidator(_names_of_topologies)] = Field(
         default=ExternalNodes(),
         description="How the bridge registers Kubernetes nodes in Slurm.\n"
         "Set it if nodes have the label `slurm-bridge/external-node=true`.",
@@ -331,6 +261,7 @@ class Settings(Strict):
     )
     poll_interval_s: float = Field(
         default=1.1,
+        strict=True,
         ge=0.1,
         le=60,
         description="Time between two polls of the job states of Slurm while no job waits. While jobs wait the bridge "
@@ -339,6 +270,7 @@ class Settings(Strict):
     )
     nodes_interval_s: float = Field(
         default=30.0,
+        strict=True,
         ge=1,
         le=3600,
         description="Time between two polls of the nodes and partitions of Slurm.\n"
@@ -346,6 +278,7 @@ class Settings(Strict):
     )
     slurm_connections: int = Field(
         default=8,
+        strict=True,
         ge=1,
         le=64,
         description="Number of connections to slurmrestd, besides the one that polls.\n"
@@ -366,16 +299,6 @@ class Settings(Strict):
         if reason and not re.fullmatch(REASON, reason, re.ASCII):
             raise ValueError("must be letters only, the first one a capital, as in SlurmJobPending")
         return reason
-
-    @field_validator("gres")
-    @classmethod
-    def _names_of_gres(cls, gres: Mapping[str, str]) -> Mapping[str, str]:
-        for resource, name in gres.items():
-            if not re.fullmatch(GRES_NAME, name, re.ASCII):
-                raise ValueError(
-                    f'{resource}: "{name}" is not a GRES as Slurm names it (gpu, gpu:h100), without a count'
-                )
-        return gres
 
     @field_validator("slurm_url")
     @classmethod
@@ -412,20 +335,19 @@ class Settings(Strict):
 
     def core_policy(self, slurm_user: str) -> CorePolicy:
         """As the core wants it.  slurm_user: by whom Slurm runs; "": not known"""
-        priorities = {name: each.priority() for name, each in self.priority_classes.items()}
-        return self.policy.policy(slurm_user, priorities)
+        return self.policy.policy(slurm_user, self.priority_classes)
 
     def config(self, *, accounting: bool, slurm_user: str = "") -> Config:
         """As the core wants it."""
         return Config(
             policy=self.core_policy(slurm_user),
             translation=Translation(dict(self.gres), self.default_memory_mib, self.ignored_resources),
-            tuning=self.tuning.tuning(),
+            tuning=self.tuning,
             managed_namespaces=frozenset(self.managed_namespaces),
             scheduler_name=self.scheduler_name,
             pending_reason=self.pending_reason,
             device_driver=self.device_driver,
-            external_nodes=core_nodes.ExternalNodes(**self.external_nodes.model_dump()),
+            external_nodes=self.external_nodes,
             shared_nodes=self.shared_nodes,
             bypass=self.bypass,
             accounting=accounting,
@@ -536,8 +458,8 @@ def _sentence(error: ValidationError) -> str:
     """The first mistake, and how many more there are."""
     first = error.errors()[0]
     key, message = place(first), in_words(first)
-    if first["type"] == "extra_forbidden":
-        message = f"unknown key{_near(str(first['loc'][-1]), _keys_at(first['loc'][:-1]))}"
+    if first["type"] in UNKNOWN_KEY:
+        message = f"unknown key{_near(first['loc'])}"
     more = error.error_count() - 1
     rest = f" ({more} more like it)" if more else ""
     sentence = f"{key + ': ' if key else ''}{message}{rest}"
@@ -547,32 +469,50 @@ def _sentence(error: ValidationError) -> str:
 def _advice(error: ValidationError) -> str:
     """ "" where the sentence says what would be right."""
     first = error.errors()[0]
-    if first["type"] != "extra_forbidden" or _near(str(first["loc"][-1]), _keys_at(first["loc"][:-1])):
+    if first["type"] not in UNKNOWN_KEY or _near(first["loc"]):
         return ""
     return "Remove it, or correct it: docs/settings.md lists all keys."
 
 
+def _near(place: tuple[int | str, ...]) -> str:
+    """The known key that is spelled most like the last part of the place, as a question; "": none is."""
+    near = difflib.get_close_matches(str(place[-1]), _keys_at(place[:-1]), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:
     """The keys that may be written there."""
-    model: type[BaseModel] | None = Settings
+    whole = schema()
+    here = whole
     for part in place:
-        if isinstance(part, str) and model is not None and part in (written := _written(model)):
-            model = _model_of(written[part].annotation)  # else it is a name of the admin's, in a mapping
-    return list(_written(model)) if model is not None else []
+        inside = here["items"] if isinstance(part, int) else here.get("properties", {}).get(part)
+        here = definition(inside or here["additionalProperties"], whole)
+    return list(here["properties"])
 
 
-def _written(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields, by the keys as they are written in the file."""
-    return {field.alias or name: field for name, field in model.model_fields.items()}
+# --- the settings as a JSON schema ------------------------------------------------------------------------------------
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
-    """The model in `Model`, `Model | None`, `tuple[Model, ...]` or `Mapping[str, Model]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for each in get_args(annotation) if (found := _model_of(each)) is not None), None)
+class _Plain(GenerateJsonSchema):
+    """Without titles of keys, and without "or null": such a key is left out, and has no default."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        written = super().default_schema(schema)
+        return {key: value for key, value in written.items() if (key, value) != ("default", None)}
 
 
-def _near(key: str, known: Any) -> str:
-    near = difflib.get_close_matches(key, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def schema() -> JsonSchemaValue:
+    """All settings as a JSON schema.  The first line of a description is the meaning, the second one when to change it."""
+    return Settings.model_json_schema(schema_generator=_Plain)
+
+
+def definition(part: JsonSchemaValue, whole: JsonSchemaValue) -> JsonSchemaValue:
+    """The part of that schema, or what it refers to."""
+    found: JsonSchemaValue = whole["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+    return found

@@ -16,6 +16,8 @@ LIST = "must be a list, as [a, b]"
 MAPPING = "must be a mapping of keys to values"
 WHOLE, NUMBER, SWITCH = "must be a whole number", "must be a number", "must be true or false"
 
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # of a model, of a dataclass
+
 # Of each, the words; they take the bounds from pydantic's context.
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda _: "is not given, and is required",
@@ -24,20 +26,16 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "bool_type": lambda _: SWITCH,
     "bool_parsing": lambda _: SWITCH,
     "int_type": lambda _: WHOLE,
-    "int_parsing": lambda _: WHOLE,
-    "int_parsing_size": lambda _: WHOLE,
-    "int_from_float": lambda _: WHOLE,
     "float_type": lambda _: NUMBER,
-    "float_parsing": lambda _: NUMBER,
-    "finite_number": lambda _: NUMBER,
-    "greater_than": lambda limits: f"must be more than {limits['gt']:g}",
-    "greater_than_equal": lambda limits: f"must be at least {limits['ge']:g}",
-    "less_than_equal": lambda limits: f"must be at most {limits['le']:g}",
+    "greater_than": lambda limits: f"must be more than {limits['gt']:,.10g}",
+    "greater_than_equal": lambda limits: f"must be at least {limits['ge']:,.10g}",
+    "less_than_equal": lambda limits: f"must be at most {limits['le']:,.10g}",
     "literal_error": lambda choices: f"must be {choices['expected'].replace(chr(39), '')}",
     "tuple_type": lambda _: LIST,
     "too_short": lambda _: "must not be an empty list",
     "dict_type": lambda _: MAPPING,
     "model_type": lambda _: MAPPING,
+    "dataclass_type": lambda _: MAPPING,
     "invalid_key": lambda _: "is no key: keys are words",
 }
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from scheduler.model.kubernetes import Requirement
 from scheduler.model.slurm import UNLIMITED
@@ -24,44 +23,34 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_no_switch(cls, value: object, field: ValidationInfo) -> object:
-        """Refuse yes or no where a number belongs, which pydantic takes for 1 and 0."""
-        wanted = cls.model_fields[field.field_name or ""].annotation
-        types = {wanted, *get_args(wanted)}
-        if isinstance(value, bool) and bool not in types and (numbers := types & {int, float}):
-            raise PydanticCustomError("int_type" if int in numbers else "float_type", "a number")
-        return value
+
+def _name_of_gres(name: str) -> str:
+    if not re.fullmatch(values.GRES_NAME, name, re.ASCII):
+        raise ValueError(f'"{name}" is not a GRES as Slurm names it (gpu, gpu:h100), without a count')
+    return name
 
 
-class Choice(Strict):
-    """The default and the allowed values of one choice.  The texts may be templates, like `user`."""
+def _without_mistake(text: str) -> str:
+    if why := templates.mistake(text):
+        raise ValueError(f'"{text}" {why}')
+    return text
 
-    default: str = Field(
-        default="",
-        description="Value for pods that name none. Empty: the default of Slurm.\n"
-        "Set it if the jobs of the namespace shall not use the default of Slurm.",
-    )
-    allowed: tuple[str, ...] = Field(
-        default=(),
-        description='Values that a pod may name by its annotation, in addition to the default. `["*"]`: any value.\n'
-        "Set it if pods may choose.",
-    )
 
-    def choice(self) -> core.Choice:
-        """As the core wants it."""
-        return core.Choice(self.default, self.allowed)
+def _fillable(choice: core.Choice) -> core.Choice:
+    for text in (choice.default, *choice.allowed):
+        _without_mistake(text)
+    return choice
 
-    @field_validator("default")
-    @classmethod
-    def _fillable(cls, text: str) -> str:
-        return _without_mistake(text)
 
-    @field_validator("allowed")
-    @classmethod
-    def _each_fillable(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_without_mistake(text) for text in texts)
+def _with_effect(priority: core.Priority) -> core.Priority:
+    if priority == core.Priority():
+        raise ValueError("has no effect: set qos or nice")
+    return priority
+
+
+GresName = Annotated[str, AfterValidator(_name_of_gres)]
+Choice = Annotated[core.Choice, AfterValidator(_fillable)]
+Priority = Annotated[core.Priority, AfterValidator(_with_effect)]
 
 
 class Tenant(Strict):
@@ -73,12 +62,13 @@ class Tenant(Strict):
         "`{serviceAccount}`. Root, SlurmUser and numbers are refused.\n"
         "Required. Clients that may write the source of a template choose the user.",
     )
-    account: Choice = Field(default=Choice(), description="Accounts of the jobs.")
-    partition: Choice = Field(default=Choice(), description="Partitions of the jobs.")
-    qos: Choice = Field(default=Choice(), description="QOS of the jobs.")
-    reservation: Choice = Field(default=Choice(), description="Reservations of the jobs.")
+    account: Choice = Field(default=core.Choice(), description="Accounts of the jobs.")
+    partition: Choice = Field(default=core.Choice(), description="Partitions of the jobs.")
+    qos: Choice = Field(default=core.Choice(), description="QOS of the jobs.")
+    reservation: Choice = Field(default=core.Choice(), description="Reservations of the jobs.")
     max_jobs: int | None = Field(
         default=None,
+        strict=True,
         ge=1,
         description="Number of jobs under this rule that may wait and run in Slurm at a time. If `user` is a template, "
         "each user is counted separately. Further pods wait. Not set: no limit.\n"
@@ -86,6 +76,7 @@ class Tenant(Strict):
     )
     max_submit_rate: float | None = Field(
         default=None,
+        strict=True,
         gt=0,
         le=10_000,
         description="Number of jobs under this rule that are submitted in a second. If `user` is a template, each user "
@@ -100,11 +91,12 @@ class Tenant(Strict):
     )
     max_nodes: int | None = Field(
         default=None,
+        strict=True,
         ge=1,
         description="Largest number of nodes of one job. Not set: no limit.\n"
         "Set it if one gang must not take a whole partition.",
     )
-    max_gres: Mapping[str, int] = Field(
+    max_gres: Mapping[GresName, Annotated[int, Field(strict=True, ge=0)]] = Field(
         default={},
         description="Maps the name of a GRES to the largest number that all pods of one job may ask for together. "
         "`gpu` counts GPUs of all types.\n"
@@ -115,10 +107,10 @@ class Tenant(Strict):
         """As the core wants it."""
         return core.Tenant(
             self.user,
-            accounts=self.account.choice(),
-            partitions=self.partition.choice(),
-            qos=self.qos.choice(),
-            reservations=self.reservation.choice(),
+            accounts=self.account,
+            partitions=self.partition,
+            qos=self.qos,
+            reservations=self.reservation,
             max_jobs=self.max_jobs,
             max_submit_rate=self.max_submit_rate,
             max_time_min=_minutes(self.max_time),
@@ -146,27 +138,11 @@ class Tenant(Strict):
             raise ValueError(f'"{written}" {why}') from None
         return written
 
-    @field_validator("max_gres")
-    @classmethod
-    def _names_of_gres(cls, most: Mapping[str, int]) -> Mapping[str, int]:
-        for name, count in most.items():
-            if not re.fullmatch(values.GRES_NAME, name, re.ASCII):
-                raise ValueError(f'"{name}" is not a GRES as Slurm names it (gpu, gpu:h100), without a count')
-            if count < 0:
-                raise ValueError(f"{name} must be 0 or more")
-        return most
-
 
 def _minutes(max_time: str | None) -> int | None:
     """Not set: no limit.  Raises Unreadable."""
     minutes = values.time_limit_min(max_time) if max_time is not None else UNLIMITED
     return None if minutes == UNLIMITED else minutes
-
-
-def _without_mistake(text: str) -> str:
-    if why := templates.mistake(text):
-        raise ValueError(f'"{text}" {why}')
-    return text
 
 
 class Expression(Strict):
@@ -271,30 +247,3 @@ class Policy(Strict):
             frozenset({name} - {""}),
             dict(priorities or {}),
         )
-
-
-class PriorityClass(Strict):
-    """The QOS and nice value that pods of a PriorityClass get if their annotations set none."""
-
-    qos: str = Field(
-        default="",
-        description="QOS of pods that name none. The rule of the pod's namespace must allow it.\n"
-        "Set it, or `nice`, for each PriorityClass.",
-    )
-    nice: int | None = Field(
-        default=None,
-        ge=0,
-        le=values.MAX_NICE,
-        description="Nice value of pods that name none, as `sbatch --nice`. A higher value lowers the priority.\n"
-        "Set it, or `qos`, for each PriorityClass.",
-    )
-
-    def priority(self) -> core.Priority:
-        """As the core wants it."""
-        return core.Priority(self.qos, self.nice)
-
-    @model_validator(mode="after")
-    def _says_something(self) -> PriorityClass:
-        if not self.qos and self.nice is None:
-            raise ValueError("has no effect: set qos or nice")
-        return self

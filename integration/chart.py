@@ -9,13 +9,11 @@ policy) the bridge says at its start, as with every settings file.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bridge.settings import Settings
+from bridge.settings import schema as settings_schema
 from bridge.webhook.review import Intercept
-from scheduler.tuning import Tuning
 
 CHART = Path(__file__).resolve().parent.parent / "manifests" / "chart"
 FILE = CHART / "values.schema.json"
@@ -29,9 +27,14 @@ Schema = dict[str, Any]
 
 def schema() -> Schema:
     """The JSON schema of the values of the chart."""
-    settings = _plain(Settings.model_json_schema())
+    settings = settings_schema()
     definitions = settings.pop("$defs")
-    definitions["Tuning"] = _tuning(definitions["Tuning"])
+    for part in (settings, *definitions.values()):
+        del part["title"]
+        for each in (part, *part["properties"].values()):
+            each["description"] = _line(each.get("description", INTERNAL))
+            if "$ref" in each:  # its keys have their own defaults
+                each.pop("default", None)
     for key in SET_BY_THE_POD:
         del settings["properties"][key]
     settings["properties"]["slurm_url"]["minLength"] = 1
@@ -79,7 +82,8 @@ def text() -> str:
 
 
 def _line(description: str) -> str:
-    return " ".join(description.split())
+    """The description in one line, without the table of fields that a docstring may have."""
+    return " ".join(description.partition("\n\n")[0].split())
 
 
 def _mapping(**keys: Schema) -> Schema:
@@ -93,40 +97,6 @@ def _list(item: Schema) -> Schema:
 def _amounts() -> Schema:
     """The schema of amounts of resources: "100m", 2."""
     return {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
-
-
-def _tuning(model: Schema) -> Schema:
-    """Its keys are the fields of the core's own class, which the model checks one by one."""
-    meanings = Tuning.meanings()
-    keys = {
-        key: {**_amount(key, value), "default": value, "description": _line(meanings.get(key, INTERNAL))}
-        for key, value in asdict(Tuning()).items()
-    }
-    return {**_mapping(**keys), "description": model["description"]}
-
-
-def _amount(key: str, default: float) -> Schema:
-    if isinstance(default, int):
-        return {"type": "integer", "minimum": 1}
-    return {"type": "number", "exclusiveMinimum" if key.endswith("_rate") else "minimum": 0}
-
-
-def _plain(written: Any) -> Any:
-    """Without titles, which repeat the key, and without "or null", which hides in Helm's complaint what the other type is."""
-    if isinstance(written, list):
-        return [_plain(each) for each in written]
-    if not isinstance(written, dict):
-        return written
-    kept = {key: _plain(value) for key, value in written.items() if not (key == "title" and isinstance(value, str))}
-    if isinstance(kept.get("description"), str):
-        kept["description"] = _line(kept["description"])
-    choices = kept.get("anyOf", [])
-    if len(choices) == 2 and choices[1] == {"type": "null"}:
-        del kept["anyOf"]
-        if kept.get("default", "") is None:
-            del kept["default"]
-        kept |= choices[0]
-    return kept
 
 
 if __name__ == "__main__":

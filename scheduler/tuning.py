@@ -1,24 +1,30 @@
 """Times, rates and sizes of the decisions; each is a setting with this default (units in the names).
 
-A value made by `for_admins` is part of the reference (docs/settings.md): an admin may change it, and its text says when.  All
+A value with a text is part of the reference (docs/settings.md): an admin may change it, and its text says when.  All
 others are internal: settings may name them, for tests and experiments, and any release may change or drop them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
+from scheduler.model.setting import LARGEST, setting
 from scheduler.nodes.registration import ExternalNodes
 from scheduler.policy.rules import Policy
 from scheduler.translate.job_spec import Translation
 
-MEANING = "meaning"  # in the metadata of a field
+
+def _seconds(default: float, description: str = "") -> Any:
+    return setting(default, description, ge=0, le=LARGEST)
 
 
-def for_admins(default: float, meaning: str) -> Any:
-    """A field that admins may change.  meaning: one line with the meaning of the value, and one when to change it"""
-    return field(default=default, metadata={MEANING: meaning})
+def _rate(default: float) -> Any:
+    return setting(default, gt=0, le=LARGEST)
+
+
+def _whole(default: int, description: str = "") -> Any:
+    return setting(default, description, ge=1, le=LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,159 +74,154 @@ class Tuning:
                       takes milliseconds, and a failed one ends the process (scheduler/state/derived.py)
     """
 
-    pass_effort: int = 4_000
-    settle_s: float = 12.0
-    quiet_s: float = 12.0
-    breaker_open_s: float = for_admins(  # ARCHITECTURE 5
+    pass_effort: int = _whole(4_000)
+    settle_s: float = _seconds(12.0)
+    quiet_s: float = _seconds(12.0)
+    breaker_open_s: float = _seconds(  # ARCHITECTURE 5
         60.0,
         "After two immediate allocations in a partition were refused for lack of room, jobs there are only "
         "queued for this time. Each refused allocation leaves a FAILED record in accounting.\n"
         "Raise it to get fewer of these records.",
     )
-    refused_retry_s: float = for_admins(  # Q4
+    refused_retry_s: float = _seconds(  # Q4
         300.0,
         "A job that Slurm refused for good is tried again after this time, even if nothing changed.\n"
         "Lower it if changes in slurmdbd (accounts, QOS) must take effect sooner.",
     )
-    backoff_s: float = 1.0
-    backoff_max_s: float = 60.0
-    absent_s: float = 2.0
-    absent_burst: int = 10
-    absent_share: float = 0.05
-    absent_within_s: float = 10.0
-    missing_rate: float = 100.0
-    retake_rate: float = 10.0
-    retake_s: float = for_admins(  # S7
+    backoff_s: float = _seconds(1.0)
+    backoff_max_s: float = _seconds(60.0)
+    absent_s: float = _seconds(2.0)
+    absent_burst: int = _whole(10)
+    absent_share: float = setting(0.05, ge=0, le=1)
+    absent_within_s: float = _seconds(10.0)
+    missing_rate: float = _rate(100.0)
+    retake_rate: float = _rate(10.0)
+    retake_s: float = _seconds(  # S7
         120.0,
         "If Slurm lost a job, the bridge asks for the same nodes again for this time. Then it ends the pods of "
         "the job.\n"
         "Raise it if nodes come back to Slurm late after slurmctld lost its state.",
     )
-    absent_rate: float = 20.0
-    exclude_s: float = 60.0
-    gone_grace_s: float = 10.0
-    silent_node_s: float = for_admins(  # S8, S4
+    absent_rate: float = _rate(20.0)
+    exclude_s: float = _seconds(60.0)
+    gone_grace_s: float = _seconds(10.0)
+    silent_node_s: float = _seconds(  # S8, S4
         300.0,
         "Containers on a node whose kubelet is silent count as running for this time. It is also the longest "
         "grace that counts when the job of a pod is over.\n"
         "Lower it if the job of a deleted pod must give its devices back sooner after its node failed.",
     )
-    revoke_grace_max_s: int = for_admins(  # G3
+    revoke_grace_max_s: int = _whole(  # G3
         30,
         "Longest grace of a pod that uses devices which Slurm may already give to another job.\n"
         "Raise it if such pods need more time to save their state.",
     )
-    gang_timeout_s: float = for_admins(  # W6
+    gang_timeout_s: float = _seconds(  # W6
         300.0,
         "After this time the pods of an incomplete gang also say what may hold the others back. The annotation "
         "`gang-timeout` overrides it.\n"
         "Raise it if gangs are created slowly.",
     )
-    gang_bind_deadline_s: float = for_admins(  # V4
+    gang_bind_deadline_s: float = _seconds(  # V4
         30.0,
         "A gang is ended and asked for again if not all of its pods are bound this long after its first bind.\n"
         "Raise it if the API server is slow or gangs have thousands of pods.",
     )
-    claims_s: float = for_admins(  # F4
+    claims_s: float = _seconds(  # F4
         120.0,
         "A bind waits this long for the volumes of the pod to be provisioned. Then the grant is released.\n"
         "Raise it if the storage provisioner needs more time.",
     )
-    claims_every_s: float = 1.0
-    condition_s: float = 5.0
-    renew_event_s: float = 1800.0
-    detail_rate: float = 8.0
-    detail_fresh_s: float = 1.0
-    detail_every_s: float = 15.0
-    unlooked_s: float = 3.0
-    stale_s: float = 30.0
-    outage_s: float = 3.0
-    owner_rate: float = 4.0
-    scan_s: float = 3.0
-    scan_rate: float = 500.0
-    unknown_rate: float = 5.0
-    kick_every_s: float = 1.0
-    running_rate: float = 4.0
-    running_fresh_s: float = 30.0
-    running_every_s: float = 60.0
-    end_notice_s: float = for_admins(  # S4b
+    claims_every_s: float = _seconds(1.0)
+    condition_s: float = _seconds(5.0)
+    renew_event_s: float = _seconds(1800.0)
+    detail_rate: float = _rate(8.0)
+    detail_fresh_s: float = _seconds(1.0)
+    detail_every_s: float = _seconds(15.0)
+    unlooked_s: float = _seconds(3.0)
+    stale_s: float = _seconds(30.0)
+    outage_s: float = _seconds(3.0)
+    owner_rate: float = _rate(4.0)
+    scan_s: float = _seconds(3.0)
+    scan_rate: float = _rate(500.0)
+    unknown_rate: float = _rate(5.0)
+    kick_every_s: float = _seconds(1.0)
+    running_rate: float = _rate(4.0)
+    running_fresh_s: float = _seconds(30.0)
+    running_every_s: float = _seconds(60.0)
+    end_notice_s: float = _seconds(  # S4b
         120.0,
         "A pod is warned this long before the time limit of its job (`SlurmJobEndsSoon`), and kubelet gets its "
         "deadline. A time limit that is extended later has no effect on the pod.\n"
         "Raise it if users need an earlier warning.",
     )
-    end_lead_s: float = for_admins(  # S4b
+    end_lead_s: float = _seconds(  # S4b
         10.0,
         "The grace of a pod is over this long before Slurm ends its job at the time limit.\n"
         "Raise it if containers still run when Slurm ends their job.",
     )
-    end_lead_max_s: float = for_admins(  # S4b
+    end_lead_max_s: float = _seconds(  # S4b
         3600.0,
         "SIGTERM comes at most this long before the time limit, even if the grace of the pod or its annotation "
         "`signal` asks for more.\n"
         "Raise it if checkpoints take longer than an hour.",
     )
-    service_notice_s: float = for_admins(  # S4b
+    service_notice_s: float = _seconds(  # S4b
         600.0,
         "Services (`restartPolicy: Always`) are evicted one replica at a time, from this long before the time "
         "limit of their job on. At most half of the job's time.\n"
         "Raise it if services have many replicas or start slowly.",
     )
-    start_said_s: float = for_admins(  # S12
+    start_said_s: float = _seconds(  # S12
         60.0,
         "A bound pod that does not start says so after this time (`PodNotStarting`).\n"
         "Raise it if large images usually take longer to pull.",
     )
-    start_timeout_s: float = for_admins(  # S12, scheduler/model/kubelet.py
+    start_timeout_s: float = _seconds(  # S12, scheduler/model/kubelet.py
         600.0,
         "A bound pod that cannot start for a reason that waiting does not mend (an image that does not exist, "
         "for example) is ended after this time, so that its nodes become free. 0: never.\n"
         "Lower it to free the nodes sooner; set it to 0 if a person shall decide.",
     )
-    crashes_said_s: float = 600.0
-    feasibility_every_s: float = 1.0
-    submits: int = 16
-    reads: int = 16
-    cancels: int = 16
-    records: int = 2
-    records_waiting: int = for_admins(  # S2
+    crashes_said_s: float = _seconds(600.0)
+    feasibility_every_s: float = _seconds(1.0)
+    submits: int = _whole(16)
+    reads: int = _whole(16)
+    cancels: int = _whole(16)
+    records: int = _whole(2)
+    records_waiting: int = _whole(  # S2
         10_000,
         "Number of ended jobs whose end waits to be recorded while slurmdbd is away. If there are more, the "
         "oldest are dropped.\n"
         "Raise it if slurmdbd may be away for long while many pods end.",
     )
-    binds: int = 64
-    reports: int = 16
-    node_changes: int = 2
-    node_reports: int = 4
-    node_settle_s: float = for_admins(  # N1
+    binds: int = _whole(64)
+    reports: int = _whole(16)
+    node_changes: int = _whole(2)
+    node_reports: int = _whole(4)
+    node_settle_s: float = _seconds(  # N1
         60.0,
         "A labelled node is registered in Slurm when it has been ready for this time.\n"
         "Raise it if device plugins start later than that: the node would be registered without devices.",
     )
-    node_unlike_s: float = for_admins(  # N1
+    node_unlike_s: float = _seconds(  # N1
         600.0,
         "A registered node is drained and registered again if it has offered less than what is registered for "
         "this time without a break.\n"
         "Raise it if restarts of device plugins take longer.",
     )
-    node_gone_s: float = 60.0
-    node_down_s: float = for_admins(  # N4
+    node_gone_s: float = _seconds(60.0)
+    node_down_s: float = _seconds(  # N4
         300.0,
         "A registered node is set down in Slurm if it has not been ready for this time and nothing runs there "
         "any more.\n"
         "Raise it if nodes often are not ready for longer and come back.",
     )
-    node_silent_s: float = 60.0
-    cure_every_s: float = 600.0
-    node_retry_s: float = 60.0
-    quarantine_s: float = 180.0
-    validate_every: int = 0
-
-    @classmethod
-    def meanings(cls) -> dict[str, str]:
-        """The texts of `for_admins`, by name of the value."""
-        return {each.name: each.metadata[MEANING] for each in fields(cls) if MEANING in each.metadata}
+    node_silent_s: float = _seconds(60.0)
+    cure_every_s: float = _seconds(600.0)
+    node_retry_s: float = _seconds(60.0)
+    quarantine_s: float = _seconds(180.0)
+    validate_every: int = setting(0, ge=0, le=LARGEST)
 
     def grace_counts_s(self, grace_s: float) -> float:
         """The part of a pod's grace that counts, in seconds: Kubernetes accepts 300 years."""

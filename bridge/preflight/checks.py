@@ -30,7 +30,7 @@ _B = TypeVar("_B")
 
 def check_tuning(settings: Settings) -> None:
     """The settle time and the quiet period must outlast the longest call (ARCHITECTURE 3).  Raises ConfigError."""
-    tuning = settings.tuning.tuning()
+    tuning = settings.tuning
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
             raise ConfigError(f"tuning.{key}: must be at least {DEFAULT_DEADLINE_S:g}, the longest duration of a call.")

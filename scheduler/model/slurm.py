@@ -165,6 +165,7 @@ class Grant:
 
 
 UNLIMITED = -1
+MAX_NICE = 2147483645  # Slurm's own, sbatch(1)
 # At most one job of a name and user runs, so a submission whose answer was lost can be repeated (ARCHITECTURE 4).
 SINGLETON = "singleton"
 

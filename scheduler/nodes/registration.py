@@ -12,11 +12,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from scheduler import names
 from scheduler.model.kubernetes import Node
 from scheduler.model.refusal import Refusal
+from scheduler.model.setting import setting
 from scheduler.model.slurm import NodeSpec, Partition, SlurmNode
 from scheduler.place.feasible import slurm_name
 
@@ -28,21 +29,44 @@ MAX_PARTITIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class ExternalNodes:
-    """The admin's settings for registered nodes.
+    """Nodes that are registered in Slurm because they carry the label slurm-bridge/external-node=true."""
 
-    reserve_cpus, reserve_memory_mib  not registered on each node, for daemons
-    feature_labels  node labels whose values become features
-    topology        name of a topology of Slurm to the node label that holds the node's unit there: a leaf switch, a block
-    taint           nodes are tainted, so that other schedulers keep away (N7)
-    cure            a reconfigure brings back external nodes of slurm.conf that a signal left NOT_RESPONDING (N3)
-    """
-
-    reserve_cpus: int = 1
-    reserve_memory_mib: int = 1024
-    feature_labels: tuple[str, ...] = ()
-    topology: Mapping[str, str] = field(default_factory=dict)
-    taint: bool = True
-    cure: bool = False
+    reserve_cpus: int = setting(
+        1,
+        "CPUs of each registered node that Slurm does not get, because daemons use them.\n"
+        "Raise it if the DaemonSets on a node request more. A new value applies to nodes that are registered from then on.",
+        ge=0,
+        le=4096,
+    )
+    reserve_memory_mib: int = setting(
+        1024,
+        "Memory of each registered node that Slurm does not get, because daemons use it.\n"
+        "Raise it if the DaemonSets on a node request more. A new value applies to nodes that are registered from then on.",
+        ge=0,
+    )
+    feature_labels: tuple[str, ...] = setting(
+        (),
+        "Keys of node labels. Their values become features of the node in Slurm.\n"
+        "Set it if pods select nodes by `slurm-bridge/constraints`, or partitions by a NodeSet of a feature.",
+    )
+    topology: Mapping[str, str] = setting(
+        dict,
+        "Maps the name of a topology in topology.yaml to the key of the node label whose value is the unit "
+        "(leaf switch, block) of the node in this topology.\n"
+        "Set it if Slurm places jobs by topology.",
+    )
+    taint: bool = setting(
+        True,
+        "Registered nodes get the taint `slurm-bridge/managed:NoSchedule`, so that other schedulers place "
+        "no pods there.\n"
+        "Set it to false if another mechanism keeps other pods away.",
+    )
+    cure: bool = setting(
+        False,
+        "If an external node of slurm.conf stays NOT_RESPONDING for a minute, the bridge has slurmctld "
+        "reconfigure itself, at most once in 10 minutes.\n"
+        "Set it to true if signals or preemption with grace leave external nodes NOT_RESPONDING.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

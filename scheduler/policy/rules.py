@@ -17,6 +17,8 @@ from scheduler.model.amounts import NO_TEXT
 from scheduler.model.kubernetes import Requirement
 from scheduler.model.refusal import Refusal
 from scheduler.model.selectors import holds
+from scheduler.model.setting import setting
+from scheduler.model.slurm import MAX_NICE
 from scheduler.names import REFUSED
 from scheduler.policy import templates
 from scheduler.policy.templates import Origin
@@ -27,14 +29,18 @@ _SLURMS_OWN = "the user by whom Slurm runs (SlurmUser)"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One thing that an annotation may choose.
+    """The default and the allowed values of one thing that an annotation may choose.  The texts may be templates."""
 
-    default   the value for pods without the annotation; "": Slurm's own default
-    allowed   what a pod may name besides the default; ("*",): anything
-    """
-
-    default: str = ""
-    allowed: tuple[str, ...] = ()
+    default: str = setting(
+        "",
+        "Value for pods that name none. Empty: the default of Slurm.\n"
+        "Set it if the jobs of the namespace shall not use the default of Slurm.",
+    )
+    allowed: tuple[str, ...] = setting(
+        (),
+        'Values that a pod may name by its annotation, in addition to the default. `["*"]`: any value.\n'
+        "Set it if pods may choose.",
+    )
 
     def pick(self, what: str, wanted: str | None, where: str) -> str | Refusal:
         """The value to use; or a Refusal that names the allowed values.
@@ -52,14 +58,20 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """The QOS and nice value of pods of a PriorityClass, unless their annotations choose.
+    """The QOS and nice value that pods of a PriorityClass get if their annotations set none."""
 
-    qos    "": none; else the rule must allow it
-    nice   at least 0; None: none
-    """
-
-    qos: str = ""
-    nice: int | None = None
+    qos: str = setting(
+        "",
+        "QOS of pods that name none. The rule of the pod's namespace must allow it.\n"
+        "Set it, or `nice`, for each PriorityClass.",
+    )
+    nice: int | None = setting(
+        None,
+        "Nice value of pods that name none, as `sbatch --nice`. A higher value lowers the priority.\n"
+        "Set it, or `qos`, for each PriorityClass.",
+        ge=0,
+        le=MAX_NICE,
+    )
 
 
 @dataclass(frozen=True, slots=True)

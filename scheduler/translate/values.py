@@ -11,11 +11,10 @@ import re
 from datetime import UTC, datetime
 
 from scheduler import names
-from scheduler.model.slurm import UNLIMITED
+from scheduler.model.slurm import MAX_NICE, UNLIMITED
 
 MAX_TEXT = 1024  # characters of a value that reaches Slurm (T9)
 MAX_MINUTES = 10 * 366 * 24 * 60  # ten years: a larger value is meant as UNLIMITED
-MAX_NICE = 2147483645  # Slurm's own, sbatch(1)
 MAX_COUNT = 1_000_000_000
 LONGEST_WAIT_S = 2**31 - 1  # for switches; Slurm cuts it to the admin's max_switch_wait
 DAY_S = 86_400

@@ -12,7 +12,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from bridge.app import Bridge
@@ -159,7 +159,7 @@ RIGHTS = (
 # A node that says nothing is given up within the chaos.
 HASTY_S = 15.0
 HASTY_SETTINGS = SETTINGS.model_copy(
-    update={"tuning": SETTINGS.tuning.model_copy(update={"silent_node_s": HASTY_S, "node_down_s": 20.0})}
+    update={"tuning": replace(SETTINGS.tuning, silent_node_s=HASTY_S, node_down_s=20.0)}
 )
 
 
@@ -557,9 +557,7 @@ class Life:
         settings = HASTY_SETTINGS if self.hasty else SETTINGS
         every_event = random.Random(f"{self.seed} validated").random() < VALIDATED
         tuning = {"validate_every": 1 if every_event else VALIDATED_EVERY}
-        return settings.model_copy(
-            update={"policy": self.policy.written, "tuning": settings.tuning.model_copy(update=tuning)}
-        )
+        return settings.model_copy(update={"policy": self.policy.written, "tuning": replace(settings.tuning, **tuning)})
 
     # --- what happens --------------------------------------------------------------------------------------------
 

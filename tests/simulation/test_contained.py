@@ -36,7 +36,7 @@ from scheduler.state.world import World
 
 SPACE = "hpc"
 SETTINGS = Settings.model_validate({"policy": {"default": {"user": "alice"}}, "managed_namespaces": [SPACE]})
-AGAIN_S = SETTINGS.tuning.tuning().quarantine_s
+AGAIN_S = SETTINGS.tuning.quarantine_s
 
 
 class Clusters:

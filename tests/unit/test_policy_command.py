@@ -137,7 +137,7 @@ def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsy
         ({"namespaces": ["a"], "user": "a", "max_time": 7200}, "max_time: must be in quotes"),
         ({"namespaces": ["a"], "user": "a", "max_time": "soon"}, 'max_time: "soon" is not'),
         ({"namespaces": ["a"], "user": "a", "max_gres": {"gpu:": 1}}, '"gpu:" is not a GRES as Slurm names it'),
-        ({"namespaces": ["a"], "user": "a", "max_gres": {"gpu": -1}}, "gpu must be 0 or more."),
+        ({"namespaces": ["a"], "user": "a", "max_gres": {"gpu": -1}}, "max_gres.gpu: must be at least 0."),
         ({"namespaces": ["a"], "user": "a", "max_nodes": 0}, "policy.rules (1st entry).max_nodes: "),
         ({"namespaces": ["a"], "user": "a", "max_node": 1}, "unknown key; did you mean max_nodes?"),
         ({"namespaces": ["a"], "user": "a", "account": {"allowed": ["{x}"]}}, "which is no source"),

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
-from bridge.settings import OPTIONS, Settings, _model_of
+from bridge.settings import OPTIONS
 from bridge.webhook.review import OPT_OUT
 from integration.readme import ROOT
 from integration.reference import keys, reasons
 from integration.reference.page_annotations import pod_with, refusal
-from integration.reference.page_settings import SECTIONS, TENANT, written
+from integration.reference.page_settings import MODELS, SECTIONS, TENANT
 from integration.reference.pages import PAGES
 from scheduler import names
 from scheduler.model.kubernetes import Pod
@@ -37,49 +34,37 @@ def test_a_page_is_what_the_code_gives(page: Path) -> None:
 SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 
 
-def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """The model and all models of its fields."""
-    yield model
-    for _, field in written(model):
-        if (part := _model_of(field.annotation)) is not None:
-            yield from models(part)
-
-
-def every_field() -> list[tuple[str, str, FieldInfo]]:
-    found = dict.fromkeys(models(Settings))
-    return [(model.__name__, key, field) for model in found for key, field in written(model)]
+# Of each setting: its part of the settings, its key, and its schema.  Internal values of `tuning` have no description.
+EVERY = [(model, key, field) for model, part in MODELS.items() for key, field in part["properties"].items()]
+FOR_ADMINS = [each for each in EVERY if "description" in each[2]]
+TUNING = MODELS["Tuning"]["properties"]
+ADVISED = {key for key, field in TUNING.items() if "description" in field}
 
 
 def test_every_setting_says_what_it_means_and_when_to_change_it() -> None:
-    assert len(every_field()) > 50
-    for model, key, field in every_field():
-        meaning, _, change = (field.description or "").partition("\n")
+    assert len(FOR_ADMINS) > 65
+    assert {model for model, _, field in EVERY if "description" not in field} == {"Tuning"}
+    for model, key, field in FOR_ADMINS:
+        meaning, _, change = field["description"].partition("\n")
         assert meaning.endswith("."), (model, key)
-        assert change.endswith(".") or _model_of(field.annotation), (
-            model,
-            key,
-            "only a part with keys of its own needs none",
-        )
+        has_keys_of_its_own = "$ref" in str(field)  # only such a part needs no advice
+        assert change.endswith(".") or has_keys_of_its_own, (model, key)
         assert "\n" not in change, (model, key)
 
 
 def test_every_setting_is_in_the_page() -> None:
-    told = SETTINGS.count("\n| `")
-    assert all(f"\n| `{key}` | " in SETTINGS for _, key, _ in every_field())
-    assert {each.model for each in SECTIONS if each.model} | {type(Settings().tuning)} == set(models(Settings))
+    assert all(f"\n| `{key}` | " in SETTINGS for _, key, _ in FOR_ADMINS)
+    assert {each.model for each in SECTIONS if each.model} == MODELS.keys()
     rule_again = len(TENANT)  # a rule has the keys of the section about what pods get
-    assert told == len(every_field()) - rule_again + len(Tuning.meanings()) + len(OPTIONS)
+    assert SETTINGS.count("\n| `") == len(FOR_ADMINS) - rule_again + len(OPTIONS)
 
 
 def test_every_tuning_value_is_in_the_page_with_its_default_and_those_for_admins_with_a_text() -> None:
+    assert TUNING.keys() == asdict(Tuning()).keys()
     for name, default in asdict(Tuning()).items():
-        if name not in Tuning.meanings():
+        if name not in ADVISED:
             assert f"`{name}` ({default})" in SETTINGS
-    assert 15 <= len(Tuning.meanings()) <= 20
-    for name, text in Tuning.meanings().items():
-        meaning, _, change = text.partition("\n")
-        assert meaning.endswith("."), name
-        assert change.endswith("."), name
+    assert 15 <= len(ADVISED) <= 20
 
 
 def test_tuning_values_that_the_documentation_has_somebody_change_are_for_admins() -> None:
@@ -89,7 +74,7 @@ def test_tuning_values_that_the_documentation_has_somebody_change_are_for_admins
         for name in re.findall(r"`tuning: \{(\w+): ", path.read_text(encoding="utf-8"))
     }
     assert "gang_bind_deadline_s" in advised
-    assert advised <= Tuning.meanings().keys()
+    assert advised <= ADVISED
 
 
 # --- annotations ------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def _file(seen: Observations) -> Iterator[Result]:
 
 def _patience(seen: Observations) -> Iterator[Result]:
     """As `run` checks it at start: what settle and quiet period promise holds only if they outlast the longest call."""
-    tuning = seen.chosen("tuning").tuning.tuning()
+    tuning = seen.chosen("tuning").tuning
     for key in ("settle_s", "quiet_s"):
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
             yield error(

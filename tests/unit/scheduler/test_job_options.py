@@ -11,12 +11,12 @@ import pytest
 from scheduler import names
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import UNLIMITED, JobSpec
+from scheduler.model.slurm import MAX_NICE, UNLIMITED, JobSpec
 from scheduler.policy.rules import ANY, Choice, Tenant
 from scheduler.translate import values
 from scheduler.translate.job_options import JobOptions, job_options
 from scheduler.translate.job_spec import Translation, TranslationContext, jobspec
-from scheduler.translate.values import MAX_NICE, MAX_TEXT
+from scheduler.translate.values import MAX_TEXT
 from tests.builders import CLUSTER, OWNER, key_of, pod
 
 ANYTHING = Choice("", (ANY,))

@@ -15,10 +15,10 @@ from bridge.settings import Settings
 from scheduler import names
 from scheduler.model.kubernetes import Container, Owner, Pod
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import UNLIMITED, JobSpec
+from scheduler.model.slurm import MAX_NICE, UNLIMITED, JobSpec
 from scheduler.policy.rules import ANY, Choice, Tenant
 from scheduler.translate.job_spec import Translation, TranslationContext, jobspec, needs, peak
-from scheduler.translate.values import LONGEST_WAIT_S, MAX_NICE
+from scheduler.translate.values import LONGEST_WAIT_S
 from tests.builders import CLUSTER, MIB, OWNER, amounts, key_of, pod
 
 ANYTHING = Choice("", (ANY,))
