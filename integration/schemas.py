@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -35,6 +36,20 @@ def mistakes(version: str, objects: Iterable[Mapping[str, Any]]) -> list[str]:
     version   "1.30"
     """
     return [said for each in objects if not _is_custom(each) for said in _of_one(version, each)]
+
+
+def for_kubeconform(version: str, folder: Path) -> str:
+    """Write the schemas of that version as kubeconform reads them, and return its option --schema-location.
+
+    The package gives each schema an address on the network, and references name that address.  kubeconform finds a schema by
+    its path, so the addresses go and the references become paths.
+    """
+    for file in _folder(version).iterdir():
+        schema = json.loads(file.read_text(encoding="utf-8"))
+        schema.pop("$id", None)
+        text = json.dumps(schema).replace('"/api/_definitions.json#', '"_definitions.json#')
+        (folder / file.name).write_text(text, encoding="utf-8")
+    return f"{folder}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
 
 
 def is_served(version: str, given: Mapping[str, Any]) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,18 +171,58 @@ RENDERED = {
 }
 
 
+def rendered(typed: Terminal, line: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(without_links(typed.types(line))) if each]
+
+
 @pytest.mark.parametrize("line", RENDERED)
 def test_what_is_rendered_is_what_each_version_takes_that_is_claimed(typed: Terminal, line: str) -> None:
     if line == BEFORE:
         overlay = {"resources": ["../manifests/minimal"], "components": ["../manifests/before-1.36"]}
         (typed.folder / "before").mkdir()
         (typed.folder / "before" / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    made = [each for each in yaml.safe_load_all(without_links(typed.types(line))) if each]
+    made = rendered(typed, line)
     assert len(made) > 15
     first = schemas.VERSIONS.index(RENDERED[line])
     for version in schemas.VERSIONS[first:]:
         assert schemas.mistakes(version, made) == [], version
     assert schemas.mistakes(schemas.VERSIONS[first - 1], made), "the version before knows less"
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("kubectl kustomize manifests/monitoring", "1.36"),
+        ("kubectl kustomize manifests/webhook", "1.30"),
+        (f"{TEMPLATED} {EVERYTHING} --set admission.enabled=false", "1.29"),
+    ],
+)
+def test_kubeconform_accepts_it_and_finds_a_mistake(typed: Terminal, tmp_path: Path, line: str, version: str) -> None:
+    made = rendered(typed, line)
+    schema = schemas.for_kubeconform(version, tmp_path)
+    command = [
+        places.program("kubeconform"),
+        "-strict",
+        "-kubernetes-version",
+        f"{version}.0",
+        "-schema-location",
+        schema,
+    ]
+    command += ["-skip", "ServiceMonitor,PrometheusRule", "-summary", "-output", "json"]
+
+    def judged() -> tuple[int, dict[str, int]]:
+        given = yaml.safe_dump_all(made)
+        answer = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+        return answer.returncode, json.loads(answer.stdout)["summary"]
+
+    code, summary = judged()
+    assert code == 0
+    assert summary["valid"] + summary["skipped"] == len(made)
+    assert summary["skipped"] <= 2
+    [deployment] = [each for each in made if each["kind"] == "Deployment" and each["metadata"]["name"] == OWN]
+    deployment["spec"]["replica"] = 2
+    code, summary = judged()
+    assert (code, summary["invalid"]) == (1, 1)
 
 
 # --- what the values change ---------------------------------------------------------------------------------------

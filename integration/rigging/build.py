@@ -26,7 +26,7 @@ def build(*, kubelets: bool) -> None:
         with ThreadPoolExecutor(2) as pool:
             root = pool.submit(_told, "a Debian folder with Slurm", places.slurm_root(), slurm_root.build)
             programs = pool.submit(
-                _told, "Kubernetes, etcd, kwok and helm", places.program("kubectl"), kube_programs.build
+                _told, "Kubernetes, etcd, kwok, helm and kubeconform", places.program("kubectl"), kube_programs.build
             )
             root.result()
             images.build()

@@ -1,4 +1,4 @@
-"""etcd, Kubernetes, kwok and helm, built from their published Go modules."""
+"""etcd, Kubernetes, kwok, helm and kubeconform, built from their published Go modules."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def build() -> None:
         places.programs("kwok", places.KWOK): _build_kwok,
         places.programs("kubernetes", places.KUBERNETES): _build_kubernetes,
         places.programs("helm", places.HELM): _build_helm,
+        places.programs("kubeconform", places.KUBECONFORM): _build_kubeconform,
     }
     build_missing(wanted, {})
 
@@ -50,6 +51,10 @@ def _build_etcd(go: str, env: Mapping[str, str], folder: Path) -> None:
 
 def _build_kwok(go: str, env: Mapping[str, str], folder: Path) -> None:
     _compile(go, env, folder, f"v{places.KWOK}", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"})
+
+
+def _build_kubeconform(go: str, env: Mapping[str, str], folder: Path) -> None:
+    _compile(go, env, folder, f"v{places.KUBECONFORM}", {"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"})
 
 
 def _build_kubernetes(go: str, env: Mapping[str, str], folder: Path) -> None:
