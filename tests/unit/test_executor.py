@@ -30,6 +30,7 @@ from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
 from scheduler.model.kubernetes import Claim, Owner, Pod, Undecoded
 from scheduler.model.slurm import Grant, Job, JobSpec, NodeSpec
 from tests.builders import OWNER, grant, job_of, pod, slurm_node
+from tests.patience import PATIENCE_S
 
 SPEC = JobSpec("hpc/train~k00000000.0000000000000000", "alice", 1, 100)
 HET = replace(SPEC, cpus_per_task=8, parts=(SPEC,))
@@ -428,7 +429,7 @@ async def test_an_object_that_cannot_be_decoded_is_told_once_for_each_reason() -
         made.post_undecoded(what)
     made.post_undecoded(Undecoded("pod", "", "", "", "nonsense"))  # nobody knows which
     posting = asyncio.create_task(made.post_events())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len(far.called) < 3:  # noqa: ASYNC110 -- the far end has no event to wait for
             await asyncio.sleep(0)
     posting.cancel()

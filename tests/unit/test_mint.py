@@ -21,6 +21,7 @@ from bridge.mint.files import Mint, key_of
 from bridge.mint.token import minted
 from bridge.mint.users import Users
 from bridge.slurm.token import claims_of
+from tests.patience import PATIENCE_S
 
 NOW = 1_800_000_000
 KEY = b"\x00" * 31 + b"\n"
@@ -189,7 +190,7 @@ def test_it_tells_systemd_when_the_tokens_are_there_and_ends_with_sigterm(key: P
         assert 0 < end - time.time() <= 900
         process.send_signal(signal.SIGTERM)
         assert told.recv(64) == b"STOPPING=1"
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert (out / "alice").read_text().strip() not in said
     assert "wrote 1 token to" in said
@@ -210,13 +211,13 @@ def test_it_goes_on_without_the_key_and_says_so_once(key: Path, out: Path, tmp_p
     key.write_bytes(content)
     _until(lambda: "tokens can be written again" in said.read_text())
     process.terminate()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert sorted(ends(out)) == ["alice", "bob"]
     assert said.read_text().count("No such file or directory") == 1
 
 
 def _until(seen) -> None:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not seen():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimUser
+from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import MANAGED, POLICY, Both
 from tests.unit.processes import Process, create_pod, running, until
 
@@ -133,5 +134,5 @@ async def test_a_user_without_a_token_is_said_at_start_and_a_missing_folder_ends
         assert f"token file {both.tokens}/bob: there is no such file." in said
         assert f"token file {both.tokens}/bob: there is no such file." in bridge.log
         async with running(tmp_path, options, slurm_user_token_dir=str(tmp_path / "none")) as bridge:
-            assert await asyncio.wait_for(bridge.process.wait(), 60) == 2
+            assert await asyncio.wait_for(bridge.process.wait(), PATIENCE_S) == 2
         assert f"slurm_user_token_dir: {tmp_path}/none: No such file or directory." in bridge.log

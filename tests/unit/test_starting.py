@@ -22,6 +22,7 @@ from bridge.simulation.http import serve_kube, serve_slurm
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.virtual_time import run
 from integration.clusters import free_port
+from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import Both, kubeconfig
 from tests.unit.processes import Process, running, until
 
@@ -218,7 +219,7 @@ async def test_systemd_is_told_when_it_is_ready_and_when_it_stops_and_not_before
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.setblocking(False)
-        told = functools.partial(asyncio.wait_for, timeout=20.0)
+        told = functools.partial(asyncio.wait_for, timeout=PATIENCE_S)
         loop = asyncio.get_running_loop()
         async with running(tmp_path, servers.options, environment={"NOTIFY_SOCKET": manager.getsockname()}) as bridge:
             await waits(bridge, "slurm_url")

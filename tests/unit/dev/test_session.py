@@ -28,6 +28,7 @@ from bridge.simulation.slurm import rest
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
+from tests.patience import PATIENCE_S
 
 GIVE_UP_S = 3.0
 
@@ -45,7 +46,7 @@ async def performing() -> AsyncIterator[tuple[Session, Run]]:
         )
         session = Session(kube, slurm, 1)
         playing = [asyncio.create_task(session.run()), asyncio.create_task(workload_client.watch())]
-        yield session, Run(session, workload_client, load, 2, lambda _who, _what: None, GIVE_UP_S)
+        yield session, Run(session, workload_client, load, 2, lambda _who, _what: None, PATIENCE_S)
         for task in playing:
             task.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
@@ -54,6 +55,7 @@ async def performing() -> AsyncIterator[tuple[Session, Run]]:
 async def test_a_slurm_that_is_away_from_the_start_is_told_as_what_is_missing() -> None:
     async with performing() as (session, run):
         session.cable.cut = True
+        run.give_up_s = GIVE_UP_S
         with pytest.raises(StalledError) as stalled:
             await run.go(SERVICES)
     assert str(stalled.value).startswith("waited 3 s for the bridge to be ready: the bridge has not started")
@@ -64,6 +66,7 @@ async def test_pods_that_are_not_bound_are_told_by_name_with_what_they_say() -> 
         await run._until("the bridge", lambda: session.world is not None and session.world.ready)
         for name in sorted(session.slurm.simulated.nodes):  # type: ignore[union-attr]
             session.slurm.simulated.drain(name)  # type: ignore[union-attr]
+        run.give_up_s = GIVE_UP_S
         with pytest.raises(
             StalledError, match=r"waited 3 s for every pod to have been bound and ended: \w+-1 is not bound"
         ):

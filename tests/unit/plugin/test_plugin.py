@@ -28,6 +28,7 @@ from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from scheduler import names
+from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import kubeconfig
 
 CREATED = 1_790_000_000.0
@@ -267,7 +268,7 @@ async def test_a_watch_without_a_terminal_adds_a_line_for_each_pod_that_changes(
     shown: asyncio.Queue[list[str]] = asyncio.Queue()
     kube = InProcessKube(tenant.kube, time.time)
     chosen = Selection(names.SCHEDULER_NAME, "hpc")
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         watching = group.create_task(follow(Cluster(kube), chosen, QUEUE, None, Screen(), shown.put_nowait))
         assert [line.split()[:2] for line in await shown.get()] == [["JOB", "POD"], ["4711", "a"]]
         tenant.waits("b")
@@ -287,7 +288,7 @@ async def test_a_watch_on_a_terminal_draws_the_list_again(tenant: Tenant) -> Non
     tenant.waits("a")
     shown: asyncio.Queue[list[str]] = asyncio.Queue()
     screen = Screen(width=40, colours=True, live=True)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         kube = InProcessKube(tenant.kube, time.time)
         chosen = Selection(names.SCHEDULER_NAME, "hpc")
         watching = group.create_task(follow(Cluster(kube), chosen, QUEUE, None, screen, shown.put_nowait))

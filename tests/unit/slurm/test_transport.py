@@ -19,6 +19,7 @@ from bridge.errors import ConfigError, ContractError, Invalid, Unanswered, Unrea
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.tls import TlsFiles
 from bridge.slurm.transport import Reply
+from tests.patience import PATIENCE_S
 from tests.unit.kube.certificates import Certificates, made_certificates, make
 
 __all__ = ["made_certificates"]  # a fixture
@@ -134,7 +135,7 @@ async def test_a_connection_that_speaks_unasked_is_never_used_again() -> None:
     seen_gone = asyncio.Event()
     async with serving(late_double) as server, HttpPool(server.url) as pool:
         assert (await ask(pool)).status == 200
-        await asyncio.wait_for(seen_gone.wait(), 5)
+        await asyncio.wait_for(seen_gone.wait(), PATIENCE_S)
         assert (await ask(pool)).status == 200
         assert server.visits == 2
 
@@ -240,7 +241,7 @@ async def test_a_connection_that_was_closed_while_idle_costs_a_write_nothing() -
     closed = asyncio.Event()
     async with serving(once) as server, HttpPool(server.url) as pool:
         await ask(pool)
-        await asyncio.wait_for(closed.wait(), 5)
+        await asyncio.wait_for(closed.wait(), PATIENCE_S)
         while pool._idle[0].reusable:  # noqa: ASYNC110  (the end of the connection is on its way over loopback)
             await asyncio.sleep(0)
         assert (await ask(pool, "POST")).status == 200
@@ -339,7 +340,7 @@ async def test_whoever_finds_no_free_connection_within_the_deadline_sent_nothing
 
     async with serving(silent) as server, HttpPool(server.url, connections=1) as pool:
         first = asyncio.create_task(ask(pool, "POST"))
-        await asyncio.wait_for(server.asked.wait(), 5)
+        await asyncio.wait_for(server.asked.wait(), PATIENCE_S)
         with pytest.raises(Unreachable, match="could not be asked"):
             await ask(pool, "POST", deadline_s=0.1)
         first.cancel()
@@ -366,7 +367,7 @@ async def test_an_abandoned_exchange_leaves_no_answer_for_the_next() -> None:
 
     async with serving(slow_first) as server, HttpPool(server.url, connections=1) as pool:
         first = asyncio.create_task(ask(pool))
-        await asyncio.wait_for(server.asked.wait(), 5)
+        await asyncio.wait_for(server.asked.wait(), PATIENCE_S)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
