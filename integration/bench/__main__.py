@@ -109,10 +109,10 @@ def _measured(scenario: Scenario, asked: argparse.Namespace) -> Measured:
 def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> Measured:
     """On a rig of its own.  Raises BenchError."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _rig(scenario, asked):
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, _rig(scenario, asked) as within:
         out = Path(folder) / "figures.json"
         inside = [sys.executable, "-m", "integration.bench.inside", scenario.name, str(out)]
-        command = [RIG, "run", "--name", asked.name, "--", *inside, *arguments]
+        command = [*within, *inside, *arguments]
         command += ["--pods", str(asked.pods), "--seconds", str(asked.seconds)]
         if asked.profile and "--counted" not in arguments:
             command += ["--profile", str(asked.profile.resolve())]
@@ -124,8 +124,11 @@ def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> Meas
 
 
 @contextmanager
-def _rig(scenario: Scenario, asked: argparse.Namespace) -> Iterator[None]:
-    """A rig as the scenario wants it, ended after it."""
+def _rig(scenario: Scenario, asked: argparse.Namespace) -> Iterator[tuple[str | Path, ...]]:
+    """A rig as the scenario wants it, ended after it; gives the command that runs another one within the rig."""
+    if scenario.repeat is None:
+        yield ()
+        return
     fresh = () if asked.keep else ("--fresh",)
     size = ("--no-kubelets", "--slurmd", "0", "--kwok", str(scenario.nodes))
     up = [RIG, "up", "--name", asked.name, *fresh, *size]
@@ -133,7 +136,7 @@ def _rig(scenario: Scenario, asked: argparse.Namespace) -> Iterator[None]:
     if done.returncode:
         raise BenchError(f"no rig: {done.stdout}{done.stderr}")
     try:
-        yield
+        yield RIG, "run", "--name", asked.name, "--"
     finally:
         if not asked.keep:
             subprocess.run([RIG, "down", "--name", asked.name], check=True, stdout=subprocess.DEVNULL)

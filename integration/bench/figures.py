@@ -32,6 +32,10 @@ def at_most(bound: float) -> Target:
     return Target(bound)
 
 
+def at_least(bound: float) -> Target:
+    return Target(bound, at_least=True)
+
+
 def never_more_than(bound: float) -> Target:
     """In no repeat."""
     return Target(bound, always=True)

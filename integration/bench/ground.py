@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
-    nullcontext,
     suppress,
 )
 from dataclasses import dataclass, field
@@ -24,7 +22,7 @@ from integration.bench.floor import SCHEDULER as FLOOR
 from integration.bench.following import eventually
 from integration.bench.load import Stopwatch
 from integration.bench.processes import Processes
-from integration.bench.profile import profiled
+from integration.bench.profile import profiled_if
 from integration.bench.subjects import Bridge, Subject
 from integration.clusters import ENDED, BridgeProcess
 
@@ -79,7 +77,7 @@ class Ground:
             if self.thorough:
                 await self._warm_up(subject)
                 await subject.at_rest()
-            with self.processes.watched(subject.name, subject.pid), self._profiled(subject):
+            with self.processes.watched(subject.name, subject.pid), profiled_if(subject.pid, self.profile):
                 yield subject
 
     @contextmanager
@@ -87,9 +85,6 @@ class Ground:
         """A bridge that has just been started; ended afterwards."""
         with subjects.launched(self.folder, self.kubeconfig, slurm_url or os.environ["SLURM_REST"]) as process:
             yield process
-
-    def _profiled(self, bridge: Bridge) -> AbstractContextManager[None]:
-        return profiled(bridge.pid, self.profile) if self.profile else nullcontext()
 
     async def in_turn(
         self, floor: Callable[[], Awaitable[Best]], bridge: Callable[[], Awaitable[Reached]]

@@ -2,7 +2,7 @@
 
     python -m integration.bench.inside SCENARIO OUT.json …
 
-KUBECONFIG, SLURM_REST and SLURM_TOKEN_FILE name the clusters.  The figures go to the file.
+KUBECONFIG, SLURM_REST and SLURM_TOKEN_FILE name the clusters, if the scenario needs a rig.  The figures go to the file.
 """
 
 from __future__ import annotations
@@ -60,11 +60,14 @@ def _first(error: BaseException) -> BaseException:
 
 
 async def _measure(scenario: Scenario, asked: argparse.Namespace) -> Measured:
+    turns = range(asked.turn, asked.turn + asked.repeats)
     measure = scenario.count if asked.counted else scenario.repeat
-    assert measure is not None
     with _folder() as folder:
+        if measure is None:
+            assert scenario.alone is not None, f"{scenario.name} is measured either on a rig or alone"
+            found = [figure for _ in turns for figure in await scenario.alone(folder, asked.profile)]
+            return Measured(merged(found), {})
         async with furnished(folder, thorough=not asked.brief, profile=asked.profile) as ground:
-            turns = range(asked.turn, asked.turn + asked.repeats)
             figures = [figure for turn in turns for figure in await measure(replace(ground, turn=turn))]
             return Measured(merged(figures), await ground.versions())
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from integration.bench.ends import BenchError
@@ -16,6 +16,11 @@ from integration.bench.ends import BenchError
 RATE = 250
 SHOWN = 30
 OURS = ("bridge", "scheduler")
+
+
+def profiled_if(pid: int, out: Path | None) -> AbstractContextManager[None]:
+    """`profiled`, if there is a file for the stacks."""
+    return profiled(pid, out) if out else nullcontext()
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def page(runs: Mapping[str, Run]) -> str:
     figures = [figure for run in runs.values() for figure in run.figures]
     asked = [figure for figure in figures if figure.target is not None]
     others = [figure for figure in figures if figure.target is None]
-    about = [run.about for run in runs.values()]
+    about = [run.about for run in runs.values() if "slurm" in run.about]  # of those on a rig
     last = max(about, key=lambda each: each["date"])
     return PAGE.format(asked=table(asked), others=table(others), when=_when(runs), **last)
 

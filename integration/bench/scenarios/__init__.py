@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from integration.bench.figures import Figure
 from integration.bench.ground import Ground
@@ -14,7 +15,8 @@ class Scenario:
     """One thing to measure.
 
     name      as it is asked for
-    repeat    measure once
+    repeat    measure once, on a rig
+    alone     measure once, without a rig: (folder for files of this run, where the stacks of the bridge go or None)
     count     measure once what cannot be counted while time is measured; or nothing such
     nodes     how many nodes its rig has, of 64 CPUs each
     repeats   how often it is measured, unless somebody asks otherwise
@@ -23,7 +25,8 @@ class Scenario:
     """
 
     name: str
-    repeat: Callable[[Ground], Awaitable[list[Figure]]]
+    repeat: Callable[[Ground], Awaitable[list[Figure]]] | None = None
+    alone: Callable[[Path, Path | None], Awaitable[list[Figure]]] | None = None
     count: Callable[[Ground], Awaitable[list[Figure]]] | None = None
     nodes: int = 100
     repeats: int = 5

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from integration.bench.ends import BenchError
 from integration.bench.figures import Figure, at_most
-from integration.bench.ground import Ground
 from integration.bench.load import percentile
 from integration.bench.scenarios import Scenario
 
@@ -17,10 +16,10 @@ RUNS = 5
 
 
 def help_() -> Scenario:
-    return Scenario("help", _repeat, nodes=1)
+    return Scenario("help", alone=_repeat)
 
 
-async def _repeat(_: Ground) -> list[Figure]:
+async def _repeat(_: Path, __: Path | None) -> list[Figure]:
     program = Path(sys.executable).parent / "slurm-bridge"
     shown = _seconds([str(program), "--help"])
     nothing = _seconds([sys.executable, "-c", "pass"])

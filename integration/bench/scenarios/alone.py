@@ -1,0 +1,92 @@
+"""The bridge against simulated clusters, without a rig: what the bridge itself costs, in a burst and at a restart."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+
+from integration.bench import subjects
+from integration.bench.figures import Figure, at_least, at_most
+from integration.bench.load import percentile
+from integration.bench.processes import Meter, Processes, Spent
+from integration.bench.profile import profiled_if
+from integration.bench.scenarios import Scenario
+from integration.bench.simulated import Simulated, simulated
+
+PODS_A_NODE = 40  # of 64 CPUs: there is room
+WARM_UP = 50
+RESTARTS = 5
+MS_PER_S = 1000
+
+
+def alone(pods: int) -> Scenario:
+    """A burst of *pods* pods."""
+    return Scenario(f"alone-{pods}", alone=partial(_burst, f"alone-{pods}", pods), apart=True)
+
+
+def alone_bound(pods: int) -> Scenario:
+    """So many bound pods, and the bridge is started again."""
+    return Scenario(
+        "alone-bound", alone=partial(_restarted, "alone-bound", pods), repeats=1, why="it has five restarts"
+    )
+
+
+async def _burst(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
+    async with simulated(folder, _nodes(pods)) as both:
+        with both.launched() as process:
+            bridge = await subjects.until_ready(process)
+            await _bind(both, "warm", WARM_UP)
+            await bridge.at_rest()
+            processes = Processes()
+            with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
+                meter, began = processes.meter(), time.perf_counter()
+                await _bind(both, "p", pods)
+                took_s = time.perf_counter() - began
+                await bridge.at_rest()
+                spent = meter.read()
+    return _of_a_burst(scenario, pods, took_s, spent)
+
+
+def _of_a_burst(scenario: str, pods: int, took_s: float, spent: Spent) -> list[Figure]:
+    cpu_s = spent.cpu_s["bridge"]
+    return [
+        Figure(scenario, "bridge: CPU a pod", "ms", (cpu_s / pods * MS_PER_S,), at_most(1.5)),
+        Figure(scenario, "pods bound a second of the bridge's CPU time", "pods/s", (pods / cpu_s,), at_least(700)),
+        Figure(scenario, "pods bound a second", "pods/s", (pods / took_s,)),
+        Figure(scenario, "bridge: peak memory", "MiB", (spent.peak_mib["bridge"],)),
+    ]
+
+
+async def _restarted(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
+    took, cpu = [], []
+    async with simulated(folder, _nodes(pods)) as both:
+        with both.launched() as process:
+            bridge = await subjects.until_ready(process)
+            await _bind(both, "p", pods)
+            await bridge.at_rest()
+        for number in range(RESTARTS):
+            began = time.perf_counter()
+            with both.launched() as process, profiled_if(process.pid, profile):
+                processes = Processes()
+                with processes.watched("bridge", process.pid):
+                    meter = Meter(processes)
+                    await _bind(both, f"restart{number}-", 1)
+                    took.append(time.perf_counter() - began)
+                    cpu.append(meter.read().cpu_s["bridge"])
+                process.kill()
+    return [
+        Figure(scenario, "restart → a pod is bound, median", "s", (percentile(took, 0.5),), at_most(1.5)),
+        Figure(scenario, "restart → a pod is bound: CPU of the bridge, median", "s", (percentile(cpu, 0.5),)),
+    ]
+
+
+async def _bind(both: Simulated, prefix: str, pods: int) -> None:
+    """Create pods, and wait until they are bound."""
+    bound = both.bound()
+    await both.create([f"{prefix}{number}" for number in range(pods)])
+    await both.until_bound(bound + pods, within_s=60 + pods / 20)
+
+
+def _nodes(pods: int) -> int:
+    return max(4, pods // PODS_A_NODE)

@@ -1,0 +1,204 @@
+"""Both clusters simulated in this process, and a bridge in another: what the bridge costs when no server is slow.
+
+The bridge speaks plain HTTP to them.  Each pod has what a real API server shows of a pod besides (`managedFields`, defaults),
+because the bridge reads all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bridge.simulation.http import serve_kube, serve_slurm
+from bridge.simulation.kube import objects
+from bridge.simulation.kube.cluster import KubeCluster
+from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.jobs import SimPartition, SimUser
+from bridge.simulation.slurm.nodes import SlurmSimNode
+from integration.bench.ends import NAMESPACE, TENANT, BenchError
+from integration.bench.subjects import POLICY
+from integration.clusters import BridgeProcess
+
+CPUS_A_NODE = 64
+MEMORY_MIB = 512_000
+AT_ONCE = 16  # pods that are created before anybody can react
+LOOK_EVERY_S = 0.02
+TICK_S = 1.0
+KUBECONFIG = "kubeconfig"
+
+
+@dataclass(slots=True)
+class Simulated:
+    """Two clusters that live, and what a bridge needs to reach them.
+
+    settings   of the bridge, as in its file
+    """
+
+    kube: InProcessKube
+    slurm: SlurmCluster
+    folder: Path
+    settings: dict[str, Any]
+
+    @contextmanager
+    def launched(self) -> Iterator[BridgeProcess]:
+        """A bridge that has just been started; ended afterwards."""
+        process = BridgeProcess(self.settings, self.folder, str(self.folder / KUBECONFIG))
+        process.launch()
+        try:
+            yield process
+        finally:
+            process.stop()
+
+    async def create(self, names: Sequence[str], gang: str = "") -> None:
+        """Create pods of 1 CPU, a few at a time.  gang: they are a gang of that name; "": each is alone."""
+        for first in range(0, len(names), AT_ONCE):
+            for name in names[first : first + AT_ONCE]:
+                self.kube.cluster.create(time.time(), "pods", _pod(name, gang, len(names)))
+            self.kube.wake()
+            await asyncio.sleep(0)
+
+    async def until_bound(self, pods: int, *, within_s: float) -> None:
+        """Wait until so many pods have a node.  Raises BenchError."""
+        deadline = time.monotonic() + within_s
+        while (bound := self.bound()) < pods:
+            if time.monotonic() > deadline:
+                raise BenchError(f"{bound} of {pods} pods were bound after {within_s:g} s")
+            await asyncio.sleep(LOOK_EVERY_S)  # between two questions, not in place of one
+
+    def bound(self) -> int:
+        """The number of pods with a node."""
+        return sum("nodeName" in pod["spec"] for pod in self.kube.cluster.store.unordered("pods"))
+
+    async def live(self) -> None:
+        """Let Slurm's controller pass once a second.  Never returns."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.slurm.tick(time.time())
+
+
+@asynccontextmanager
+async def simulated(folder: Path, nodes: int) -> AsyncIterator[Simulated]:
+    """Two clusters with so many nodes, served and alive meanwhile."""
+    now = time.time()
+    names = [f"x{number}" for number in range(1, nodes + 1)]
+    cluster = KubeCluster(started=now)
+    for name in names:
+        cluster.create(now, "nodes", objects.node(name, cpu=str(CPUS_A_NODE), memory=f"{MEMORY_MIB}Mi"))
+    cluster.create(now, "namespaces", objects.namespace(NAMESPACE, {"slurm-bridge/managed": "true"}))
+    kube = InProcessKube(cluster, time.time)
+    slurm = SlurmCluster(
+        [SlurmSimNode(name, CPUS_A_NODE, MEMORY_MIB) for name in names],
+        (SimPartition("main", default_time_min=60, default=True),),
+        (SimUser(TENANT, ("teama",)), SimUser("slurm", ("root",))),
+        started=now,
+    )
+    async with AsyncExitStack() as stack:
+        _write_kubeconfig(folder / KUBECONFIG, await stack.enter_async_context(serve_kube(kube)))
+        token = folder / "token"
+        token.write_text(slurm.token("slurm"))
+        url = await stack.enter_async_context(serve_slurm(slurm, time.time))
+        both = Simulated(kube, slurm, folder, {"slurm_url": url, "slurm_token_file": str(token), "policy": POLICY})
+        tasks = [asyncio.create_task(kube.live()), asyncio.create_task(both.live())]
+        try:
+            yield both
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+def _write_kubeconfig(path: Path, server: str) -> None:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "simulated", "cluster": {"server": server}}],
+        "users": [{"name": "simulated", "user": {}}],
+        "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "simulated"}}],
+        "current-context": "simulated",
+    }
+    path.write_text(yaml.safe_dump(content))
+
+
+def _pod(name: str, gang: str, many: int) -> objects.Object:
+    """As an API server shows it."""
+    labels = {"app": "bench"} | ({"slurm-bridge/gang": gang} if gang else {})
+    annotations = {"slurm-bridge/gang-size": str(many)} if gang else {}
+    made = objects.pod(
+        NAMESPACE,
+        name,
+        requests={"cpu": "1", "memory": "100Mi"},
+        labels=labels,
+        annotations=annotations,
+        dnsPolicy="ClusterFirst",
+        enableServiceLinks=True,
+        preemptionPolicy="PreemptLowerPriority",
+        priority=0,
+        securityContext={},
+        serviceAccount="default",
+        serviceAccountName="default",
+        tolerations=[
+            {"effect": "NoExecute", "key": f"node.kubernetes.io/{what}", "operator": "Exists", "tolerationSeconds": 300}
+            for what in ("not-ready", "unreachable")
+        ],
+        volumes=[{"name": "kube-api-access", "projected": {"defaultMode": 420, "sources": _SOURCES}}],
+    )
+    container = made["spec"]["containers"][0]
+    mount = {"mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "name": "kube-api-access", "readOnly": True}
+    container |= {
+        "imagePullPolicy": "Always",
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [mount],
+    }
+    made["metadata"]["managedFields"] = _MANAGED
+    return made
+
+
+_SOURCES = [
+    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+    {"configMap": {"items": [{"key": "ca.crt", "path": "ca.crt"}], "name": "kube-root-ca.crt"}},
+    {
+        "downwardAPI": {
+            "items": [{"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}, "path": "namespace"}]
+        }
+    },
+]
+_MANAGED = [
+    {
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {
+            "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+            "f:spec": {
+                "f:containers": {
+                    'k:{"name":"main"}': {
+                        ".": {},
+                        "f:image": {},
+                        "f:imagePullPolicy": {},
+                        "f:name": {},
+                        "f:resources": {".": {}, "f:requests": {".": {}, "f:cpu": {}, "f:memory": {}}},
+                        "f:terminationMessagePath": {},
+                        "f:terminationMessagePolicy": {},
+                    }
+                },
+                "f:dnsPolicy": {},
+                "f:enableServiceLinks": {},
+                "f:restartPolicy": {},
+                "f:schedulerName": {},
+                "f:securityContext": {},
+                "f:terminationGracePeriodSeconds": {},
+            },
+        },
+        "manager": "bench",
+        "operation": "Update",
+        "time": "2026-01-01T00:00:00Z",
+    }
+]
