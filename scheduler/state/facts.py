@@ -51,7 +51,12 @@ class Facts(Tables):
 
     def scanning_until(self) -> float:
         """The time until which pods older than this process wait for their placeholder to be found (ARCHITECTURE 4)."""
-        if self.first_polled is None or not self.unread:
+        return self.scan_ends_at if self.unread else float("-inf")
+
+    @property
+    def scan_ends_at(self) -> float:
+        """The time after which no pod waits for unread jobs, whether or not there are such; "-inf": before the first poll."""
+        if self.first_polled is None:
             return float("-inf")
         return min(self.scan_until, self.first_polled + self.config.tuning.scan_s)
 

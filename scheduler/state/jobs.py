@@ -159,7 +159,7 @@ class Jobs(Visits):
         if at < len(self.unread) and self.unread[at] == job_id:
             del self.unread[at]
         self.dirty.update(self.searching_workloads)
-        if not self.unread:  # the search is over: workloads that waited for it are visited
+        if not self.unread and self.newest_event_at <= self.scan_ends_at:  # workloads that waited for this are visited
             self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
             self.dirty.update(self.by_phase[Phase.ORPHANED])
 
