@@ -37,7 +37,7 @@ from scheduler.model.kubernetes import Undecoded
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, holds_nodes
 from scheduler.model.text import line
-from scheduler.state.confirmation import event_of
+from scheduler.state.confirmation import event_of, has_event
 from scheduler.state.workload import Announced
 
 # Kubernetes events are not needed for correctness: they wait while binds and deletions are in flight, and are dropped if too
@@ -155,7 +155,9 @@ class Executor:
                 self._on_dropped()
 
     def _announce(self, action: Announced) -> None:
-        """Queue the event of a confirmed write; if its answer is lost, the event follows once the write is proven."""
+        """Queue the event of a confirmed write, if it has one.  Without an answer it follows the proof of the write."""
+        if not has_event(action):
+            return
         reason, message, warning = event_of(action)
         self._queue(action.namespace, action.name, action.uid, reason, message, warning)
 

@@ -273,6 +273,7 @@ class BindPod(_AboutPod):
 
     created, asked, granted   when the pod was created, the job submitted and granted, epoch seconds, for metrics and the
                               trace; None: before this process started, and Slurm does not say when
+    message   of the event that announces the bind; "": the pod has not shown a wait, and the bind has no event (O1)
     """
 
     limit_class: ClassVar = "binds"

@@ -124,7 +124,8 @@ def test_every_right_is_used_and_none_is_missing(
     with account.bridge.with_settings():  # another life says the same of the same objects
         _what_is_said_twice(kube, here)
         _jobs_that_are_cancelled(kube, slurm, here)
-        assert "Scheduled" in ran("explain", "alone", "-n", here, *account.options)[1], "with its events"
+        explained = ("explain", "alone", "-n", here, *account.options)
+        eventually("explain shows its events", lambda: "SlurmJobEnded" in ran(*explained)[1])
         ran("doctor", *account.options)
         ran("policy", "show", "-n", here, *account.options)
         rights = granted.rights_of(shipped())

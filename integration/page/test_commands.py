@@ -59,7 +59,6 @@ def test_kubectl_applies_a_pod_sees_it_run_and_deletes_it(user: Kubectl) -> None
     [node] = user("get", "pod", "hello", "-o", "jsonpath={.spec.nodeName}").split()
     assert node in row
     described = user("describe", "pod", "hello")
-    assert f"Bound to {node} by Slurm job" in described
     assert "slurm-bridge/job-id:" in described
     assert user("apply", "-f", str(EXAMPLE)) == "pod/hello unchanged\n"
     edited = EXAMPLE.read_text().replace("my first one", "my second one")

@@ -138,7 +138,7 @@ OF_PODS = (
     Reason(
         names.SCHEDULED,
         (EVENT,),
-        "The pod is bound to the node that Slurm granted.",
+        "The pod is bound to the node that Slurm granted. A pod that never showed a wait has no such event.",
         NOTHING,
     ),
     Reason(

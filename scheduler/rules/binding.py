@@ -436,8 +436,13 @@ def _bind_of(
         created=min(born, asked_at) if asked_at is not None else born,
         asked=asked_at,
         granted=job.granted_at,
-        message=f"Bound to {name} by Slurm job {job.id}.",
+        message=f"Bound to {name} by Slurm job {job.id}." if _has_shown_a_wait(workload, pod) else "",
     )
+
+
+def _has_shown_a_wait(workload: Workload, pod: Pod) -> bool:
+    """True if this process or a previous one has shown on the pod why it waits."""
+    return pod.uid in workload.last_status or workload.shown_condition(pod) is not None
 
 
 def _asked_at(job: Placeholder, this_pass: Pass) -> float | None:

@@ -1,8 +1,8 @@
 """Writes on pods whose answer was lost: did they happen after all?
 
-A bind or an end of a pod is announced as an event when the API server has confirmed it.  If the answer is lost, nothing is
-announced.  The pod itself then proves what happened: the watch shows that it has its node, is being deleted, or is
-gone.  From then on the event is due, and posted once.
+The end of a pod, and the bind of a pod that has shown why it waits, is announced as an event when the API server has
+confirmed it.  If the answer is lost, nothing is announced.  The pod itself then proves what happened: the watch shows that
+it has its node, is being deleted, or is gone.  From then on the event is due, and posted once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ _EVENTS = {  # what the executor announces when the answer comes: the event, and
 }
 
 
+def has_event(action: Announced) -> bool:
+    """True if the write is announced as an event."""
+    return not isinstance(action, BindPod) or bool(action.message)
+
+
 def event_of(action: Announced) -> tuple[str, str, bool]:
     """Reason and message of the event that announces this write, and whether it is a warning."""
     reason, warning = _EVENTS[type(action)]
@@ -30,6 +35,8 @@ def event_of(action: Announced) -> tuple[str, str, bool]:
 
 def unanswered(workload: Workload, action: Announced) -> None:
     """The answer to this write was lost.  The watch may have shown its effect before that."""
+    if not has_event(action):
+        return
     workload.unanswered[action.uid] = action
     pod = workload.pods.get(action.uid)
     gone = workload.gone.get(action.uid)

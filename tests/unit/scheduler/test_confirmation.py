@@ -7,12 +7,23 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import BindPod, DeletePod, EvictPod, FailByDeadline, Outcome, ReadJob, SetPodCondition
-from scheduler.model.kubernetes import Pod, PodPhase
-from scheduler.state.confirmation import event_of
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    DeletePod,
+    EvictPod,
+    FailByDeadline,
+    Outcome,
+    ReadJob,
+    SetPodCondition,
+)
+from scheduler.model.kubernetes import Condition, Pod, PodPhase
+from scheduler.model.refusal import Refusal
+from scheduler.state.confirmation import event_of, has_event
 from tests.builders import OWNER, START, Story, grant, job_of, pod
 
 NOW = START + 20
+WAITED = Condition(False, names.PENDING, "It waited.")  # as a previous process left it
 
 
 def ends(story: Story, what: Pod) -> DeletePod | FailByDeadline:
@@ -25,6 +36,15 @@ def ends(story: Story, what: Pod) -> DeletePod | FailByDeadline:
     story.ended(read, at=NOW + 1)
     [end] = [each for each in story.decides(NOW + 1) if isinstance(each, DeletePod | FailByDeadline)]
     return end
+
+
+def granted(story: Story, what: Pod) -> BindPod:
+    """Slurm grants node x1 at once, and the bind is planned."""
+    story.sees(what)
+    [asked] = story.decides(NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW)
+    return bind
 
 
 def said(story: Story, at: float, event: str) -> list[str]:
@@ -93,15 +113,37 @@ def test_an_end_that_did_not_happen_is_not_announced_though_another_client_delet
 @pytest.mark.parametrize(("on", "announced"), [("x1", ["Bound to x1 by Slurm job 17."]), ("x2", [])])
 def test_a_bind_whose_answer_was_lost_is_announced_when_the_pod_is_seen_there(on: str, announced: list[str]) -> None:
     story = Story()
-    what = pod("train")
-    story.sees(what)
-    [asked] = story.decides(NOW)
-    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, NOW)
+    what = pod("train", scheduled=WAITED)
+    bind = granted(story, what)
     story.ended(bind, Outcome.UNKNOWN, at=NOW + 10)
     assert said(story, NOW + 10, names.SCHEDULED) == []
     story.sees(story.bound(what, 17, on))
     assert said(story, NOW + 11, names.SCHEDULED) == announced
+
+
+def test_the_bind_of_a_pod_that_never_showed_a_wait_has_no_event() -> None:
+    """O1."""
+    story = Story()
+    what = pod("train")
+    bind = granted(story, what)
+    assert not has_event(bind)
+    story.ended(bind, Outcome.UNKNOWN, at=NOW + 10)
+    story.sees(story.bound(what, 17))
+    assert said(story, NOW + 11, names.SCHEDULED) == []
+
+
+def test_the_bind_of_a_pod_on_which_this_process_showed_a_wait_has_an_event() -> None:
+    """O1."""
+    story = Story()
+    what = pod("train")
+    story.sees(what)
+    [asked] = story.decides(NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, refusal=Refusal(names.REFUSED, "Slurm refused it: no such account."))
+    assert said(story, NOW + 1, names.REFUSED) != []
+    [asked] = story.acts(AllocateNow, NOW + 400)
+    story.ended(asked, at=NOW + 400, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, NOW + 400)
+    assert event_of(bind) == (names.SCHEDULED, "Bound to x1 by Slurm job 17.", False)
 
 
 def test_an_eviction_through_the_api_is_announced_as_such() -> None:

@@ -84,7 +84,6 @@ def test_a_pod_is_asked_for_granted_and_bound_with_one_write() -> None:
         created=TRAIN.created,
         asked=NOW + 1,
         granted=NOW + 1,
-        message="Bound to x1 by Slurm job 17.",
     )
     assert story.decides(NOW + 1) == []
 
