@@ -73,6 +73,17 @@ class Simulated:
                 raise BenchError(f"{bound} of {pods} pods were bound after {within_s:g} s")
             await asyncio.sleep(LOOK_EVERY_S)  # between two questions, not in place of one
 
+    async def end_all(self, *, within_s: float) -> None:
+        """Delete all pods, and wait until no job is left: the quiet period of a new bridge is over then.  Raises BenchError."""
+        cluster, deadline = self.kube.cluster, time.monotonic() + within_s
+        for pod in list(cluster.store.unordered("pods")):
+            cluster.remove(time.time(), "pods", pod)
+        self.kube.wake()
+        while left := self.slurm.live_of(TENANT):
+            if time.monotonic() > deadline:
+                raise BenchError(f"{left} jobs were not ended after {within_s:g} s")
+            await asyncio.sleep(LOOK_EVERY_S)  # between two questions, not in place of one
+
     def bound(self) -> int:
         """The number of pods with a node."""
         return sum("nodeName" in pod["spec"] for pod in self.kube.cluster.store.unordered("pods"))

@@ -37,6 +37,7 @@ async def _burst(scenario: str, pods: int, folder: Path, profile: Path | None) -
         with both.launched() as process:
             bridge = await subjects.until_ready(process)
             await _bind(both, "warm", WARM_UP)
+            await both.end_all(within_s=60)
             await bridge.at_rest()
             processes = Processes()
             with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
