@@ -74,7 +74,7 @@ class Simulated:
             await asyncio.sleep(LOOK_EVERY_S)  # between two questions, not in place of one
 
     async def end_all(self, *, within_s: float) -> None:
-        """Delete all pods and wait until no job is left, so that the quiet period of a new bridge is over.  Raises BenchError."""
+        """Delete all pods, and wait until no job is left: the quiet period of a bridge is over then.  Raises BenchError."""
         cluster, deadline = self.kube.cluster, time.monotonic() + within_s
         for pod in list(cluster.store.unordered("pods")):
             cluster.remove(time.time(), "pods", pod)
