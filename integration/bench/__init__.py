@@ -16,6 +16,7 @@ counters stand in for it, and a run of their own holds the two together.
 
     __main__.py    rigs up and down                      inside.py    one scenario, within a rig's network
     scenarios/     a file for each family                subjects.py  the two that are measured: floor and bridge
+    simulated.py   both clusters in this process, for the bridge alone
     load.py        pods at fixed times, and a stopwatch  ends.py      the far sides as cheap as can be
     figures.py, report.py  measured, asked and printed   processes.py, audit.py, relay.py  what is counted
 """

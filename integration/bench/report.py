@@ -47,6 +47,10 @@ value. "Others" is the use of the machine by programs that are not part of the r
 ## The scenarios
 
 * **help**: `slurm-bridge --help`, compared with `python -c pass`.
+* **alone**: the bridge in a process of its own, against simulated clusters in another process: no rig, no TLS, no floor. The
+  pods come as fast as the simulated clusters create them. What counts is the processor time of the bridge, because the
+  simulated clusters are slower than it. **alone-bound**: the bridge is killed and started again at the moment when a pod is
+  created, with that many bound pods.
 * **one**: one pod every 83 ms on free nodes; a pod does not wait for the former one. The time begins when the request
   that creates the pod is sent, and ends when the benchmark's own watch shows the pod on a node.
 * **burst**: 16 clients create all pods as fast as they can. The rate counts from the first creation to the last bind. The
@@ -74,6 +78,7 @@ value. "Others" is the use of the machine by programs that are not part of the r
 
     make bench                                # everything: about 45 minutes; needs what `make integration` needs
     make bench SCENARIO=burst REPEATS=1       # one scenario
+    make bench SCENARIO=alone                 # the bridge alone, without a rig: a minute or two
     make bench SCENARIO=one PROFILE=one.txt   # also where the bridge spends its time
     make bench WRITE=1                        # also write this page; with SCENARIO= only the lines of that scenario
 """

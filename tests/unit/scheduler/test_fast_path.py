@@ -513,3 +513,20 @@ def test_the_default_partition_may_change_while_nodes_are_asked_for() -> None:
     assert not any(story.world.immediate_in_flight.values())
     story.sees(pod("next"))
     assert any(isinstance(each, AllocateNow) for each in story.decides(NOW + 0.3))
+
+
+def test_a_poll_that_shows_a_job_before_its_answer_leaves_the_pods_alone_that_wait_for_their_turn() -> None:
+    """In a burst each poll shows such jobs, and each of their answers empties the list of ids that are to be read."""
+    story = Story()
+    burst = [pod(f"p{number:02}") for number in range(40)]
+    story.sees(*burst)
+    [first] = story.acts(AllocateNow, NOW)
+    story.ended(first, at=NOW, job_id=16, grant=grant(16))
+    asked = story.acts(AllocateNow, NOW)
+    waiting = {key_of(each) for each in burst} - {action.key for action in (first, *asked)}
+    assert len(waiting) == 39 - story.world.config.tuning.submits
+    story.polls({16: "RUNNING", 17: "RUNNING"}, at=NOW + 1)
+    story.ended(asked[0], at=NOW + 1, job_id=17, grant=grant(17))
+    assert waiting.isdisjoint(story.world.dirty)
+    [next_in_turn] = story.acts(AllocateNow, NOW + 1)
+    assert next_in_turn.key in waiting
