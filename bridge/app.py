@@ -23,7 +23,7 @@ from bridge.connections import Connections, Tokens
 from bridge.executor import Executor
 from bridge.guard import Guard, restart_on_error
 from bridge.health import Health, StandingBy, Starting, measure_clock, measure_lead, measure_rights
-from bridge.http_access import BearerFile
+from bridge.http_access import Bearers
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
@@ -185,7 +185,7 @@ async def run(
     leaving        as of Config
     """
     checks.check_tuning(settings)
-    bearer = BearerFile.of(settings.http_token_file)
+    bearers = Bearers.of(settings.http_token_file, settings.http_nodes_token_file)
     signalled = asyncio.Event()
 
     def stop() -> None:
@@ -194,7 +194,7 @@ async def run(
 
     with stopping.listening(stop):
         async with AsyncExitStack() as stack:
-            if (clusters := await _connected(settings, bearer, stack, signalled)) is None:
+            if (clusters := await _connected(settings, bearers, stack, signalled)) is None:
                 log.info("stopped before both clusters had answered")
                 return
             clusters.leaving = leaving
@@ -208,7 +208,7 @@ async def run(
 
 
 async def _connected(
-    settings: Settings, bearer: BearerFile | None, stack: AsyncExitStack, signalled: asyncio.Event
+    settings: Settings, bearers: Bearers, stack: AsyncExitStack, signalled: asyncio.Event
 ) -> Clusters | None:
     """Answer HTTP, and wait for both clusters; None if a signal ends the process before they answer.
 
@@ -220,7 +220,7 @@ async def _connected(
     stack.callback(telemetry.close)
     connections = _connections(settings, stack, clock, telemetry)
     waiting = Waiting()
-    starting = Starting(waiting.reasons, connections.tokens.bridges, telemetry, clock, bearer)
+    starting = Starting(waiting.reasons, connections.tokens.bridges, telemetry, clock, bearers)
     if (address := settings.http_address) is not None:
         runner = await starting.serve(*address)
         stack.push_async_callback(runner.cleanup)
@@ -229,7 +229,7 @@ async def _connected(
         return None
     _report_tokens(connections.tokens, settings, slurm_user, clock(), telemetry)
     transport, kube = await connections.transport(), await connections.kube()
-    return Clusters(settings, connections, transport, kube, clock, telemetry, starting, bearer, slurm_user)
+    return Clusters(settings, connections, transport, kube, clock, telemetry, starting, bearers, slurm_user)
 
 
 def _connections(settings: Settings, stack: AsyncExitStack, clock: SlewedClock, telemetry: Telemetry) -> Connections:
@@ -295,7 +295,7 @@ def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: flo
 class Clusters:
     """Both clusters as they were found.  It makes a bridge between them: one, or one each time that this replica leads.
 
-    bearer           as of Health
+    bearers          as of Health
     slurm_user       as of Bridge
     file             the settings file, from which the policy is read again; None: the policy stays as it is
     leaving          as of Config
@@ -309,7 +309,7 @@ class Clusters:
     clock: Callable[[], float]
     telemetry: Telemetry
     starting: Starting
-    bearer: BearerFile | None
+    bearers: Bearers
     slurm_user: str
     file: PolicyFile | None = None
     leaving: str = ""
@@ -375,7 +375,7 @@ class Clusters:
                 self.connections.tokens.bridges,
                 self.telemetry,
                 self.clock,
-                self.bearer,
+                self.bearers,
                 degraded=self._degraded,
                 lease_trouble=(lambda: lease.trouble) if lease is not None else (lambda: ""),
                 calls_trouble=self.transport.trouble,

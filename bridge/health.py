@@ -1,9 +1,9 @@
-"""The bridge's HTTP endpoints: /healthz (the loop turns), /readyz (it can work, or why not), /metrics, /explain, /release,
-and the page.
+"""The bridge's HTTP endpoints: /healthz (the loop turns), /readyz (it can work, or why not), /metrics, /explain, /nodes,
+/release, and the page.
 
-/healthz, /readyz and /metrics show no pod and need no authentication.  /explain (one pod), what the page reads (all pods) and
-/release (the only request that changes anything) require a client on the same machine, or the bearer token
-(bridge/http_access.py).
+/healthz, /readyz and /metrics show no pod and need no authentication.  /explain (one pod), /nodes (sums by node), what the
+page reads (all pods) and /release (the only request that changes anything) require a client on the same machine, or a bearer
+token (bridge/http_access.py).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from aiohttp import web
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.explanation_json import encoded
-from bridge.http_access import HEADER, BearerFile, refusal
+from bridge.http_access import HEADER, Bearers, refusal, refusal_of_nodes
 from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
 from bridge.loop import HEARTBEAT_S, Loop
+from bridge.node_survey import NodeSurvey
 from bridge.page.feed import Entry, Item
 from bridge.page.server import Page
 from bridge.page.source import detail_of_bridge, entries_of_bridge, note
@@ -44,6 +45,7 @@ from scheduler.state.world import World
 
 PAGE_EVERY_S = 1.0  # between two looks, while somebody reads
 STANDSTILL_S = 3 * HEARTBEAT_S
+INTERNAL = "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.\n"
 
 
 def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
@@ -142,10 +144,10 @@ def measure_rights(rights: RightsMonitor, telemetry: Telemetry) -> None:
 class _Endpoints:
     """What a bridge answers alike while it acts, and before: metrics, who may ask, and the time."""
 
-    def __init__(self, telemetry: Telemetry, clock: Callable[[], float], bearer: BearerFile | None) -> None:
+    def __init__(self, telemetry: Telemetry, clock: Callable[[], float], bearers: Bearers) -> None:
         self._telemetry = telemetry
         self._clock = clock
-        self._bearer = bearer
+        self._bearers = bearers
         self._scraping = Share()
 
     async def metrics(self, request: web.Request) -> web.Response:
@@ -154,7 +156,11 @@ class _Endpoints:
 
     def refused(self, request: web.Request) -> web.Response | None:
         """As http_access.refusal."""
-        return refusal(request, self._bearer)
+        return refusal(request, self._bearers.admin)
+
+    def nodes_refused(self, request: web.Request) -> web.Response | None:
+        """As http_access.refusal_of_nodes."""
+        return refusal_of_nodes(request, self._bearers)
 
     def now(self) -> float:
         """The bridge's time, epoch seconds."""
@@ -165,7 +171,7 @@ class Health(_Endpoints):
     """The endpoints of one bridge.
 
     tokens   the bridge's own token, and the acting token if there is one
-    bearer   the token that /explain and /release require; None: they answer this machine alone
+    bearers  the tokens that requests for /explain, /nodes and /release must carry
     degraded further problems that do not stop the bridge, a sentence each
     lease_trouble   why the lease cannot be renewed now; "": it can be renewed, or there is none
     calls_trouble   why no call to Kubernetes was answered for a while; "": calls are answered.  The watches may go on
@@ -177,18 +183,19 @@ class Health(_Endpoints):
         tokens: Sequence[TokenSource],
         telemetry: Telemetry,
         clock: Callable[[], float],
-        bearer: BearerFile | None = None,
+        bearers: Bearers = Bearers(),  # noqa: B008 - frozen
         degraded: Callable[[World], list[str]] = lambda _: [],
         lease_trouble: Callable[[], str] = lambda: "",
         calls_trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        super().__init__(telemetry, clock, bearer)
+        super().__init__(telemetry, clock, bearers)
         self._degraded = degraded
         self._lease_trouble = lease_trouble
         self._calls_trouble = calls_trouble
         self._loop = loop
         self._tokens = tokens
         self._explaining = Share()
+        self._survey = NodeSurvey()
         self._acts = True
         gauge, counter = self._while_it_acts(telemetry.gauge), self._while_it_acts(telemetry.counter)
         self._measure(gauge, counter)
@@ -215,6 +222,7 @@ class Health(_Endpoints):
     def follow(self, loop: Loop) -> None:
         """Answer for the bridge of this loop from now on: the same process leads again."""
         self._loop, self._acts = loop, True
+        self._survey = NodeSurvey()
 
     def stand_by(self) -> None:
         """The bridge of this loop acts no more: the metrics of its World, which become outdated, are left out."""
@@ -311,7 +319,7 @@ class Health(_Endpoints):
 
     async def explain(self, request: web.Request) -> web.Response:
         """See `explained`; http_access decides which clients get an answer."""
-        if (no := refusal(request, self._bearer)) is not None:
+        if (no := refusal(request, self._bearers.admin)) is not None:
             return no
         try:
             async with self._explaining.turn():
@@ -321,17 +329,27 @@ class Health(_Endpoints):
             return too_many()
         except Exception as error:  # noqa: BLE001 - contained to this answer, or raised
             self._loop.guard.caught(error, "explanation", "explanation of {}/{}".format(*asked_for(request)))
-            text = "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.\n"
-            return web.Response(text=text, status=500)
+            return web.Response(text=INTERNAL, status=500)
 
     async def _prepared(self, namespace: str, name: str) -> None:
         """Prepare the slow part of an explanation in small steps, so that decisions go on meanwhile."""
         while not prepared(self._loop.world, namespace, name):  # noqa: ASYNC110 - each call does a part of the work
             await asyncio.sleep(0)
 
+    async def nodes(self, request: web.Request) -> web.Response:
+        """200 and what node_survey says; http_access decides which clients get an answer."""
+        if (no := self.nodes_refused(request)) is not None:
+            return no
+        try:
+            body = await self._survey.body(self._loop.world, self._clock())
+        except Exception as error:  # noqa: BLE001 - contained to this answer, or raised
+            self._loop.guard.caught(error, "nodes", "answer to /nodes")
+            return web.Response(text=INTERNAL, status=500)
+        return web.Response(body=body, content_type="application/json")
+
     async def release(self, request: web.Request) -> web.Response:
         """POST: the admin confirms that the jobs missing in Slurm are gone (X6); http_access decides which clients may."""
-        if (no := refusal(request, self._bearer)) is not None:
+        if (no := refusal(request, self._bearers.admin)) is not None:
             return no
         if request.headers.get(HEADER) != "release":
             return web.Response(text="Only `slurm-bridge release` may confirm that.\n", status=403)
@@ -388,9 +406,9 @@ class Starting(_Endpoints):
         tokens: Sequence[TokenSource],
         telemetry: Telemetry,
         clock: Callable[[], float],
-        bearer: BearerFile | None = None,
+        bearers: Bearers = Bearers(),  # noqa: B008 - frozen
     ) -> None:
-        super().__init__(telemetry, clock, bearer)
+        super().__init__(telemetry, clock, bearers)
         self._reasons = reasons
         self._tokens = tokens
         self.health: Health | None = None
@@ -435,8 +453,17 @@ class Starting(_Endpoints):
 
     async def explain(self, request: web.Request) -> web.Response:
         """503, and what the bridge waits for, or the leader's name; http_access decides which clients get an answer."""
-        if (no := refusal(request, self._bearer)) is not None:
+        if (no := refusal(request, self._bearers.admin)) is not None:
             return no
+        return await self._whom_to_ask(request)
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """As `explain`."""
+        if (no := self.nodes_refused(request)) is not None:
+            return no
+        return await self._whom_to_ask(request)
+
+    async def _whom_to_ask(self, request: web.Request) -> web.Response:
         if self.standby is not None:
             return web.Response(text=self.standby.whom_to_ask(), status=503)
         return await self.readyz(request)
@@ -470,7 +497,7 @@ async def serve(answers: Callable[[], Health | Starting], host: str, port: int) 
 
         app.router.add_route(method, path, answer)
 
-    for name in ("healthz", "readyz", "metrics", "explain"):
+    for name in ("healthz", "readyz", "metrics", "explain", "nodes"):
         route("GET", f"/{name}", name)
     route("POST", "/release", "release")
     page = Page(

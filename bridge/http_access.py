@@ -7,6 +7,9 @@ are answered
     with a token file       if the request carries that token, from any peer under any name
     without a token file    if the peer is this machine and the request names a loopback address
 
+/nodes shows sums by node, and no pod.  A second token may open it alone.  That one is for users of namespaces, who must not
+have the first, which opens /release.
+
 A browser on this machine is a peer on this machine.  A page of another site can point its own name at a loopback address (DNS
 rebinding), and then the Host header holds that name.  A reverse proxy on this machine is a peer on this machine, too; it
 says so in Forwarded or X-Forwarded-For.
@@ -18,6 +21,7 @@ import hmac
 import ipaddress
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
@@ -26,6 +30,7 @@ from aiohttp.typedefs import Handler, Middleware
 from bridge.errors import ConfigError
 
 OPTION = "http_token_file"
+NODES_OPTION = "http_nodes_token_file"
 # /release requires this header.  A page of another origin in a browser on this machine may not add a header of its own.
 HEADER = "X-Slurm-Bridge"
 MAX_TOKEN_BYTES = 4096
@@ -35,22 +40,24 @@ _MAKE = "Write a random one: openssl rand -hex 32."
 
 
 class BearerFile:
-    """The token that /explain and /release ask for; the file is read again whenever it changes.
+    """The token that requests must carry; the file is read again whenever it changes.
 
+    option   the setting that names the file
     If the file cannot be read or holds no token, every request is refused.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, option: str = OPTION) -> None:
         self._path = Path(path)
+        self._option = option
         self._stamp: tuple[int, int, int] | None = None
         self._token = ""
 
     @classmethod
-    def of(cls, path: str) -> BearerFile | None:
+    def of(cls, path: str, option: str = OPTION) -> BearerFile | None:
         """The token in that file; None without a file.  Raises ConfigError if the file holds no token."""
         if not path:
             return None
-        bearer = cls(path)
+        bearer = cls(path, option)
         bearer.token()
         return bearer
 
@@ -70,14 +77,14 @@ class BearerFile:
         except OSError as error:
             self._stamp, self._token = None, ""
             why = error.strerror or str(error)
-            raise ConfigError(f"{OPTION}: {self._path}: {why}.", "Point it at a file with a token.") from None
+            raise ConfigError(f"{self._option}: {self._path}: {why}.", "Point it at a file with a token.") from None
         return self._token
 
     def _read(self, content: bytes) -> str:
         text = content.decode("ascii", "replace").strip()
         if len(content) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(text):
             what = "must hold one line of at least 16 letters, digits and -._~+/ ."
-            raise ConfigError(f"{OPTION}: {self._path}: {what}", _MAKE)
+            raise ConfigError(f"{self._option}: {self._path}: {what}", _MAKE)
         return text
 
     def accepts(self, authorization: str) -> bool:
@@ -91,6 +98,23 @@ class BearerFile:
         return scheme.lower() == "bearer" and hmac.compare_digest(shown, expected)
 
 
+@dataclass(frozen=True, slots=True)
+class Bearers:
+    """The tokens that requests may carry.
+
+    admin   opens everything; None: there is none, and programs on this machine are answered
+    nodes   opens /nodes alone; None: there is none
+    """
+
+    admin: BearerFile | None = None
+    nodes: BearerFile | None = None
+
+    @classmethod
+    def of(cls, admin: str, nodes: str) -> Bearers:
+        """The tokens in these files; "": there is none.  Raises ConfigError if a file holds no token."""
+        return cls(BearerFile.of(admin), BearerFile.of(nodes, NODES_OPTION))
+
+
 def refusal(request: web.Request, bearer: BearerFile | None) -> web.Response | None:
     """None if /explain or /release may be answered, else the answer that says what is missing."""
     if bearer is not None:
@@ -102,6 +126,17 @@ def refusal(request: web.Request, bearer: BearerFile | None) -> web.Response | N
         text = f"Only commands on the bridge's machine may ask this, unless the setting {OPTION} names a token.\n"
         return web.Response(status=403, text=text)
     return None if is_loopback(host_of(request)) else _misdirected()
+
+
+def refusal_of_nodes(request: web.Request, bearers: Bearers) -> web.Response | None:
+    """As `refusal`, for /nodes."""
+    no = refusal(request, bearers.admin)
+    if no is None or bearers.nodes is None:
+        return no
+    if bearers.nodes.accepts(request.headers.get("Authorization", "")):
+        return None
+    text = f"This needs the bearer token of the setting {NODES_OPTION}.\n"
+    return web.Response(status=401, text=text, headers={"WWW-Authenticate": "Bearer"})
 
 
 def host_of(request: web.Request) -> str:

@@ -42,6 +42,7 @@ OPTIONS = (
     "slurm_user_token_dir",
     "http",
     "http_token_file",
+    "http_nodes_token_file",
 )
 NEEDED = ("kubeconfig", "slurm_url", "slurm_token_file", "policy")
 REASON = "[A-Z][A-Za-z]*"  # of a condition in Kubernetes
@@ -167,16 +168,22 @@ class Settings(Strict):
     )
     http: str = Field(
         default="127.0.0.1:8080",
-        description="HOST:PORT where the bridge answers /healthz, /readyz, /metrics, /explain and /release, and shows its "
-        "page (docs/page.md). Empty: it answers none of them.\n"
+        description="HOST:PORT where the bridge answers /healthz, /readyz, /metrics, /explain, /nodes and /release, and "
+        "shows its page (docs/page.md). Empty: it answers none of them.\n"
         "Set it to `:8080` if probes or Prometheus come from other machines.",
     )
     http_token_file: str = Field(
         default="",
-        description="File with the bearer token that requests for /explain, for /release and for what the page shows "
+        description="File with the bearer token that requests for /explain, /nodes, /release and what the page shows "
         "must carry. The bridge reads the file again when it changes. Empty: the bridge answers these only to programs on "
         "its own machine.\n"
         "Set it if `explain` or `release` is called, or the page is opened, from another machine.",
+    )
+    http_nodes_token_file: str = Field(
+        default="",
+        description="File with a bearer token that opens /nodes alone: what each node has and what is free, as sums, and no "
+        "pod. The token of `http_token_file` opens /nodes, too. Empty: no other token does.\n"
+        "Set it if users of namespaces may ask with `kubectl slurm nodes` and `kubectl slurm free`.",
     )
     allow_plain_http: bool = Field(
         default=False,

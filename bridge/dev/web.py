@@ -28,6 +28,7 @@ from bridge.dev.session import Session
 from bridge.dev.workload_client import PodHistory, WorkloadClient
 from bridge.errors import ConfigError, RemoteError
 from bridge.health import degraded, explained, not_ready, readiness, undecoded
+from bridge.node_survey import NodeSurvey
 from bridge.page.feed import Entry, entries_of
 from bridge.page.server import Page
 from bridge.simulation.http import LOOPBACK
@@ -102,7 +103,7 @@ def _is_over(life: PodHistory, runs_s: int, now: float) -> bool:
 
 
 def _answers_commands(app: web.Application, session: Session) -> None:
-    """The endpoints that `explain` and `doctor` use, answered by the bridge that runs at that moment."""
+    """The endpoints that `explain`, `doctor` and `kubectl slurm` use, answered by the bridge that runs at that moment."""
 
     async def ready(_: web.Request) -> web.StreamResponse:
         world, now = session.world, time.time()
@@ -114,8 +115,15 @@ def _answers_commands(app: web.Application, session: Session) -> None:
         world = session.world
         return explained(world, request, time.time()) if world else readiness([NOT_STARTED])
 
+    async def nodes(_: web.Request) -> web.StreamResponse:
+        world = session.world
+        if world is None:
+            return readiness([NOT_STARTED])
+        return web.Response(body=await NodeSurvey().body(world, time.time()), content_type="application/json")
+
     app.router.add_get("/readyz", ready)
     app.router.add_get("/explain", explain)
+    app.router.add_get("/nodes", nodes)
 
 
 def _settings(session: Session, folder: Path, kubeconfig: Path, url: str) -> Path:

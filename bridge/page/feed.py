@@ -7,40 +7,22 @@ in its slice; two items may be a second apart.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from bridge.pace import Pace
+
 Item = Any  # what JSON can say
 Sections = Mapping[str, Mapping[str, Item]]
 # Section, key, and a function that returns the item; None: nothing to tell, and the look may pause here.
 Entry = tuple[str, str, Callable[[], Item]] | None
 
-SLICE_S = 0.002
 REST = 9  # times a slice: a look takes a tenth of the time
 FIRST_REST = 1  # of the first look, for which a reader waits
 GONE = b"null"
-
-
-class _Pace:
-    """Slices of work, and a rest after each.  rest: times the slice"""
-
-    def __init__(self, rest: float, timer: Callable[[], float]) -> None:
-        self._rest = rest
-        self._timer = timer
-        self._began = timer()
-
-    def over(self) -> bool:
-        """True if the slice has taken its time."""
-        return self._timer() - self._began >= SLICE_S
-
-    async def rest(self) -> None:
-        """Rest, and begin the next slice."""
-        await asyncio.sleep((self._timer() - self._began) * self._rest)
-        self._began = self._timer()
 
 
 class Feed:
@@ -66,7 +48,7 @@ class Feed:
     async def refresh(self) -> None:
         """One look."""
         seen: set[tuple[str, str]] = set()
-        pace = _Pace(REST if self.looked else FIRST_REST, self._timer)
+        pace = Pace(REST if self.looked else FIRST_REST, self._timer)
         for found in self._look():
             if found is not None:
                 seen.add(found[:2])

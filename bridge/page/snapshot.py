@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
+from bridge.node_survey import CPUS, JOBS, MEMORY, count_grant
 from bridge.page.feed import Entry, Item, Sections, sections_of
 from scheduler import names
 from scheduler.events import Side
@@ -150,7 +151,7 @@ def _nodes(world: World) -> Iterator[Entry]:
     """Rows by name: what Kubernetes offers and pods take, what Slurm knows and our jobs hold there."""
     held: dict[str, Counter[str]] = {}
     for job in tuple(world.placeholders.values()):
-        _hold(job, held)
+        count_grant(job, held)
         yield None
     ours, known = dict(world.nodes or {}), dict(world.slurm_nodes or {})
     for name, node in islice(sorted(ours.items()), NODES_MOST):
@@ -190,21 +191,16 @@ def _slurm_node(node: SlurmNode, held: Mapping[str, int]) -> Item:
         "name": node.name,
         "states": sorted(node.states),
         "reason": node.reason,
-        "cpus": [held.get("cpus", 0), node.cpus],
-        "gib": [held.get("memory_mib", 0) // 1024, node.memory_mib // 1024],
-        "devices": [held.get("devices", 0), sum(count for name, count in node.gres.items() if ":" not in name)],
-        "jobs": held.get("jobs", 0),
+        "cpus": [held.get(CPUS, 0), node.cpus],
+        "gib": [held.get(MEMORY, 0) // 1024, node.memory_mib // 1024],
+        "devices": [sum(held.get(name, 0) for name in node.gres if ":" not in name), _plain(node.gres)],
+        "jobs": held.get(JOBS, 0),
     }
 
 
-def _hold(job: Placeholder, held: dict[str, Counter[str]]) -> None:
-    """Add the resources that the job holds, by Slurm's name of the node."""
-    if job.grant is None or not job.holds_nodes:
-        return
-    for part in job.grant.nodes:
-        devices = sum(count for name, count in part.gres.items() if ":" not in name)
-        total = held.setdefault(part.name, Counter())
-        total.update(cpus=part.cpus, memory_mib=part.memory_mib, devices=devices, jobs=1)
+def _plain(gres: Mapping[str, int]) -> int:
+    """The number of devices: a typed device counts under its plain name, too."""
+    return sum(count for name, count in gres.items() if ":" not in name)
 
 
 # --- both sides ---------------------------------------------------------------------------------------------------

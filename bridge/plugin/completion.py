@@ -57,7 +57,7 @@ def answer(words: Sequence[str], helps: Mapping[str, str], sources: Sources) -> 
     """
     before, word = words[:-1], words[-1] if words else ""
     found, directive = _candidates(before, word, helps, sources)
-    return [*sorted(each for each in found if each.startswith(word)), directive]
+    return [*sorted({each for each in found if each.startswith(word)}), directive]
 
 
 def _candidates(
@@ -72,7 +72,7 @@ def _candidates(
         return sources.contexts(before), NO_FILES
     if last in ("-o", "--output") or command == "completion":
         return _choices(helps.get(command, ""), last), NO_FILES
-    if last in ("-f", "--kubeconfig", "--config"):
+    if last in ("-f", "--kubeconfig", "--config", "--http-token-file"):
         return (), FILES
     if word.startswith("-"):
         return re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helps.get(command, "")), NO_FILES

@@ -19,6 +19,7 @@ from scheduler.translate.job_spec import is_extended, peak
 GIB = 2**30
 MIB = 2**20
 Row = tuple[str, ...]
+Entry = dict[str, Any]  # for programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def _queue_row(seen: Seen, now: float) -> Row:
 
 def _queue_more(seen: Seen) -> Row:
     gang = f"{seen.gang} {_rank(seen.pod)}".strip() if seen.gang else "-"
-    return gang, *_asked_for(seen.pod), *(_option(seen.pod, key) for key in ("partition", "qos"))
+    return gang, *asked_for(seen.pod), *(_option(seen.pod, key) for key in ("partition", "qos"))
 
 
 def _rank(pod: Pod) -> str:
@@ -90,7 +91,7 @@ def _option(pod: Pod, option: str) -> str:
     return pod.annotations.get(names.PREFIX + option, "-")
 
 
-def _asked_for(pod: Pod) -> Row:
+def asked_for(pod: Pod) -> Row:
     """CPUs, memory and devices of the pod, as its containers ask for them."""
     amounts = peak(pod)
     cpus, memory = amounts.get("cpu", 0), amounts.get("memory", 0)
@@ -116,7 +117,7 @@ def _history_row(seen: Seen, now: float) -> Row:
 
 def _history_more(seen: Seen) -> Row:
     reason = seen.pod.end_reason if seen.pod.finished else ""
-    return seen.gang or "-", *_asked_for(seen.pod), reason or "-"
+    return seen.gang or "-", *asked_for(seen.pod), reason or "-"
 
 
 QUEUE = View(
@@ -144,7 +145,7 @@ HISTORY = View(
 )
 
 
-def entry(seen: Seen) -> dict[str, Any]:
+def entry(seen: Seen) -> Entry:
     """One pod for programs.  Times are epoch seconds; null: not yet, or not known."""
     pod = seen.pod
     return {

@@ -9,13 +9,14 @@ from bridge.cli.terminal import printable
 
 GAP = "   "
 RESET = "\x1b[0m"
-# Colours by the first word of a state; other words have none.
+# Colours of states; other words have none.
 COLOURS = {
-    **dict.fromkeys(("Running", "Completed", "idle", "True"), "\x1b[32m"),
+    **dict.fromkeys(("Running", "Completed", "idle", "mixed", "allocated", "up"), "\x1b[32m"),
     **dict.fromkeys(
-        ("Pending", "Granted", "Starting", "Gathering", "Limited", "Waiting", "Gated", "Ending"), "\x1b[33m"
+        ("Pending", "Granted", "Starting", "Gathering", "Limited", "Waiting", "Gated", "Ending", "planned"), "\x1b[33m"
     ),
     **dict.fromkeys(("Refused", "Failed", "Stopped", "Crashing", "Suspended"), "\x1b[31m"),
+    **dict.fromkeys(("down", "drained", "draining", "down*", "drained*"), "\x1b[31m"),
 }
 
 
@@ -39,7 +40,7 @@ def table(
     widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
     lines = [_line(heads, widths, screen.width, None, "")]
     for row in shown:
-        colour = COLOURS.get(row[coloured].split("+")[0], "") if coloured is not None and screen.colours else ""
+        colour = COLOURS.get(row[coloured], "") if coloured is not None and screen.colours else ""
         lines.append(_line(row, widths, screen.width, coloured, colour))
     return lines
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from bridge.cli.terminal import printable
 from bridge.kube.admin_reads import PodEvent
+from bridge.plugin.lists import asked_for
 from bridge.plugin.pods import Seen, state_of, why
 from bridge.plugin.table import COLOURS, RESET, Screen, age, pairs
 from scheduler import names
@@ -64,13 +65,13 @@ def _spans(seen: Seen, events: Sequence[PodEvent]) -> Iterator[Span]:
             yield Span(f"{'init ' if run.initial else ''}container {run.container}{code}", run.began, run.ended)
 
 
-def waterfall(seen: Seen, events: Sequence[PodEvent], now: float, screen: Screen) -> list[str]:
-    """The lines: a name, the offset from the pod's creation, the length, and a bar."""
+def waterfall(seen: Seen, events: Sequence[PodEvent], now: float, screen: Screen, *, wide: bool = False) -> list[str]:
+    """The lines: a name, the offset from the pod's creation, the length, and a bar.  wide: with the time of the begin"""
     parts = spans(seen, events)
     begin = min(part.begin for part in parts)
     end = max((part.end if part.end is not None else now) for part in parts)
     names_width = max(len(part.name) for part in parts)
-    width = max(LEAST_BAR, (screen.width or DEFAULT_WIDTH) - names_width - 20)
+    width = max(LEAST_BAR, (screen.width or DEFAULT_WIDTH) - names_width - 20 - (10 if wide else 0))
     scale = width / max(end - begin, 1.0)
     lines = [_title(seen), f"created {dated(seen.pod.created)}, {age(end - begin)} in all", ""]
     for part in parts:
@@ -78,7 +79,7 @@ def waterfall(seen: Seen, events: Sequence[PodEvent], now: float, screen: Screen
         lead = min(width - 1, int((part.begin - begin) * scale))
         length = max(1, min(width - lead, round((until - part.begin) * scale)))
         mark = "▒" if part.end is None else "█"
-        name = printable(part.name).ljust(names_width)
+        name = printable(part.name).ljust(names_width) + (f"  {dated(part.begin, '%H:%M:%S')}" if wide else "")
         lines.append(
             f"{name}  {'+' + age(part.begin - begin):>8} {age(until - part.begin):>7}  {' ' * lead}{mark * length}"
         )
@@ -93,8 +94,10 @@ def _title(seen: Seen) -> str:
     return f"Pod {seen.pod.full_name}: {state_of(seen)}{job}{node}"
 
 
-def explained(seen: Seen, events: Sequence[PodEvent], note: str, now: float, screen: Screen) -> list[str]:
-    """`why`: the lines."""
+def explained(
+    seen: Seen, events: Sequence[PodEvent], note: str, now: float, screen: Screen, *, wide: bool = False
+) -> list[str]:
+    """`why`: the lines.  wide: with what the pod asks for, and all events"""
     pod, state = seen.pod, state_of(seen)
     colour = COLOURS.get(state, "") if screen.colours else ""
     heads = pairs(
@@ -105,6 +108,7 @@ def explained(seen: Seen, events: Sequence[PodEvent], note: str, now: float, scr
             "Job": str(seen.job or ""),
             "Node": pod.node,
             "Gang": seen.gang,
+            **(_asked_for(seen) if wide else {}),
         }
     )
     if colour:
@@ -112,12 +116,18 @@ def explained(seen: Seen, events: Sequence[PodEvent], note: str, now: float, scr
     lines = [*heads, "", *_wrapped(why(seen) or "Nothing is wrong that Kubernetes shows.", screen)]
     if events:
         lines += ["", "Events (UTC)"]
-        for each in events[-MOST_EVENTS:]:
+        for each in events if wide else events[-MOST_EVENTS:]:
             count = f" ({each.count} times)" if each.count > 1 else ""
             lines += _wrapped(f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{count}", screen, "  ")
     if note:
         lines += ["", *_wrapped(note, screen)]
     return lines
+
+
+def _asked_for(seen: Seen) -> dict[str, str]:
+    cpus, memory, devices = asked_for(seen.pod)
+    options = {what: seen.pod.annotations.get(names.PREFIX + what.lower(), "") for what in ("Partition", "QOS")}
+    return {"CPUs": cpus, "Memory": memory, "Devices": devices, **options}
 
 
 def _wrapped(text: str, screen: Screen, indent: str = "") -> list[str]:

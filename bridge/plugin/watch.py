@@ -1,18 +1,24 @@
-"""`-w`: a list that follows the cluster.  A terminal is drawn again; elsewhere a line is added for each pod that changed."""
+"""`-w`: a list that follows the cluster.  A terminal is drawn again; elsewhere a line is added for what changed.
+
+Lists of pods are watched.  One pod with its events, and the bridge's answer about nodes, are asked for again and again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
+from bridge.errors import BridgeError, said
 from bridge.plugin.cluster import Cluster, Found, Selection
-from bridge.plugin.lists import View, entry
+from bridge.plugin.lists import Entry, View, entry
 from bridge.plugin.pods import Seen
 from bridge.plugin.table import Screen
 
 REDRAW_S = 1.0
+ASK_S = 2.0  # between two questions
 CLEAR = "\x1b[H\x1b[2J"
 Print = Callable[[Sequence[str]], None]
 
@@ -70,3 +76,50 @@ async def _redrawn(
         taking.result()
     finally:
         taking.cancel()
+
+
+class Told(Protocol):
+    """An answer that is asked for again.
+
+    rows      what is compared, by what it is about
+    entries   for programs, by what they are about
+    """
+
+    @property
+    def rows(self) -> Mapping[str, object]: ...
+    @property
+    def entries(self) -> Mapping[str, Entry]: ...
+
+    def lines(self, screen: Screen, only: Collection[str] | None = None) -> list[str]:
+        """The text.  only: these rows, without a head; None: everything"""
+
+
+async def ask_again(
+    ask: Callable[[], Awaitable[Told]], form: str | None, screen: Screen, show: Print, warn: Callable[[str], None]
+) -> None:
+    """Never returns; cancel it.  form: as of follow.  Raises for the first answer; later a sentence goes to `warn`."""
+    known: Mapping[str, object] | None = None
+    told, trouble = await ask(), ""
+    while True:
+        now = _compared(told.entries) if form == "json" else told.rows
+        changed = [key for key, what in now.items() if known is None or what != known.get(key)]
+        if form == "json":
+            lines = [json.dumps(told.entries[key]) for key in changed]
+        elif screen.live:
+            lines = [CLEAR.join(["", line]) if not number else line for number, line in enumerate(told.lines(screen))]
+        else:
+            lines = told.lines(screen, None if known is None else changed)
+        if lines:
+            show(lines)
+        known = now
+        await asyncio.sleep(ASK_S)
+        try:
+            told, trouble = await ask(), ""
+        except BridgeError as error:
+            if said(error) != trouble:
+                warn(trouble := said(error))
+
+
+def _compared(entries: Mapping[str, Entry]) -> Mapping[str, object]:
+    """Without the time of the observation."""
+    return {key: {what: value for what, value in each.items() if what != "polled"} for key, each in entries.items()}

@@ -204,6 +204,9 @@ def slurm_node(node: wire.Node) -> SlurmNode:
         memory_mib=max(0, node.real_memory - node.specialized_memory),
         gres=gres_counts(node.gres),
         reason=node.reason[:MOST_REASON],
+        held_cpus=node.alloc_cpus,
+        held_memory_mib=node.alloc_memory,
+        held_gres=gres_counts(node.gres_used),
     )
 
 
@@ -233,7 +236,10 @@ _COUNT = re.compile(r"([0-9]+)([KMGTP]?)", re.IGNORECASE)
 
 
 def gres_counts(text: str) -> dict[str, int]:
-    """ "gpu:h100:8(S:0-1),shard:32" -> {"gpu": 8, "gpu:h100": 8, "shard": 32}.  Raises ValueError."""
+    """ "gpu:h100:8(S:0-1),shard:32" -> {"gpu": 8, "gpu:h100": 8, "shard": 32}.  Raises ValueError.
+
+    Slurm writes what jobs hold in the same way: "gpu:h100:2(IDX:0-1)", and "gpu:(null):2(IDX:0-1)" without a type.
+    """
     counts: dict[str, int] = {}
     for item in filter(None, _SOCKETS.sub("", text).split(",")):
         parts = [part for part in item.split(":") if part != "no_consume"]

@@ -238,6 +238,9 @@ class Node(msgspec.Struct):
     specialized_memory: Count = 0
     gres: str = ""
     reason: str = ""
+    alloc_cpus: Count = 0
+    alloc_memory: Count = 0
+    gres_used: str = ""
 
 
 class NodesAnswer(Envelope, kw_only=True):

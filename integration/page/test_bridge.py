@@ -10,7 +10,7 @@ from typing import Any
 
 from bridge.guard import Guard
 from bridge.health import Health, StandingBy, Starting
-from bridge.http_access import BearerFile
+from bridge.http_access import BearerFile, Bearers
 from bridge.telemetry import Telemetry
 from integration.browser import Tab
 from tests.builders import START, Story, pod
@@ -41,7 +41,7 @@ async def served(asked: Health | Starting) -> AsyncIterator[str]:
 
 def bridge(bearer: BearerFile | None = None) -> Health:
     loop: Any = Turning()
-    return Health(loop, [], Telemetry(recent=10), lambda: START + 30, bearer)
+    return Health(loop, [], Telemetry(recent=10), lambda: START + 30, Bearers(bearer))
 
 
 async def test_the_page_shows_pods_and_has_no_faults(tab: Tab) -> None:

@@ -47,6 +47,7 @@ class SlurmNode:
 
     gres    GRES name ("gpu", "gpu:h100") to count; a typed GRES counts under both
     reason  why the node is drained or down, as set by the user who drained it
+    held_*  what jobs hold there, all jobs of Slurm, as of the poll
     """
 
     name: str
@@ -57,6 +58,9 @@ class SlurmNode:
     memory_mib: int = 0
     gres: Mapping[str, int] = EMPTY
     reason: str = ""
+    held_cpus: int = 0
+    held_memory_mib: int = 0
+    held_gres: Mapping[str, int] = EMPTY
 
     @property
     def external(self) -> bool:

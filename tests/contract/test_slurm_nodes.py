@@ -106,6 +106,7 @@ async def test_a_node_with_a_job_runs_it_on_while_drained_and_is_not_removed(slu
         node = await known(slurm, name)
         assert node is not None
         assert {"DRAIN", "MIXED"} <= node.states
+        assert (node.held_cpus, node.held_memory_mib > 0, node.held_gres["gpu"]) == (1, True, 1)
         assert [(held.name, held.indices["gpu"]) for held in (await slurm.client.grant(job, "alice")).nodes] == [
             (name, "0")
         ]
@@ -118,6 +119,7 @@ async def test_a_node_with_a_job_runs_it_on_while_drained_and_is_not_removed(slu
         )
         assert node is not None
         assert "DRAIN" in node.states
+        assert (node.held_cpus, node.held_memory_mib, node.held_gres["gpu"]) == (0, 0, 0)
 
 
 async def test_a_node_of_slurm_conf_is_not_removed(slurm: Slurm) -> None:

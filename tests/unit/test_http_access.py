@@ -18,7 +18,7 @@ from aiohttp.test_utils import make_mocked_request
 from bridge.cli.release import ask
 from bridge.errors import ConfigError
 from bridge.health import Health
-from bridge.http_access import BearerFile, is_loopback, refusal
+from bridge.http_access import BearerFile, Bearers, is_loopback, refusal
 from bridge.telemetry import Telemetry
 from tests.builders import START, Story, pod
 from tests.unit.test_health import Tokens, Turning
@@ -34,8 +34,8 @@ async def served(token_file: Path | None = None) -> AsyncIterator[str]:
     story.runs(pod("secret"), 17, at=START + 20)
     loop: Any = Turning(story.world)
     tokens: Any = Tokens()
-    bearer = BearerFile(str(token_file)) if token_file else None
-    runner = await Health(loop, [tokens], Telemetry(), lambda: START, bearer).serve("127.0.0.1", 0)
+    bearers = Bearers(BearerFile(str(token_file)) if token_file else None)
+    runner = await Health(loop, [tokens], Telemetry(), lambda: START, bearers).serve("127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:

@@ -148,11 +148,17 @@ def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
         "threads": 1,
         "real_memory": node.memory_mib,
         "specialized_memory": 0,
-        "gres": ",".join(f"{name}:{kind}:{n}" if kind else f"{name}:{n}" for (name, kind), n in node.devices.items()),
+        "gres": _gres(node.devices),
         "alloc_cpus": node.cpus - node.free_cores.bit_count(),
+        "alloc_memory": node.memory_mib - node.free_memory_mib,
+        "gres_used": _gres({kind: count - len(node.free_devices[kind]) for kind, count in node.devices.items()}),
         "address": node.address or node.name,
         "reason": node.reason,
     }
+
+
+def _gres(counts: Mapping[tuple[str, str], int]) -> str:
+    return ",".join(f"{name}:{kind}:{count}" if kind else f"{name}:{count}" for (name, kind), count in counts.items())
 
 
 def partitions(asked: Asked, _: str) -> Answer:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from bridge.page.feed import SLICE_S, Entry, Feed, Sections, entries_of
+from bridge.pace import SLICE_S
+from bridge.page.feed import Entry, Feed, Sections, entries_of
 from bridge.page.server import raised
 
 

@@ -18,8 +18,9 @@ import yaml
 
 from bridge.__main__ import EXIT_CONFIG
 from bridge.plugin import command, completion
+from bridge.plugin.answers import screen_of
 from bridge.plugin.cluster import Cluster, Found, Selection
-from bridge.plugin.command import complete, main, screen_of
+from bridge.plugin.command import complete, main
 from bridge.plugin.lists import QUEUE
 from bridge.plugin.table import RESET, Screen, age, table
 from bridge.plugin.watch import CLEAR, follow
@@ -373,7 +374,9 @@ def test_ages_are_written_as_kubectl_writes_them(seconds: float | None, text: st
         (["why", "-n", "o"], ["other", ":4"]),
         (["queue", "--context", ""], ["it", ":4"]),
         (["queue", "-o", ""], ["json", "wide", ":4"]),
-        (["trace", "-o", ""], ["json", ":4"]),
+        (["trace", "-o", ""], ["json", "wide", ":4"]),
+        (["free", "--http"], ["--http-token-file", ":4"]),
+        (["nodes", "--http-token-file", ""], [":0"]),
         (["completion", ""], ["bash", "zsh", ":4"]),
         (["queue", "--all"], ["--all-namespaces", ":4"]),
         (["explain", "-f", ""], [":0"]),

@@ -180,6 +180,8 @@ def test_what_a_job_holds_of_each_node_is_told_by_the_job_itself_where_slurm_giv
         ("gpu:h100", {"gpu": 1, "gpu:h100": 1}),
         ("lustre:no_consume:4G", {"lustre": 4 << 30}),
         ("bw:2K", {"bw": 2048}),
+        ("gpu:h100:2(IDX:0-1),gpu:a100:0(IDX:N/A)", {"gpu": 2, "gpu:h100": 2, "gpu:a100": 0}),
+        ("gpu:(null):3(IDX:0,2-3)", {"gpu": 3}),
     ],
 )
 def test_devices_of_a_node_are_counted_under_both_names(text: str, counts: dict[str, int]) -> None:

@@ -1,0 +1,197 @@
+"""What each command of `kubectl slurm` prints: who is asked, and in which form the answer is shown.
+
+An answer is a coroutine of the options.  It prints, and raises BridgeError if there is nothing to print.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TextIO
+
+from bridge.cli.terminal import printable
+from bridge.errors import ConfigError
+from bridge.kube.admin_reads import PodEvent
+from bridge.node_survey import Survey
+from bridge.plugin import nodes, survey, trace
+from bridge.plugin.cluster import Selection, connected, own_namespace
+from bridge.plugin.lists import Entry, View, entry
+from bridge.plugin.nodes import Shown
+from bridge.plugin.pods import Seen
+from bridge.plugin.table import Screen
+from bridge.plugin.watch import ask_again, follow
+
+
+def screen_of(stream: TextIO, environ: Mapping[str, str], *, wide: bool = False) -> Screen:
+    """Colours and cut lines on a terminal alone, and no colours where NO_COLOR is set or TERM is dumb."""
+    if not stream.isatty():
+        return Screen()
+    plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+    width = None if wide else shutil.get_terminal_size((trace.DEFAULT_WIDTH, 24)).columns
+    return Screen(width, colours=not plain, live=environ.get("TERM") != "dumb")
+
+
+def namespace_of(options: argparse.Namespace) -> str:
+    """The namespace that the user named, else that of the context."""
+    return str(options.namespace) or own_namespace(options.kubeconfig, options.context)
+
+
+# --- pods ---------------------------------------------------------------------------------------------------------------
+
+
+async def listed(options: argparse.Namespace) -> None:
+    """`queue` and `history`."""
+    view: View = options.view
+    namespace = "" if options.all_namespaces else namespace_of(options)
+    chosen = Selection(options.scheduler, namespace, options.selector)
+    screen = _screen(options)
+    async with AsyncExitStack() as stack:
+        cluster = await connected(options.kubeconfig, options.context, stack, warn)
+        if options.watch:
+            await follow(cluster, chosen, view, options.output, screen, show)
+            return
+        pods = view.pods((await cluster.pods(chosen)).values())
+    if options.output == "json":
+        show([json.dumps([entry(seen) for seen in pods], indent=2)])
+    elif not pods:
+        where = f"in namespace {namespace}" if namespace else "in any namespace"
+        warn(view.empty.format(where=where))
+    else:
+        show(view.lines(pods, time.time(), screen, spaces=not namespace, wide=options.output == "wide"))
+
+
+@dataclass(frozen=True, slots=True)
+class _PodTold:
+    """One pod and its events, as `why` or `trace` tells them."""
+
+    entry: Entry
+    text: Callable[[Screen], list[str]]
+
+    @property
+    def rows(self) -> Mapping[str, object]:
+        return self.entries
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        return {str(self.entry["uid"]): self.entry}
+
+    def lines(self, screen: Screen, only: Collection[str] | None = None) -> list[str]:
+        """Everything, or nothing; after the first time, below an empty line."""
+        if only is None:
+            return self.text(screen)
+        return ["", *self.text(screen)] if only else []
+
+
+async def why(options: argparse.Namespace) -> None:
+    """`why POD`."""
+
+    def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
+        of_pod = [
+            {"at": each.at, "reason": each.reason, "message": each.message, "count": each.count} for each in events
+        ]
+        wide = options.output == "wide"
+        return _PodTold(
+            entry(seen) | {"events": of_pod, "note": note},
+            lambda screen: trace.explained(seen, events, note, time.time(), screen, wide=wide),
+        )
+
+    await _of_pod(options, told)
+
+
+async def trace_of(options: argparse.Namespace) -> None:
+    """`trace POD`."""
+
+    def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
+        wide = options.output == "wide"
+        return _PodTold(
+            entry(seen) | trace.timed(seen, events) | {"note": note},
+            lambda screen: [*trace.waterfall(seen, events, time.time(), screen, wide=wide), *filter(None, [note])],
+        )
+
+    await _of_pod(options, told)
+
+
+async def _of_pod(options: argparse.Namespace, told: Callable[[Seen, Sequence[PodEvent], str], _PodTold]) -> None:
+    async with AsyncExitStack() as stack:
+        cluster = await connected(options.kubeconfig, options.context, stack, warn)
+
+        async def ask() -> _PodTold:
+            seen = await cluster.pod(*_named(options))
+            _check_scheduler(seen.pod.full_name, seen.pod.scheduler_name, options.scheduler)
+            return told(seen, *await cluster.events(seen))
+
+        if options.watch:
+            await ask_again(ask, options.output, _screen(options), show, warn)
+            return
+        found = await ask()
+    show([json.dumps(found.entry, indent=2)] if options.output == "json" else found.lines(_screen(options)))
+
+
+def _named(options: argparse.Namespace) -> tuple[str, str]:
+    """Namespace and name, of "train", "pod/train" or "hpc/train"."""
+    before, _, name = str(options.pod).rpartition("/")
+    own = before if before not in ("", "pod", "pods", "po") else ""
+    return own or namespace_of(options), name
+
+
+def _check_scheduler(pod: str, named: str, wanted: str) -> None:
+    if named != wanted:
+        raise ConfigError(
+            f"pod {pod} names the scheduler {named}, not {wanted}, so that slurm-bridge does nothing for it.",
+            f"Create it with schedulerName: {wanted}, or name its scheduler with --scheduler.",
+        )
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------------
+
+
+async def listed_nodes(options: argparse.Namespace) -> None:
+    """`nodes`."""
+    await _surveyed(
+        options, lambda seen: nodes.nodes(seen, options.partition, wide=options.output == "wide", each=options.each)
+    )
+
+
+async def listed_free(options: argparse.Namespace) -> None:
+    """`free`."""
+    await _surveyed(options, lambda seen: nodes.free(seen, options.partition, wide=options.output == "wide"))
+
+
+async def _surveyed(options: argparse.Namespace, view: Callable[[Survey], Shown]) -> None:
+    async def ask() -> Shown:
+        return view(await survey.asked(options.bridge, options.http_token_file))
+
+    if options.watch:
+        await ask_again(ask, options.output, _screen(options), show, warn)
+        return
+    found = await ask()
+    if options.output == "json":
+        show([json.dumps(list(found.entries.values()), indent=2)])
+    elif not found.rows:
+        warn(found.empty)
+    else:
+        show(found.lines(_screen(options)))
+
+
+# --- the terminal -------------------------------------------------------------------------------------------------------
+
+
+def _screen(options: argparse.Namespace) -> Screen:
+    return screen_of(sys.stdout, os.environ, wide=options.output == "wide")
+
+
+def show(lines: Sequence[str]) -> None:
+    """Print an answer."""
+    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def warn(sentence: str) -> None:
+    """Print a sentence beside the answer."""
+    print(printable(sentence), file=sys.stderr, flush=True)  # noqa: T201

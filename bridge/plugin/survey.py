@@ -1,0 +1,50 @@
+"""What the running bridge says of all nodes, asked over HTTP: a user of a namespace may neither read nodes nor ask Slurm.
+
+The bridge answers under the rule of bridge/http_access.py.  If it cannot be asked, one sentence says what to do.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bridge.cli import bridge_client
+from bridge.cli.bridge_client import NoBridgeError
+from bridge.errors import ConfigError
+from bridge.node_survey import Survey
+
+DEADLINE_S = 20.0
+URL = "http://127.0.0.1:8080"  # of a bridge on this machine, or of a port-forward
+URL_VARIABLE = "SLURM_BRIDGE_URL"
+FILE_VARIABLE = "SLURM_BRIDGE_HTTP_TOKEN_FILE"
+WHERE = f"Name its address with --bridge URL or {URL_VARIABLE}; your admin knows it (docs/users.md)."
+TOKEN = (
+    f"Name a file with its token: --http-token-file FILE, or {FILE_VARIABLE}. Your admin has the token "
+    "(setting http_nodes_token_file)."
+)
+_SURVEY = msgspec.json.Decoder(Survey)
+
+
+async def asked(url: str, token_file: str) -> Survey:
+    """The answer of the bridge at that address.  token_file: file with its bearer token; "": none is sent.
+
+    Raises ConfigError if there is no answer.
+    """
+    at = url.rstrip("/")
+    try:
+        answer = await bridge_client.ask("GET", f"{at}/nodes", within_s=DEADLINE_S, token_file=token_file)
+    except NoBridgeError as error:
+        what = "What answers there is no slurm-bridge." if error.listening else ""
+        raise ConfigError(f"no slurm-bridge answers at {at}. {what}".strip(), WHERE) from None
+    if answer.status == 401:
+        which = "does not accept this token." if token_file else "asks for a token."
+        raise ConfigError(f"the bridge at {at} {which}", TOKEN)
+    if answer.status == 403:
+        raise ConfigError(f"the bridge at {at} answers this only on its own machine.", "Ask your admin for a token.")
+    if answer.status == 404:
+        raise ConfigError(f"what answers at {at} knows no /nodes: it is an older slurm-bridge, or none.", WHERE)
+    if answer.status != 200:
+        raise ConfigError(f"the bridge at {at} does not answer now: {answer.text[:200]}")
+    try:
+        return _SURVEY.decode(answer.body)
+    except msgspec.DecodeError:
+        raise ConfigError(f"the answer of {at} is not of this version of slurm-bridge.", WHERE) from None
