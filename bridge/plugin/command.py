@@ -64,7 +64,8 @@ def _passed_on(given: list[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The options of every command that is answered here."""
     top = argparse.ArgumentParser(
-        prog="kubectl slurm", description="Pods of slurm-bridge as squeue and sacct show jobs, with your own rights."
+        prog="kubectl slurm",
+        description="Pods and nodes of slurm-bridge as squeue, sacct and sinfo show them, with your own rights.",
     )
     _add_commands(top)
     return top

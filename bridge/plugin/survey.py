@@ -16,7 +16,7 @@ DEADLINE_S = 20.0
 URL = "http://127.0.0.1:8080"  # of a bridge on this machine, or of a port-forward
 URL_VARIABLE = "SLURM_BRIDGE_URL"
 FILE_VARIABLE = "SLURM_BRIDGE_HTTP_TOKEN_FILE"
-WHERE = f"Name its address with --bridge URL or {URL_VARIABLE}; your admin knows it (docs/users.md)."
+WHERE = f"Name its address with --bridge URL or {URL_VARIABLE}; your admin knows it."
 TOKEN = (
     f"Name a file with its token: --http-token-file FILE, or {FILE_VARIABLE}. Your admin has the token "
     "(setting http_nodes_token_file)."

@@ -39,7 +39,10 @@ A command that cannot do its work ends with exit code 2 and one line, `slurm-bri
 # What an HTTP status means, and what to do.
 STATUS = {
     200: ("The answer, or what `slurm-bridge release` did; /readyz and /healthz: `ok`.", "Nothing."),
-    401: ("The request carries no bearer token, or a wrong one.", "Send the token of the setting `http_token_file`."),
+    401: (
+        "The request carries no bearer token, or a wrong one.",
+        "Send the token of the setting that the answer names.",
+    ),
     403: (
         "The request comes from another machine, or not from `slurm-bridge release`.",
         "Run the command where the bridge runs, or set `http_token_file`.",
