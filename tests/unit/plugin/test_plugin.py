@@ -18,7 +18,7 @@ import yaml
 
 from bridge.__main__ import EXIT_CONFIG
 from bridge.plugin import command, completion
-from bridge.plugin.answers import screen_of
+from bridge.plugin.answers import screen_of, why
 from bridge.plugin.cluster import Cluster, Found, Selection
 from bridge.plugin.command import complete, main
 from bridge.plugin.lists import QUEUE
@@ -259,6 +259,45 @@ async def test_a_trace_of_a_pod_whose_container_shows_no_begin_does_not_say_that
     assert await tenant.asked("trace", "lost", "-o", "json") == 0
     [_, span] = json.loads(capsys.readouterr().out)["spans"]
     assert span == {"name": "on its node", "begin": CREATED + 60, "end": CREATED + 130}
+
+
+async def test_wide_adds_what_the_pod_asks_for_all_events_and_times(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = tenant.waits("train", requests={"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "1"})
+    for number in range(20):
+        tenant.event(pod, f"Number{number}", "It goes on.", CREATED + number)
+    assert await tenant.asked("why", "train") == 0
+    assert "Number0:" not in capsys.readouterr().out
+    assert await tenant.asked("why", "train", "-o", "wide") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "CPUs: 2 Memory: 2Gi Devices: 1 gpu" in text
+    assert "Number0:" in text
+    assert await tenant.asked("trace", "train", "-o", "wide") == 0
+    began = datetime.fromtimestamp(CREATED, UTC).strftime("%H:%M:%S")
+    assert f"until the bind  {began}       +0s" in capsys.readouterr().out
+
+
+async def test_a_watch_of_one_pod_tells_it_again_when_it_or_its_events_change(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = tenant.waits("train")
+    shown: asyncio.Queue[list[str]] = asyncio.Queue()
+    monkeypatch.setattr("bridge.plugin.answers.show", shown.put_nowait)
+    monkeypatch.setattr("bridge.plugin.watch.ASK_S", 0.01)
+    async with (
+        asyncio.timeout(20),
+        serve_kube(InProcessKube(tenant.kube, time.time)) as url,
+        asyncio.TaskGroup() as group,
+    ):
+        (tenant.folder / "config").write_text(yaml.safe_dump(kubeconfig(url)))
+        typed = ["why", "hpc/train", "-w", "-o", "json", "--kubeconfig", str(tenant.folder / "config")]
+        watching = group.create_task(why(command.parser().parse_args(typed)))
+        assert [json.loads(line)["events"] for line in await shown.get()] == [[]]
+        tenant.event(pod, names.SUBMITTED, "Submitted as job 4711.", CREATED + 1)
+        [line] = await shown.get()
+        assert [each["message"] for each in json.loads(line)["events"]] == ["Submitted as job 4711."]
+        watching.cancel()
 
 
 # --- watch ------------------------------------------------------------------------------------------------------------
