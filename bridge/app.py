@@ -67,7 +67,7 @@ class Bridge:
     mirror   what the watches of a replica that begins to lead have observed; None: the bridge watches by itself
     leads    whether this replica may act now
     slurm_user   SlurmUser of slurm.conf, to which no pod is mapped; "": not known
-    leaving  as of Config
+    leaving, traced  as of Config
     """
 
     def __init__(
@@ -86,9 +86,11 @@ class Bridge:
         leads: Callable[[], bool] = lambda: True,
         slurm_user: str = "",
         leaving: str = "",
+        *,
+        traced: bool = False,
     ) -> None:
         self.guard = guard or Guard()
-        config = _config(settings, slurm, slurm_user, leaving)
+        config = replace(_config(settings, slurm, slurm_user, leaving), traced=traced)
         self.world = new_world(config, started=clock(), guarded=self.guard.on)
         self.poller = Poller(
             slurm,
@@ -359,6 +361,7 @@ class Clusters:
             leads=lease.holds if lease is not None else lambda: True,
             slurm_user=self.slurm_user,
             leaving=self.leaving,
+            traced=self.telemetry.traces,
         )
         if self.file is not None:
             bridge.follow(self.file)

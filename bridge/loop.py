@@ -36,8 +36,8 @@ class Observer(Protocol):
         """An action ended; the event has not been applied to the world yet."""
         ...
 
-    def seen(self, event: Event) -> None:
-        """Something was observed."""
+    def seen(self, event: Event, world: World) -> None:
+        """Something was observed; the event has not been applied to the world yet."""
         ...
 
     def passed(self, world: World, took_s: float, lag_s: float) -> None:
@@ -117,7 +117,7 @@ class Loop:
             if isinstance(event, ActionEnded):
                 self._notify(self._observer.ended, event, self.world)
             else:
-                self._notify(self._observer.seen, event)
+                self._notify(self._observer.seen, event, self.world)
             self.world.apply(event)
         self._news.clear()
         if self._finishing or not self._leads():

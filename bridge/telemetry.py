@@ -1,14 +1,11 @@
-"""Telemetry: metrics, one trace for each workload, one log line for each action (O2, O3).
+"""Telemetry: metrics, one log line for each action, and the steps of the last workloads for the page (O2).
 
-The only module that imports the OpenTelemetry SDK; the latency histograms are in latency.py.  Metrics carry no pod or job
-ids.  The trace id of a workload is derived from its key, so a restart continues the same trace; a caller's own `traceparent`
-is kept.  The last traces can also be kept in memory, for the page.
+The latency histograms are in latency.py, the traces in tracing/.  Metrics carry no pod or job ids.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -16,23 +13,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from opentelemetry import trace
-from opentelemetry.context import Context
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace.export import SpanExporter
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from bridge.exposition import scraped
 from bridge.latency import IMMEDIATE, QUEUED, Labels, Latency
 from bridge.latency_history import LatencyHistory
 from bridge.stopping import TELEMETRY_S
+from bridge.tracing.export import SpanExport, exporter_of_environment, nanoseconds
+from bridge.tracing.recorder import Recorder
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
@@ -49,6 +43,7 @@ from scheduler.events import (
 )
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.trace_context import trace_of
 from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
@@ -56,31 +51,12 @@ from scheduler.state.world import World
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 MAX_FIRST_SEEN = 20_000
 MAX_SPANS_A_TRACE = 32
-LATEST_S = 9.2e9  # times of a span are nanoseconds in 64 bits, and some readers take the first bit for a sign
-WORKLOAD = "slurm_bridge.workload"  # attribute of a span: the key of its workload
 log = logging.getLogger("slurm-bridge")
-
-
-class _Ids(RandomIdGenerator):
-    """Generates ids; the root span of a workload gets the ids that its traceparent names."""
-
-    next_trace: int | None = None
-    next_span: int | None = None
-
-    def generate_trace_id(self) -> int:
-        """The id that was set, once; then random ids."""
-        wanted, self.next_trace = self.next_trace, None
-        return wanted if wanted is not None else super().generate_trace_id()
-
-    def generate_span_id(self) -> int:
-        """The id that was set, once; then random ids."""
-        wanted, self.next_span = self.next_span, None
-        return wanted if wanted is not None else super().generate_span_id()
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One step of a workload's trace; epoch seconds."""
+    """One step of a workload, as the page shows it; epoch seconds."""
 
     name: str
     start: float
@@ -91,15 +67,15 @@ class Span:
 class _Starting:
     """A bound pod that does not run yet.
 
-    at       when it was bound, epoch seconds
-    root     the root span of its workload
-    keys     attributes of its spans
+    at        when it was bound, epoch seconds
+    key       of its workload
+    trace_id  "": not known
     """
 
     at: float
     labels: Labels
-    root: SpanContext
-    keys: dict[str, Any]
+    key: str
+    trace_id: str
 
 
 class RecentSpans:
@@ -126,8 +102,8 @@ class RecentSpans:
 class Telemetry:
     """Observer of the loop, and hooks of both clients.
 
-    exporter   receives spans; None: OTLP/HTTP if OTEL_EXPORTER_OTLP_ENDPOINT is set, else spans are dropped
-    recent     how many workloads' traces are kept in memory
+    exporter   receives spans; None: as the environment says (tracing/export.py)
+    recent     of how many workloads the steps are kept in memory
     """
 
     def __init__(
@@ -137,7 +113,9 @@ class Telemetry:
         self._first_seen: dict[str, float] = {}
         self._starting: dict[str, _Starting] = {}  # by pod UID
         self._immediate: dict[int, None] = {}  # ids of jobs that got their nodes at their submission
-        resource = Resource.create({"service.name": "slurm-bridge"})
+        given = Resource.create()  # of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME
+        named = not str(given.attributes[SERVICE_NAME]).startswith("unknown_service")
+        resource = given if named else given.merge(Resource({SERVICE_NAME: "slurm-bridge"}))
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
         view = View(instrument_type=Histogram, aggregation=ExplicitBucketHistogramAggregation(SECONDS))
@@ -148,10 +126,10 @@ class Telemetry:
         ProcessCollector(registry=self._registry)
         self._unreadable_logged: dict[str, str] = {}
         self.latencies = LatencyHistory()  # of binds
-        self._ids = _Ids()
-        self._tracers = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
-        self._export_traces(exporter, recent)
-        self._tracer = self._tracers.get_tracer("slurm-bridge")
+        self.recent = RecentSpans(recent)
+        self._keeps = recent > 0
+        self._export = SpanExport(exporter or exporter_of_environment(), resource)
+        self._recorder = Recorder(self._export, clock, self._first_seen) if self._export.on else None
         self.lost_sides: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
         self._logged: Counter[Anomaly] = Counter()  # rejected observations that are in the log, by reason
@@ -183,18 +161,6 @@ class Telemetry:
         what = "Kubernetes events that were not posted"
         self.counter("slurm_bridge_events_dropped", what, lambda: [(self._events_dropped, {})])
 
-    def _export_traces(self, exporter: SpanExporter | None, recent: int) -> None:
-        if exporter is None and os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
-            # Imported late: it loads an HTTP client and protobuf, which are needed for an export alone.
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-            exporter = OTLPSpanExporter()
-        self.recent = RecentSpans(recent)
-        self._traces = exporter is not None or recent > 0
-        self._exports, self._keeps = exporter is not None, recent > 0
-        if exporter is not None:
-            self._tracers.add_span_processor(BatchSpanProcessor(exporter))
-
     def left_out(self, side: str) -> Callable[[str, str, str], None]:
         """The hook for items of lists that could not be read: each is counted each time, and logged once."""
 
@@ -215,6 +181,11 @@ class Telemetry:
     def event_dropped(self) -> None:
         """A Kubernetes event was not posted."""
         self._events_dropped += 1
+
+    @property
+    def traces(self) -> bool:
+        """True if traces are sent."""
+        return self._export.on
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
@@ -254,7 +225,7 @@ class Telemetry:
         """Send what is left, for at most *within_s* seconds."""
 
         def send() -> None:
-            self._tracers.shutdown()
+            self._export.close()
             self._meters.shutdown()
 
         sender = threading.Thread(target=send, name="telemetry", daemon=True)
@@ -271,8 +242,10 @@ class Telemetry:
         if log.isEnabledFor(level):
             log.log(level, "%s %s: %s", type(action).__name__, action.subject, action.reason)
 
-    def seen(self, event: Event) -> None:
+    def seen(self, event: Event, world: World) -> None:
         """Log when a side is lost or back; remember when a new pod was first seen."""
+        if self._recorder is not None:
+            self._recorder.seen(event, world)
         if isinstance(event, PodSeen):
             if event.scope is Scope.OURS and not event.pod.node and event.pod.uid not in self._first_seen:
                 _remember(self._first_seen, event.pod.uid, self._clock())
@@ -316,7 +289,9 @@ class Telemetry:
             log.warning("%s", claims_held_back(world) or "the jobs that pods from before the start show are settled")
 
     def ended(self, event: ActionEnded, world: World) -> None:
-        """Count the action; a bind and a release add spans to the trace."""
+        """Count the action; a bind and a release add steps to what the page shows."""
+        if self._recorder is not None:
+            self._recorder.ended(event, world)
         kind = type(event.action).__name__
         self._actions[kind, event.outcome.value] += 1
         if event.outcome is not Outcome.DONE:
@@ -334,7 +309,7 @@ class Telemetry:
                 if cancel.pod_message:  # only the cancel of a grant that cannot be used has news for its pods
                     self._grants_released.add(1)
                 if cancel.record:
-                    self._trace_release(cancel.key, cancel.job_id, cancel.record, event, world)
+                    self._keep(cancel.key, "released", event.began, event.at)
             case act.SetJobCondition() as written:
                 self._conditions_written.add(1, {"reason": written.condition})
             case (act.DeletePod() | act.FailByDeadline()) as end:
@@ -342,7 +317,7 @@ class Telemetry:
                 job_id = workload.hint if workload and workload.hint is not None else 0
                 job = world.placeholders.get(job_id)
                 if job is None or not job.alive:  # the job ended first, which is the end of the workload
-                    self._trace_release(end.key, job_id, end.reason, event, world)
+                    self._keep(end.key, "released", event.began, event.at)
 
     def _bound(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
         created = self._created(bind)
@@ -356,12 +331,19 @@ class Telemetry:
         if pod is None:
             self._latency.bound(bind, created, event.at, labels, outcome, "")
             return
-        _, root = _contexts(pod, world, bind.key)
-        self._latency.bound(bind, created, event.at, labels, outcome, f"{root.trace_id:032x}")
-        keys: dict[str, Any] = {"slurm.job.id": bind.job_id, "k8s.node.name": bind.node, WORKLOAD: bind.key}
-        _remember(self._starting, bind.uid, _Starting(event.at, labels, root, keys))
-        if self._traces:
-            self._trace_bind(bind, created, event, root, keys)
+        trace_id = self._trace_id(pod, bind.key, world)
+        self._latency.bound(bind, created, event.at, labels, outcome, trace_id)
+        _remember(self._starting, bind.uid, _Starting(event.at, labels, bind.key, trace_id))
+        if self._keeps:
+            # Slurm's times are in whole seconds: a submission is never before the creation.
+            asked = max(created, bind.asked) if bind.asked is not None else event.began
+            granted = bind.granted if bind.granted is not None else event.began
+            for name, start, end in (
+                ("submitted", created, asked),
+                ("granted", asked, granted),
+                ("bound", granted, event.at),
+            ):
+                self._keep(bind.key, name, start, end)
 
     def _started(self, pod: Pod) -> None:
         """The containers of a bound pod started; a pod that ended unseen has started, too."""
@@ -369,10 +351,19 @@ class Telemetry:
         if starting is None:
             return
         now = self._clock()
-        self._latency.runs(now - starting.at, starting.labels, f"{starting.root.trace_id:032x}")
-        if self._traces:
-            context = trace.set_span_in_context(NonRecordingSpan(starting.root))
-            self._span("started", context, starting.at, now, starting.keys)
+        self._latency.runs(now - starting.at, starting.labels, starting.trace_id)
+        self._keep(starting.key, "started", starting.at, now)
+
+    def _trace_id(self, pod: Pod, key: str, world: World) -> str:
+        """The trace that exemplars name."""
+        own, said = names.traceparent(world.cluster, key), pod.annotations.get(names.TRACEPARENT)
+        return trace_of(own, (said,) if said is not None else ()).root.trace_id
+
+    def _keep(self, key: str, name: str, start: float, end: float) -> None:
+        """Keep a step for the page, with times that a browser can show."""
+        if self._keeps:
+            began = nanoseconds(start)
+            self.recent.add(key, Span(name, began / 1e9, max(began, nanoseconds(end)) / 1e9))
 
     def _actions_so_far(self) -> Iterable[tuple[float, dict[str, str]]]:
         return [(count, {"action": kind, "outcome": outcome}) for (kind, outcome), count in self._actions.items()]
@@ -382,82 +373,12 @@ class Telemetry:
         seen = self._first_seen.pop(bind.uid, None)
         return seen if seen is not None and 0 <= seen - bind.created < 1.5 else bind.created
 
-    # --- traces ---------------------------------------------------------------------------------------------------
-
-    def _trace_bind(
-        self, bind: act.BindPod, created: float, event: ActionEnded, root: SpanContext, keys: dict[str, Any]
-    ) -> None:
-        # Slurm's times are in whole seconds: a submission is never before the creation.
-        asked = max(created, bind.asked) if bind.asked is not None else event.began
-        granted = bind.granted if bind.granted is not None else event.began
-        for name, start, end in (
-            ("submitted", created, asked),
-            ("granted", asked, granted),
-            ("bound", granted, event.at),
-        ):
-            self._span(name, trace.set_span_in_context(NonRecordingSpan(root)), start, end, keys)
-
-    def _trace_release(self, key: str, job_id: int, how: str, event: ActionEnded, world: World) -> None:
-        """Add the span of the release, at the first end of the pods or of their job, and that of the whole workload."""
-        workload = world.workloads.get(key)
-        pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())] if workload else []
-        if not self._traces or not pods:
-            return
-        pod = pods[0]
-        caller, root = _contexts(pod, world, key)
-        keys: dict[str, Any] = {"slurm.job.id": job_id, "slurm_bridge.end": how, WORKLOAD: key}
-        self._span("released", trace.set_span_in_context(NonRecordingSpan(root)), event.began, event.at, keys)
-        keys |= {"k8s.namespace.name": pod.namespace, "k8s.pod.name": pod.name, "k8s.pod.uid": pod.uid}
-        self._ids.next_trace, self._ids.next_span = root.trace_id, root.span_id
-        self._span(f"workload {pod.full_name}", caller, pod.created, event.at, keys)
-
-    def _span(self, name: str, context: Context, start: float, end: float, attributes: dict[str, Any]) -> None:
-        began = _nanoseconds(start)
-        if self._keeps:
-            self.recent.add(attributes[WORKLOAD], Span(name, began / 1e9, max(began, _nanoseconds(end)) / 1e9))
-        if not self._exports:
-            return
-        span = self._tracer.start_span(name, context, start_time=began, attributes=attributes)
-        span.end(max(began, _nanoseconds(end)))
-
-
-def _nanoseconds(at: float) -> int:
-    """The time in nanoseconds, as a span can carry it: 0 if it is before 1970 or not set, at most the year 2262."""
-    return int(min(at, LATEST_S) * 1e9) if at > 0 else 0
-
 
 def _remember(kept: dict[Any, Any], uid: str | int, what: Any) -> None:
     """Bounded: the oldest goes first."""
     kept[uid] = what
     while len(kept) > MAX_FIRST_SEEN:
         del kept[next(iter(kept))]
-
-
-def _contexts(pod: Pod, world: World, key: str) -> tuple[Context, SpanContext]:
-    """The parent of the workload's root span, and the root span itself.
-
-    If the pod names the trace of a caller, that is used; otherwise the trace id is derived from the workload's key.  The id
-    of the root span always is, so that its children can be sent before it, also by an earlier process.
-    """
-    own = names.traceparent(world.cluster, key)
-    said = pod.annotations.get(names.TRACEPARENT, "")
-    _, own_trace, own_span, _ = own.split("-")
-    if said == own or not _well_formed(said):
-        return Context(), SpanContext(int(own_trace, 16), int(own_span, 16), is_remote=True, trace_flags=TraceFlags(1))
-    _, trace_id, span_id, _ = said.split("-")
-    caller = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(1))
-    root = SpanContext(caller.trace_id, int(own_span, 16), is_remote=True, trace_flags=TraceFlags(1))
-    return trace.set_span_in_context(NonRecordingSpan(caller)), root
-
-
-def _well_formed(traceparent: str) -> bool:
-    fields = traceparent.split("-")
-    if [len(part) for part in fields] != [2, 32, 16, 2]:
-        return False
-    try:
-        return all(int(part, 16) >= 0 for part in fields) and int(fields[1], 16) > 0 and int(fields[2], 16) > 0
-    except ValueError:
-        return False
 
 
 def _level(event: ActionEnded) -> int:

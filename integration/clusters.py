@@ -371,6 +371,7 @@ class BridgeProcess:
         self._folder = folder
         self._settings = dict(settings)
         self._kubeconfig = kubeconfig
+        self._environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         self.log = folder / "bridge.log"
@@ -384,7 +385,7 @@ class BridgeProcess:
         path = self._write(yaml.safe_dump(self._settings | {"http": f"127.0.0.1:{self.port}"}))
         command = [sys.executable, "-m", "bridge", "run", "--config", str(path), "--kubeconfig", self._kubeconfig]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | self._environment)
 
     def _write(self, text: str) -> Path:
         """Another file in the place of the one before, as a mounted ConfigMap is replaced."""
@@ -423,15 +424,26 @@ class BridgeProcess:
     @contextmanager
     def with_settings(self, **changed: Any) -> Iterator[None]:
         """The bridge runs with changed settings within this block, and afterwards with the former settings."""
-        before = self._settings
+        with self._with(self._settings | changed, self._environment):
+            yield
+
+    @contextmanager
+    def with_environment(self, **variables: str) -> Iterator[None]:
+        """The bridge runs with these variables within this block, and afterwards without them."""
+        with self._with(self._settings, self._environment | variables):
+            yield
+
+    @contextmanager
+    def _with(self, settings: dict[str, Any], environment: dict[str, str]) -> Iterator[None]:
+        before = self._settings, self._environment
         self.stop()
-        self._settings = before | changed
+        self._settings, self._environment = settings, environment
         self.start()
         try:
             yield
         finally:
             self.stop()
-            self._settings = before
+            self._settings, self._environment = before
             self.start()
 
     @property

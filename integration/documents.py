@@ -62,6 +62,10 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ("policy.md", ""): "tests/unit/test_policy_command.py runs both commands with files of its own",
     ("security.md", "What admission adds"): "test_admission.py applies this folder by its full path",
     ("security.md", "The webhook"): f"{JOURNEYS}/test_installed_webhook.py",
+    (
+        "tracing.md",
+        "Switch it on",
+    ): "there is no registry here, so no image of a Collector; test_tracing.py has a bridge send to a receiver of its own",
     ("troubleshooting.md", ""): "POD and … stand for what the reader has; test_doctor_explain.py runs both commands",
     ("troubleshooting.md", "Many jobs are missing"): "test_release.py runs it beside its own bridge",
     (

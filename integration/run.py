@@ -69,7 +69,7 @@ LIVES = _journeys("controllers", "neither_ends")
 TORTURE = _journeys("release", "torture")
 REPLICAS = _journeys("granted", "lease", "rights_lost")
 UNCOUNTED = _journeys("uncounted")
-MONITORING = _journeys("monitoring")
+MONITORING = _journeys("monitoring", "tracing")
 SUITES = (
     Suite("installed", INSTALLED, ("--kubelets", "1", "--kwok", "1"), image=True),
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),

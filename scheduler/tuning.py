@@ -242,6 +242,7 @@ class Config:
                          bridge's condition (N8)
     leaving              the bridge is being uninstalled (scheduler/rules/uninstall.py): "wait" lets pods run to their end,
                          "end" ends them; "": it is not
+    traced               traces are sent, so comments of jobs name them (O3)
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -256,3 +257,4 @@ class Config:
     shared_nodes: bool = True
     bypass: str = "warn"
     leaving: str = ""
+    traced: bool = False

@@ -29,6 +29,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, GrantedNode, Job, Partition, SlurmNode
 from scheduler.place.feasible import slurm_name
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
+from scheduler.state.world import World
 from scheduler.translate.job_spec import Translation
 from scheduler.tuning import Config, Tuning
 
@@ -114,15 +115,17 @@ class Story:
         *,
         guarded: bool = False,
         started: float = START,
+        pods: Iterable[Pod] = (),
     ) -> None:
-        self.world = new_world(config, started=started, guarded=guarded)
+        """pods: those of the first list."""
+        self.world = self.new_world(config, started, guarded)
         self.now = started
         nodes = tuple(nodes)
         managed = {names.MANAGED_LABEL: "true"}
         self.sees(
             NamespacesListed((KUBE_SYSTEM, Namespace("hpc", "1", managed), Namespace("other", "2", managed))),
             NodesListed(nodes),
-            PodsListed(Scope.OURS, (), started),
+            PodsListed(Scope.OURS, tuple(pods), started),
             PodsListed(Scope.OTHERS, (), started),
             SlurmNodesPolled(
                 tuple(slurm_node(slurm_name(each)) for each in nodes),
@@ -131,6 +134,10 @@ class Story:
             ),
         )
         self.polls(at=started)
+
+    def new_world(self, config: Config, started: float, guarded: bool) -> World:
+        """The world of the story; it knows nothing yet."""
+        return new_world(config, started=started, guarded=guarded)
 
     def sees(self, *events: Event | Pod) -> None:
         for event in events:

@@ -172,9 +172,9 @@ class Session:
                 del self.at_once[next(iter(self.at_once))]
         self.telemetry.ended(event, world)
 
-    def seen(self, event: Event) -> None:
+    def seen(self, event: Event, world: World) -> None:
         """See bridge.loop.Observer."""
-        self.telemetry.seen(event)
+        self.telemetry.seen(event, world)
 
     def passed(self, world: World, took_s: float, lag_s: float) -> None:
         """See bridge.loop.Observer."""

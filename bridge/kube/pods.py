@@ -22,6 +22,7 @@ from bridge.kube.objects import (
     node_terms,
     requirements,
 )
+from bridge.kube.pod_times import times_of
 from bridge.kube.wire import (
     Affinity,
     Container,
@@ -112,6 +113,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         job_condition=job_condition,
         exit_code=exit_code,
         end_reason=end_reason,
+        times=times_of(status),
     )
     return pod if _is_plain(spec) else cut(pod)
 

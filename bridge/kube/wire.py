@@ -220,6 +220,7 @@ class Terminated(Wire):
     exit_code: Int = 0
     signal: Int | None = None
     reason: str | None = None
+    started_at: Time | None = None
     finished_at: Time | None = None
 
 
@@ -230,11 +231,17 @@ class Waiting(Wire):
     message: str | None = None
 
 
+class Running(Wire):
+    """`state.running`."""
+
+    started_at: Time | None = None
+
+
 class ContainerState(Wire):
     """`containerStatuses[].state`."""
 
     waiting: Waiting | None = None
-    running: Anything | None = None
+    running: Running | None = None
     terminated: Terminated | None = None
 
 
@@ -242,6 +249,7 @@ class ContainerStatus(Wire):
     """`status.containerStatuses[]`.  container_id: "" while it was never made."""
 
     name: str
+    image: str | None = None
     container_id: str = msgspec.field(default="", name="containerID")
     state: ContainerState | None = None
     last_state: ContainerState | None = None

@@ -186,10 +186,10 @@ def test_pods_are_bound_and_prometheus_has_their_latencies_and_jaeger_their_trac
     traces = {own(pod, "traceparent").split("-")[1] for pod in pods}
     assert len(traces) == PODS + 1, "one trace a workload"
     assert len({own(pod, "traceparent") for pod in gang}) == 1
-    steps = {"submitted", "granted", "bound"}
+    steps = {"submit", "queue", "bind"}
     eventually("Jaeger has their traces", lambda: all(steps <= names(seen.trace(each)) for each in sorted(traces)))
     [shared] = {own(pod, "traceparent").split("-")[1] for pod in gang}
-    bound = [span for span in seen.trace(shared) if span["operationName"] == "bound"]
+    bound = [span for span in seen.trace(shared) if span["operationName"] == "bind"]
     assert len(bound) == GANG
     assert len(alone) == PODS
 
@@ -224,7 +224,7 @@ def test_ended_pods_end_their_jobs_and_their_traces(seen: Seen, created: Created
     eventually("no job is left", lambda: not seen.squeue())
     eventually(
         "each trace has its end",
-        lambda: all({"released"} <= names(seen.trace(each)) for each in sorted(traces)),
+        lambda: all({"release"} <= names(seen.trace(each)) for each in sorted(traces)),
     )
 
 

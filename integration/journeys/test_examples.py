@@ -30,6 +30,7 @@ RUNS = {
     "notebook.yaml": (1, 1),
     "pod.yaml": (1, 1),
     "torchrun.yaml": (4, 1),
+    "traced.yaml": (1, 1),
 }
 OF_OTHERS = {
     "JobSet": (controllers.JOB_SETS, controllers.plays_job_set),

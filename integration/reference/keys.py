@@ -63,7 +63,8 @@ JOB_OPTIONS = (
     ),
     JobOption(
         names.COMMENT, "--comment", "text, at most 1,024 characters", ("ticket 4711",),
-        "Comment of the job. The bridge appends how the pod ended.", (LONG,),
+        "Comment of the job. The bridge appends how the pod ended and, while it sends traces, `traceparent=…` if that fits.",
+        (LONG,),
     ),
     JobOption(
         names.TIME_LIMIT, "--time", f"{TIME}; `UNLIMITED`", ("90", "2:00:00", "1-12:00:00", "UNLIMITED"),
@@ -221,7 +222,8 @@ WRITTEN = (
     Key(
         names.TRACEPARENT, "annotation", "Pod", f"{BRIDGE}, or {USER}", "W3C trace context",
         "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01",
-        "Trace of the workload. A value that the pod has already is kept.", "Nothing: any value may be written.",
+        "Trace of the workload ([tracing.md](tracing.md)). A value that the pod has already is kept, and continued.",
+        "Nothing: any value may be written.",
     ),
 )  # fmt: skip
 
@@ -345,6 +347,7 @@ IN_SLURM = (
         "comment, derived exit code of a job", "`ns/name: reason`",
         "How the pods ended, in accounting ([ends.md](ends.md)).",
     ),
+    ("comment of a job", "`traceparent=…`", "The trace of its workload, while traces are sent ([tracing.md](tracing.md))."),
     (
         "feature of a node", f"`{names.NODE_MARK}CLUSTER`",
         "The node was registered by the bridge of this cluster. Without it no node is set down, replaced or removed.",

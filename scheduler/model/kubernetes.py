@@ -7,7 +7,7 @@ codecs in `bridge/kube` make these nouns from what the API server sends.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from scheduler.model.amounts import EMPTY, NO_TEXT, Amounts
@@ -106,6 +106,30 @@ class Condition:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PodTimes:
+    """Times that the status of a pod shows, for its trace alone (O3): epoch seconds, by the API server or by kubelet.
+
+    reported     when the present reason of PodScheduled=False was written
+    sandbox      PodReadyToStartContainers became True: the volumes and the network of the pod are there
+    initialized  Initialized became True: its init containers have ended
+    running      the first of its containers started
+    ended        the last of its containers ended
+    containers, images   names and images of its containers
+    """
+
+    reported: float | None = None
+    sandbox: float | None = None
+    initialized: float | None = None
+    running: float | None = None
+    ended: float | None = None
+    containers: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+NO_TIMES = PodTimes()
+
+
 class PodPhase(Enum):
     PENDING = "Pending"
     RUNNING = "Running"
@@ -142,6 +166,7 @@ class Pod:
                     runs or ran; waits_since: not before that
     crashes         of a pod that started: the container that kubelet restarts repeatedly, and its last end; "": none
     job_condition   the condition names.RUNNING_CONDITION
+    times           no decision reads them, so they do not count when pods are compared
     """
 
     uid: str
@@ -187,6 +212,7 @@ class Pod:
     exit_code: int | None = None
     end_reason: str = ""
     limit_exceeded: str = ""
+    times: PodTimes = field(default=NO_TIMES, compare=False)
 
     @property
     def finished(self) -> bool:

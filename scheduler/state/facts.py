@@ -29,7 +29,11 @@ class Facts(Tables):
     def translation_context(self) -> TranslationContext:
         """The inputs of a translation besides the pod."""
         return TranslationContext(
-            self.config.translation, self.cluster, self.longest_min, self.config.policy.priorities
+            self.config.translation,
+            self.cluster,
+            self.longest_min,
+            self.config.policy.priorities,
+            self.config.traced,
         )
 
     def longest_min(self, partition: str) -> int | None:

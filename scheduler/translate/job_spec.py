@@ -18,6 +18,7 @@ from scheduler.model.cache import BoundedDict
 from scheduler.model.kubernetes import Container, Owner, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, UNLIMITED, JobSpec, Shape
+from scheduler.model.trace_context import trace_of
 from scheduler.policy.job_limits import beyond_rule, time_allowed
 from scheduler.policy.rules import Priority, Tenant
 from scheduler.translate.job_options import JobOptions, as_written, job_options
@@ -25,6 +26,7 @@ from scheduler.translate.pod_limits import beyond_limits, listed
 
 MIB = 1024 * 1024
 MOST_AMOUNT = 2**31 - 1  # of CPUs, of MiB, of devices of a kind
+MOST_COMMENT = 1024  # characters; the user's own may have as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,14 @@ class TranslationContext:
 
     longest_min   the longest time limit of a partition in minutes, UNLIMITED, or None: not known (T7)
     priorities    PriorityClass to the QOS and nice value of its pods, unless their annotations choose
+    traced        comments of jobs name the trace of their workload (O3)
     """
 
     translation: Translation
     cluster: str
     longest_min: Callable[[str], int | None]
     priorities: Mapping[str, Priority] = field(default_factory=dict)
+    traced: bool = False
 
 
 # --- what a pod needs ---------------------------------------------------------------------------------------------
@@ -182,6 +186,8 @@ def jobspec(
         nice=nice,
     )
     spec = _with_options(spec, options, readable, tenant, pods)
+    if context.traced:
+        spec = replace(spec, comment=_comment(options, readable, _trace(pod, context.cluster, key)))
     return beyond_rule(spec, tenant) or spec
 
 
@@ -272,9 +278,16 @@ def _most_nodes(options: JobOptions, tenant: Tenant, pods: int) -> int | None:
     return tenant.max_nodes
 
 
-def _comment(options: JobOptions, readable: str) -> str:
-    """The user's comment, and the pod's name if the user chose the name of the job."""
-    return "; ".join(filter(None, (options.comment, readable if options.job_name else "")))
+def _comment(options: JobOptions, readable: str, trace: str = "") -> str:
+    """The user's comment, the trace if it fits, and the pod's name if the user chose the name of the job."""
+    comment = "; ".join(filter(None, (options.comment, trace, readable if options.job_name else "")))
+    return comment if not trace or len(comment) <= MOST_COMMENT else _comment(options, readable)
+
+
+def _trace(pod: Pod, cluster: str, key: str) -> str:
+    """The trace of the workload, for people and programs that look at the job (O3)."""
+    said = pod.annotations.get(names.TRACEPARENT)
+    return f"traceparent={trace_of(names.traceparent(cluster, key), () if said is None else (said,)).root}"
 
 
 def _allowed(pod: Pod, options: JobOptions, priority: Priority, tenant: Tenant) -> dict[str, str] | Refusal:

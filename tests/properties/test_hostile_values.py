@@ -46,6 +46,8 @@ from scheduler.translate.grouping import group_of
 from scheduler.translate.job_options import job_options
 from scheduler.translate.job_spec import MOST_AMOUNT, jobspec
 from tests.builders import ALICE, CONFIG, START, Story, key_of, pod
+from tests.traces import Backend
+from tests.unit.tracing.stories import Traced
 
 NOW = START + 20
 # A terminal obeys these: CSI as escape sequence and as one character, a title, a bell, text from right to left.
@@ -282,8 +284,9 @@ class Sees:
     """A story whose every pass is looked at as an admin would: what is said is one line, and can be shown."""
 
     def __init__(self) -> None:
-        self.story = Story(replace(CONFIG, shared_nodes=True, accounting=True))
-        self.telemetry = Telemetry(clock=lambda: NOW, recent=10)
+        config = replace(CONFIG, shared_nodes=True, accounting=True)
+        self.story = Traced(Backend(), recent=10, config=config)
+        self.telemetry = self.story.telemetry
 
     def passes(self, at: float) -> list[Any]:
         acts = self.story.decides(at)
@@ -295,9 +298,7 @@ class Sees:
         return acts
 
     def ends(self, action: Any, outcome: Outcome = Outcome.DONE, *, at: float, **answer: Any) -> None:
-        ended = ActionEnded(action, outcome, at, at, **answer)
-        self.telemetry.ended(ended, self.story.world)
-        self.story.sees(ended)
+        self.story.sees(ActionEnded(action, outcome, at, at, **answer))
 
     def looks(self, at: float) -> None:
         world = self.story.world
@@ -383,6 +384,6 @@ def test_every_time_fits_a_trace(began: float, ended: float) -> None:
     end = DeletePod(key_of(shown), shown.uid, "hpc", "train", "why", None)
     for action in (end, FailByDeadline(key_of(shown), shown.uid, "hpc", "train", "why", False)):
         telemetry.ended(ActionEnded(action, Outcome.DONE, began, ended), story.world)
-    telemetry._trace_release(key_of(shown), 17, "how", ActionEnded(end, Outcome.DONE, began, ended), story.world)
+    telemetry._keep(key_of(shown), "released", began, ended)
     assert telemetry.recent.of(key_of(shown))
     assert all(0 <= step.start <= step.end < 2**63 / 1e9 for step in telemetry.recent.of(key_of(shown)))

@@ -194,7 +194,7 @@ class _Listener:
         job = f" job {event.job_id}" if event.job_id else ""
         self.invariants.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
 
-    def seen(self, event: Event) -> None:
+    def seen(self, event: Event, world: World) -> None:
         """The first list of pods sets the time before which pods belong to an earlier process."""
         if isinstance(event, PodsListed) and not self.listed:
             self.listed, self.invariants.born = True, self.invariants.clock()

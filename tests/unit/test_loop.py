@@ -46,7 +46,7 @@ class Listener:
     def ended(self, event: ActionEnded, world: World) -> None:
         self.heard.append(("ended", type(event.action)))
 
-    def seen(self, event: Event) -> None:
+    def seen(self, event: Event, world: World) -> None:
         self.heard.append(("seen", type(event)))
 
     def passed(self, world: World, took_s: float, lag_s: float) -> None:
@@ -151,7 +151,7 @@ class Deaf(Listener):
     def planned(self, action: Action, at: float) -> None:
         raise ZeroDivisionError
 
-    def seen(self, event: Event) -> None:
+    def seen(self, event: Event, world: World) -> None:
         raise ZeroDivisionError
 
     def ended(self, event: ActionEnded, world: World) -> None:

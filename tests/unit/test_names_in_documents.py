@@ -30,6 +30,8 @@ THEIRS = {
     "bf_interval",
     "defer_batch",
     "disable_token_creation",
+    "parentbased_always_on",
+    "parentbased_traceidratio",
     "parse_quantity",
     "process_cpu_seconds_total",
     "process_open_fds",

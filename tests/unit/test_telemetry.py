@@ -1,4 +1,4 @@
-"""Metrics, one trace a workload, and log lines (O2, O3)."""
+"""Metrics, log lines, and the steps that the page shows (O2); traces are in tracing/."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import logging
 from dataclasses import replace
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from bridge.labels import BoundedLabels
 from bridge.telemetry import Telemetry
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, DeletePod, Outcome, ReadJob, SubmitJob
+from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SubmitJob
 from scheduler.events import ActionEnded, PodGone, PodSeen, Scope, Side, SideBack, SideLost
-from scheduler.model.kubernetes import Condition, Pod, PodPhase
+from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
 
@@ -43,80 +41,7 @@ def lives(telemetry: Telemetry, what: Pod) -> None:
     ends(telemetry, story, cancel, NOW + 61)
 
 
-def spans_of(what: Pod) -> dict[str, ReadableSpan]:
-    exporter = InMemorySpanExporter()
-    telemetry = Telemetry(exporter)
-    lives(telemetry, what)
-    telemetry.close()
-    return {span.name: span for span in exporter.get_finished_spans()}
-
-
-def test_a_workload_is_one_trace_whose_ids_follow_from_its_key() -> None:
-    spans = spans_of(TRAIN)
-    assert list(spans) == ["submitted", "granted", "bound", "released", "workload hpc/train"]
-    _, trace_id, root_id, _ = names.traceparent(CLUSTER, key_of(TRAIN)).split("-")
-    assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {trace_id}
-    root = spans.pop("workload hpc/train")
-    assert f"{root.context.span_id:016x}" == root_id
-    assert root.parent is None
-    assert {f"{span.parent.span_id:016x}" for span in spans.values() if span.parent} == {root_id}
-    assert len({span.context.span_id for span in spans.values()}) == 4
-
-
-def test_a_workload_whose_job_ended_first_has_its_whole_trace_too() -> None:
-    exporter = InMemorySpanExporter()
-    telemetry = Telemetry(exporter)
-    story = Story()
-    shown = story.runs(TRAIN, 17, at=NOW)
-    evict = DeletePod(key_of(TRAIN), shown.uid, shown.namespace, shown.name, "Slurm job 17 ended: CANCELLED")
-    ends(telemetry, story, evict, NOW + 50)  # while its job lives its end is yet to come
-    story.polls({17: "CANCELLED"}, at=NOW + 59)
-    ends(telemetry, story, evict, NOW + 60)
-    telemetry.close()
-    spans = {span.name: span for span in exporter.get_finished_spans()}
-    assert [span.name for span in exporter.get_finished_spans()] == ["released", "workload hpc/train"]
-    assert dict(spans["workload hpc/train"].attributes or {})["slurm_bridge.end"] == "Slurm job 17 ended: CANCELLED"
-
-
-def test_its_spans_follow_each_other_in_time() -> None:
-    spans = spans_of(TRAIN)
-    times = {name: (span.start_time / 1e9, span.end_time / 1e9) for name, span in spans.items()}  # type: ignore[operator]
-    assert times == {
-        "submitted": (NOW - 1, NOW + 1),
-        "granted": (NOW + 1, NOW + 1),
-        "bound": (NOW + 1, NOW + 2),
-        "released": (NOW + 61, NOW + 61),
-        "workload hpc/train": (NOW - 1, NOW + 61),
-    }
-    about = {"slurm.job.id": 17, "k8s.node.name": "x1", "slurm_bridge.workload": key_of(TRAIN)}
-    assert spans["bound"].attributes == about
-
-
-def test_a_pod_that_an_earlier_life_asked_for_waited_for_slurm_since_then() -> None:
-    exporter = InMemorySpanExporter()
-    telemetry = Telemetry(exporter)
-    story = Story()
-    old = pod("train", created=START - 60)
-    queued = job_of(old, 17, "PENDING", reason="Priority", submitted=START - 60)
-    story.polls({17: "PENDING"}, at=START + 0.1)
-    story.sees(replace(old, scheduled=Condition(False, names.PENDING, "Waiting. Job 17, as of 13:40 UTC.")))
-    [read] = story.acts(ReadJob, START + 0.1)
-    story.reads(queued, at=START + 0.2)
-    ends(telemetry, story, read, START + 0.2)
-    story.polls({17: "RUNNING"}, at=START + 30)
-    story.reads(replace(queued, states=frozenset({"RUNNING"}), nodes="x1"), at=START + 30, granted=grant(17))
-    [bind] = story.acts(BindPod, START + 30)
-    ends(telemetry, story, bind, START + 31)
-    telemetry.close()
-    times = {span.name: (span.start_time / 1e9, span.end_time / 1e9) for span in exporter.get_finished_spans()}  # type: ignore[operator]
-    assert times == {
-        "submitted": (START - 60, START - 60),
-        "granted": (START - 60, START + 30),
-        "bound": (START + 30, START + 31),
-    }
-
-
-def test_the_last_traces_are_kept_for_the_page() -> None:
+def test_the_steps_of_the_last_workloads_are_kept_for_the_page() -> None:
     telemetry = Telemetry(recent=2)
     story = Story()
     story.sees(TRAIN)
@@ -124,7 +49,7 @@ def test_the_last_traces_are_kept_for_the_page() -> None:
     ends(telemetry, story, asked, NOW + 1, job_id=17, grant=grant(17))
     [bind] = story.acts(BindPod, NOW + 1)
     ends(telemetry, story, bind, NOW + 2)
-    telemetry.seen(PodSeen(Scope.OURS, story.bound(TRAIN, 17, phase=PodPhase.RUNNING)))
+    telemetry.seen(PodSeen(Scope.OURS, story.bound(TRAIN, 17, phase=PodPhase.RUNNING)), story.world)
     steps = telemetry.recent.of(key_of(TRAIN))
     assert [step.name for step in steps] == ["submitted", "granted", "bound", "started"]
     assert [(step.start, step.end) for step in steps[:3]] == [
@@ -136,45 +61,7 @@ def test_the_last_traces_are_kept_for_the_page() -> None:
         lives(telemetry, pod(name, created=NOW - 1))
     telemetry.close()
     assert telemetry.recent.of(key_of(TRAIN)) == (), "only so many are kept"
-    assert [step.name for step in telemetry.recent.of(key_of(pod("third")))][-1] == "workload hpc/third"
-
-
-def test_a_callers_trace_is_kept_and_continued() -> None:
-    caller_trace, caller_span = "a" * 32, "b" * 16
-    traced = replace(TRAIN, annotations={names.TRACEPARENT: f"00-{caller_trace}-{caller_span}-01"})
-    spans = spans_of(traced)
-    assert {f"{span.context.trace_id:032x}" for span in spans.values()} == {caller_trace}
-    root = spans["workload hpc/train"]
-    assert root.parent is not None
-    assert f"{root.parent.span_id:016x}" == caller_span
-
-
-def test_two_workloads_are_two_traces() -> None:
-    exporter = InMemorySpanExporter()
-    telemetry = Telemetry(exporter)
-    traced = replace(TRAIN, annotations={names.TRACEPARENT: f"00-{'a' * 32}-{'b' * 16}-01"})
-    lives(telemetry, traced)
-    lives(telemetry, pod("other", created=NOW - 1))
-    telemetry.close()
-    roots = [span for span in exporter.get_finished_spans() if span.name.startswith("workload")]
-    _, other_trace, _, _ = names.traceparent(CLUSTER, key_of(pod("other"))).split("-")
-    assert [f"{span.context.trace_id:032x}" for span in roots] == ["a" * 32, other_trace]
-
-
-@pytest.mark.parametrize(
-    "nonsense", ["", "x", "00-" + "0" * 32 + "-" + "b" * 16 + "-01", "00-" + "g" * 32 + "-1-1", "-" * 9]
-)
-def test_a_traceparent_that_is_none_is_left_aside(nonsense: str) -> None:
-    spans = spans_of(replace(TRAIN, annotations={names.TRACEPARENT: nonsense}))
-    _, trace_id, _, _ = names.traceparent(CLUSTER, key_of(TRAIN)).split("-")
-    assert f"{spans['bound'].context.trace_id:032x}" == trace_id
-
-
-def test_without_an_exporter_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    telemetry = Telemetry()
-    lives(telemetry, TRAIN)
-    telemetry.close()
+    assert [step.name for step in telemetry.recent.of(key_of(pod("third")))][-1] == "released"
 
 
 def scraped(telemetry: Telemetry) -> dict[str, float]:
@@ -218,7 +105,7 @@ def test_each_step_of_an_allocation_has_its_latency_by_partition_and_qos() -> No
     story.reads(replace(job_of(what, 17, "RUNNING"), partition="gpu"), at=START + 30, granted=grant(17))
     [bind] = story.acts(BindPod, START + 31)
     ends(telemetry, story, bind, START + 32)
-    telemetry.seen(PodSeen(Scope.OURS, story.bound(what, 17, phase=PodPhase.RUNNING)))
+    telemetry.seen(PodSeen(Scope.OURS, story.bound(what, 17, phase=PodPhase.RUNNING)), story.world)
     values, whose = scraped(telemetry), ('partition="gpu"', 'qos="high"')
     steps = ("create_to_bind", "create_to_submit", "submit_to_grant", "grant_to_bind", "bind_to_running")
     queued = {"create_to_bind", "submit_to_grant"}
@@ -238,12 +125,12 @@ def test_each_step_of_an_allocation_has_its_latency_by_partition_and_qos() -> No
 
 
 def test_a_pod_that_was_deleted_before_its_bind_is_told_apart() -> None:
-    telemetry = Telemetry()
-    telemetry.seen(PodSeen(Scope.OURS, TRAIN))
-    telemetry.seen(PodGone(Scope.OURS, TRAIN, TRAIN.created + 30))
+    telemetry, world = Telemetry(), Story().world
+    telemetry.seen(PodSeen(Scope.OURS, TRAIN), world)
+    telemetry.seen(PodGone(Scope.OURS, TRAIN, TRAIN.created + 30), world)
     bound = pod("other", node="x1")
-    telemetry.seen(PodSeen(Scope.OURS, bound))
-    telemetry.seen(PodGone(Scope.OURS, bound, NOW))
+    telemetry.seen(PodSeen(Scope.OURS, bound), world)
+    telemetry.seen(PodGone(Scope.OURS, bound, NOW), world)
     values = scraped(telemetry)
     assert find(values, "slurm_bridge_create_to_deletion_seconds_count") == 1
     assert find(values, "slurm_bridge_create_to_deletion_seconds_sum") == 30
@@ -342,8 +229,8 @@ def test_what_is_not_believed_is_said_once_and_that_it_is_over(caplog: pytest.Lo
 
 
 def test_a_side_that_goes_and_comes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    telemetry = Telemetry()
-    telemetry.seen(SideBack(Side.SLURM, NOW))
-    telemetry.seen(SideLost(Side.SLURM, NOW, "connection refused."))
-    telemetry.seen(SideBack(Side.SLURM, NOW))
+    telemetry, world = Telemetry(), Story().world
+    telemetry.seen(SideBack(Side.SLURM, NOW), world)
+    telemetry.seen(SideLost(Side.SLURM, NOW, "connection refused."), world)
+    telemetry.seen(SideBack(Side.SLURM, NOW), world)
     assert [record.getMessage() for record in caplog.records] == ["connection refused.", "Slurm answers again"]

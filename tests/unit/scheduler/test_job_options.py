@@ -237,3 +237,31 @@ def test_a_type_of_a_thousand_letters_is_read_once() -> None:
     """Where it could be split anywhere, 1,000 characters took 60 ms for each look at the pod; these would take an hour."""
     assert values.gres("gpu:0.a-1_b:2") == (("gpu:0.a-1_b", 2),)
     assert re.fullmatch(values.GRES_NAME, "gpu:" + "a" * 200_000 + "!", re.ASCII) is None
+
+
+# --- the trace in the comment (O3) --------------------------------------------------------------------------------
+
+
+def traced(**says: str) -> str:
+    """The comment of the job of a pod with these annotations, while traces are sent."""
+    what = annotated(says)
+    spec = jobspec(what, (), FREE, replace(AROUND, traced=True), key_of(what))
+    assert isinstance(spec, JobSpec)
+    return spec.comment
+
+
+def test_the_comment_of_a_job_names_the_trace_after_the_users_own_words() -> None:
+    own = f"traceparent={names.traceparent(CLUSTER, key_of(pod()))}"
+    assert traced() == own
+    assert traced(comment="ticket 4711") == f"ticket 4711; {own}"
+    assert traced(comment="ticket 4711", **{"job-name": "bert"}) == f"ticket 4711; {own}; hpc/train"
+    assert spec_of(pod()).comment == "", "no trace is sent"
+
+
+def test_a_callers_trace_is_that_of_the_job() -> None:
+    root = names.traceparent(CLUSTER, key_of(pod())).split("-")[2]
+    assert traced(traceparent=f"00-{'a' * 32}-{'b' * 16}-01") == f"traceparent=00-{'a' * 32}-{root}-01"
+
+
+def test_a_comment_that_leaves_no_room_for_the_trace_stays_as_it_is() -> None:
+    assert traced(comment="x" * 1000) == "x" * 1000

@@ -1,0 +1,143 @@
+"""Workloads until their pods are bound: the spans from `create` to `bind`, and Slurm's reasons (reasons.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.tracing import describe
+from bridge.tracing.export import SpanExport
+from bridge.tracing.memory import remember
+from bridge.tracing.reasons import QUEUE, Waiting
+from bridge.tracing.runs import Bound
+from bridge.tracing.span import JOB, WORKLOAD, Spans, spans_of
+from bridge.tracing.times import Queued, asked_at, clocks_of, in_order, queued
+from scheduler.events import JobRead
+from scheduler.model.kubernetes import Pod
+from scheduler.state.workload import Workload
+from scheduler.state.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A pod that was bound.
+
+    asked, granted, sent, at   when the job was submitted, the grant seen, the bind sent, and the pod bound
+    """
+
+    pod: Pod
+    job: int
+    node: str
+    asked: float
+    granted: float
+    sent: float
+    at: float
+
+
+class Allocations:
+    """What is under way.  first_seen: pod UID to when this process first saw the pod"""
+
+    def __init__(self, export: SpanExport, first_seen: dict[str, float]) -> None:
+        self._export = export
+        self._first_seen = first_seen
+        self._waiting: dict[str, Waiting] = {}  # by workload key
+        self._gangs: dict[str, tuple[int, Queued]] = {}  # the job for which spans were sent, and their times
+
+    def submitted(self, workload: Workload, job: int, asked: float, world: World) -> None:
+        """A job was submitted for the workload."""
+        if workload.pod_counts.unbound:  # else for pods that run, whose job is lost (S7)
+            self._wait(workload, job, asked, asked, world)
+
+    def read(self, event: JobRead, world: World) -> None:
+        """A job was read: note why it waits."""
+        job, known = event.job, world.placeholders.get(event.job_id)
+        if job is None or known is None or known.key is None or "PENDING" not in job.states:
+            return
+        workload = world.workloads.get(known.key)
+        if workload is None or not workload.pods or not workload.pod_counts.unbound:
+            return
+        asked = asked_at(known, clocks_of(world))
+        waiting = self._waiting.get(known.key)
+        if waiting is None or waiting.job != event.job_id:
+            waiting = self._wait(workload, event.job_id, asked, event.ended, world)
+        since = asked if known.asked_at is not None else _shown_since(workload, job.reason, world)
+        waiting.read(job.reason, event.ended, since if since is not None else event.ended)
+
+    def _wait(self, workload: Workload, job: int, asked: float | None, at: float, world: World) -> Waiting:
+        """A job of the workload waits from now on.  at: when a former job of it waits no more"""
+        former = self._waiting.pop(workload.key, None)
+        spans = former.spans if former is not None else self._spans(workload, world)
+        if former is None and workload.hint is not None and workload.hint != job:  # of an earlier process
+            former = Waiting(spans, workload.hint, None)
+        if former is not None and former.job != job:
+            former.end(at)
+            began, keys = former.asked if former.asked is not None else at, {JOB: former.job, WORKLOAD: workload.key}
+            spans.send(QUEUE, (former.job,), began, max(began, at), keys, parent=spans.id("submit"))
+        waiting = Waiting(spans, job, asked)
+        remember(self._waiting, workload.key, waiting)
+        return waiting
+
+    def bound(self, workload: Workload, granted: Granted, world: World) -> Bound:
+        """A pod was bound: send its spans up to the bind, and with the first pod of a gang those of the gang."""
+        waiting, clocks = self._waiting.pop(workload.key, None), clocks_of(world)
+        spans = waiting.spans if waiting is not None else self._spans(workload, world)
+        job, times = self._gangs.get(workload.key, (None, None))
+        if times is None or job != granted.job:
+            pods = workload.pods.values()
+            times = queued(clocks, pods, self._first_seen, granted.asked, granted.granted)
+            if waiting is not None and waiting.job == granted.job:
+                waiting.end(times.granted)
+            self._send(spans, times, workload, world, granted.job)
+            if workload.group is not None:
+                remember(self._gangs, workload.key, (granted.job, times))
+        began, sent, bound = in_order(times.granted, granted.sent, granted.at)
+        which = (granted.pod.uid,) if workload.group is not None else ()
+        parent = spans.id("pod", granted.pod.uid) if which else 0
+        keys = {JOB: granted.job, WORKLOAD: workload.key, "k8s.node.name": granted.node}
+        spans.send("grant", which, began, sent, keys, parent=parent)
+        spans.send("bind", which, sent, bound, keys, parent=parent)
+        return Bound(spans, which, parent, bound, clocks)
+
+    def ended(
+        self, workload: Workload, pods: tuple[Pod, ...], job: int | None, at: float, world: World
+    ) -> float | None:
+        """The workload ended.  job: its last job, None: not known.  Returns when the gang was created; None: not known
+
+        If its pods waited in vain, what came of them is sent.
+        """
+        waiting, (_, times) = self._waiting.pop(workload.key, None), self._gangs.pop(workload.key, (None, None))
+        if any(pod.node for pod in pods):
+            return times.created if times is not None else None
+        spans, clocks = self._spans(workload, world), clocks_of(world)
+        job = waiting.job if waiting is not None else job
+        known = world.placeholders.get(job) if job is not None else None
+        asked = waiting.asked if waiting is not None else asked_at(known, clocks) if known is not None else None
+        times = queued(clocks, pods, self._first_seen, asked if asked is not None else at, at)
+        times = Queued(*(min(each, at) for each in times))
+        if waiting is not None:
+            waiting.end(at)
+        self._send(spans, times, workload, world, job)
+        return times.created
+
+    def _send(self, spans: Spans, times: Queued, workload: Workload, world: World, job: int | None) -> None:
+        keys: dict[str, Any] = {WORKLOAD: spans.key}
+        clocks = clocks_of(world)
+        spans.send("create", (), times.created, times.seen, keys | describe.kubernetes_clock(clocks))
+        if workload.group is not None:
+            spans.send("gather", (), times.seen, times.gathered, keys | describe.gang(workload))
+        spans.send("submit", (), times.gathered, times.asked, keys)
+        if job is not None:
+            about = describe.job(job, world) | describe.slurm_clock(clocks)
+            spans.send(QUEUE, (job,), times.asked, times.granted, keys | about)
+
+    def _spans(self, workload: Workload, world: World) -> Spans:
+        return spans_of(self._export, world.cluster, workload.key, workload.pods.values())
+
+
+def _shown_since(workload: Workload, reason: str, world: World) -> float | None:
+    """Since when a pod shows that reason; None: it does not show it."""
+    pod = workload.pod
+    condition, reported = workload.shown_condition(pod), pod.times.reported
+    if condition is None or reported is None or f"({reason}" not in condition.message:
+        return None
+    return clocks_of(world).begin(reported)

@@ -1,0 +1,247 @@
+"""Records the trace of each workload from what the loop observes, and sends each span as soon as its step is over.
+
+What a restart needs is on the pods and in Slurm: a process that did not see a step begin takes its times from there, and the
+ids are the same in any case.  In memory is only what is under way (memory.py).
+
+A process may die before its spans are sent.  So the next one sends again, with the same ids, what happened to pods in the
+last RESENT_S seconds before it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bridge.tracing import describe
+from bridge.tracing.allocations import Allocations, Granted
+from bridge.tracing.export import SpanExport
+from bridge.tracing.memory import remember
+from bridge.tracing.runs import Runs
+from bridge.tracing.span import JOB, WORKLOAD, spans_of
+from bridge.tracing.times import asked_at, clocks_of, ended_at, granted_at
+from scheduler import actions as act
+from scheduler import names
+from scheduler.actions import Outcome
+from scheduler.events import ActionEnded, Event, JobRead, JobsPolled, PodGone, PodSeen, PodsListed, Scope
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.slurm import is_ended
+from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.world import World
+
+RESENT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A workload all of whose pods have ended, and whose job may live still.  at: when the last pod ended"""
+
+    pods: tuple[Pod, ...]
+    created: float
+    at: float
+
+
+class Recorder:
+    """Observer of the loop.
+
+    first_seen   pod UID to when this process first saw the pod; shared with the metrics
+    """
+
+    def __init__(self, export: SpanExport, clock: Callable[[], float], first_seen: dict[str, float]) -> None:
+        self._export = export
+        self._clock = clock
+        self._first_seen = first_seen
+        self._allocations = Allocations(export, first_seen)
+        self._runs = Runs()
+        self._gang_ended: dict[str, float] = {}  # by workload key: when the last of the members that ended did
+        self._ending: dict[str, _Ending] = {}  # by workload key
+        self._inherited: dict[str, float] = {}  # UIDs of pods that are to be sent again, and since when they are
+
+    # --- what is observed ---------------------------------------------------------------------------------------------
+
+    def seen(self, event: Event, world: World) -> None:
+        """An observation; it has not been applied to the world yet."""
+        match event:
+            case PodSeen(Scope.OURS, pod):
+                self._pod_seen(pod, world)
+            case PodGone(Scope.OURS, pod, at):
+                self._pod_over(pod, world, at)
+            case PodsListed(Scope.OURS):
+                self._listed(event, world)
+            case JobRead():
+                self._allocations.read(event, world)
+            case JobsPolled() if self._ending or self._inherited:
+                self._polled(event, world)
+
+    def _pod_seen(self, pod: Pod, world: World) -> None:
+        if pod.node and pod.uid in self._first_seen:
+            self._bound_unconfirmed(pod, world)
+        if pod.finished:
+            self._pod_over(pod, world, self._clock())
+        elif pod.phase is not PodPhase.PENDING and self._runs.starts(pod.uid):
+            self._runs.started(pod, self._clock())
+
+    def _pod_over(self, pod: Pod, world: World, at: float) -> None:
+        """The pod ended or is gone, unless that is known already."""
+        workload = _workload_of(pod.uid, world)
+        before = workload.pods.get(pod.uid) if workload is not None else None
+        if workload is not None and before is not None and not before.finished:
+            self._member_over(workload, pod, world, at)
+
+    def _listed(self, event: PodsListed, world: World) -> None:
+        if Scope.OURS not in world.listed:  # the first list of this process
+            self._inherit(event.pods, world)
+            return
+        listed = {pod.uid for pod in event.pods}
+        for pod in event.pods:
+            self._pod_seen(pod, world)
+        for uid in world.listed[Scope.OURS] - listed if not event.undecoded else ():
+            workload = _workload_of(uid, world)
+            if workload is not None and (last := workload.pods.get(uid)) is not None:
+                self._pod_over(last, world, event.at)
+
+    def _polled(self, event: JobsPolled, world: World) -> None:
+        for key in tuple(self._ending):
+            workload = world.workloads.get(key)
+            jobs = world.jobs_of(workload) if workload is not None else ()
+            lives = any(job.key == key and not is_ended(event.states.get(job.id, job.states)) for job in jobs)
+            if not lives and (workload is None or workload.in_flight is None):
+                self._finish(key, world)
+        for uid in tuple(self._inherited) if world.ready else ():
+            self._send_again(uid, world)
+
+    # --- what the bridge did ------------------------------------------------------------------------------------------
+
+    def ended(self, event: ActionEnded, world: World) -> None:
+        """The end of an action; it has not been applied to the world yet."""
+        match event.action:
+            case act.BindPod() as bind:
+                self._bind_ended(bind, event, world)
+            case act.AllocateNow(key) | act.SubmitJob(key):
+                workload = world.workloads.get(key)
+                if event.job_id is not None and workload is not None and workload.pods:
+                    self._allocations.submitted(workload, event.job_id, event.began, world)
+            case act.CancelJob() as cancel if event.outcome is Outcome.DONE:
+                workload = world.workloads.get(cancel.key)
+                if cancel.key not in self._ending and workload is not None and _all_over(workload):
+                    self._end_unseen(workload, world, event.began)
+                if cancel.key in self._ending:
+                    self._finish(cancel.key, world, cancel, event.at)
+
+    def _bind_ended(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
+        workload = world.workloads.get(bind.key)
+        pod = workload.pods.get(bind.uid) if workload is not None else None
+        if workload is None or pod is None:
+            return
+        if event.outcome is Outcome.DONE:
+            asked = bind.asked if bind.asked is not None else event.began
+            granted = bind.granted if bind.granted is not None else event.began
+            self._bound(workload, Granted(pod, bind.job_id, bind.node, asked, granted, event.began, event.at), world)
+        elif event.outcome is Outcome.UNKNOWN and pod.node:
+            self._bound_unconfirmed(pod, world)
+
+    def _bound_unconfirmed(self, pod: Pod, world: World) -> None:
+        """The watch shows the pod on its node.  If a bind of it is in flight, the answer tells the times better."""
+        workload = _workload_of(pod.uid, world)
+        if workload is None or workload.is_being_bound(pod.uid):
+            return
+        self._first_seen.pop(pod.uid, None)
+        if (job := _job_of(pod, workload, world)) is not None:
+            now = self._clock()
+            asked, granted = asked_at(job, clocks_of(world)) or now, job.granted_at or now
+            self._bound(workload, Granted(pod, job.id, pod.node, asked, granted, granted, now), world)
+
+    def _bound(self, workload: Workload, granted: Granted, world: World) -> None:
+        pod = granted.pod
+        self._runs.bound(pod.uid, self._allocations.bound(workload, granted, world))
+        if pod.phase is PodPhase.RUNNING:  # the watch was faster than the answer to the bind
+            self._runs.started(pod, self._clock())
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _member_over(self, workload: Workload, pod: Pod, world: World, at: float) -> None:
+        """A pod of the workload ended, at the latest at *at*; if it is the last one, the end of the job comes next."""
+        clocks, spans = clocks_of(world), spans_of(self._export, world.cluster, workload.key, workload.pods.values())
+        which = (pod.uid,) if workload.group is not None else ()
+        parent = spans.id("pod", pod.uid) if which else 0
+        ended = self._runs.ended(spans, which, parent, pod, clocks, at) if pod.node else at
+        if which:
+            created = clocks.created(pod)
+            keys = {WORKLOAD: workload.key} | describe.pod(pod)
+            spans.send("pod", which, created, max(created, ended), keys, error=describe.failure(pod))
+            ended = max(ended, self._gang_ended.get(workload.key, ended))
+            remember(self._gang_ended, workload.key, ended)
+        others = [each for each in workload.pods.values() if each.uid != pod.uid]
+        if all(each.finished for each in others):
+            self._all_ended(workload, (pod, *others), ended, world)
+
+    def _end_unseen(self, workload: Workload, world: World, at: float) -> None:
+        """The pods ended, or were deleted, while no process of the bridge saw that."""
+        clocks, pods = clocks_of(world), tuple(workload.pods.values())
+        self._all_ended(workload, pods, max((ended_at(pod, clocks, at) for pod in pods), default=at), world)
+
+    def _all_ended(self, workload: Workload, pods: tuple[Pod, ...], at: float, world: World) -> None:
+        clocks, every = clocks_of(world), (*pods, *(gone.pod for gone in workload.gone.values()))
+        created = min(map(clocks.created, every), default=clocks.begin(workload.created))
+        remember(self._ending, workload.key, _Ending(every, created, max(created, at)))
+
+    def _finish(self, key: str, world: World, cancel: act.CancelJob | None = None, at: float = 0.0) -> None:
+        """Send the end of the trace.  cancel: of the job, which ended at *at*; None: the job ended before, or none was"""
+        ending, clocks, workload = self._ending.pop(key), clocks_of(world), world.workloads.get(key)
+        spans = spans_of(self._export, world.cluster, key, ending.pods)
+        self._gang_ended.pop(key, None)
+        created, job = ending.created, cancel.job_id if cancel is not None else None
+        if workload is not None:
+            begun = self._allocations.ended(workload, ending.pods, job, ending.at, world)
+            created = min(created, begun if begun is not None else created)
+        until, keys = max(ending.at, at), {WORKLOAD: key}
+        if cancel is not None:
+            spans.send("release", (), ending.at, until, {**keys, JOB: cancel.job_id})
+        about = describe.workload(ending.pods, workload, world, cancel)
+        clock = describe.kubernetes_clock(clocks) | describe.slurm_clock(clocks)
+        error = next(filter(None, map(describe.failure, ending.pods)), None)
+        name = "gang" if workload is not None and workload.group is not None else "workload"
+        spans.send_root(name, created, until, keys | about | clock, error)
+
+    # --- after a restart ----------------------------------------------------------------------------------------------
+
+    def _inherit(self, pods: tuple[Pod, ...], world: World) -> None:
+        """Note the pods whose spans an earlier process may not have sent."""
+        now, clocks = self._clock(), clocks_of(world)
+        for pod in pods:
+            times = (pod.bound_at, pod.started, pod.times.running, pod.times.ended)
+            if pod.node and any(at is not None and clocks.end(at) >= now - RESENT_S for at in times):
+                remember(self._inherited, pod.uid, now)
+
+    def _send_again(self, uid: str, world: World) -> None:
+        """Send again what an earlier process may not have sent of the pod, as soon as its job has been read."""
+        workload = _workload_of(uid, world)
+        pod = workload.pods.get(uid) if workload is not None else None
+        if workload is None or pod is None or self._clock() > self._inherited[uid] + RESENT_S:
+            del self._inherited[uid]
+            return
+        job = _job_of(pod, workload, world)
+        if not pod.finished and (job is None or job.job is None):
+            return
+        if job is not None and job.job is not None:
+            clocks = clocks_of(world)
+            at = clocks.end(pod.bound_at) if pod.bound_at is not None else self._clock()
+            asked, granted = asked_at(job, clocks) or at, granted_at(job, clocks, world.started) or at
+            self._bound(workload, Granted(pod, job.id, pod.node, asked, granted, at, at), world)
+        del self._inherited[uid]
+        if pod.finished:
+            self._member_over(workload, pod, world, self._clock())
+
+
+def _workload_of(uid: str, world: World) -> Workload | None:
+    return world.workloads.get(world.key_of_pod.get(uid, ""))
+
+
+def _all_over(workload: Workload) -> bool:
+    return all(pod.finished for pod in workload.pods.values())
+
+
+def _job_of(pod: Pod, workload: Workload, world: World) -> Placeholder | None:
+    """The job that the pod names, if it is its job."""
+    said = pod.annotations.get(names.JOB_ID, "")
+    job = world.placeholders.get(int(said)) if said.isdecimal() and len(said) <= 10 else None
+    return job if job is not None and job.key == workload.key else None

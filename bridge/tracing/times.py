@@ -1,0 +1,108 @@
+"""When each step of a workload began and ended, by the bridge's clock.
+
+Both clusters tell most times in whole seconds, by clocks of their own.  Three rules make the steps add up to the whole, also
+if two processes of the bridge each send a part of them:
+
+* A step begins when the step before it ends.  Times that are out of order are moved, so no step has a negative duration.
+* The creation counts from the begin of its second; the start and the end of containers count to the end of their second.
+* Offsets of clocks are rounded to whole seconds: each process measures the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import NamedTuple
+
+from scheduler.events import Side
+from scheduler.model.kubernetes import Pod
+from scheduler.state.workload import Placeholder
+from scheduler.state.world import World
+
+
+class Clocks(NamedTuple):
+    """The offsets of both clusters' clocks: how many seconds each is ahead of the bridge's."""
+
+    kubernetes: int
+    slurm: int
+
+    def created(self, pod: Pod) -> float:
+        """When the pod was created: the begin of that second."""
+        return pod.created - self.kubernetes
+
+    def begin(self, theirs: float) -> float:
+        """A time of Kubernetes: the begin of its second."""
+        return theirs - self.kubernetes
+
+    def end(self, theirs: float) -> float:
+        """A time of Kubernetes: the end of its second."""
+        return math.floor(theirs) + 1.0 - self.kubernetes
+
+    def of_slurm(self, theirs: float) -> float:
+        """A time of slurmctld: the begin of its second."""
+        return theirs - self.slurm
+
+
+def clocks_of(world: World) -> Clocks:
+    """As they are known now."""
+    return Clocks(round(world.clocks[Side.KUBERNETES].ahead), round(world.clocks[Side.SLURM].ahead))
+
+
+def in_order(*times: float) -> list[float]:
+    """The times, each not before the time before it."""
+    return list(accumulate(times, max))
+
+
+class Queued(NamedTuple):
+    """The steps that all pods of a workload have in common, epoch seconds.
+
+    created   the first pod was created
+    seen      the bridge saw the first pod
+    gathered  the bridge saw the last pod
+    asked     the job was submitted
+    granted   the bridge saw the grant
+    """
+
+    created: float
+    seen: float
+    gathered: float
+    asked: float
+    granted: float
+
+
+def queued(clocks: Clocks, pods: Iterable[Pod], first_seen: dict[str, float], asked: float, granted: float) -> Queued:
+    """first_seen: when this process saw each pod, by UID; pods that it did not see wait since their creation."""
+    times = [(clocks.created(pod), first_seen.get(pod.uid, 0.0)) for pod in pods]
+    created = min((each for each, _ in times), default=asked)
+    sights = [max(made, seen) for made, seen in times]
+    return Queued(*in_order(created, min(sights, default=asked), max(sights, default=asked), asked, granted))
+
+
+def asked_at(job: Placeholder, clocks: Clocks) -> float | None:
+    """When the job was submitted, by any process; None: not known."""
+    if job.asked_at is not None:
+        return job.asked_at
+    return clocks.of_slurm(job.job.submitted) if job.job is not None and job.job.submitted is not None else None
+
+
+def granted_at(job: Placeholder, clocks: Clocks, since: float) -> float | None:
+    """When this process saw that the job got nodes; if it had them before *since*, when it got them; None: not known."""
+    started = clocks.of_slurm(job.job.starts) if job.job is not None and job.job.starts is not None else None
+    if started is not None and job.holds_nodes and started < since - 1.0:
+        return started
+    return job.granted_at
+
+
+def running_at(pod: Pod, clocks: Clocks) -> float | None:
+    """When the first container of the pod started; None: not known.
+
+    What plays kubelets may show no containers: then since its kubelet accepted the pod.
+    """
+    began = pod.times.running if pod.times.running is not None else pod.started
+    return clocks.end(began) if began is not None else None
+
+
+def ended_at(pod: Pod, clocks: Clocks, seen: float) -> float:
+    """When the last container of the pod ended: at the latest when the bridge saw that."""
+    return min(clocks.end(pod.times.ended), seen) if pod.times.ended is not None else seen

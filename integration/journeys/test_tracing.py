@@ -1,0 +1,112 @@
+"""One trace for each workload, of both clusters, as a Collector gets it (O3): 200 pods, five gangs, and two restarts.
+
+A bridge that is killed in the middle of a burst, and another one that is stopped while pods run, end; the next one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually
+from integration.otlp import Receiver, receiver
+from tests.traces import Span, adds_up, below, orphans
+
+PODS, GANGS, MEMBERS = 200, 5, 4
+LICENSED = 20  # pods that wait for licenses
+ALL = PODS + GANGS * MEMBERS
+STEPS = ("create", "submit", "queue", "grant", "bind", "start", "run", "release")
+
+
+@pytest.fixture(scope="module")
+def traces(bridge: BridgeProcess) -> Iterator[Receiver]:
+    """A receiver to which the bridge sends its traces."""
+    with receiver() as received, bridge.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint):
+        yield received
+
+
+def test_each_workload_is_one_trace_whose_steps_add_up_also_across_restarts(
+    kube: Kube, slurm: Slurm, bridge: BridgeProcess, traces: Receiver, space: Callable[[str], str]
+) -> None:
+    ns = space("alice")
+    solver = slurm.submit("carol", name="solver", partition="low", licenses=f"matlab:{LICENSED}")
+    eventually("it runs", lambda: "RUNNING" in slurm.job(solver)["job_state"])
+    for number in range(LICENSED):
+        kube.run(ns, f"licensed-{number}", cpu="100m", says={"licenses": "matlab:1"})
+    eventually("they wait", lambda: kube.said(ns, "licensed-0").count("Licenses"))
+    for number in range(PODS - LICENSED):
+        kube.run(ns, f"at-once-{number}", cpu="100m")
+    for gang in range(GANGS):
+        for rank in range(MEMBERS - (gang == 0)):
+            member(kube, ns, gang, rank)
+    eventually("some are bound", lambda: len(kube.bound(ns)) > PODS / 4)
+    bridge.kill()
+    bridge.start()
+
+    member(kube, ns, 0, MEMBERS - 1)
+    slurm.cancel(solver)
+    eventually("all are bound", lambda: len(kube.bound(ns)) == ALL)
+    pods = kube.pods(ns)
+    wanted = {pod.metadata.annotations[PREFIX + "traceparent"].split("-")[1] for pod in pods}
+    assert len(wanted) == PODS + GANGS
+    jobs = {pod.metadata.annotations[PREFIX + "job-id"]: pod for pod in pods}
+    for job_id in list(jobs)[:3]:
+        assert (
+            f"traceparent={jobs[job_id].metadata.annotations[PREFIX + 'traceparent']}"
+            in slurm.job(int(job_id))["comment"]
+        )
+    for pod in pods[: ALL // 2]:
+        kube.succeed(ns, pod.metadata.name)
+    assert bridge.stop() == 0
+    bridge.start()
+    for pod in pods[ALL // 2 :]:
+        kube.succeed(ns, pod.metadata.name)
+    eventually("no job is left", lambda: not slurm.live(f"{ns}/"))
+    eventually("each trace has its end", lambda: len(roots(traces, wanted)) == len(wanted))
+    each_trace_is_whole(traces, wanted)
+
+
+def member(kube: Kube, ns: str, gang: int, rank: int) -> None:
+    says, labels = {"gang-size": str(MEMBERS)}, {PREFIX + "gang": f"ring-{gang}"}
+    kube.run(ns, f"ring-{gang}-{rank}", cpu="100m", says=says, labels=labels)
+
+
+def roots(traces: Receiver, wanted: set[str]) -> list[Span]:
+    return [span for span in traces.spans if span.trace in wanted and not span.parent]
+
+
+def each_trace_is_whole(traces: Receiver, wanted: set[str]) -> None:
+    """One root, no orphan, no gap; nothing lasts a negative time; no span has two ids."""
+    by_trace: dict[str, list[Span]] = {each: [] for each in wanted}
+    for span in traces.spans:
+        by_trace.setdefault(span.trace, []).append(span)
+    assert by_trace.keys() == wanted, "no span is in another trace"
+    found = roots(traces, wanted)
+    assert sorted(root.name for root in found) == ["gang"] * GANGS + ["workload"] * PODS
+    for root in found:
+        spans = by_trace[root.trace]
+        shown = [
+            (each.name, each.start - root.start, each.end - root.start) for each in sorted(spans, key=lambda s: s.start)
+        ]
+        assert orphans(spans) == [], shown
+        assert min(each.took for each in spans) >= 0, shown
+        assert adds_up(steps_of(root, spans), root), shown
+        for start in (each for each in spans if each.name == "start"):
+            assert adds_up(below(start, spans), start), shown
+    waited = [span for span in traces.spans if span.name == "Licenses"]
+    assert len({span.trace for span in waited}) == LICENSED
+
+
+def steps_of(root: Span, spans: list[Span]) -> list[Span]:
+    """The spans below the root that are its whole: of a gang with those of the member that ended last."""
+    direct = below(root, spans)
+    members = [each for each in direct if each.name == "pod"]
+    if root.name == "workload":
+        assert [each.name for each in direct] == [*STEPS], direct
+        return direct
+    assert len(members) == MEMBERS
+    last = max(members, key=lambda each: each.end)
+    common = [each for each in direct if each.name != "pod"]
+    assert [each.name for each in common] == ["create", "gather", "submit", "queue", "release"]
+    return [*common[:-1], *below(last, spans), common[-1]]

@@ -1,0 +1,63 @@
+"""A receiver of traces by OTLP over HTTP, as a Collector is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from tests.traces import Backend
+
+CONTENT_TYPE = "application/x-protobuf"
+
+
+class Receiver(Backend):
+    """What it received.  bodies: as it came"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: list[bytes] = []
+        self.endpoint = ""
+
+
+@contextmanager
+def receiver() -> Iterator[Receiver]:
+    """A receiver on a port of this machine, until the block ends."""
+    received = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        """One request."""
+
+        def do_POST(self) -> None:
+            """Keep the spans; anything but a protobuf at /v1/traces is refused, as a Collector does."""
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if (self.path, self.headers["Content-Type"]) != ("/v1/traces", CONTENT_TYPE):
+                self.send_error(415 if self.path == "/v1/traces" else 404)
+                return
+            received.bodies.append(bytes(str(self.headers), "utf-8") + body)
+            received.takes(ExportTraceServiceRequest.FromString(body))
+            answer = ExportTraceServiceResponse().SerializeToString()
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of http.server
+            """Nothing is logged."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        received.endpoint = f"http://127.0.0.1:{server.server_port}"
+        thread = Thread(target=server.serve_forever, name="receiver", daemon=True)
+        thread.start()
+        try:
+            yield received
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,193 @@
+"""The trace of a workload goes on when the bridge is restarted, at whatever step (O3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, ReadJob
+from scheduler.events import PodGone, Scope
+from scheduler.model.kubernetes import Condition, Pod, PodPhase, PodTimes
+from tests.builders import START, grant, job_of, pod
+from tests.traces import Backend, adds_up
+from tests.unit.tracing.stories import Traced
+
+T = START + 100
+TRAIN = pod("train", created=T)
+RUNS = PodTimes(running=T + 200)
+
+
+def waits(story: Traced, at: float, reason: str) -> None:
+    story.polls({17: "PENDING"}, at=at)
+    story.reads(job_of(TRAIN, 17, "PENDING", reason=reason, submitted=T + 1), at=at)
+
+
+def is_granted_and_bound(story: Traced, at: float) -> None:
+    story.polls({17: "RUNNING"}, at=at)
+    story.reads(job_of(TRAIN, 17, "RUNNING", submitted=T + 1, starts=at - 1), at=at, granted=grant(17))
+    [bind] = story.acts(BindPod, at)
+    story.does(bind, at + 0.3, took=0.1)
+
+
+def runs(story: Traced, at: float) -> Pod:
+    story.now = at
+    running = story.bound(TRAIN, 17, phase=PodPhase.RUNNING, started=at - 1, bound_at=at - 2, times=RUNS)
+    story.sees(running)
+    return running
+
+
+def ends(story: Traced, running: Pod, at: float) -> None:
+    story.now = at
+    story.sees(replace(running, phase=PodPhase.SUCCEEDED, exit_code=0, times=replace(RUNS, ended=at - 1)))
+    [cancel] = story.acts(CancelJob, at + 20)
+    story.does(cancel, at + 20.1, took=0.1)
+
+
+def whole(backend: Backend) -> None:
+    """One trace, without orphans, whose steps are the whole."""
+    root = backend.one("workload")
+    steps = backend.below(root)
+    assert [step.name for step in steps] == ["create", "submit", "queue", "grant", "bind", "start", "run", "release"]
+    assert adds_up(steps, root), [(step.name, step.start, step.end) for step in steps]
+    assert backend.orphans() == []
+    assert len({span.trace for span in backend.spans}) == 1
+
+
+def shows(reason: str, since: float) -> Pod:
+    """The pod that waits, as the process before left it."""
+    said = Condition(False, names.PENDING, f"Waiting in Slurm partition main ({reason}). Job 17, as of 13:40.")
+    return replace(TRAIN, scheduled=said, times=PodTimes(reported=since))
+
+
+def is_known_again(story: Traced, what: Pod, at: float, *states: str, **fields: object) -> None:
+    """Its job is listed and read by the new process."""
+    story.polls({17: " ".join(states)}, at=at)
+    story.acts(ReadJob, at)
+    read = job_of(what, 17, *states, submitted=T + 1, **fields)  # type: ignore[arg-type]
+    story.reads(read, at=at + 0.1, granted=grant(17) if "RUNNING" in states else None)
+    story.polls({17: " ".join(states)}, at=at + 1)
+
+
+def test_while_the_job_waits() -> None:
+    backend = Backend()
+    first = Traced(backend)
+    first.queues(TRAIN, 17, at=T + 1)
+    waits(first, T + 2, "Resources")
+    waits(first, T + 30, "Priority")
+    first.stops(T + 50)
+    second = Traced(backend, started=T + 60, pods=[shows("Priority", T + 30)])
+    is_known_again(second, TRAIN, T + 61, "PENDING", reason="Priority")
+    waits(second, T + 100, "Priority")
+    waits(second, T + 120, "Resources")
+    is_granted_and_bound(second, T + 150)
+    ends(second, runs(second, T + 202), T + 300)
+    second.stops(T + 400)
+    whole(backend)
+    found = [(span.name, span.start - T, span.end - T) for span in backend.below(backend.one("queue"))]
+    assert found == [
+        ("Resources", 1, 30),
+        ("Priority", 30, 120),  # of which the first process saw the begin, and the second one the end
+        ("Resources", 120, 150),
+    ]
+
+
+def test_between_bind_and_start() -> None:
+    backend = Backend()
+    first = Traced(backend)
+    first.queues(TRAIN, 17, at=T + 1)
+    is_granted_and_bound(first, T + 150)
+    first.stops(T + 151)
+    bound = first.bound(TRAIN, 17, phase=PodPhase.PENDING, bound_at=T + 150)
+    second = Traced(backend, started=T + 160, pods=[bound])
+    is_known_again(second, bound, T + 161, "RUNNING", starts=T + 149)
+    ends(second, runs(second, T + 202), T + 300)
+    second.stops(T + 400)
+    whole(backend)
+
+
+def test_while_it_runs() -> None:
+    backend = Backend()
+    first = Traced(backend)
+    first.queues(TRAIN, 17, at=T + 1)
+    is_granted_and_bound(first, T + 150)
+    running = runs(first, T + 202)
+    first.stops(T + 290)
+    sent = len(backend.sent)
+    second = Traced(backend, started=T + 290, pods=[running])
+    is_known_again(second, running, T + 291, "RUNNING", starts=T + 149)
+    ends(second, running, T + 310)
+    second.stops(T + 400)
+    whole(backend)
+    assert len(backend.sent) == sent + 3, "what was sent long ago is not sent again"
+
+
+def test_when_the_process_was_killed_before_it_sent_the_bind() -> None:
+    backend, lost = Backend(), Backend()
+    first = Traced(lost)
+    first.queues(TRAIN, 17, at=T + 1)
+    is_granted_and_bound(first, T + 190)
+    running = runs(first, T + 202)
+    second = Traced(backend, started=T + 210, pods=[running])
+    is_known_again(second, running, T + 211, "RUNNING", starts=T + 189)
+    ends(second, running, T + 300)
+    second.stops(T + 400)
+    whole(backend)
+    first.stops(T + 500)
+    sent = {span.id for span in lost.spans}
+    assert sent <= {span.id for span in backend.spans}, "the same spans, not others"
+
+
+def test_when_the_pod_ended_meanwhile() -> None:
+    backend = Backend()
+    first = Traced(backend)
+    first.queues(TRAIN, 17, at=T + 1)
+    is_granted_and_bound(first, T + 150)
+    running = runs(first, T + 202)
+    first.stops(T + 290)
+    over = replace(running, phase=PodPhase.SUCCEEDED, times=replace(RUNS, ended=T + 292))
+    second = Traced(backend, started=T + 300, pods=[over])
+    is_known_again(second, over, T + 301, "RUNNING", starts=T + 149)
+    [cancel] = second.acts(CancelJob, T + 320)
+    second.does(cancel, T + 321)
+    second.stops(T + 400)
+    whole(backend)
+    assert backend.one("run").end == T + 293
+
+
+def test_when_the_pod_was_deleted_meanwhile_and_its_job_waits_still() -> None:
+    backend = Backend()
+    first = Traced(backend)
+    first.queues(TRAIN, 17, at=T + 1)
+    waits(first, T + 2, "Resources")
+    first.stops(T + 50)
+    second = Traced(backend, started=T + 60)
+    is_known_again(second, TRAIN, T + 61, "PENDING", reason="Resources")
+    [cancel] = second.acts(CancelJob, T + 90)
+    second.does(cancel, T + 91)
+    second.stops(T + 100)
+    root = backend.one("workload")
+    assert backend.orphans() == []
+    assert adds_up(backend.below(root), root)
+
+
+def test_a_pod_that_ended_long_before_the_restart_is_not_sent_again() -> None:
+    backend = Backend()
+    first = Traced(backend)
+    over = first.bound(TRAIN, 17, phase=PodPhase.SUCCEEDED, times=replace(RUNS, ended=T + 210))
+    second = Traced(backend, started=T + 900, pods=[over])
+    second.polls({}, at=T + 901)
+    second.world.apply(PodGone(Scope.OURS, over, T + 950))
+    second.polls({}, at=T + 960)
+    second.stops(T + 1000)
+    assert backend.spans == []
+
+
+def test_a_pod_that_a_process_saw_before_it_led_begins_at_its_creation() -> None:
+    backend = Backend()
+    story = Traced(backend, started=T + 60, pods=[TRAIN])
+    [asked] = story.acts(AllocateNow, T + 80)
+    story.does(asked, T + 80.1, took=0.1, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, T + 81)
+    story.does(bind, T + 81)
+    story.stops(T + 90)
+    assert (backend.one("create").took, backend.one("submit").end) == (0, T + 80)
