@@ -40,7 +40,8 @@ policy:
 ```
 
 These settings can also be given by an option of the command line or by an environment variable. The option has
-precedence over the environment variable, which has precedence over the file.
+precedence over the environment variable, which has precedence over the file. Variables of OpenTelemetry switch traces on
+([tracing.md](tracing.md)).
 
 """
 RELOAD = f"""
