@@ -236,7 +236,7 @@ def test_settings_arrive_as_they_were_written(typed: Terminal) -> None:
         "policy": {"default": {"user": "{namespace}", "max_time": "2:00:00"}},
         "ignored_resources": HARD_TO_QUOTE,
         "default_memory_mib": 1048576,
-        "tuning": {"absent_share": 0.05, "records_waiting": 123456789},
+        "tuning": {"absent_share": 0.05, "records_waiting": 1000000},
         "lease": {"duration_s": 15},
     }
     (typed.folder / "values.yaml").write_text(json.dumps({"settings": settings}))

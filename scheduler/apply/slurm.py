@@ -98,7 +98,7 @@ def _fold_job(
 
 
 def _judge_absence(world: World, at: float) -> None:
-    """Judge if too many jobs are missing.  If that raises, no missing job counts as lost."""
+    """Judge if too many jobs are missing.  If that raises, no pod is ended for a missing job."""
     try:
         judge_absence(world, at)
     except Exception as error:  # noqa: BLE001 - contained, or raised

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler import decide, names
+from scheduler import names
 from scheduler.actions import (
     Action,
     AllocateNow,
@@ -25,54 +25,18 @@ from scheduler.actions import (
 from scheduler.apply import kubernetes, plans, slurm, submission_results
 from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
 from scheduler.explain import explain, key_of
-from scheduler.model.kubernetes import Pod, PodTerm, Requirement
+from scheduler.model.kubernetes import PodTerm, Requirement
 from scheduler.model.slurm import Job
 from scheduler.rules import reconcile_nodes as reconcile
-from scheduler.rules.decision import Decision
-from scheduler.rules.driver import apply
-from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod
 from tests.builders import key_of as key
+from tests.defects import Defect, about, breaks, breaks_rule, quarantined
 
 NOW = START + 20
 AGAIN_S = CONFIG.tuning.quarantine_s
 BAD, GOOD = pod("bad"), pod("good")
-
-
-class Defect(Exception):
-    """What no rule and no fold expects."""
-
-
-def breaks(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, for_: Callable[..., bool]) -> Callable[[], None]:
-    """That function raises when `for_` says so of its arguments; what is returned mends it."""
-    whole = getattr(module, name)
-    broken = [True]
-
-    def breaking(*args: Any, **kwargs: Any) -> Any:
-        if broken and for_(*args):
-            raise Defect(name)
-        return whole(*args, **kwargs)
-
-    monkeypatch.setattr(module, name, breaking)
-    return broken.clear
-
-
-def breaks_rule(monkeypatch: pytest.MonkeyPatch, phase: Phase, name: str, *, late: bool = False) -> Callable[[], None]:
-    """The rule of that phase raises for the pods of that name; late: after its decision came into the plan."""
-    whole, broken = decide.RULES[phase], [True]
-
-    def rule(workload: Workload, this_pass: Pass) -> Decision:
-        bad = bool(broken) and workload.readable.startswith(f"hpc/{name}")
-        if bad and late:
-            apply(whole(workload, this_pass), workload, this_pass)
-        if bad:
-            raise Defect(phase.value)
-        return whole(workload, this_pass)
-
-    monkeypatch.setitem(decide.RULES, phase, rule)  # type: ignore[arg-type]
-    return broken.clear
 
 
 def known_to_have_room() -> Story:
@@ -80,14 +44,6 @@ def known_to_have_room() -> Story:
     story = Story(guarded=True)
     story.loses(story.runs(pod("before"), 9, at=NOW - 5), NOW - 4)
     return story
-
-
-def about(actions: list[Action], what: Pod) -> list[Action]:
-    return [each for each in actions if getattr(each, "key", "") == key(what) and not isinstance(each, SetPodCondition)]
-
-
-def quarantined(story: Story) -> set[tuple[Kind, str]]:
-    return set(story.world.quarantine)
 
 
 # --- rules ----------------------------------------------------------------------------------------------------------

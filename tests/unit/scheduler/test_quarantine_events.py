@@ -1,0 +1,341 @@
+"""An error while an event is applied is contained to the object of that event; the rest of the event counts (X8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    FailByDeadline,
+    Kind,
+    Outcome,
+    PollNodes,
+    ReadClaims,
+    ReadJob,
+    ReadOwner,
+    RegisterNode,
+    SetNodeCondition,
+    SubmitJob,
+)
+from scheduler.apply import kubernetes, plans, results, slurm, submission_results
+from scheduler.events import (
+    AbsenceConfirmed,
+    ClaimsRead,
+    JobsPolled,
+    NodeGone,
+    NodeSeen,
+    PodGone,
+    PodSeen,
+    Scope,
+    SlurmNodesPolled,
+)
+from scheduler.model.kubernetes import Claim, PodTerm, Requirement
+from scheduler.nodes.observed import NodeState
+from scheduler.state import quarantine, strays
+from scheduler.state.phase import Phase
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, node, pod, slurm_node, without
+from tests.builders import key_of as key
+from tests.defects import Defect, about, breaks, breaks_rule, quarantined
+
+NOW = START + 20
+AGAIN_S = CONFIG.tuning.quarantine_s
+BAD, GOOD = pod("bad"), pod("good")
+
+
+def guarded() -> Story:
+    """A guarded story in which all indexes of the World are checked after each event."""
+    return Story(without(CONFIG, validate_every=1), guarded=True)
+
+
+def anything(*_: Any) -> bool:
+    return True
+
+
+def sees_bad(_: Any, __: Any, seen: Any) -> bool:
+    """The arguments of the fold of a pod's hint, for a pod whose name begins with "bad"."""
+    return bool(seen.name.startswith("bad"))
+
+
+def test_without_a_guard_an_error_in_an_event_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, kubernetes, "_take_hint", sees_bad)
+    with pytest.raises(Defect):
+        Story().sees(BAD)
+
+
+def test_another_error_of_the_same_pod_is_logged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
+    story = guarded()
+    story.sees(BAD)
+    story.decides(NOW)
+    breaks(monkeypatch, kubernetes, "_take_hint", sees_bad)
+    story.sees(replace(BAD, labels={"a": "b"}))
+    assert [str(alarm.error) for alarm in story.world.alarms] == [Phase.UNSUBMITTED.value, "_take_hint"]
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+
+
+def test_an_error_of_the_containment_itself_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, kubernetes, "_take_hint", sees_bad)
+    mend = breaks(monkeypatch, quarantine, "quarantine_pod", anything)
+    story = Story(guarded=True)
+    story.sees(BAD, GOOD)
+    assert {alarm.readable for alarm in story.world.alarms} == {"PodSeen", "containment of PodSeen"}
+    assert len(about(story.decides(NOW), GOOD)) == 1
+    mend()
+    story.decides(NOW + AGAIN_S)
+    assert quarantined(story) == set()
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_job_of_a_pod_whose_deletion_could_not_be_applied_is_kept_until_its_containers_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S3: nobody saw its containers end, and its node does not know that the devices are free."""
+    story = guarded()
+    shown = story.runs(BAD, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    mend = breaks(monkeypatch, kubernetes, "_forget_pod", lambda _, __, gone, ___: gone.name == "bad")
+    story.loses(shown, NOW + 2)
+    mend()
+    ended_at = NOW + 2 + shown.grace_s + CONFIG.tuning.gone_grace_s
+    acts: list[Action] = []
+    for at in (ended_at - 5, ended_at - 4):
+        story.polls({17: "RUNNING"}, at=at)
+        acts += story.decides(at)
+    assert not [each for each in acts if isinstance(each, CancelJob)]
+    for at in (NOW + AGAIN_S + 5, NOW + AGAIN_S + 6, NOW + AGAIN_S + 7):
+        story.polls({17: "RUNNING"}, at=at)
+        acts += story.decides(at)
+        story.reads(job_of(BAD, 17, "RUNNING"), at=at, granted=grant(17))
+    assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [17]
+    assert quarantined(story) == set()
+
+
+def test_the_deletion_of_a_pod_that_the_world_did_not_know_is_contained_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, kubernetes, "_forget_pod", anything)
+    story = guarded()
+    story.sees(PodGone(Scope.OURS, BAD, NOW))
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    for at in (NOW + 1, NOW + AGAIN_S + 1, NOW + AGAIN_S + 2, NOW + AGAIN_S + 3):
+        story.decides(at)
+    assert (quarantined(story), story.world.workloads) == (set(), {})
+
+
+def test_a_pod_of_another_scheduler_that_cannot_be_judged_as_a_stray_takes_room_nevertheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = guarded()
+    there = pod("there", cpu=3000, node="x1", scheduler_name="default-scheduler")
+    mend = breaks(monkeypatch, strays, "note", lambda _, seen: seen.name == "there")
+    story.sees(PodSeen(Scope.OTHERS, there))
+    assert quarantined(story) == {(Kind.POD, there.uid)}
+    assert story.world.node_info["x1"].taken["cpu"] == 3000
+    mend()
+    story.sees(PodGone(Scope.OTHERS, there, NOW))
+    assert quarantined(story) == set()
+    assert "x1" not in story.world.node_info
+
+
+def test_volumes_that_cannot_be_applied_stop_their_pod_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = guarded()
+    with_data = replace(BAD, claims=("data",))
+    story.sees(with_data, GOOD)
+    [read] = story.acts(ReadClaims, NOW)
+    monkeypatch.setattr(story.world, "claims", None)
+    story.sees(ClaimsRead(read.uid, (Claim("data", bound=True),), NOW + 1))
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    monkeypatch.undo()
+    story.ended(read, at=NOW + 1)
+    later = NOW + 1 + AGAIN_S
+    story.decides(later)
+    [again] = story.acts(ReadClaims, later)
+    story.sees(ClaimsRead(again.uid, (Claim("data", bound=True),), later + 1))
+    story.ended(again, at=later + 1)
+    assert [type(each) for each in about(story.decides(later + 1), BAD)] == [SubmitJob]
+
+
+# --- jobs and their answers ---------------------------------------------------------------------------------------------
+
+
+def test_while_it_cannot_be_judged_if_many_jobs_are_missing_no_pod_is_ended_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """X6: the safe side is to wait."""
+    story = guarded()
+    story.runs(GOOD, 18, at=NOW)
+    story.polls({18: "RUNNING"}, at=NOW + 1)
+    mend = breaks(monkeypatch, slurm, "judge_absence", anything)
+    acts: list[Action] = []
+    for at in range(15, 30, 3):
+        story.polls({}, at=NOW + at)
+        story.reads(None, job_id=18, at=NOW + at)
+        for action in story.decides(NOW + at):
+            acts.append(action)
+            if isinstance(action, AllocateNow):
+                story.ended(action, Outcome.REFUSED, at=NOW + at, number=2014)
+            else:
+                story.ended(action, at=NOW + at)
+    assert [each.spec.required_nodes for each in acts if isinstance(each, AllocateNow)] == ["x1"], "S7"
+    assert not [each for each in acts if isinstance(each, DeletePod | FailByDeadline)]
+    assert quarantined(story) == {(Kind.SHARED, "whether many jobs are missing")}
+    mend()
+    story.polls({}, at=NOW + 30)
+    assert story.acts(FailByDeadline, NOW + 30) == [], "an admin decides"
+    story.sees(AbsenceConfirmed(NOW + 31))
+    assert [each.name for each in story.acts(FailByDeadline, NOW + 31)] == ["good"]
+
+
+def test_a_read_that_cannot_be_applied_drops_the_workload_whose_name_the_job_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mend = breaks(monkeypatch, slurm, "_identify", lambda _, read: read.id == 17)
+    story = guarded()
+    story.sees(replace(BAD, created=START - 100))
+    story.polls({17: "RUNNING"}, at=START + 1)
+    [read] = story.acts(ReadJob, START + 1)
+    story.reads(job_of(BAD, 17, "RUNNING"), at=START + 2, granted=grant(17))
+    story.ended(read, at=START + 2)
+    assert quarantined(story) == {(Kind.JOB, "17"), (Kind.WORKLOAD, key(BAD))}
+    assert about(story.decides(NOW), BAD) == []
+    mend()
+    acts: list[Action] = []
+    for at in (AGAIN_S + 2, AGAIN_S + 3, AGAIN_S + 4):
+        story.polls({17: "RUNNING"}, at=NOW + at)
+        for action in story.decides(NOW + at):
+            acts.append(action)
+            if isinstance(action, ReadJob):
+                story.reads(job_of(BAD, 17, "RUNNING"), at=NOW + at, granted=grant(17))
+            story.ended(action, at=NOW + at)
+    assert [(each.name, each.job_id) for each in acts if isinstance(each, BindPod)] == [("bad", 17)]
+    assert quarantined(story) == set()
+
+
+@pytest.mark.parametrize("event", [JobsPolled(NOW, NOW, {}), SlurmNodesPolled((slurm_node(),), (), NOW)])
+def test_an_event_about_all_objects_that_cannot_be_applied_is_forgotten_when_the_next_one_can(
+    monkeypatch: pytest.MonkeyPatch, event: Any
+) -> None:
+    mend = breaks(
+        monkeypatch, slurm, {JobsPolled: "_still_missing", SlurmNodesPolled: "_last_known"}[type(event)], anything
+    )
+    story = Story(guarded=True)
+    story.sees(event)
+    assert quarantined(story) == {(Kind.SHARED, type(event).__name__)}
+    mend()
+    story.sees(event)
+    assert quarantined(story) == set()
+
+
+def test_a_plan_that_cannot_be_applied_is_decided_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = guarded()
+    story.sees(GOOD)
+    mend = breaks(monkeypatch, plans, "_leave_nodes_out", anything)
+    [lost] = story.acts(AllocateNow, NOW)
+    assert not story.world.is_under_way(lost)
+    assert quarantined(story) == {(Kind.SHARED, "Planned")}
+    mend()
+    [asked] = story.acts(AllocateNow, NOW + 1)
+    assert story.world.is_under_way(asked)
+    assert quarantined(story) == set()
+
+
+def test_what_else_is_in_flight_stays_in_flight_when_the_end_of_one_action_cannot_be_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    apart = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
+    story = guarded()
+    story.loses(story.runs(pod("before"), 9, at=NOW - 5), NOW - 4)
+    owned, with_data = pod("owned", owner=OWNER), pod("with-data", claims=("data",))
+    story.sees(BAD, pod("apart", labels={"app": "a"}, anti_affinity=apart), owned, with_data)
+    story.polls({9: "RUNNING", 40: "RUNNING"}, at=NOW)
+    planned = story.decides(NOW)
+    assert {AllocateNow, ReadClaims, ReadOwner, ReadJob} <= {type(each) for each in planned}
+    [asked] = [each for each in about(planned, BAD) if isinstance(each, AllocateNow)]
+    before = story.world.under_way["submits"]
+    breaks(monkeypatch, submission_results, "_forget_lost", anything)
+    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert story.world.under_way["submits"] == before - 1
+    again = story.decides(NOW + 1)
+    assert not [each for each in again if isinstance(each, AllocateNow | ReadClaims | ReadOwner)], "they are in flight"
+    assert [each.job_id for each in again if isinstance(each, ReadJob)] == [17]
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_whose_removal_could_not_be_applied_is_gone_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = breaks(monkeypatch, NodeState, "lost", lambda _, before: before.name == "x1")
+    story = guarded()
+    story.sees(NodeGone("x1"))
+    assert quarantined(story) == {(Kind.NODE, "x1")}
+    assert set(story.world.nodes or {}) == {"x2"}
+    mend()
+    story.sees(NodeSeen(node("x1")))
+    story.decides(NOW + AGAIN_S)
+    assert quarantined(story) == set()
+    assert set(story.world.nodes or {}) == {"x1", "x2"}
+
+
+def test_a_slurm_node_whose_state_cannot_be_noted_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(without(replace(CONFIG, shared_nodes=True), validate_every=1), guarded=True)
+    mend = breaks(monkeypatch, NodeState, "_note", lambda _, name, *__: name == "x1")
+    silent = replace(slurm_node("x1"), states=frozenset({"IDLE", "EXTERNAL", "NOT_RESPONDING"}))
+    both = (silent, replace(silent, name="x2"))
+    story.sees(SlurmNodesPolled(both, (), NOW))
+    assert quarantined(story) == {(Kind.NODE, "x1")}
+    assert story.world.node_state.silent == {"x2": NOW}
+    mend()
+    story.sees(SlurmNodesPolled(both, (), NOW + 30))
+    assert story.world.node_state.silent == {"x2": NOW, "x1": NOW + 30}
+    story.decides(NOW + 30)
+    assert quarantined(story) == set()
+
+
+LABELLED = node("x3", labels={names.EXTERNAL_NODE_LABEL: "true"}, address="198.51.100.7", ready=True, ready_since=START)
+
+
+@pytest.mark.parametrize("broken", [RegisterNode, SetNodeCondition])
+def test_the_end_of_an_action_on_a_node_that_cannot_be_applied_is_about_that_node(
+    monkeypatch: pytest.MonkeyPatch, broken: type[Action]
+) -> None:
+    """A registration, and a write in Kubernetes."""
+    story = Story(without(replace(CONFIG, shared_nodes=True), validate_every=1, node_settle_s=0), guarded=True)
+    story.sees(NodeSeen(LABELLED))
+    planned = story.decides(NOW)
+    action = next(each for each in planned if isinstance(each, broken))
+    rest = [each for each in planned if each is not action]
+    monkeypatch.setitem(results._ON_ENDED, broken, lambda *_: 1 / 0)  # type: ignore[arg-type]
+    story.ended(action, at=NOW + 1)
+    [(kind, name)] = quarantined(story)
+    assert (kind, name) == (Kind.NODE, "x3" if broken is RegisterNode else getattr(action, "node", ""))
+    assert not story.world.is_under_way(action)
+    assert all(story.world.is_under_way(each) for each in rest)
+    monkeypatch.undo()
+    for each in rest:
+        story.ended(each, at=NOW + 2)
+    story.sees(SlurmNodesPolled((slurm_node("x1"), slurm_node("x2")), (), NOW + AGAIN_S))
+    assert [type(each) for each in story.decides(NOW + AGAIN_S) if isinstance(each, broken)] != []
+    assert quarantined(story) == set()
+
+
+def test_a_poll_of_nodes_whose_end_cannot_be_applied_is_not_in_flight_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story(without(CONFIG, validate_every=1, node_settle_s=0), guarded=True)
+    story.sees(NodeSeen(LABELLED))
+    [register] = story.acts(RegisterNode, NOW)
+    story.ended(register, at=NOW + 1)
+    [poll] = story.acts(PollNodes, NOW + 1)
+    monkeypatch.setitem(results._ON_ENDED, PollNodes, lambda *_: 1 / 0)  # type: ignore[arg-type]
+    story.ended(poll, at=NOW + 2)
+    assert quarantined(story) == {(Kind.SHARED, "PollNodes")}
+    assert not story.world.is_under_way(poll)
+    story.decides(NOW + 2 + AGAIN_S)
+    assert quarantined(story) == set()
