@@ -101,9 +101,7 @@ def _action_planned(world: World, action: act.Action, at: float) -> None:
         return
     world.in_flight[id(action)] = action
     world.under_way[action.limit_class] += 1
-    on_planned = _ON_PLANNED.get(type(action))
-    if on_planned is not None:
-        on_planned(world, action, at)
+    _ON_PLANNED[type(action)](world, action, at)
 
 
 def _planning_failed(world: World, plan: act.Plan, action: act.Action, error: Exception) -> None:

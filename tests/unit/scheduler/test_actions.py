@@ -8,7 +8,9 @@ import pytest
 
 from scheduler import actions as act
 from scheduler.apply import plans, results
+from scheduler.model.slurm import NodeSpec
 from scheduler.tuning import Tuning
+from tests.builders import OWNER, Story, job_of, pod
 
 DECLARED = {"limit_class": str, "effect": act.Effect, "urgent": bool}
 UNLIMITED = {act.NudgeScheduler, act.PollNodes, act.Reconfigure}
@@ -39,3 +41,30 @@ def test_a_setting_limits_the_actions_of_each_class_but_the_rare_ones(kind: type
 def test_the_world_notes_the_begin_of_every_action_and_the_end_of_those_that_are_answered() -> None:
     assert set(plans._ON_PLANNED) == set(act.KINDS)
     assert set(results._ON_ENDED) == set(act.KINDS) - WITHOUT_ENDER
+
+
+ABOUT = {
+    "hpc/train~": act.FindJobs("key", "hpc/train~", "why"),
+    "job 17": act.CancelJob("key", 17, "name", "alice", "why"),
+    "hpc/train": act.DeletePod("key", "uid", "hpc", "train", "why"),
+    "hpc/data, logs": act.ReadClaims("key", "uid", "hpc", ("data", "logs"), "why"),
+    "ReplicaSet hpc/web": act.ReadOwner("hpc", OWNER, "why"),
+    "Slurm": act.Reconfigure("why"),
+    "Slurm node x1": act.RegisterNode(NodeSpec("x1", "198.51.100.7", 8, 1024, (), ()), "why"),
+    "node x1": act.TaintNode("x1", "uid", "why"),
+}
+
+
+@pytest.mark.parametrize("subject", ABOUT)
+def test_an_action_says_for_a_line_of_the_log_what_it_is_about_and_why(subject: str) -> None:
+    assert (ABOUT[subject].subject, ABOUT[subject].reason) == (subject, "why")
+
+
+def test_a_submission_is_about_its_job_and_a_status_says_its_message() -> None:
+    story, train = Story(), pod("train")
+    story.sees(train)
+    [asked] = story.acts(act.AllocateNow, story.now + 20)
+    assert asked.subject == job_of(train, 1).name
+    on_node = act.SetNodeCondition("x1", "uid", True, "SlurmReady", "In service.")
+    on_job = act.SetJobCondition("key", "uid", "hpc", "train", "SlurmJobPending", "It waits.")
+    assert (on_node.reason, on_job.reason) == ("In service.", "It waits.")

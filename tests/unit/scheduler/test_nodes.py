@@ -14,6 +14,7 @@ from scheduler.actions import (
     ChangeNode,
     NodeChange,
     Outcome,
+    Reconfigure,
     RegisterNode,
     ReleaseNode,
     RemoveNode,
@@ -647,3 +648,60 @@ def test_a_partition_that_cannot_be_read_any_more_stays_as_it_was_known() -> Non
     nodes.sees(SlurmNodesPolled((in_slurm(),), (), NOW, unread_partitions=Unread(frozenset({"main"}))))
     assert nodes.world.partitions == {"main": PARTITIONS[0]}
     assert nodes.world.default_partition == "main"
+
+
+# --- states that change, and what remains ---------------------------------------------------------------------------
+
+
+def test_a_drain_of_the_bridge_shows_the_reason_that_holds_now() -> None:
+    nodes = Nodes([labelled(unschedulable=True, ready=False)], [drained(CORDONED)])
+    [drain] = [each for each in nodes.looks(NOW) if isinstance(each, ChangeNode)]
+    assert (drain.change, drain.reason) == (DRAIN, NOT_READY)
+
+
+@pytest.mark.parametrize(
+    ("known", "what_to_do"),
+    [
+        (in_slurm("x1", "IDLE", "NOT_RESPONDING"), "It is registered again as soon as no job is there."),
+        (in_slurm("x1", "IDLE", "NOT_RESPONDING", features=()), "Delete it when no job is there, and create it again"),
+        (
+            replace(in_slurm("x1", features=()), states=frozenset({"IDLE", "EXTERNAL", "NOT_RESPONDING"})),
+            "`scontrol reconfigure` brings it back.",
+        ),
+        (
+            replace(in_slurm("x1", features=()), states=frozenset({"IDLE", "NOT_RESPONDING"})),
+            "the slurmd of x1 does not respond",
+        ),
+    ],
+)
+def test_a_node_that_does_not_respond_says_what_brings_it_back(known: SlurmNode, what_to_do: str) -> None:
+    labels = LABEL if known.features else {}
+    nodes = Nodes([labelled(labels=labels, in_slurm=None)], [known], replace(CONFIG, shared_nodes=True))
+    [shown] = [each for each in nodes.looks(NOW) if isinstance(each, SetNodeCondition)]
+    assert (shown.status, shown.condition) == (False, names.NODE_SILENT)
+    assert what_to_do in shown.message
+
+
+@pytest.mark.parametrize(
+    ("twins", "reconfigures"), [((), 1), ((node("y1", labels={names.SLURM_NODE_LABEL: "x1"}),), 0)]
+)
+def test_a_node_that_two_kubernetes_nodes_claim_is_not_worth_a_reconfigure(
+    twins: tuple[Node, ...], reconfigures: int
+) -> None:
+    silent = replace(in_slurm("x1", features=()), states=frozenset({"IDLE", "EXTERNAL", "NOT_RESPONDING"}))
+    nodes = Nodes([labelled(labels={}, in_slurm=None), *twins], [silent], replace(CURED, shared_nodes=True))
+    acts = nodes.stays(silent, at=NOW, until=NOW + 90)
+    assert sum(isinstance(each, Reconfigure) for done in acts for each in done) == reconfigures
+
+
+def test_the_times_of_a_node_that_two_kubernetes_nodes_claim_begin_anew() -> None:
+    silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
+    nodes = Nodes([labelled()], [silent])
+    assert nodes.world.node_state.silent == {"x1": START}
+    twin = labelled("x1-twin", labels={**LABEL, names.SLURM_NODE_LABEL: "x1"})
+    nodes.sees(NodeSeen(twin))
+    nodes.shows(silent, at=NOW)
+    assert nodes.world.node_state.silent == {}
+    nodes.sees(NodeGone("x1-twin"))
+    nodes.shows(silent, at=NOW + 30)
+    assert nodes.world.node_state.silent == {"x1": NOW + 30}

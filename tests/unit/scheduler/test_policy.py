@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.model.kubernetes import Requirement
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import ANY, Choice, Policy, Rule, Tenant
 
@@ -75,3 +76,32 @@ def test_a_refusal_names_the_allowed_values(choice: Choice, hint: str) -> None:
     refused = choice.pick("account", "teamx", "namespace hpc")
     assert isinstance(refused, Refusal)
     assert refused.message == f'The account "teamx" is not allowed for namespace hpc. {hint}'
+
+
+LABELS = {"tenant": "red", "stage": "test"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "written"),
+    [
+        (Requirement("tenant", "In", ("red",)), "tenant=red"),
+        (Requirement("tenant", "In", ("red", "blue")), "tenant in (red,blue)"),
+        (Requirement("tenant", "NotIn", ("green",)), "tenant notin (green)"),
+        (Requirement("tenant", "Exists"), "tenant"),
+        (Requirement("gone", "DoesNotExist"), "!gone"),
+    ],
+)
+def test_a_rule_is_called_by_what_it_selects_as_kubectl_writes_it(expression: Requirement, written: str) -> None:
+    rule = Rule(("team-*", "b"), ALICE, ("trainer",), (expression,))
+    policy = Policy((rule,), default=BOB)
+    assert policy.tenant("b", "trainer", LABELS) == ALICE
+    called = f"Rule 1 of the policy (namespaces team-*, b; namespace labels {written}; service accounts trainer)"
+    assert [policy.called(place) for place in (0, 1)] == [called, "The default of the policy"]
+
+
+def test_a_user_whom_slurm_itself_runs_as_is_given_to_nobody_though_a_rule_names_it() -> None:
+    refused = Policy((Rule(("hpc",), Tenant("Slurm")),), privileged=frozenset({"slurm"})).tenant("hpc", "")
+    assert isinstance(refused, Refusal)
+    assert refused.message == (
+        'Rule 1 of the policy (namespaces hpc) gives user "Slurm", the user by whom Slurm runs (SlurmUser).'
+    )

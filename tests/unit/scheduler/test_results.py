@@ -12,19 +12,27 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import (
+    Action,
     AllocateNow,
     BindPod,
     CancelJob,
+    DeletePod,
     FailByDeadline,
+    FindJobs,
     Outcome,
     ReadClaims,
     ReadJob,
+    ReadPod,
     RecordEnd,
+    RestoreKeys,
+    SetDeadline,
+    SetPodCondition,
+    SubmitJob,
     UpdateJob,
 )
 from scheduler.events import ClaimsRead, JobRead, JobsPolled, Side, SideBack, SideLost, SlurmNodesPolled
 from scheduler.model.kubernetes import Claim, Pod, PodPhase
-from scheduler.model.slurm import Job, Partition
+from scheduler.model.slurm import Job, JobSpec, Partition
 from scheduler.state.phase import Phase
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, slurm_node
 
@@ -279,3 +287,34 @@ def test_an_allocation_is_counted_where_it_was_asked_for_though_the_default_part
     assert not any(story.world.immediate_in_flight.values())
     story.sees(RUN)
     assert story.decides(NOW + 2)
+
+
+GONE = "key-of-a-workload-that-is-gone"
+GONE_POD = (GONE, "uid-gone", "hpc", "gone")
+SPEC = JobSpec("hpc/gone~k.1", "alice", 1, 100)
+LATE_ANSWERS = [
+    SubmitJob(GONE, SPEC, "why"),
+    CancelJob(GONE, 17, SPEC.name, "alice", "why"),
+    UpdateJob(GONE, 17, "alice", SPEC, frozenset({"nice"}), "why"),
+    RecordEnd(GONE, 17, "alice", 0, "Succeeded", "why"),
+    FindJobs(GONE, SPEC.name, "why"),
+    BindPod(*GONE_POD, "x1", 17, {}, "why"),
+    DeletePod(*GONE_POD, "why"),
+    SetDeadline(*GONE_POD, 60, "why"),
+    SetPodCondition(*GONE_POD, "SlurmJobPending", "It waits."),
+    RestoreKeys(*GONE_POD, {}, "why"),
+    ReadPod(*GONE_POD, "why"),
+]
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("action", LATE_ANSWERS, ids=lambda action: type(action).__name__)
+def test_an_answer_about_a_workload_that_is_gone_leaves_nothing_behind(action: Action, outcome: Outcome) -> None:
+    """After an error of the bridge, a workload may be forgotten while its actions are in flight (X8)."""
+    story = Story()
+    story.world.in_flight[id(action)] = action
+    story.world.under_way[action.limit_class] += 1
+    story.ended(action, outcome, at=NOW)
+    world = story.world
+    assert (world.workloads, world.placeholders, world.in_flight) == ({}, {}, {})
+    assert world.under_way.total() == 0

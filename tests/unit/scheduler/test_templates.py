@@ -7,7 +7,7 @@ import pytest
 from scheduler.model.kubernetes import Requirement
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import ANY, Choice, Policy, Rule, Tenant
-from scheduler.policy.templates import LONGEST, Missing, Origin, can_give, fill, mistake, no_ordinary_user
+from scheduler.policy.templates import LONGEST, Missing, Origin, can_give, fill, mistake, no_ordinary_user, sources
 
 LABEL = "{namespace.labels['x/slurm-user']}"
 SELECTED = (Requirement("tenant", "Exists"),)
@@ -175,3 +175,22 @@ def test_only_users_that_a_template_can_give_can_own_placeholders() -> None:
     assert [user for user in known if policy.can_give(user)] == ["k8s-a", "k8s-gone"]
     assert policy.can_give_in("a", "k8s-a")
     assert not policy.can_give_in("b", "k8s-a")
+
+
+def test_a_template_gives_in_a_namespace_what_its_labels_and_any_service_account_fill() -> None:
+    """The job of a pod that is gone: its service account is not known any more."""
+    by_account = Tenant("{namespace.labels['x/slurm-user']}-{serviceAccount}")
+    policy = Policy((Rule(("team-*",), by_account), Rule(("team-*",), Tenant("bob"))))
+    labels = {"x/slurm-user": "user1"}
+    assert policy.gives_in("team-a", labels, "user1-builder")
+    assert not policy.gives_in("team-a", labels, "user2-builder")
+    assert not policy.gives_in("team-a", {}, "user1-builder"), "the label has no value"
+    assert not policy.gives_in("team-a", {"x/slurm-user": "{serviceAccount}"}, "user1-builder"), (
+        "no text is parsed twice"
+    )
+    assert policy.gives_in("team-a", {}, "bob")
+
+
+def test_a_template_names_its_sources_in_order() -> None:
+    assert sources("{namespace}-x-{serviceAccount}") == ["{namespace}", "{serviceAccount}"]
+    assert sources("plain") == []

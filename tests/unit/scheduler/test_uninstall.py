@@ -24,11 +24,14 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import NodeSeen, Side, SideLost, SlurmNodesPolled
-from scheduler.model.kubernetes import Condition, PodPhase
+from scheduler.apply.events import new_world
+from scheduler.events import NamespaceSeen, NodeSeen, ObjectUndecoded, Side, SideLost, SlurmNodesPolled, Undecoded
+from scheduler.model.kubernetes import Condition, Namespace, PodPhase
 from scheduler.rules import uninstall
 from scheduler.rules.reconcile_nodes import CORDONED, LEAVES
-from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, pod
+from scheduler.state.phase import Phase
+from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, pod
+from tests.defects import breaks_rule
 from tests.unit.scheduler.test_nodes import PARTITIONS, Nodes, drained, in_slurm, labelled
 
 WAIT, END = (replace(CONFIG, leaving=how) for how in (uninstall.WAIT, uninstall.END))
@@ -310,6 +313,87 @@ def test_nothing_is_concluded_before_the_quiet_period_is_over_and_both_were_read
     assert "9" in uninstall.waits_for(story.world, NOW + 1)
     story.sees(SideLost(Side.SLURM, NOW + 2, "slurmctld does not answer."))
     assert uninstall.waits_for(story.world, NOW + 2) == "Slurm: slurmctld does not answer."
+
+
+def test_before_both_clusters_were_read_it_is_not_known_what_is_left() -> None:
+    world = new_world(WAIT, started=START)
+    assert "the list of" in uninstall.waits_for(world, NOW)
+    story = met()
+    story.world.node_state.polled = float("-inf")
+    assert uninstall.waits_for(story.world, NOW) == "Still to be read: Slurm's nodes."
+
+
+def test_while_an_error_of_the_bridge_keeps_it_from_a_pod_it_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X8."""
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "train")
+    story = Story(WAIT, guarded=True)
+    story.sees(TRAIN)
+    story.decides(NOW)
+    assert "an error of slurm-bridge itself" in uninstall.waits_for(story.world, NOW)
+
+
+def test_while_a_node_cannot_be_read_it_is_not_known_if_the_bridge_left_something_on_it() -> None:
+    story = met()
+    story.sees(ObjectUndecoded(Undecoded("node", "", "x9", "uid-x9", "its labels are no mapping")))
+    assert uninstall.waits_for(story.world, NOW) == "Kubernetes node x9 cannot be read: its labels are no mapping."
+
+
+def test_while_many_jobs_are_missing_an_admin_decides_first() -> None:
+    """X6."""
+    story = met()
+    crowd = [pod(f"p{number}", created=START - 60) for number in range(12)]
+    story.polls(dict.fromkeys(range(100, 112), "RUNNING"), at=START + 0.1)
+    for number, each in enumerate(crowd):
+        story.sees(story.bound(each, 100 + number))
+        story.reads(job_of(each, 100 + number), at=START + 0.2, granted=grant(100 + number))
+    story.polls({}, at=NOW)
+    assert uninstall.waits_for(story.world, NOW) == (
+        "Slurm no longer lists 12 of 12 jobs: no pod is ended for it. If they are gone: slurm-bridge release."
+    )
+
+
+def test_what_is_in_flight_for_a_pod_is_still_to_be_finished() -> None:
+    story = Story(CONFIG)
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    assert left(story) == [
+        "finish what is under way for hpc/train",
+        "say on hpc/train, which waits, that nothing is asked of Slurm any more",
+    ]
+    story.ended(asked, Outcome.REFUSED, at=NOW + 1, number=2014)
+    assert left(story, NOW + 1) == ["say on hpc/train, which waits, that nothing is asked of Slurm any more"]
+
+
+def test_a_pod_whose_job_is_over_is_to_be_ended_unless_its_namespace_is_not_managed() -> None:
+    story = met()
+    running(story)
+    story.polls({}, at=NOW)
+    story.polls({}, at=NOW + 3)
+    story.reads(None, job_id=17, at=NOW + 3)
+    assert left(story, NOW + 3) == ["end pod hpc/train on node x1"]
+    story.sees(NamespaceSeen(Namespace("hpc", "1")))
+    assert left(story, NOW + 3) == [], "it is left alone"
+
+
+def test_a_waiting_pod_of_a_namespace_that_is_not_managed_is_told_nothing() -> None:
+    story = met()
+    story.sees(NamespaceSeen(Namespace("hpc", "1")), TRAIN)
+    assert names.LEAVING not in {each.condition for each in story.acts(SetPodCondition, NOW)}
+    assert left(story) == []
+
+
+def test_of_a_gang_that_is_ended_the_pods_that_are_not_bound_yet_are_left_alone() -> None:
+    labels, says = {names.PREFIX + names.GANG: "ring"}, {"gang-size": "2"}
+    first, second = (pod(f"w-{n}", labels=labels, says=says, created=START - 60) for n in range(2))
+    story = met(END)
+    story.sees(first, second)
+    [key] = story.world.workloads
+    job = replace(job_of(first, 17), name=names.job_name("hpc/ring", CLUSTER, key), tasks=2)
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(story.bound(first, 17))
+    story.reads(job, at=START + 0.2, granted=grant(17, cpus=2, memory=200))
+    ended = [each for each in story.decides(NOW) if isinstance(each, DeletePod | FailByDeadline)]
+    assert [each.name for each in ended] == ["w-0"]
 
 
 def test_a_bridge_that_stays_does_none_of_this() -> None:

@@ -1,0 +1,37 @@
+"""Times and texts as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.model.text import dated, line, span
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0 s"), (0.02, "1 s"), (11.9984, "12 s"), (300.0, "300 s"), (1.4, "1 s")]
+)
+def test_a_span_of_time_is_said_in_whole_seconds(seconds: float, said: str) -> None:
+    assert span(seconds) == said
+
+
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e15, -1e15])
+def test_a_time_that_no_calendar_has_is_said_so(at: float) -> None:
+    assert dated(at) == "a time that has no date"
+
+
+def test_a_time_is_said_in_utc() -> None:
+    assert dated(1_700_000_000.9) == "2023-11-14 22:13:20 UTC"
+    assert dated(1_700_000_000, "%H:%M") == "22:13"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("drained by ops", "drained by ops"),
+        ("fan\nis\tbroken\x1b[31m", "fan is broken [31m"),
+        ("x" * 20, "xxxxxxxxx…"),
+        ("a\x00" + "b" * 20, "a bbbbbbb…"),
+    ],
+)
+def test_a_text_of_another_machine_is_one_printable_line(text: str, shown: str) -> None:
+    assert line(text, most=20 if len(text) < 20 else 10) == shown
