@@ -90,7 +90,7 @@ chart-schema: setup  ## write values.schema.json of the Helm chart, from the set
 reference: chart-schema  ## write docs/settings.md, annotations.md, messages.md, reasons.md and the chart's schema, from the code
 	$(BIN)/python -m integration.reference
 
-lock:            ## resolve the dependencies anew into the lock files
+lock:            ## resolve the dependencies again, into the lock files
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet pip-tools
 	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header --extra webhook -o requirements.txt pyproject.toml
 	$(VENV)-lock/bin/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --no-header --extra dev --all-build-deps --constraint requirements.txt -o requirements-dev.txt pyproject.toml

@@ -31,7 +31,7 @@ STALE_S = 60.0
 
 
 def main(arguments: list[str]) -> int:
-    """Make load until it is told to stop; --healthy: whether the one that runs here still does."""
+    """Make load until it is stopped; --healthy: exit code 0 if the load generator in this container still runs."""
     if arguments == ["--healthy"]:
         return 0 if ALIVE.exists() and time.time() - ALIVE.stat().st_mtime < STALE_S else 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # process 1 has no default
@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         try:
             _round(core, rng, number)
             ALIVE.touch()
-        except (ApiException, HTTPError) as error:  # the API server is away for a while: the health check tells
+        except (ApiException, HTTPError) as error:  # the API server is away for a while: the health check shows it
             print(f"load: {type(error).__name__}: {' '.join(str(error).split())[:200]}", flush=True)
         time.sleep(EVERY_S)
 

@@ -82,7 +82,7 @@ class Tab:
         answer = None
         try:
             async with asyncio.timeout(within_s):
-                while not (answer := await self.ask(script)):  # noqa: ASYNC110 - a page is asked, it does not tell
+                while not (answer := await self.ask(script)):  # noqa: ASYNC110 - a page is polled, because it sends no event
                     await asyncio.sleep(LOOK_EVERY_S)
         except TimeoutError:
             text = await self.ask("document.body.innerText")
@@ -139,7 +139,7 @@ async def _address(session: aiohttp.ClientSession, folder: Path) -> str:
     """The address of the first tab.  The browser writes its port into its folder when it listens."""
     port = folder / "DevToolsActivePort"
     async with asyncio.timeout(START_S):
-        while not (port.exists() and "\n" in port.read_text()):  # noqa: ASYNC110 - it tells nobody
+        while not (port.exists() and "\n" in port.read_text()):  # noqa: ASYNC110 - it sends no event
             await asyncio.sleep(LOOK_EVERY_S)
     async with session.get(f"http://127.0.0.1:{port.read_text().split()[0]}/json/list") as answer:
         tabs = await answer.json()

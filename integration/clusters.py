@@ -136,7 +136,7 @@ class Slurm:
         return not self._call("DELETE", f"node/{name}", check=False).get("errors")
 
     def renew_node(self, name: str) -> None:
-        """Delete it once no job is there, and make it anew, without devices: nothing else lets such a node respond again."""
+        """Delete it once no job is there, and create it again, without devices: nothing else brings such a node back."""
         was = self.node(name)
         eventually(f"Slurm lets {name} go", lambda: self.remove_node(name))
         self.add_node(name, was["address"], was["cpus"], was["real_memory"], f"Feature={','.join(was['features'])}")
@@ -405,7 +405,7 @@ class BridgeProcess:
         try:
             yield
         finally:
-            if text:  # the policy that stayed in force: nothing is read anew
+            if text:  # the policy that stayed in force: nothing is read again
                 self._write(yaml.safe_dump(usual))
             else:
                 self._says_anew(yaml.safe_dump(usual))

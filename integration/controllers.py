@@ -212,7 +212,7 @@ def plays_job_set(kube: Kube, space: str, given: Mapping[str, Any]) -> Iterator[
     yield
 
 
-# --- kinds of theirs ------------------------------------------------------------------------------------------------
+# --- their kinds --------------------------------------------------------------------------------------------------
 
 JOB_SETS = ("jobset.x-k8s.io", "v1alpha2", "JobSet")
 LEADER_WORKER_SETS = ("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")

@@ -115,7 +115,7 @@ class FaultProxy:
                     return
 
     async def _until_over(self, reader: asyncio.StreamReader) -> None:
-        """The bridge gives up, or the fault ends: then the connection does, as when a server is started anew."""
+        """The bridge gives up, or the fault ends: then the connection ends, as when a server is restarted."""
         fault = self.fault
         while self.fault == fault:
             with contextlib.suppress(TimeoutError):

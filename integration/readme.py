@@ -2,7 +2,7 @@
 
 A command is a line of a block of `sh` or of an indented block, or a piece of code in a sentence that begins with one of our
 programs and says what it is to do.  Other blocks say what they are (`yaml`, `text`).  Commands are run as they are written;
-what is an example in them and not to be typed (a URL, the path of a token) is told to `Terminal`, and nothing else.
+`Terminal` replaces examples in them that cannot be typed (a URL, the path of a token), and nothing else.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _of_prose(text: str) -> Iterator[str]:
 
 @dataclass
 class Lasting:
-    """A command that goes on until it is told to stop.  log: what it has said."""
+    """A command that runs until it is stopped.  log: its output."""
 
     line: str
     log: Path

@@ -1,6 +1,6 @@
 """The two far sides for a stopwatch: a request is prebuilt bytes, an answer is bytes, and nothing is done twice.
 
-Whoever measures takes its time from the same two cores as those who are measured, so this is as lean as it can be read.
+The benchmark runs on the same two cores as the programs that it measures, so it does as little as it can.
 Anything unexpected ends the run with a sentence: a benchmark repairs nothing.
 """
 
@@ -127,7 +127,7 @@ class Kube:
     async def watch(self, selector: str, *, ready: Callable[[], None] = lambda: None) -> AsyncIterator[Change]:
         """Every change from now on of the pods that a field selector matches, for ever.  Raises BenchError.
 
-        A pod that comes to match is ADDED, one that does so no longer DELETED.
+        A pod that begins to match is ADDED; a pod that no longer matches is DELETED.
         ready   called once nothing can be missed any more
         """
         version = (await self.json("GET", f"{PODS}?limit=1"))["metadata"]["resourceVersion"]

@@ -14,7 +14,7 @@ from integration.bench.ends import BenchError, Kube, Pod
 class Following:
     """Shows every change of some pods to `seen`, from the moment when it is entered.
 
-    selector   field selector; a pod that comes to match it is ADDED, one that does so no longer DELETED
+    selector   field selector; a pod that begins to match is ADDED, a pod that no longer matches is DELETED
     """
 
     def __init__(self, kube: Kube, selector: str) -> None:
@@ -44,7 +44,7 @@ class Following:
             async for change in self._kube.watch(self._selector, ready=ready):
                 self.seen(change.type, change.object)
                 self._news.set()
-        finally:  # nobody is to wait for one that is over
+        finally:  # nothing waits for a follower that has ended
             ready()
             self._news.set()
 

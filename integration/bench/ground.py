@@ -28,7 +28,7 @@ from integration.clusters import ENDED, BridgeProcess
 
 Best = TypeVar("Best")
 Reached = TypeVar("Reached")
-STRANGER = "carol"  # a Slurm user who has nothing to do with the bridge
+STRANGER = "carol"  # a Slurm user without jobs of the bridge
 BREAK_IN = 1000
 WARM_UP = [f"warm-{number}" for number in range(20)]
 AT_ONCE = "gracePeriodSeconds=0"
@@ -89,7 +89,7 @@ class Ground:
     async def in_turn(
         self, floor: Callable[[], Awaitable[Best]], bridge: Callable[[], Awaitable[Reached]]
     ) -> tuple[Best, Reached]:
-        """Measure both, in every other repeat the bridge first: whoever is second finds warmer and fuller clusters."""
+        """Measure both, in every other repeat the bridge first: the second measurement finds warmer and fuller clusters."""
         if self.turn % 2:
             reached = await bridge()
             return await floor(), reached
@@ -107,7 +107,7 @@ class Ground:
             await watch.burst(WARM_UP)
             await watch.until_bound(WARM_UP, within_s=30)
         for name in WARM_UP:
-            # With its grace: whoever plays the kubelet ends it, as pods are ended.
+            # With its grace: the simulated kubelet ends it, as pods are ended.
             await self.kube.call("DELETE", f"{PODS}/{name}")
         if not isinstance(subject, Bridge):
             await self._end_jobs(job_name=FLOOR)
@@ -132,7 +132,7 @@ class Ground:
 
     async def _delete_pods(self, which: str = "") -> None:
         async def none() -> bool:
-            # Whoever plays the kubelet is not asked.  The server gives up after a minute, in the middle of its answer or
+            # The simulated kubelet is not asked.  The server gives up after a minute, in the middle of its answer or
             # before; the rest is for the next time.
             with suppress(aiohttp.ClientPayloadError):
                 await self.kube.call("DELETE", f"{PODS}?{AT_ONCE}&{which}", may=(504,))
@@ -197,4 +197,4 @@ async def furnished(folder: Path, *, thorough: bool = True, profile: Path | None
         if thorough:
             await ground.broken_in()
         yield ground
-        await ground.clear()  # where it went wrong, that is told, and what is there is left to be looked at
+        await ground.clear()  # after a failure the error is shown, and the clusters stay as they are for inspection

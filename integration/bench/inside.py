@@ -49,7 +49,7 @@ def main() -> int:
             raise
         print(f"bench: {asked.scenario}: {_first(error)}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # whoever called says it
+    except KeyboardInterrupt:  # the caller says it
         return 130
     asked.out.write_bytes(msgspec.json.encode(measured))
     return 0

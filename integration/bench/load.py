@@ -1,7 +1,7 @@
 """The load and the stopwatch: pods that come at times fixed beforehand, and when each was created and seen bound.
 
 The load is open: what is answered, or how fast, changes nothing of when the next pod comes.  A time begins when the
-request that creates the pod is sent and ends when this program's own watch shows the pod on a node; the same for whoever
+request that creates the pod is sent and ends when this program's own watch shows the pod on a node, whichever program
 binds it.
 """
 

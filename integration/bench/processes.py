@@ -62,7 +62,7 @@ class Processes:
         return Meter(self)
 
     def forget_peaks(self) -> None:
-        """Peaks of memory begin anew."""
+        """Reset the peaks of memory."""
         for pid in self._programs().values():
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 

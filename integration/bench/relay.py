@@ -43,7 +43,7 @@ class Relay:
 
     target   URL of slurmrestd
     url      where it listens
-    calls    every one that was answered
+    calls    all calls that were answered
     """
 
     target: str
@@ -72,7 +72,7 @@ class Relay:
         assert task is not None
         self._open[task] = writer
         parts = urlsplit(self.target)
-        # Either side may end a connection between two calls; one that ends within a call is not counted.
+        # Either side may end a connection between two calls; a call whose connection ends is not counted.
         with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             far = await asyncio.open_connection(parts.hostname, parts.port, limit=LARGEST_HEAD)
             with contextlib.closing(far[1]):

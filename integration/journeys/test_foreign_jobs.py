@@ -1,4 +1,4 @@
-"""Jobs that are not ours are never touched, whatever they are called and whoever claims them (V6, S10)."""
+"""Foreign jobs are never touched, whatever their names are and whichever pods name them (V6, S10)."""
 
 from __future__ import annotations
 

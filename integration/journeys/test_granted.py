@@ -1,4 +1,4 @@
-"""The rights of manifests/: each of them is used by the bridge's work, none is missing, and one that is taken away is told.
+"""The rights of manifests/: the bridge uses each of them, none is missing, and a right that was taken away is reported.
 
 The bridge runs under the service account of the manifests, which has the rights of a managed namespace only where the journey
 applies manifests/namespace/rolebinding.yaml, and under the admission policies that ship.

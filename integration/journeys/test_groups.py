@@ -27,7 +27,7 @@ def started(pool: str, bridge: BridgeProcess) -> Iterator[None]:
 
 
 def bound(kube: Kube, space: str, count: int) -> list[Any]:
-    """So many pods, once all of them stand on nodes, by rank."""
+    """That many pods, by rank, once all of them are on nodes."""
     found = eventually(f"{count} pods are bound", lambda: len(pods := kube.bound(space)) == count and pods)
     return sorted(found, key=lambda each: int(says(each, "rank")))
 

@@ -1,8 +1,8 @@
 """The mint as it ships: manifests/mint, applied as its kustomization says, as a second container of the bridge's own pod.
 
 No long-lived token is there: the mint makes short-lived ones from a copy of Slurm's key, which it alone mounts, and the
-bridge reads and acts with those.  What stands for the registry, for the URL and for a scheduler of the bridge's own pods is
-told by test_installed.
+bridge reads and acts with those.  test_installed says what replaces the registry, the URL and a scheduler of the bridge's own
+pods.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from integration.readme import ROOT, Terminal
 pytestmark = pytest.mark.usefixtures("no_bridge", "own_rig")
 OVERLAY = ROOT / "manifests" / "mint" / "kustomization.yaml"
 [APPLY] = re.findall(r"^#     (kubectl apply -k manifests/mint .*)$", OVERLAY.read_text(encoding="utf-8"), re.MULTILINE)
-READER = "slurm-bridge"  # the user with whose token the bridge reads, and who is nothing in Slurm
+READER = "slurm-bridge"  # the user with whose token the bridge reads; this user has no rights in Slurm
 TOKENS = "/run/slurm-bridge-tokens"
 LIFETIME_S = 900
 LIST = f"import os; print(*sorted(n for n in os.listdir('{TOKENS}') if n[0] != '.'))"

@@ -49,7 +49,7 @@ class Act:
             self._native.append(self._slurm.submit("carol", required_nodes=[node], shared=["none"]))
 
     def preempt_with_notice(self, three: Three) -> None:
-        """The same; slurmctld tells the nodes' slurmds, which are not there, and then believes that the nodes are away."""
+        """The same; slurmctld informs the nodes' slurmds, which do not exist, and then believes that the nodes are away."""
         self.preempt(three)
         self._told |= _nodes(three)
 
@@ -116,7 +116,7 @@ def test_when_their_job_ends_pods_end_with_the_reason_and_are_replaced(
             ROWS[row][1](act, three)
         for row, three in each.items():
             eventually(f"{row}: they have ended", three.over)
-        # Before the nodes are made anew, all pods that follow must wait: slurmctld sends an old signal to the node's name
+        # Before the nodes are created again, all later pods must wait: slurmctld sends an old signal to the node's name
         # again, and when that fails the new node takes no more jobs.
         for row, three in each.items():
             eventually(f"{row}: others have come", three.has_followers)

@@ -42,7 +42,7 @@ class Pair:
         return next((line for line in text.splitlines() if line.startswith("standby")), "leads")
 
     def leader(self) -> str:
-        """The one that leads, once both agree on it."""
+        """The leading replica, once both replicas agree on it."""
 
         def agreed() -> str:
             for name, other in (NAMES, NAMES[::-1]):

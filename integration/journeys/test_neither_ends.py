@@ -46,7 +46,7 @@ def test_pods_of_a_job_that_is_suspended_resumed_or_given_more_time_run_on_and_s
             _scontrol("requeue", longer)
         _scontrol("resume", suspended)
     finally:
-        # slurmctld tells the nodes' slurmds, which are not there, and then believes that the nodes are away.
+        # slurmctld informs the nodes' slurmds, which do not exist, and then believes that the nodes are away.
         slurm_says("scontrol", "reconfigure")
     eventually("slurmctld answers", slurm.responding)
     eventually("all jobs run", lambda: all(each.states() == {"RUNNING"} for each in three.values()))

@@ -72,7 +72,7 @@ def nodes(quick: None, kube: Kube, slurm: Slurm) -> Iterator[Callable[..., str]]
 
 @pytest.fixture
 def node(nodes: Callable[..., str], kube: Kube) -> str:
-    """One that is in service."""
+    """A node that is in service."""
     name = nodes()
     in_service(kube, name)
     return name

@@ -223,7 +223,7 @@ def whole(kube: Kube, space: str, size: int) -> list[str]:
 
 
 def grants_match(kube: Kube, slurm: Slurm, space: str) -> None:
-    """Every pod stands on a node that the job it names was granted."""
+    """Every pod is on a node that was granted to the job that the pod names."""
     for pod in kube.bound(space):
         assert pod.spec.node_name in slurm.holds(int(pod.metadata.annotations[PREFIX + "job-id"]))
 

@@ -45,7 +45,7 @@ SMALL = {
     "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": "1Mi"}}],
 }
 POD_TABLE = table("The pod ends first")
-NODES_ROW = "its node stops answering"  # told with the nodes
+NODES_ROW = "its node stops answering"  # reported with the nodes
 # The pod, and what is done to it once it runs: "" nothing.
 PODS: dict[str, tuple[str, dict[str, Any], str]] = {
     "well": ("its containers end with 0", {"command": "exit 0"}, ""),
@@ -94,7 +94,7 @@ def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_tells_how(
     recorded = {jobs[name] for name, (row, _, _) in PODS.items() if POD_TABLE[row][3]}
     _eventually_recorded(
         jobs, recorded - {jobs["imageless"]}
-    )  # a bridge that starts anew does not know of pods that are gone
+    )  # a bridge that was restarted does not know of pods that are gone
     with bridge.with_settings(tuning=IMPATIENT):
         eventually("and its job too", lambda: jobs.keys() == ended())
         _eventually_recorded(jobs, recorded)
@@ -132,7 +132,7 @@ def test_a_container_that_ignores_term_holds_its_gpu_until_it_is_gone(
 
 
 def _job_of(slurm: Slurm, ns: str, name: str) -> int:
-    """The id of the newest job of that pod, also of one that has ended."""
+    """The id of the newest job of that pod; the job may have ended."""
     return max((job["job_id"] for job in slurm.jobs() if job["name"].startswith(f"{ns}/{name}~")), default=0)
 
 

@@ -1,4 +1,4 @@
-"""The list of reasons that the bridge can word is the one that this Slurm's own library has."""
+"""The bridge has words for exactly the reasons that this Slurm's own library has."""
 
 from __future__ import annotations
 

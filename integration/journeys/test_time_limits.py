@@ -10,7 +10,7 @@ from integration.clusters import BridgeProcess, Kube, Slurm, eventually
 
 Space = Callable[[str], str]
 LIMIT_MIN = 2
-# It tells when SIGTERM came and when it had used its grace; what it writes there is in the pod's status.
+# It writes when SIGTERM came and when it had used its grace; the pod's status shows this text.
 CHECKPOINT = (
     "trap 'a=$(date +%s); sleep {takes}; echo $a $(date +%s) > /dev/termination-log; exit 143' TERM; sleep 600 & wait"
 )

@@ -65,7 +65,7 @@ def test_nobody_is_harmed_and_all_goes_on_within_seconds(
     assert len(before) >= PODS, "more than are believed to be gone at once"
 
     def unharmed() -> None:
-        if not bridge.runs:  # it may say at its start that this is no Slurm, and end: whoever runs it starts it again
+        if not bridge.runs:  # it may say at its start that this is no Slurm, and end: its supervisor starts it again
             bridge.launch()
         _assert_unharmed(kube, slurm, before, foreign)
 

@@ -205,7 +205,7 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
         assert len(kube.bound(ns)) == 4, "what runs is let run"
         assert tainted(kube, own_node), "no other scheduler may come while pods of the bridge run there"
     finally:
-        first.kill()  # an admin who has changed his mind, or a machine that is lost
+        first.kill()  # an admin decides otherwise, or the machine is lost
         first.wait(PATIENCE_S)
 
     assert uninstall.run("--end-pods") == 0, uninstall.said

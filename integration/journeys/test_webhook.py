@@ -66,7 +66,7 @@ class Webhook:
             return False
 
     def certificate(self) -> str:
-        """The one that it shows to a new connection, PEM."""
+        """The certificate that it shows to a new connection, PEM."""
         return ssl.get_server_certificate(("127.0.0.1", self.port))
 
     def ends(self) -> int:
@@ -82,7 +82,7 @@ class Webhook:
         return self._process.wait(PATIENCE_S)
 
 
-# --- what stands there ----------------------------------------------------------------------------------------------
+# --- what is installed ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -177,7 +177,7 @@ def test_a_mistake_is_one_line(arguments: tuple[str, ...], said: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_closed_terminal_ends_it_as_well_and_it_leaves_nothing_behind(number: signal.Signals) -> None:
-    heard = ["env", "--default-signal=HUP"]  # whoever runs this test under nohup ignores it, and so would the command
+    heard = ["env", "--default-signal=HUP"]  # under nohup the signal is ignored, and the command would inherit that
     command = [*heard, sys.executable, "-m", "bridge", "dev"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -185,7 +185,7 @@ def test_a_closed_terminal_ends_it_as_well_and_it_leaves_nothing_behind(number: 
         folder = Path(export.strip().partition("=")[2]).parent
         assert folder.exists()
         process.send_signal(number)
-        process.send_signal(number)  # a shell that is hung up tells its jobs once more
+        process.send_signal(number)  # a shell that is hung up signals its jobs once more
         try:
             _, complaints = process.communicate(timeout=PATIENCE_S)
         finally:

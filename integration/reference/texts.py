@@ -38,7 +38,7 @@ CARRIED: Mapping[str, frozenset[str]] = {
 # The same of fields that are written later, or that hold many by key.
 STORED = frozenset({"bind_trouble", "cannot_read", "anomalies", "late_changes", "reacquired", "release_messages"})
 PROPERTIES = frozenset({"about", "gathered"})
-# Exceptions that are raised with a part of a sentence, which whoever catches them completes.
+# Exceptions that are raised with a part of a sentence, which the handler completes.
 CAUGHT = frozenset({"Missing", "QuantityError", "Unreadable"})
 # Functions whose answer is a value and no sentence: a time of day, a list of nodes, a number of things, a text of others.
 VALUES = frozenset(
@@ -370,7 +370,7 @@ class Search:
         return self._asked[id(node)]
 
     def unreached(self, package: str) -> dict[str, list[str]]:
-        """Texts for people that no message has, by module; docstrings and assertions are for those who read the code."""
+        """Texts for people that no message has, by module; docstrings and assertions are for readers of the code."""
         found: dict[str, list[str]] = {}
         for module in self.code.modules.values():
             if not module.name.startswith(package):

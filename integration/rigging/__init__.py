@@ -3,13 +3,13 @@
 Two ideas carry it.
 
 A *cache* holds what is slow to get and never changes: a Debian folder with Slurm in it, and the Kubernetes programs, built
-from their published Go modules.  An entry is made under another name and renamed when it is whole, so one that is there is
-whole.
+from their published Go modules.  An entry is made under another name and renamed when it is complete, so each entry is
+complete.
 
 A *rig* is a set of namespaces (network, mount, PID, host name, IPC) around one process, the holder, which is process 1 in
 there and does nothing but wait.  Every daemon of the rig lives inside.  So
 
-* addresses and ports are the rig's own: two rigs stand side by side with the same ports, and nothing leaves the machine;
+* addresses and ports are the rig's own: two rigs run side by side with the same ports, and nothing leaves the machine;
 * nothing has to be remembered to end a rig: when the holder is killed, the kernel kills every process in there, and mounts,
   links and addresses go with the last of them.  Only the cgroups of kubelets' pods are left for us to remove;
 * nobody can be mistaken for a daemon of ours: inside, only the rig's own processes exist.  There are no pid files.

@@ -69,7 +69,7 @@ DEFAULT_NAME = os.environ.get("RIG_NAME", "rig1")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command.  Returns the exit code: 0, 1 for a failure told in a sentence, 2 for a wrong call."""
+    """Run one command.  Returns the exit code: 0, 1 for a failure that a sentence explains, 2 for a wrong call."""
     try:
         if arguments[:1] == [space.HOLD]:
             space.hold(Rig(Path(arguments[1]).name))
@@ -80,14 +80,14 @@ def main(arguments: Sequence[str]) -> int:
         code = _command(arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except RigError as error:
         print(f"rig: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        if arguments[:1] != ["--inside"]:  # whoever called that says it
+        if arguments[:1] != ["--inside"]:  # the caller of that says it
             print("rig: interrupted", file=sys.stderr)
         return 130
 
@@ -246,7 +246,7 @@ def _options(asked: argparse.Namespace) -> Options:
 
 
 def _start(rig: Rig, options: Options) -> None:
-    """Bring up an empty rig; one that fails, or is interrupted, is taken down, but for its logs."""
+    """Bring up an empty rig.  If that fails or is interrupted, the rig is taken down, except for its logs."""
     rig.log.mkdir(parents=True)
     rig.slurm.mkdir()
     rig.write_options(options)
@@ -401,7 +401,7 @@ def _act(daemon: Daemon, act: str) -> None:
 
 
 def _forget(rig: Rig, daemon: Daemon) -> None:
-    """slurmctld dies and starts anew without its state: no job is left, and its external nodes are made again."""
+    """slurmctld dies and restarts without its state: no job is left, and its external nodes are created again."""
     if daemon.name != "slurmctld":
         raise RigError(f"Only slurmctld can forget what it knew, not {daemon.name}.")
     daemons.stop(daemon, how=signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Starting, stopping and finding the rig's daemons.  All of it happens inside the rig's namespaces.
 
-A daemon is found by its command line among the processes of the rig, so one that re-executes itself (slurmctld does, on
-`scontrol reconfigure`) is still found, and no pid file can name a stranger.
+A daemon is found by its command line among the processes of the rig, so a daemon that re-executes itself (slurmctld does, on
+`scontrol reconfigure`) is still found, and no pid file can name another process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Daemon:
 
     argv     the whole command; it stays in the foreground
     program  the base name that its process shows
-    sign     an argument that tells it from others of that program, or ""
+    sign     an argument that distinguishes it from other processes of that program, or ""
     log      where its output goes
     ready    the condition that says it serves
     seconds  how long that may take
@@ -104,7 +104,7 @@ def start(daemon: Daemon) -> None:
 
 
 def stop(daemon: Daemon, *, how: signal.Signals | None = None) -> None:
-    """End it and wait until it is gone; one that does not follow its signal is killed.  Raises RigError."""
+    """End it and wait until it is gone; it is killed if it does not follow its signal.  Raises RigError."""
     if not processes(daemon):
         raise RigError(f"{daemon.name} is not running.")
     send(processes(daemon), how or daemon.stop)

@@ -1,6 +1,6 @@
 """The rig's Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager, and kwok that plays kubelets.
 
-The API server has TLS, RBAC, the Node authorizer and an audit log.  It stands on the very address and port of the service
+The API server has TLS, RBAC, the Node authorizer and an audit log.  It has the very address and port of the service
 `kubernetes`, so pods reach it as in any cluster although nothing here forwards services.  It calls pods at their own
 addresses, also those of a webhook that is named by its Service: it looks up the endpoints itself.
 """
@@ -146,6 +146,6 @@ def _furnish(rig: Rig) -> None:
 
 def _daemon(rig: Rig, name: str, arguments: list[str], ready: Callable[[], bool]) -> Daemon:
     argv = (str(places.program(name)), *arguments)
-    # A server that is told to end waits a minute for watches, which nobody ends.
+    # After its signal a server waits a minute for watches, which nobody ends.
     patience = 3.0 if name == "kube-apiserver" else 30.0
     return Daemon(name, argv, name, rig.log / f"{name}.log", ready, patience=patience)

@@ -1,7 +1,7 @@
 """The rig's nodes, on both sides: as Kubernetes Nodes, and as nodes of Slurm.
 
 External nodes are made by slurmrestd's `new/node` and not in slurm.conf: GPUs of static external nodes have no indices and
-are lost by some requests.  Each is told its address, because slurmctld otherwise resolves the name at every allocation.
+are lost by some requests.  Each gets its address, because slurmctld otherwise resolves the name at every allocation.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def create_played(rig: Rig) -> None:
 def register_played(rig: Rig) -> None:
     """Make k1..kN known to Slurm as external nodes.  (n1..nN are in slurm.conf.)
 
-    Few are made one a call, each told its devices.  Several in one call cannot be: Slurm reads GresConf for the first and
-    finds nothing left of it for the next ("Missing value in str: count", 500/22).  Each call costs slurmctld milliseconds a
-    node that it has, so where there are many, gres.conf tells their devices (slurm.py), and they are made by the hundred.
+    Few are created one a call, each with its devices.  Several in one call are impossible: Slurm reads GresConf for the first
+    and finds nothing left of it for the next ("Missing value in str: count", 500/22).  Each call costs slurmctld milliseconds
+    for each node that it has, so many nodes have their devices in gres.conf (slurm.py), and are created by the hundred.
     """
     api, count = rest.slurm(rig), rig.read_options().kwok
     size = f"{slurm.NODE} {slurm.GPUS} Feature=h100"
@@ -103,7 +103,7 @@ def wait_usable(rig: Rig, *, seconds: float = 60) -> None:
 
 
 def mebibytes(quantity: str) -> int:
-    """Kubelet's memory in whole MiB, rounded down; it is said in the largest unit that holds it exactly, or in bytes."""
+    """Kubelet's memory in whole MiB, rounded down; kubelet writes it in the largest exact unit, or in bytes."""
     unit = quantity[-2:]
     return int(quantity[:-2]) * UNITS[unit] // 1024**2 if unit in UNITS else int(quantity) // 1024**2
 

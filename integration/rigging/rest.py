@@ -39,7 +39,7 @@ class Rest:
             answer = self._connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException):
-            self._connection.close()  # the next call connects anew
+            self._connection.close()  # the next call opens a connection
             raise
 
     def answers(self, path: str) -> bool:

@@ -1,12 +1,12 @@
-"""The rig's Slurm: slurmctld, slurmdbd with MariaDB, slurmrestd, and real slurmds for the nodes that have one.
+"""The rig's Slurm: slurmctld, slurmdbd with MariaDB, slurmrestd, and real slurmds for the nodes that have a slurmd.
 
 Facts that this file rests on (Slurm 26.05):
-* auth/slurm needs no munge; auth/jwt takes tokens that anybody signs who has the key.
+* auth/slurm needs no munge; auth/jwt takes tokens that are signed with the key.
 * Several slurmds run on one host (Debian builds that in), nodes may claim more than the host has (config_overrides), and
   slurmd wants character devices as GPU files: other names of /dev/null will do.
 * slurmrestd must run neither as SlurmUser nor as root.
-* AccountingStorageEnforce needs the accounts before the first job; a limit on gres/gpu needs slurmctld to have told
-  slurmdbd of that resource.
+* AccountingStorageEnforce needs the accounts before the first job; a limit on gres/gpu needs slurmctld to have registered
+  that resource in slurmdbd.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The namespaces of a rig, and the process that holds them.
 
 The holder is process 1 of the rig's PID namespace.  It is found by what it is (process 1 of some namespace, with our own
-command line that names the rig's folder), not by a number that was written down: that cannot go stale, and it works when
-whoever started it was killed in between.
+command line that names the rig's folder), not by a number in a file: that cannot go stale, and it works if the program that
+started it was killed in between.
 """
 
 from __future__ import annotations

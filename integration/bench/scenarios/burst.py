@@ -96,7 +96,7 @@ async def _bridge(pods: int, ground: Ground) -> Reached:
 
 
 async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
-    """Bytes, and whether the bridge's own counters tell all of its calls."""
+    """Bytes, and whether the bridge's own counters show all of its calls."""
     async with Relay(os.environ["SLURM_REST"]) as between, ground.bridge(between.url) as bridge:
         called, known = await bridge.slurm_calls(), len(between.calls)
         await _bound_per_second(ground, bridge, pods)

@@ -2,11 +2,11 @@
 
 A pod ends when the API server has answered the patch of its status that says so; its job has ended when slurmctld says so,
 asked about those that are awaited, over and over.  A job ends when slurmctld has answered its cancellation; its pod is
-being deleted when the benchmark's own watch shows it.  All ends come at times fixed beforehand, whatever became of those
-before, so whoever falls behind is ever later: that shows in the last of them.
+being deleted when the benchmark's own watch shows it.  All ends come at times fixed beforehand, whatever happened to earlier
+ends, so a program that falls behind is later with each end: that shows in the last ends.
 
-An end of a job is two writes to the API server and two more of whoever plays the kubelet, and 200 a second are more than a
-small machine's API server takes.  So beside the bridge stands the floor: the same two writes for as many pods at the same
+An end of a job is two writes to the API server and two more of the simulated kubelet, and 200 a second are more than a
+small machine's API server takes.  So the floor is shown beside the bridge: the same two writes for as many pods at the same
 times, by the benchmark itself, which neither polls nor reads nor decides.
 """
 
@@ -34,7 +34,7 @@ MANY_EVERY_S = 1 / 200
 SINGLES, MANY = 50, 5  # a fiftieth of the pods ends one by one, and a fifth all together; the same again of their jobs
 LOOK_EVERY_S = 0.01
 LOOKED_AT_MOST = 200  # jobs that are asked about in one call
-SLOWEST = 20  # ends a second: who is slower is waited for no longer
+SLOWEST = 20  # ends a second: the wait for a slower program is cut
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 SUCCEEDED = b'{"status":{"phase":"Succeeded"}}'
@@ -158,7 +158,7 @@ class Ends(Stopwatch):
         return await self._until_deleted(names, over)
 
     async def pods_are_deleted(self, names: Sequence[str], *, every_s: float) -> list[float]:
-        """They are told why, and deleted, by ourselves; how long each took, in the order in which they were."""
+        """The benchmark itself writes the reason on each pod and deletes it.  Returns how long each took, in their order."""
         began: Times = {}
 
         async def deleted(name: str) -> None:
@@ -222,7 +222,7 @@ async def _poll_bytes(slurm: Slurm) -> float:
 
 
 async def _owner(kube: Kube) -> tuple[str, str]:
-    """A controller that makes no pod anew: what its pods cost when they end is what is measured."""
+    """A controller that replaces no pod: only the cost of ends is measured."""
     path, name = f"/api/v1/namespaces/{NAMESPACE}/configmaps", "owner"
     await kube.json("POST", path, {"metadata": {"name": name}}, may=(409,))
     return name, (await kube.json("GET", f"{path}/{name}"))["metadata"]["uid"]

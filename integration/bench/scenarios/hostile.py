@@ -1,6 +1,6 @@
 """Tenants who ask for as much as Kubernetes takes: how long a pass becomes, and how long another namespace's pods wait.
 
-Standing pods of a namespace that nobody manages, and waiting pods of one that is managed, each with many terms of pod
+Running pods of a namespace that is not managed, and waiting pods of a managed namespace, each with many terms of pod
 anti-affinity, none of which selects the pods whose wait is measured.
 """
 

@@ -72,7 +72,7 @@ class Conditions(Following):
         self._said[name] = said
 
     async def until_on_all(self, names: list[str], *, within_s: float) -> None:
-        """Wait until something is said on each of these.  Raises BenchError."""
+        """Wait until each of these pods has a condition of the bridge.  Raises BenchError."""
         await self.until(
             lambda: all(map(self._said.get, names)),
             lambda: f"{sum(not self._said.get(name) for name in names)} of {len(names)} pods were told nothing",
