@@ -403,7 +403,7 @@ def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) ->
     path, given = path_of(options, environment), _given(options, environment)
     try:
         written = {**(_read(path) if path else {}), **given}
-    except ConfigError:  # `load` told of it
+    except ConfigError:  # `load` reports it
         chosen, _ = _without_mistakes(given)
         return chosen, frozenset(Settings.model_fields) - chosen.model_fields_set
     chosen, wrong = _without_mistakes(written)

@@ -43,7 +43,7 @@ ALICE = Tenant(
     qos=Choice("", ("high",)),
 )
 POLICY = Policy((Rule(("hpc",), ALICE), Rule(("other",), Tenant("bob"))))
-# Stories are of pods; what is said of nodes and done to them is told where it is the story.
+# Stories are about pods: actions on shared nodes are part of the stories that are about nodes.
 CONFIG = Config(policy=POLICY, translation=Translation(gres={"nvidia.com/gpu": "gpu"}), shared_nodes=False)
 KUBE_SYSTEM = Namespace("kube-system", "uid-of-kube-system")
 CLUSTER = names.cluster_id(KUBE_SYSTEM.uid)
@@ -81,7 +81,7 @@ def node(
 def slurm_node(
     name: str = "x1", *, external: bool = True, static: bool = False, partitions: tuple[str, ...] = ("main", "gpu")
 ) -> SlurmNode:
-    """static: an external one that stands in slurm.conf, where devices asked for by the task are lost."""
+    """static: an external node of slurm.conf, on which devices are lost that a job requests by task."""
     external_states = {"IDLE", "EXTERNAL"} if static else {"IDLE", "EXTERNAL", "DYNAMIC_NORM"}
     states = frozenset(external_states if external else {"IDLE"})
     return SlurmNode(name, states, partitions, (), 64, 512000, {"gpu": 8})
@@ -92,9 +92,9 @@ def key_of(what: Pod) -> str:
 
 
 def job_of(what: Pod, job_id: int, *states: str, user: str = "alice", **fields: Any) -> Job:
-    """The placeholder of that pod as Slurm tells it."""
+    """The placeholder of that pod as Slurm shows it."""
     name = names.job_name(what.full_name, CLUSTER, key_of(what))
-    fields.setdefault("nodes", "" if "PENDING" in states else "x1")  # Slurm tells it of ended ones, too
+    fields.setdefault("nodes", "" if "PENDING" in states else "x1")  # Slurm shows the nodes of ended jobs, too
     return Job(job_id, name, user, frozenset(states or ("RUNNING",)), partition="main", **fields)
 
 
@@ -106,7 +106,7 @@ OWNER = OwnerRef("apps/v1", "ReplicaSet", "web", "uid-web")
 
 
 class Story:
-    """A world that is told events and asked for decisions, in the order of a test's sentences."""
+    """A world to which a test applies events, and whose decisions it reads, in the order of the test's sentences."""
 
     def __init__(
         self,

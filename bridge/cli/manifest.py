@@ -1,10 +1,10 @@
 """Pods of manifests, before they exist: `slurm-bridge explain -f` (O4).
 
 A pod is itself; of a workload object its pod template is taken, with the object as the pod's owner, because annotations there
-count for its pods too.  Pods of one template are alike, so one of them tells of all; but those of a gang share one job, and
-are planned as many as their controller would make.  Pods of JobSets, LeaderWorkerSets and TrainJobs are planned in
-manifest_controllers.py, sizes of gangs are read in manifest_groups.py.  Whatever makes no pods is named, not passed over
-silently, and so is what other controllers make pods of: only they know which.
+count for its pods too.  Pods of one template are alike, so one of them is planned for all; but the pods of a gang share one
+job, so as many are planned as their controller would make.  Pods of JobSets, LeaderWorkerSets and TrainJobs are planned in
+manifest_controllers.py, sizes of gangs are read in manifest_groups.py.  Objects that make no pods are named, not passed over
+silently, and so are objects of other controllers: only these know their pods.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def _settings(kube: KubeBackend, slurm: SlurmBackend) -> settings.Settings:
     return settings.Settings.model_validate(
         {
             "slurm_url": slurm.url,
-            "allow_plain_http": True,  # it was said or refused where the option was read
+            "allow_plain_http": True,  # the option was checked where it was read
             "scheduler_name": kube.scheduler_name,
             "policy": {"rules": [rule]},
             "nodes_interval_s": 1 if simulated else 10,

@@ -94,7 +94,7 @@ class WorkloadClient:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
         try:
             async with asyncio.timeout(NAMESPACE_S):
-                while await self._is_going():  # noqa: ASYNC110 - asked, not told
+                while await self._is_going():  # noqa: ASYNC110 - polled: there is no event
                     await asyncio.sleep(AGAIN_S)
                 await self._send("POST", "/api/v1/namespaces", body)
         except Conflict:
@@ -109,7 +109,7 @@ class WorkloadClient:
     async def _ready(self) -> None:
         try:
             async with asyncio.timeout(NAMESPACE_S):
-                while not await self._takes_pods():  # noqa: ASYNC110 - asked, not told
+                while not await self._takes_pods():  # noqa: ASYNC110 - polled: there is no event
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
             raise ConfigError(

@@ -483,7 +483,7 @@ class KubeClient:
         return Claim(name, False, waits=True, selected=(claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
 
     async def select_node(self, namespace: str, claim: str, node: str) -> None:
-        """Tell a claim that waits for its first consumer on which node that will be: its provisioner goes to work."""
+        """Write the node of the first consumer on a claim that waits for it, so that its volume is made there."""
         path = f"/api/v1/namespaces/{_q(namespace)}/persistentvolumeclaims/{_q(claim)}"
         await self._patch("select node", path, {"metadata": {"annotations": {SELECTED_NODE: node}}}, MERGE)
 

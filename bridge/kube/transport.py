@@ -408,7 +408,7 @@ async def _whole(response: aiohttp.ClientResponse, method: str) -> Reply:
 
 
 async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) -> AsyncIterator[bytes]:
-    """Lines without what ends them; of one that is longer than MAX_LINE the first bytes, as `Cut`."""
+    """Lines without their end; of a line that is longer than MAX_LINE the first bytes, as `Cut`."""
     rest, cut = bytearray(), False
     try:
         async for chunk in response.content.iter_any():

@@ -354,7 +354,7 @@ class ListWatch(Generic[M]):
             raise RemoteError(f"watch {self.resource.name}", "Kubernetes", "the server ends every watch at once")
         self.failures = 0
         # Not even a bookmark in minutes: a server that was restored from a backup lets us wait for a version that it will
-        # not reach for days.  One list tells.
+        # not reach for days.  One list shows it.
         return Listing() if silent else Watching(version)
 
     def _told(self, change: Changed[M] | Undecodable | Bookmark | Failed, version: str) -> str:

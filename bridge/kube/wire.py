@@ -453,7 +453,7 @@ class WireStorageClass(Wire):
 
 
 class WireEvent(Wire):
-    """An event: how often it was said."""
+    """The part of an event that counts its repetitions."""
 
     count: Int | None = None
 

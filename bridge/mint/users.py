@@ -15,7 +15,7 @@ from bridge.errors import ConfigError
 from scheduler.policy import templates
 
 LONGEST = (
-    240  # bytes of a name; a file name has at most 255, and one that is being written has a little more than the user's
+    240  # bytes of a name; a file name has at most 255, and the name of a file that is being written is a little longer
 )
 MOST_USERS = 10_000
 MOST_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from bridge.pace import Pace
 
 Item = Any  # what JSON can say
 Sections = Mapping[str, Mapping[str, Item]]
-# Section, key, and a function that returns the item; None: nothing to tell, and the look may pause here.
+# Section, key, and a function that returns the item; None: nothing has changed, and the scan may pause here.
 Entry = tuple[str, str, Callable[[], Item]] | None
 
 REST = 9  # times a slice: a look takes a tenth of the time
@@ -89,7 +89,7 @@ class Feed:
         return found
 
     def forget(self, told: int) -> None:
-        """Forget the items that are gone, if every reader has been told up to that change."""
+        """Forget the items that are gone, if every reader has all changes up to that one."""
         for known, (changed, text) in tuple(self._items.items()):
             if changed > told:
                 break

@@ -137,7 +137,7 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
 
 
 def _amounts(node: GrantedNode) -> str:
-    """As squeue's columns would say it: a typed device counts under its name too, and is said once."""
+    """As squeue's columns show it: a typed device counts under its name too, and is shown once."""
     devices = [f"{count} {name}" for name, count in sorted(node.gres.items()) if ":" not in name]
     cpus = f"{node.cpus} CPU{'s' if node.cpus != 1 else ''}"
     memory = f"{node.memory_mib / 1024:.4g} GiB" if node.memory_mib >= 1024 else f"{node.memory_mib} MiB"

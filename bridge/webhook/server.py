@@ -1,6 +1,6 @@
 """The HTTPS server that the API server calls: POST /intercept.  Kubelet asks /healthz and /readyz, Prometheus asks /metrics.
 
-Every peer that reaches the port may ask; an answer tells nothing but what the question held, and numbers that name no pod.
+Every peer that reaches the port may send requests; a response contains only data of the request, and numbers without names.
 Bodies are limited in size, in number at a time and in the time that they take, so that a peer which floods the port costs a
 known amount of memory.
 
@@ -98,7 +98,7 @@ class Server:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        """200, or 503 and why; what went wrong at the last look is told in either case."""
+        """200, or 503 and why; the body has the trouble of the last check in either case."""
         why = self.not_ready()
         return web.Response(
             text="\n".join(filter(None, [why or "ok", self.trouble])) + "\n", status=503 if why else 200

@@ -36,7 +36,7 @@ def new_world(config: Config, started: float, *, guarded: bool = False) -> World
 
 
 def apply_event(world: World, event: ev.Event) -> None:
-    """Fold the event into the facts, and note the newest time that any event told."""
+    """Fold the event into the facts, and note the newest time of any event."""
     at = getattr(event, _TIME_OF.get(type(event), "at"), None)
     if at is not None and at > world.newest_event_at:
         world.newest_event_at = at

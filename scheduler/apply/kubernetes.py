@@ -34,11 +34,11 @@ from scheduler.translate.job_options import user_input
 _Listed = TypeVar("_Listed", Node, Namespace)
 
 MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept; the oldest are read again when needed
-USUAL_OWNER = 4096  # characters; one that says more counts as several
+USUAL_OWNER = 4096  # characters; a longer owner counts as several
 
 
 def _keep_if_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
-    """Keep a pod event until the mark of the cluster is known, which tells what a previous process bound."""
+    """Keep a pod event until the mark of the cluster is known, which shows what a previous process bound."""
     if event.scope is not Scope.OURS or world.cluster_known:
         return False
     world.early.append(event)

@@ -430,7 +430,7 @@ def _size(world: World, workload: Workload) -> int:
         size = members_of(owner, workload.group)
         if size > MAX_SIZE:
             return 0
-        if owner.ref.kind == "Job":  # it tells how many it wants still
+        if owner.ref.kind == "Job":  # its size is the number of pods that are still to come
             return max(1, size)
     elif workload.group is not None and workload.group.stage and (owner := world.size_source_of(workload)) is not None:
         size = min(size, members_of(owner, workload.group))  # the size may have been written for all stages together

@@ -39,7 +39,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         confirmation.unanswered(workload, action)
     if event.outcome is Outcome.DONE:
         confirmation.answered(workload, action.uid)
-        # The API server took this bind.  What the pod showed when the watch told of it may have been edited since.
+        # The API server took this bind.  The annotations that the watch showed may have been edited since.
         workload.bound_by_bridge_before[action.uid] = None
         workload.strays.pop(action.uid, None)
         _note_bound(world, workload, action, event.at)

@@ -11,13 +11,13 @@ given to another job, and a pod may have gone or moved to another workload.  So 
                              is another's: then the job is looked up by its name.  A no to a lost job's nodes: that job
   CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission was given the
   RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
-  FindJobs                   nothing: the ids that it tells are read
+  FindJobs                   nothing: the ids in the answer are read
   ReadJob                    nothing: what was read is a fact of its own (JobRead), held against what was learned later
   NudgeScheduler             nothing
   BindPod                    the pod of that UID, in whichever workload it is by now; its job, if that is still the same
   DeletePod, FailByDeadline,   the pod of that UID, in whichever workload it is by now
   EvictPod, SetDeadline
-  SetPodCondition,           what that pod was told last, if it is that sentence
+  SetPodCondition,           the last status of that pod, if it is that sentence
   RestoreKeys                nothing: the watch shows what became of it
   ReadOwner, ReadClaims,     nothing: what was read is a fact of its own (OwnerRead, ClaimsRead), by the object's UID
   SelectVolumeNode

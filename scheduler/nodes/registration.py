@@ -190,7 +190,7 @@ def _bad_address(address: str) -> str:
 
 
 def _bad_partitions(wanted: list[str], partitions: Mapping[str, Partition]) -> str:
-    unknown = [name for name in wanted if name not in partitions] if partitions else []  # none: not told yet
+    unknown = [name for name in wanted if name not in partitions] if partitions else []  # none: not listed yet
     if not unknown and len(wanted) <= MAX_PARTITIONS:
         return ""
     if not unknown:

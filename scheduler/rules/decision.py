@@ -84,7 +84,7 @@ class PodStatuses:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The condition of a bound pod that tells about its job, and an event; written if it is news (status.py).
+    """The condition of a bound pod about its job, and an event; written if it is news (status.py).
 
     runs     the condition's status: whether the job runs
     again_s  after which time the same status is written again, which counts it

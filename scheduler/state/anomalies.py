@@ -40,8 +40,8 @@ def reject(world: World, why: Anomaly, job_id: int = 0, whose: Iterable[Workload
 def missing(world: World) -> list[Placeholder]:
     """Jobs that are not there any more, and of which no admin has said that they are gone.
 
-    One whose id is listed again is missing until a read says that it is the same, and one whose id is another's by now
-    stays so: slurmctld that came back with an older state gives ids out again, and a wrong cluster has such ids, too.
+    A job whose id is listed again is missing until a read shows that it is the same job.  If another job has the id, the
+    first stays missing: slurmctld that came back with an older state reuses ids, and a wrong cluster has such ids, too.
     """
     since = (world.held_back_since, world.claims_held_back_since)
     if not world.absent and not world.by_phase[Phase.ORPHANED] and since == (None, None):

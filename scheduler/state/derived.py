@@ -1,8 +1,8 @@
 """Recomputes what the World derives from its facts, to check the World, and to make a copy that relies on no index.
 
 The World keeps indexes, counts and phases up to date while events change its facts.  An index that is not kept up to date
-is a silent defect: the pass visits the wrong workloads, or counts room that is not there.  `validate` computes each index
-anew and raises `InvalidIndex` where the World has something else.  It takes milliseconds, so the bridge never calls it unless
+is a silent defect: the pass visits the wrong workloads, or counts room that is not there.  `validate` computes each
+index again and raises `InvalidIndex` if the World differs.  It takes milliseconds, so the bridge never calls it unless
 the internal tuning `validate_every` says so; the simulation and the property tests do.
 
 INDEXES are determined by the facts: one function each.  CHECKS are statements that every world satisfies, about indexes that

@@ -6,7 +6,7 @@ lost one (reacquire.show).  While the pod is bound that is the value before the 
 bridge ran is not noticed, except for the job id, which the job itself proves or disproves (reacquire.show).
 
 A controller may write the same edit again and again.  So each put-back of one pod waits twice as long as the one before, and
-only the first is said.
+only the first gets an event.
 """
 
 from __future__ import annotations
@@ -95,5 +95,5 @@ def _job_since(pod: Pod) -> float | None:
 
 
 def inexact_s(world: World) -> float:
-    """So many seconds two clocks may disagree about one moment, because each tells its time in whole seconds."""
+    """The difference of two clocks about one moment, in seconds, because each shows its time in whole seconds."""
     return EXACT_S if any(clock.ahead for clock in world.clocks.values()) else 0.0

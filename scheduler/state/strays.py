@@ -1,7 +1,7 @@
-"""Pods of other schedulers that stand where Slurm gives the nodes away, in namespaces that are managed (N10).
+"""Pods of other schedulers on nodes that Slurm allocates, in managed namespaces (N10).
 
-The bridge is not their scheduler, and they have no placeholder.  Each is kept as a workload by itself, so that it is looked
-at, told and ended as any other (bypass.py).  Pods elsewhere are none of the bridge's business.
+The bridge is not their scheduler, and they have no placeholder.  Each is kept as a workload by itself, so that it is visited,
+gets statuses and is ended as any other (bypass.py).  The bridge ignores pods on other nodes.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class UndecodedObjects:
         self._found[where] = list(undecoded)
 
     def observe(self, where: Scope | str, undecoded: Undecoded) -> None:
-        """A watch tells of this one."""
+        """A watch showed this object."""
         self.decoded(where, undecoded.namespace, undecoded.name, undecoded.uid)
         self._found.setdefault(where, []).append(undecoded)
 

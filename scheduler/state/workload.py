@@ -555,7 +555,7 @@ class Workload:
                 self._count(self.pods[uid])
 
     def counts_anew(self) -> PodCounts:
-        """Count all pods anew: what `pod_counts` has to be."""
+        """Count all pods again: the value that `pod_counts` must have."""
         anew = PodCounts()
         for pod in self.pods.values():
             self._count_in(anew, pod)

@@ -4,7 +4,7 @@ Four subjects, one suite: what was once recorded from a real server, the simulat
 behind its HTTP shell, and the real server of KUBECONFIG.  A test that passes on all of them says that the simulation is
 honest and that the client understands the real one.
 
-Record anew: KUBECONFIG=… RECORD_KUBE=1 pytest tests/contract -k "kube and real".  What needs a server that forgets its
+Record again: KUBECONFIG=… RECORD_KUBE=1 pytest tests/contract -k "kube and real".  What needs a server that forgets its
 past takes part where KUBE_FORGET_COMMAND names a command that makes it so (compaction and a restart).
 """
 
@@ -323,7 +323,7 @@ class Seen:
         self._more = asyncio.Event()
 
     async def until(self, met: Callable[[Sequence[Event]], object]) -> None:
-        """Wait until what was told meets the condition."""
+        """Wait until the events that were received meet the condition."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not met(self.events):
@@ -405,7 +405,7 @@ class Kube:
 
     @asynccontextmanager
     async def watching(self, resource: Resource[Any], page_size: int = 500) -> AsyncIterator[Seen]:
-        """The real list-watch, running, and what it tells; the list has been told on entry."""
+        """The real list-watch, running, and the events that it sends; the list was received on entry."""
         told = Seen()
         task = asyncio.create_task(self.list_watch(resource, told, page_size).run())
         try:

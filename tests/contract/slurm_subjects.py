@@ -1,4 +1,4 @@
-"""Three Slurms that one suite must not be able to tell apart: recordings, the simulated one, a real slurmrestd.
+"""Three Slurms for which one suite must give the same results: recordings, the simulated Slurm, a real slurmrestd.
 
     recorded   what a real Slurm 26.05 answered, replayed: the client's requests must still be the ones recorded
     simulated  bridge/simulation/slurm/cluster.py, in-process, on a virtual clock
@@ -40,7 +40,7 @@ from scheduler.model.slurm import JobSpec, SlurmNode
 RECORDINGS = Path(__file__).parent / "recordings" / "slurm"
 NAMES = ("recorded", "simulated", "real")
 
-# An external node that was made by `new/node`: a static one would lose GPUs and tell no indices (Slurm facts 7).
+# An external node that was made by `new/node`: a static node would lose GPUs and show no indices (Slurm facts 7).
 IDLE = frozenset({"IDLE", "EXTERNAL", "DYNAMIC_NORM"})
 
 T = TypeVar("T")
@@ -373,7 +373,7 @@ class Slurm:
         nodes = await client.nodes()
         able = [node for node in nodes if node.gres.get("gpu", 0) >= 8]
         idle = [node for node in able if node.states == IDLE]
-        if len(idle) < 3:  # one that was planned for a job that is gone keeps that mark until the next backfill pass
+        if len(idle) < 3:  # a node that was planned for a job that is gone keeps that mark until the next backfill pass
             idle = [node for node in able if node.states - {"PLANNED"} == IDLE]
         places = tuple(sorted(idle, key=lambda node: (len(node.name), node.name))[-3:])
         assert len(places) == 3, "the suite needs three idle external nodes, made by new/node, with eight GPUs"

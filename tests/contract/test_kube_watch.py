@@ -1,4 +1,4 @@
-"""Lists and watches: what is told, in which order, and what happens at the edges (Kubernetes facts 3)."""
+"""Lists and watches: which events come, in which order, and what happens at the limits (Kubernetes facts 3)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_pods_of_other_schedulers_are_told_only_while_they_stand_on_a_node
     assert listed.scope is Scope.OTHERS
     assert [pod.name for pod in listed.pods if pod.namespace == kube.namespace] == ["standing"]
     [left] = [event for event in told.events if isinstance(event, PodGone) and event.pod.name == "standing"]
-    # It is told as it was when it last belonged to the selection.
+    # The event shows the object as it was when it last belonged to the selection.
     assert (left.scope, left.pod.phase) == (Scope.OTHERS, PodPhase.PENDING)
 
 

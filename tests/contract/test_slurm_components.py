@@ -48,7 +48,7 @@ async def test_components_start_together_and_hold_nothing_before(slurm: Slurm) -
     assert [(each.nodes, "PENDING" in each.states) for each in (waits, *waits.parts)] == [("", True), ("", True)]
     assert await slurm.end(larger)
 
-    # one name: whoever asks for it again waits for all of them
+    # one name: a repeated submission waits for all of them
     with pytest.raises(Conflict) as caught:
         await slurm.client.allocate_now(slurm.spec("mpi"))
     assert caught.value.code == 2038

@@ -37,7 +37,7 @@ def number(value: int) -> dict[str, Any]:
     return {"set": True, "infinite": False, "number": value}
 
 
-# Field of a JobSpec, a value, and what GET job/{id} tells of it: of a job that has it, of one that has not.
+# Field of a JobSpec, a value, and what GET job/{id} shows: of a job with the value, of a job without it.
 WISHES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "cpus_per_task": (3, {"cpus_per_task": number(3)}, {"cpus_per_task": number(1)}),
     "memory_mib": (321, {"memory_per_node": number(321)}, {"memory_per_node": number(100)}),
@@ -62,7 +62,7 @@ WISHES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 
 
 async def told(slurm: Slurm, job_id: int, version: ApiVersion = API_VERSIONS[0]) -> dict[str, Any]:
-    """All that Slurm tells of that job."""
+    """All fields that Slurm shows of that job."""
     client = slurm.other(versions=(version,))
     await client.discover()
     return (await client.ask("job", "GET", f"job/{job_id}", _ANY)).jobs[0]
@@ -107,7 +107,7 @@ async def test_what_was_submitted_is_read_back(slurm: Slurm, name: str) -> None:
             assert shows(read, expected), expected
         assert shows(read, {"name": spec.name, "user_name": "alice", "excluded_nodes": slurm.others})
         assert read["dependency"] == f"afterany:{before}(unfulfilled)"
-        # the newest version takes how a job shares its nodes, and does not tell it
+        # the newest version accepts how a job shares its nodes, and does not show it
         assert (await told(slurm, job_id, API_VERSIONS[-1]))["shared"] == ["none"]
         assert await slurm.end(job_id)
 

@@ -25,7 +25,7 @@ async def read(slurm: Slurm, job_id: int) -> Job:
 
 
 async def waiting(slurm: Slurm, name: str = "waiting", **wishes: Any) -> tuple[int, int]:
-    """A job that fills the node, and one that waits for it."""
+    """A job that fills the node, and a job that waits for it."""
     full = await running(slurm, "full", cpus_per_task=slurm.place.cpus, time_limit_min=10)
     job_id = await slurm.client.submit(slurm.spec(name, **wishes))
     await slurm.until(lambda: read(slurm, job_id), lambda job: job.reason == "Resources", within=100)

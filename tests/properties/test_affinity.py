@@ -63,7 +63,7 @@ def pods(draw: st.DrawFn) -> Pod:
     )
 
 
-# A pod comes to a node, gets other labels, leaves; or a question is asked by one that comes with some of the others.
+# A pod comes to a node, gets other labels, leaves; or a pod that comes with some of the others asks a question.
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("comes"), pods(), st.sampled_from(NODES)),

@@ -1,4 +1,4 @@
-"""Any history in which folds and rules raise at any line of theirs: what is known stays whole, and all comes to rest.
+"""Any history in which folds and rules raise at any line: the facts stay consistent, and at the end nothing is left to do.
 
 The histories of test_core_histories, with defects: while one event is folded, or one pass is decided, one call somewhere
 inside raises.  The invariants that are held against the truth of both clusters hold as without defects.  When the defects

@@ -1,8 +1,8 @@
 """Any history: the invariants of the core hold after every decision, and when the faults end everything is in order.
 
 Two small truths, a Kubernetes and a Slurm, answer the core's actions: done, refused, not sent, or sent and lost, with or
-without effect, at once or late, in any order.  Watch and polls lag behind as they do in life.  What the core decides is
-held against the truth, not against what it was told.
+without effect, at once or late, in any order.  Watch and polls lag behind as in real clusters.  The decisions of the core are
+compared with the truth, not with the events that it got.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 9))
     def one_of_a_gang_comes_again(self, number: int) -> None:
-        """One that is gone, finished or going is replaced by its controller."""
+        """A pod that is gone, finished or terminating is replaced by its controller."""
         there = {one.name for one in self.pods.values() if not one.finished and one.deleting_at is None}
         lost = [one for one in self.seen.values() if group_of(one) is not None and one.name not in there]
         if lost and len(self.pods) < 9:
@@ -361,7 +361,7 @@ class Histories(RuleBasedStateMachine):
             self.grants.pop(one.id, None)
 
     def a_running_job_is(self, what: str, number: int) -> None:
-        """Suspended, or resumed; told its end, once; or preempted with a grace."""
+        """Suspended, or resumed; given an end, once; or preempted with a grace."""
         running = [job for job in self.jobs.values() if holds_nodes(job.states)]
         if not running:
             return
@@ -379,7 +379,7 @@ class Histories(RuleBasedStateMachine):
             del self.jobs[list(self.jobs)[number % len(self.jobs)]]
 
     def ids_are_given_out_again(self) -> None:
-        """slurmctld lost its newest state; whoever comes next gets those ids."""
+        """slurmctld lost its newest state; the next jobs get those ids."""
         self.next_id = max(10, max(self.jobs, default=9) + 1)
         self.jobs[self.next_id] = Job(self.next_id, "interactive", "carol", RUNS)
         self.next_id += 1
@@ -700,7 +700,7 @@ class Histories(RuleBasedStateMachine):
                 assert self.stands_on_its_job(one), f"S7: {one.name} stands on {one.node}, and no live job of it does"
 
     def stands_on_its_job(self, one: Pod) -> bool:
-        """Its placeholder lives and holds the node that it stands on."""
+        """Its placeholder lives and holds the node of the pod."""
         whose = (CLUSTER, self.world.key_of_pod[one.uid])
         mine = [job for job in self.jobs.values() if names.whose(job.name) == whose and job.user == "alice"]
         held = [node.name for job in mine if holds_nodes(job.states) for node in self.grants[job.id].nodes]

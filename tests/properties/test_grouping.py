@@ -34,7 +34,7 @@ class Life:
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[Life]:
-    """Pods of few gangs, more of them than some gang needs, or fewer; gated first, or in the end one that succeeded."""
+    """Pods of few gangs, more than some gang needs, or fewer; gated at first, or with one succeeded pod at the end."""
     found = []
     for number in range(draw(st.integers(1, 8))):
         gang = draw(st.sampled_from(["", *SIZES]))

@@ -1,7 +1,7 @@
 """Whatever a tenant, a node or a server writes: each reader gives a value or a refusal, and each sentence is one line.
 
-Readers of annotations, names, times, quantities and lists of hosts; then a world that is told such values by both sides,
-what it decides, and what it says: in conditions, in an explanation, on the page and in traces.
+Readers of annotations, names, times, quantities and lists of hosts; then a world that gets such values from both sides,
+its decisions, and its texts: in conditions, in an explanation, on the page and in traces.
 """
 
 from __future__ import annotations
@@ -277,11 +277,11 @@ def test_every_node_is_registered_or_refused(one: Node) -> None:
         assert spec.message
 
 
-# --- a world that is told such values -------------------------------------------------------------------------------
+# --- a world that gets such values ---------------------------------------------------------------------------------
 
 
 class Sees:
-    """A story whose every pass is looked at as an admin would: what is said is one line, and can be shown."""
+    """A story that checks the texts of every pass as an admin would: each is one line, and can be shown."""
 
     def __init__(self) -> None:
         config = replace(CONFIG, shared_nodes=True, accounting=True)

@@ -1,6 +1,6 @@
 """Every parser of the Kubernetes side, on values that a tenant, a kubelet, a proxy or a wrong server could write (X5).
 
-Each gives a value or a ContractError, and what it tells of an object that it cannot decode is plain text.
+Each gives a value or a ContractError, and its message about an object that it cannot decode is plain text.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ MARK = "\u2603 to be replaced \u2603"
 
 
 def spoiled(thing: Any, path: tuple[Any, ...], text: bytes) -> bytes:
-    """The JSON of the thing, with this text in the place of what stands there."""
+    """The JSON of the object, with this text in place of the value there."""
     return json.dumps(replaced(thing, path, MARK)).encode().replace(json.dumps(MARK).encode(), text)
 
 

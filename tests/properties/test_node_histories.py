@@ -46,7 +46,7 @@ FATES = st.sampled_from([Outcome.DONE] * 5 + [Outcome.REFUSED, Outcome.UNKNOWN, 
 
 
 class Sides:
-    """The truth of both sides, and a world that is told of it."""
+    """The truth of both sides, and a world that gets events about it."""
 
     def __init__(self) -> None:
         self.now = START + 20
@@ -137,7 +137,7 @@ class Sides:
 
     def perform(self, action: Action, fate: Outcome) -> None:
         known = self.slurm.get(action.name) if isinstance(action, ChangeNode | RemoveNode) else None
-        if known is not None and not as_found(action, known):  # whoever does it looks first
+        if known is not None and not as_found(action, known):  # the actor looks first
             self.story.world.apply(ActionEnded(action, Outcome.DONE, self.now, self.now))
             return
         refused = self.forbids(action)

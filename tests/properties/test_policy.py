@@ -1,6 +1,6 @@
 """Nothing reaches a job that the policy does not give, whatever pods, namespaces, labels and annotations say (I1).
 
-100,000 pods go through the pure translation.  What the policy may give is computed here anew, in a few lines that share
+100,000 pods go through the pure translation.  What the policy may give is computed here again, in a few lines that share
 nothing with the code under test.  Pods are made by one seeded generator, most of them a step beside what is allowed.
 """
 

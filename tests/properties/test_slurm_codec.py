@@ -170,7 +170,7 @@ def _readable(text: str) -> None:
 
 
 def _sound(value: Any) -> None:
-    """What came through can be told: every time has a date, and what was left out has a place in a poll."""
+    """The decoded values can be shown: every time has a date, and each left-out object has a place in a poll."""
     for moment in _named(value, {"submitted", "starts", "ends", "preempted"}):
         assert moment is None or 0 < moment <= LAST_MOMENT
         assert moment is None or clock(moment, NOW)

@@ -43,7 +43,7 @@ REPORT = act.SetPodCondition(*POD, "SlurmJobPending", "Waiting.", event="SlurmJo
 
 
 class FarEnd:
-    """Both far ends: remembers what was called, and answers, or fails, as it was told."""
+    """Both servers: records the calls, and answers, or fails, as the test sets."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers

@@ -232,7 +232,7 @@ async def address_that_answers(said: str, status: int) -> AsyncIterator[str]:
 
 
 async def told_beside(both: Both, said: str, status: int) -> str:
-    """What explain tells of a pod if a program at the bridge's address answers with that text and status."""
+    """The output of explain for a pod if a program at the bridge's address answers with that text and status."""
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     async with address_that_answers(said, status) as url:
         return await told_of_pod(both, "train", bridge=url)

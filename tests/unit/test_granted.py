@@ -1,4 +1,4 @@
-"""Which rights are used, by an audit log: one that is not is named, and so is one that is missing."""
+"""Which rights are used, by an audit log: unused rights are named, and so are missing rights."""
 
 from __future__ import annotations
 

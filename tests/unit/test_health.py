@@ -356,7 +356,7 @@ async def test_what_the_start_could_not_check_of_the_policy_is_said_once_it_is_k
 
 
 class Follower:
-    """What /readyz reads of a standby: its lease, and what its watches have told."""
+    """What /readyz reads of a standby: its lease, and the events of its watches."""
 
     def __init__(self, holder: str = "slurm-bridge-0", trouble: str = "", *lacking: str) -> None:
         self.holder = holder

@@ -1,4 +1,4 @@
-"""/explain and /release are for the machine that the bridge runs on, or for whoever shows its token."""
+"""/explain and /release are for the machine that the bridge runs on, or for requests with its token."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ GARBAGE = {
 async def test_a_peer_that_sends_garbage_gets_no_traceback_into_the_log(
     case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Off loopback /healthz answers everybody, so whoever reaches the port could fill the log."""
+    """Off loopback /healthz answers everybody, so any client that reaches the port could fill the log."""
     async with served() as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         writer.write(GARBAGE[case])

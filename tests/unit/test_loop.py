@@ -21,7 +21,7 @@ TRAIN = pod("train")
 
 
 class Performer:
-    """A far end that grants node x1 to whoever asks."""
+    """A server that grants node x1 to each request."""
 
     def __init__(self, takes_s: float = 0.01) -> None:
         self.takes_s = takes_s
@@ -146,7 +146,7 @@ def test_stopping_it_stops_what_is_under_way() -> None:
 
 
 class Deaf(Listener):
-    """It raises whatever it is told."""
+    """It raises the exception that the test sets."""
 
     def planned(self, action: Action, at: float) -> None:
         raise ZeroDivisionError

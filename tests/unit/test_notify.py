@@ -1,4 +1,4 @@
-"""What systemd is told, by a socket in a folder or in the abstract namespace."""
+"""Notifications to systemd, by a socket in a folder or in the abstract namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy of the settings file is read anew while the bridge runs; a file that cannot be used changes nothing (I8)."""
+"""The policy of the settings file is read again while the bridge runs; a file that cannot be used changes nothing (I8)."""
 
 from __future__ import annotations
 

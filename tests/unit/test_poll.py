@@ -1,4 +1,4 @@
-"""The one poller: it asks at the right moment, tells what it heard, and says once when nobody answers."""
+"""The one poller: it polls at the right moment, emits the answers as events, and reports an outage once."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Slurm:
 def polled(
     slurm: Slurm, seconds: float, *, waiting: bool = False, allocating: bool = False, interval_s: float = 1.0
 ) -> list[Event]:
-    """What a poller told in so many seconds."""
+    """The events of a poller in so many seconds."""
     told: list[Event] = []
 
     async def live() -> None:

@@ -54,7 +54,7 @@ NO_MESSAGE = {
 
 
 def test_each_text_of_the_scheduler_is_in_a_message_or_known_to_be_in_none() -> None:
-    """A new sentence is found by itself; one that is not wants a line here that says who sees it."""
+    """A new sentence is found by itself; if it is not, it needs a line here that says where it is shown."""
     for module, found in search().unreached("scheduler").items():
         others = [each for each in found if not re.fullmatch(NO_MESSAGE.get(module, "(?!)"), each, re.DOTALL)]
         assert others == [], module

@@ -1,4 +1,4 @@
-"""A right that is missing in one namespace is named there, and stops nobody else; one that is taken away is noticed."""
+"""A right that is missing in one namespace is named there, and stops no other namespace; the loss of a right is noticed."""
 
 from __future__ import annotations
 

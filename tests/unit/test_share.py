@@ -1,4 +1,4 @@
-"""Whoever asks takes turns, and together they take a share of the loop's time, however much each answer costs."""
+"""Requests take turns, and together take a share of the loop's time, however much each answer costs."""
 
 from __future__ import annotations
 

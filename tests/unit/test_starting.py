@@ -30,7 +30,7 @@ from tests.unit.processes import Process, running, until
 
 
 class Cluster:
-    """Fails as it was told, one attempt after the other; then it answers."""
+    """Fails as the test sets, one attempt after the other; then it answers."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = iter(failures)

@@ -79,7 +79,7 @@ def test_the_api_server_reaches_it_by_its_service() -> None:
 
 
 def test_its_account_may_read_and_write_two_objects_and_nothing_else() -> None:
-    places = command._places({})  # what it uses when it is told nothing
+    places = command._places({})  # its default
     rules = [(each["kind"], rule) for each in objects("rbac.yaml") for rule in each.get("rules", ())]
     assert rules == [
         (

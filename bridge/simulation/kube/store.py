@@ -2,7 +2,7 @@
 
 Objects are plain JSON dictionaries and are never changed once they are in here; a write puts a new one in their place, so
 that the past stays as it was.  Every write is one Change and takes one version, without gaps.  What a watch receives
-follows from its selector: an object that begins to match is ADDED, one that stops to match is DELETED, in the state in
+follows from its selector: an object that begins to match is ADDED, an object that stops matching is DELETED, in the state in
 which it last matched, under the new version.
 
 The history is bounded, as the real one is: a request for an older version gets TooOld (410).

@@ -264,7 +264,7 @@ def test_grants_that_are_given_back_while_a_fault_lasts_break_nothing() -> None:
 
 
 def test_jobs_that_served_a_pod_each_were_no_grants_in_vain() -> None:
-    """The pods of a gang that fails are made anew again and again; the last ones wait in the queue."""
+    """The pods of a failing gang are replaced again and again; the last pods wait in the queue."""
     seen = Seen()
     kept = invariants(seen)
     for job_id in range(20, 20 + GRANTS_IN_VAIN):

@@ -1,4 +1,4 @@
-"""The simulated cluster's own life: kubelets, controllers, garbage.  No loop, no waiting: time is told."""
+"""The simulated cluster's own life: kubelets, controllers, garbage.  No loop, no waiting: the test sets the time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cluster:
         self.now = end
 
     def pod(self, name: str, *, node: str = "x1", **told: Any) -> None:
-        """A pod that stands on a node."""
+        """A pod that is on a node."""
         self.kube.create(self.now, "pods", objects.pod("hpc", name, nodeName=node, **told))
 
     def phase(self, name: str) -> str | None:

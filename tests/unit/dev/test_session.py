@@ -1,4 +1,4 @@
-"""The stage of `slurm-bridge dev` without a terminal: what stalls is told, which faults can be made where, and by whom."""
+"""The session of `slurm-bridge dev` without a terminal: it names what stalls, and which faults can be made where."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_broken_promise_is_told_with_its_words_and_fails_the_run() -> No
 
 
 async def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_nothing_that_is_left() -> None:
-    """Tidying up waited for one in vain, because the bridge knows of it since it stands there without a job."""
+    """Tidying up waited in vain for a pod that is on a node without a job, because the bridge knows it."""
     async with performing() as (session, run):
         await run._until("the bridge", lambda: session.world is not None and session.world.ready)
         assert session.world is not None

@@ -1,4 +1,4 @@
-"""A far end written by hand: it answers what a test tells it to, and remembers what it was asked."""
+"""A server written by hand: it sends the responses that a test sets, and records the requests."""
 
 from __future__ import annotations
 

@@ -75,7 +75,10 @@ def test_a_yes_is_passed_on(code: int) -> None:
     [
         (status(429, headers={"retry-after": "7"}), 7.0),
         (status(429, retryAfterSeconds=3), 3.0),
-        (status(429, headers={"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), None),  # by a clock that is not told
+        (
+            status(429, headers={"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}),
+            None,
+        ),  # by a clock that the answer does not show
         (Reply(429, {"retry-after": "7"}, b"<html>busy</html>"), 7.0),  # of a proxy
         (Reply(429, dates("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:27:30 GMT"), b""), 30.0),
         (Reply(429, dates("Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 08:27:30 GMT"), b""), 0.0),

@@ -253,9 +253,7 @@ def test_a_release_follows_a_renewal_that_nobody_waited_for() -> None:
     async def tell(place: Place) -> None:
         one = place.replica("a")
         await one.lead()
-        place.edit(
-            {"renewTime": "2026-11-22T00:00:00.000000Z"}
-        )  # as that renewal did, after the last one that was answered
+        place.edit({"renewTime": "2026-11-22T00:00:00.000000Z"})  # as that renewal did, after the last answered renewal
         await one.release(drained=True)
         assert await place.replica("b").lead()
 

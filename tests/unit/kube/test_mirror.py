@@ -1,4 +1,4 @@
-"""A standby knows what its watches told, and hands over exactly that."""
+"""A standby knows the events of its watches, and hands over exactly these."""
 
 from __future__ import annotations
 

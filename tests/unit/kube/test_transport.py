@@ -22,7 +22,7 @@ Handle = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable
 
 
 class Who:
-    """Credentials of a test: the token now, and the one that a renewal finds.
+    """Credentials of a test: the token now, and the token that a renewal finds.
 
     slow_s   how long each look at them takes
     """

@@ -206,7 +206,7 @@ def test_a_pod_that_waits_has_a_waterfall_that_goes_on() -> None:
 
 
 def test_after_a_restart_a_queued_pod_waits_since_slurm_was_asked_for_its_job() -> None:
-    """This life did not ask: Slurm tells when another one did (O3)."""
+    """This process did not submit the job: Slurm shows when another process did (O3)."""
     story = Story()
     old = replace(TRAIN, created=START - 60)
     story.polls({17: "PENDING"}, at=START + 0.1)

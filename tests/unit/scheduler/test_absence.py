@@ -33,7 +33,7 @@ def reads_nothing(story: Story, at: float) -> None:
 
 
 def cannot_have_them_again(story: Story, at: float) -> None:
-    """What of the lost jobs' nodes is asked for again then is somebody else's by now."""
+    """The nodes of the lost jobs that are requested again then belong to other jobs."""
     story.decides(at)
     for workload in story.world.workloads.values():
         if workload.in_flight is not None and isinstance(asked := workload.in_flight.action, AllocateNow):
@@ -513,7 +513,7 @@ def test_an_invented_id_counts_for_nothing_though_a_pod_from_before_the_restart_
     )
     story.sees(older, early)
     acts = [each for second in range(6, 10) for each in answers(story, {}, at=NOW + second)]
-    story.sees(late)  # the job is known to be missing by now
+    story.sees(late)  # the job is known to be missing
     acts += [each for second in range(10, 40) for each in answers(story, {}, at=NOW + second)]
     asked = [each.key for each in acts if isinstance(each, AllocateNow)]
     assert asked == [key_of(older)], "its nodes, and no others, are asked for again"
@@ -582,7 +582,7 @@ def test_ids_of_other_peoples_jobs_are_no_jobs_lost() -> None:
 
 
 def test_an_id_that_two_pods_show_after_a_restart_is_read_at_once() -> None:
-    """One of them wrote there what is the other's: it is told apart by the job itself."""
+    """One bridge wrote the id of the other's job on the pod: the job itself shows whose it is."""
     story = Story()
     honest = story.bound(pod("honest", created=START - 60), 17)
     thief = story.bound(pod("thief", created=START - 50), 17)

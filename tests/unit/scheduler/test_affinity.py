@@ -191,7 +191,7 @@ def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
 
 
 def test_a_grant_that_ends_before_anybody_stood_there_opens_its_node() -> None:
-    """Who waits hears of it by nobody else: nobody came to that node, and nobody left it."""
+    """No other event marks the waiting pod: no pod came to that node, and no pod left it."""
     story = Story()
     leaving = standing("old", "x2", of="b", cpu=64000, deleting_at=NOW + 60)
     story.sees(*[PodSeen(Scope.OTHERS, each) for each in (standing("one", "x1"), leaving)])

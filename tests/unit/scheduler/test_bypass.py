@@ -1,4 +1,4 @@
-"""Pods that reach a node of Slurm without Slurm: told, counted, and ended where the settings say so (N10, V7)."""
+"""Pods that reach a node of Slurm without Slurm get an event, are counted, and are ended if the settings say so (N10, V7)."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_it_is_none_where(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("owner", [DAEMONS, OwnerRef("example.com/v1", "DaemonSet", "log", "uid-log")])
 def test_a_daemon_set_of_a_tenant_takes_no_node_unseen(owner: OwnerRef) -> None:
-    """Whoever may create pods in a managed namespace may create a DaemonSet there, or name one as the owner."""
+    """Users who may create pods in a managed namespace may create a DaemonSet there, or name one as the owner."""
     story = Story(ENDING)
     story.sees(squatter(owner=owner), of_others(owner=owner))
     acts = goes_on(story)

@@ -14,7 +14,7 @@ ASKING = (AllocateNow, SubmitJob)
 
 
 def told(story: Story, at: float = NOW) -> dict[str, str]:
-    """What each pod is told, after asking that nothing is submitted."""
+    """The status of each pod; asserts that nothing is submitted."""
     acts = story.decides(at)
     assert not [each for each in acts if isinstance(each, ASKING)]
     reports = [each for each in acts if isinstance(each, SetPodCondition)]

@@ -107,7 +107,7 @@ def test_a_replacement_never_ends_a_gang_that_ran_as_a_whole(ahead: float, after
 
 @pytest.mark.parametrize("ahead", AHEAD)
 def test_a_replacement_never_ends_it_after_a_restart_either(ahead: float) -> None:
-    """The pod whose place it takes is gone: only the API server's own times tell that it came later."""
+    """The pod whose place it takes is gone: only the API server's own times show that it came later."""
     shown = runs(Story(), [member(number, 3, created=START - 100 + ahead) for number in range(3)], ("x1", 3))
     story = Story()
     standing = [replace(each, bound_at=START - 99 + ahead) for each in shown[:2]]
@@ -161,7 +161,7 @@ def test_a_grace_that_is_shortened_shortens_the_wait() -> None:
 def test_a_clock_that_says_what_time_it_is_is_known_to_the_second(
     ahead: float, began: float, took: list[float], asked: float
 ) -> None:
-    """It tells whole seconds, at some moment between the question and the answer."""
+    """It shows whole seconds, of some moment between the request and the response."""
     clock = ClusterClock()
     at = began
     for each in took:
@@ -193,7 +193,7 @@ ALONE = pod("alone")
 
 
 def reads(story: Story, what: Pod, at: float, ahead: float, *states: str, **fields: Any) -> None:
-    """Job 17 as slurmctld tells it then, by its own clock."""
+    """Job 17 as slurmctld shows it then, by its own clock."""
     told = {key: value + ahead for key, value in fields.items() if value is not None}
     story.reads(
         job_of(what, 17, *states, as_of=float(int(at + ahead)), time_limit_min=60, **told), at=at, granted=grant(17)
@@ -281,7 +281,7 @@ def test_an_expected_start_is_told_by_the_bridges_clock(slurm: float) -> None:
 
 @pytest.mark.parametrize("slurm", HOURS)
 def test_a_job_that_its_user_renamed_is_not_taken_for_a_later_one(slurm: float) -> None:
-    """A bridge that starts anew knows job 17 by the pod that runs in it; slurmctld says when it was submitted (S7)."""
+    """A restarted bridge knows job 17 by the pod that runs in it; slurmctld says when it was submitted (S7)."""
     story = Story()
     shown = replace(story.bound(ALONE, 17), created=START - 900, bound_at=START - 899, started=START - 898)
     story.sees(ClockObserved(Side.KUBERNETES, START, START, START), PodsListed(Scope.OURS, (shown,), START))
@@ -299,7 +299,7 @@ def test_a_job_that_its_user_renamed_is_not_taken_for_a_later_one(slurm: float) 
     assert workload.lost_job is not None, "its id was given out again while the pod ran"
 
 
-# --- Kubernetes' clock: what is said and done after a while (W6, S12, N1) ---------------------------------------------
+# --- Kubernetes' clock: statuses and actions after a while (W6, S12, N1) ----------------------------------------------
 
 
 @pytest.mark.parametrize("ahead", AHEAD)

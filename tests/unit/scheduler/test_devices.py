@@ -1,4 +1,4 @@
-"""Who tells a pod which GPUs are its own: kubelet, unless the admin's device driver goes by `job-gpus` (G1)."""
+"""Kubelet gives a pod its GPUs, unless the admin's device driver uses the annotation `job-gpus` (G1)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_who_takes_a_freed_place_gets_the_freed_ones() -> None:
     story.sees(*shown)
     story.polls({17: "RUNNING"}, at=NOW + 1)
     story.loses(shown[1], NOW + 2)
-    # By its name it comes before the others, who keep what they have been told.
+    # By its name it comes before the other pods, which keep their annotations.
     story.sees(replace(pods[1], uid="uid-new", name="a-0", created=NOW + 2))
     assert told(story.acts(BindPod, NOW + 3)) == {"a-0": "1"}
 

@@ -102,7 +102,7 @@ def test_whose_the_job_is_is_said_once() -> None:
 
 
 def test_accounting_learns_it_too_where_the_job_ended_first() -> None:
-    """sacct tells what the pod did, whoever ended it."""
+    """sacct shows what the pod did, whichever client ended it."""
     story = Story(ACCOUNTED)
     [end] = job_ends(story, TRAIN, "TIMEOUT")
     story.ended(end, at=NOW + 6)
@@ -365,7 +365,7 @@ def test_a_recreated_pod_is_a_workload_of_its_own() -> None:
 
 
 def test_a_waiting_pod_whose_job_was_cancelled_queues_again_after_a_pause() -> None:
-    """Whoever ended it may end the next one at once."""
+    """The client that ended it may end the next pod at once."""
     story = Story()
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "CANCELLED"}, at=NOW + 1)

@@ -1,4 +1,4 @@
-"""What is said of one workload (O4): asked of the same world, by the same rules, that decide."""
+"""The explanation of one workload (O4): from the same world, by the same rules that decide."""
 
 from __future__ import annotations
 

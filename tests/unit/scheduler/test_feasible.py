@@ -287,7 +287,7 @@ def test_the_answer_depends_on_a_pod_only_through_its_node_requirements() -> Non
 
 
 def test_volumes_with_equal_node_affinity_are_judged_once() -> None:
-    """A pod may have 64 claims, and a volume any number of terms: read anew at each node they took a second of a pass."""
+    """A pod may have 64 claims, and a volume any number of terms: read again for each node, they took a second of a pass."""
     near = (term(Requirement("zone", "In", ("a",))),)
     far = (term(Requirement("zone", "In", ("b",))),)
     made = checks(node_requirements(pod(), JobSpec("", "", 1, 1), "", (near,) * 63 + (far,)))

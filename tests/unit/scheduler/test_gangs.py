@@ -606,7 +606,7 @@ A_NODE = 512_000  # MiB; and 64 CPUs
 def test_an_exclusive_gang_is_not_charged_for_the_memory_of_idle_cpus(
     size: int, wishes: dict[str, Any], places: int | None
 ) -> None:
-    """T10: it stands on as few nodes as it can, told how many pods each gets where Slurm would refuse it otherwise."""
+    """T10: it gets as few nodes as possible, with the number of pods of each node if Slurm would refuse it otherwise."""
     story = Story()
     says = {"exclusive": "true", **wishes.pop("says", {})}
     story.sees(*ring(size, says=says, **wishes))
@@ -810,7 +810,7 @@ def test_a_component_that_ended_in_a_previous_process_is_seen_when_its_leader_is
 
 
 def test_it_ends_although_what_is_left_of_it_is_read_as_no_grant() -> None:
-    """The bridge started anew, and waited for ever to be told the nodes; the pods held GPUs that Slurm gave to others."""
+    """The restarted bridge waited for ever for the nodes; the pods held GPUs that Slurm gave to other jobs."""
     former = Story()
     launched(former)
     left = het(former, 17, "CANCELLED")
@@ -860,7 +860,7 @@ def again(pods: list[Pod], at: float) -> list[Pod]:
 
 
 def runs_again(story: Story, pods: list[Pod], at: float) -> list[Pod]:
-    """Made anew by their controller, as job 18; the former job has ended."""
+    """Replaced by their controller, as job 18; the former job has ended."""
     story.ended(asks(story, at), at=at, job_id=18, grant=granted(18, ("x1", 2)))
     for bind in story.acts(BindPod, at):
         story.ended(bind, at=at)

@@ -1,4 +1,4 @@
-"""Which pods stand or fall together, told from their labels and annotations alone (K3, W1–W5)."""
+"""Which pods are one gang, by their labels and annotations alone (K3, W1–W5)."""
 
 from __future__ import annotations
 

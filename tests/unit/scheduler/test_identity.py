@@ -87,7 +87,7 @@ def test_another_users_job_of_a_workload_that_is_gone_is_ended_as_that_user() ->
 
 
 def test_nor_is_it_given_to_a_pod_that_comes_after_it_was_read() -> None:
-    """Before the pod came, any user of the policy would do; the pod tells which user its job must have."""
+    """Before the pod came, any user of the policy was possible; the pod shows which user its job must have."""
     story = Story()
     at = START + 2  # nothing is cancelled so soon after a start
     others = replace(job_of(TRAIN, 17), user="bob")
@@ -104,7 +104,7 @@ def test_nor_is_it_given_to_a_pod_that_comes_after_it_was_read() -> None:
 
 
 def test_a_job_of_the_user_that_the_policy_gave_before_ends_when_its_pod_is_gone() -> None:
-    """Its pod is left in peace; whoever came to the job later, when there is no pod, would end it, too."""
+    """Its pod is left alone; a later visit of the job, without a pod, would end it, too."""
     story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("bob")), Rule(("other",), ALICE)))))
     shown = story.bound(replace(TRAIN, created=START - 100), 17, started=START - 99)
     story.sees(shown)
@@ -263,7 +263,7 @@ def test_a_job_that_may_be_theirs_under_another_name_is_never_ended() -> None:
 
 
 def test_nor_is_it_ended_because_an_earlier_job_of_the_same_pods_has_ended() -> None:
-    """The gang was cancelled once, its pods were made anew, and then its user renamed their job before it was read."""
+    """The gang was cancelled once, its pods were replaced, and then its user renamed their job before it was read."""
     story = Story()
     shown = gang_runs(story, ring(2), ("x1", 2), at=NOW)
     story.polls({17: "CANCELLED"}, at=NOW + 2)
@@ -384,7 +384,7 @@ def test_a_twin_of_a_renamed_job_is_ended_and_not_the_pod(states: str) -> None:
 
 
 def test_a_job_that_was_renamed_since_it_was_read_is_ended_by_its_new_name() -> None:
-    """Slurm has no job of that id and the old name, and whoever asked for its end reads what has the id."""
+    """Slurm has no job of that id and the old name, so after the cancel the job with that id is read."""
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
@@ -535,7 +535,7 @@ def test_a_slow_read_of_an_id_says_nothing_of_the_job_that_got_the_id_since() ->
     [read] = story.acts(ReadJob, NOW + 1)
     assert read.job_id == 17
 
-    story.polls({17: "PENDING"}, at=NOW + 1.5)  # another's by now
+    story.polls({17: "PENDING"}, at=NOW + 1.5)  # another job has the id now
     story.reads(None, job_id=17, at=NOW + 1.1)
     story.ended(read, at=NOW + 4)
     assert [each.job_id for each in story.acts(ReadJob, NOW + 4)] == [17], "it is read for what it is now"

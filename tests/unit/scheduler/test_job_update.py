@@ -242,7 +242,7 @@ def two_components() -> Story:
 
 
 def components(story: Story, excluded: str = "") -> Job:
-    """The leader, as Slurm tells it with its other component."""
+    """The leader, as Slurm shows it with its other component."""
     [workload] = story.world.workloads.values()
     name = names.job_name(workload.readable, CLUSTER, workload.key)
     workers, launcher = (

@@ -38,7 +38,7 @@ Tell = Callable[[Story, list[Pod]], None]
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often a pod was looked at to find who is a member."""
+    """How often a pod was looked at to find the members."""
     found: Counter[str] = Counter()
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

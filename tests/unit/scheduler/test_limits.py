@@ -1,4 +1,4 @@
-"""What a tenant can count up is limited: a pod beyond a limit is told so, and costs nobody else anything (X7)."""
+"""Whatever a tenant can make large is limited: a pod beyond a limit shows that, and costs no other pod anything (X7)."""
 
 from __future__ import annotations
 

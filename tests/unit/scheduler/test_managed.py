@@ -91,7 +91,7 @@ def test_a_made_up_job_id_in_a_namespace_that_is_not_managed_gets_no_job(  # as 
 
 
 def test_nor_is_it_ended_there_because_a_job_of_that_id_was_listed_as_ended_before_slurm_lost_its_state() -> None:
-    """The list tells no names: whose job that was nobody read."""
+    """The list has no names, and no read showed whose job that was."""
     story = Story()
     story.sees(pod("ghost", namespace="grey", node="x1", created=START - 60, says={"job-id": "17"}))
     story.polls({17: "CANCELLED"}, at=NOW)

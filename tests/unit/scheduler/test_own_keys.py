@@ -156,7 +156,7 @@ def test_a_pod_that_wrote_a_key_while_its_job_waited_is_told_and_what_it_wrote_d
 
 
 def test_what_a_member_wrote_into_job_gpus_takes_no_device_from_the_others() -> None:
-    """With a device driver: a replacement is told the GPUs that its place has, whatever others show."""
+    """With a device driver: a replacement gets the GPUs of its place, whatever other pods show."""
     story = Story(replace(CONFIG, device_driver=True))
     gang = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
     first, second = pod("w-0", gpu=1, **gang), pod("w-1", gpu=1, **gang)

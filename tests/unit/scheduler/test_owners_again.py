@@ -1,4 +1,4 @@
-"""What a pod's controllers say is read again while the pod waits; what cannot be read is said (K2, Q4)."""
+"""A pod's controllers are read again while the pod waits; the pod shows which of them cannot be read (K2, Q4)."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_volume_claims_that_cannot_be_read_are_said_too() -> None:
 
 
 def test_after_a_restart_an_owner_that_cannot_be_read_is_not_asked_for_all_the_time() -> None:
-    """The API server went away just when the bridge had started anew: each attempt fails at once."""
+    """The API server went away just after a restart of the bridge: each attempt fails at once."""
     story = Story()
     waiting = pod("train", owner=JOB)
     story.sees(waiting)

@@ -137,7 +137,7 @@ def test_what_a_node_has_taken_follows_its_pods() -> None:
 
 
 def test_a_node_with_more_places_than_there_is_memory_is_no_more_than_the_pods_need() -> None:
-    """slurmrestd told a number of CPUs that nobody has: a list with one entry each would fill the machine."""
+    """slurmrestd showed an impossible number of CPUs: a list with one entry each would fill the machine."""
     vast = Grant(17, (GrantedNode("x1", 2**40, 2**60), GrantedNode("x2", 2**40, 2**60)))
     ring = [pod("w0"), pod("w1"), pod("w2")]
     found = places([Part(JobSpec("job", "alice", 1, 1, tasks=3), vast.nodes, ring)], {"uid-w1": "x2"})

@@ -455,7 +455,7 @@ def test_a_pod_keeps_the_job_that_took_a_lost_ones_place_though_the_pod_does_not
 
 
 def test_nodes_of_a_lost_job_are_not_asked_for_as_a_new_user_while_a_job_that_pods_show_is_not_read() -> None:
-    """It may be the one that took the lost job's place, as the former user, before the process ended (S7, V1)."""
+    """It may be the job that replaced the lost job, as the former user, before the process ended (S7, V1)."""
     story = story_of(Rule(("hpc",), Tenant("carol")), Rule(("other",), Tenant("alice")))
     story.sees(story.bound(pod("other", namespace="other", created=START - 200), 18, started=START - 190))
     runs_since_before(story)

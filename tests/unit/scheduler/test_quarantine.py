@@ -200,7 +200,7 @@ def test_one_pod_that_cannot_be_folded_does_not_lose_the_others_of_a_list(monkey
     assert [each.name for each in planned if isinstance(each, SetPodCondition)] == ["bad"]
     mend()
     assert about(story.decides(NOW + 10), BAD) == []
-    assert story.plan(NOW + AGAIN_S).wake_at == NOW + AGAIN_S  # its facts are made anew …
+    assert story.plan(NOW + AGAIN_S).wake_at == NOW + AGAIN_S  # its facts are rebuilt …
     assert len(about(story.decides(NOW + AGAIN_S), BAD)) == 1  # … and its rule runs
     assert quarantined(story) == set()
 
@@ -211,7 +211,7 @@ def test_a_pod_that_was_dropped_is_tried_again_when_it_changes(monkeypatch: pyte
     story.sees(BAD)
     story.decides(NOW)
     mend()
-    story.sees(BAD)  # told twice: no change
+    story.sees(BAD)  # the same event twice: no change
     story.decides(NOW + 2)
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
     story.sees(replace(BAD, labels={"a": "b"}))
@@ -467,7 +467,7 @@ def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
     assert quarantined(story) == set()
 
 
-# --- what is told ---------------------------------------------------------------------------------------------------
+# --- what users see -------------------------------------------------------------------------------------------------
 
 
 def test_explain_tells_of_the_quarantine_and_runs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""While Slurm decides: what is said, when it is said again, and how a grant is seen (Q1 to Q3, S1, ARCHITECTURE 5)."""
+"""While Slurm decides: the statuses, when they are renewed, and how a grant is seen (Q1 to Q3, S1, ARCHITECTURE 5)."""
 
 from __future__ import annotations
 

@@ -356,7 +356,7 @@ def test_a_job_that_slurm_requeued_gives_its_place_in_the_queue_for_its_nodes() 
 
 
 def gang_runs(story: Story, on: tuple[str, ...] = ("x1", "x1", "x2"), **fields: Any) -> list[Pod]:
-    """Two of it stand on x1, one on x2."""
+    """Two of its pods are on x1, one is on x2."""
     says, labels = {"gang-size": str(len(on))}, {names.PREFIX + "gang": "ring"}
     members = [pod(f"ring-{rank}", says=says, labels=labels, **fields) for rank in range(len(on))]
     story.sees(*members)
@@ -411,7 +411,7 @@ def test_another_node_that_was_called_like_its_own_takes_no_place_from_it() -> N
 
 
 def test_an_id_that_went_to_another_of_our_workloads_is_a_job_lost() -> None:
-    """slurmctld came back without its state: the pod's job is asked for anew, and not given up for somebody else's."""
+    """slurmctld came back without its state: the pod's job is submitted again, and not given up for another tenant's job."""
     story = Story()
     story.runs(TRAIN, 17, on="x2", at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
@@ -424,7 +424,7 @@ def test_an_id_that_went_to_another_of_our_workloads_is_a_job_lost() -> None:
 
 
 def test_a_pod_whose_id_was_given_out_again_is_not_ended_for_what_became_of_that_job() -> None:
-    """17 is another pod's by now, and was cancelled."""
+    """17 is another pod's job now, and was cancelled."""
     story = Story()
     story.sees(story.bound(replace(TRAIN, created=START - 60), 17, "x2"))
     story.polls({17: "CANCELLED"}, at=NOW)
@@ -434,7 +434,7 @@ def test_a_pod_whose_id_was_given_out_again_is_not_ended_for_what_became_of_that
 
 
 def an_id_of_an_earlier_life_is_a_strangers(submitted: float | None) -> Story:
-    """The bridge started anew; 17, which a pod shows that ran before, is carol's."""
+    """The bridge was restarted; job 17, which a pod shows that ran before, is carol's."""
     story = Story()
     story.sees(replace(story.bound(TRAIN, 17, "x2"), created=START - 60, started=START - 50))
     story.polls({17: "RUNNING"}, at=NOW)
@@ -459,7 +459,7 @@ def test_a_job_that_is_as_old_as_its_pod_and_was_renamed_leaves_the_pod_in_peace
 
 
 def asked_while(story: Story, running: Job, *, seconds: int) -> list[AllocateNow]:
-    """What is asked for while that job is all that runs; a poll a second, and each read tells of it."""
+    """The submissions while only that job runs; a poll a second, and each read shows it."""
     asked = []
     for at in (NOW + second for second in range(seconds)):
         story.polls({running.id: "RUNNING"}, at=at)
@@ -622,7 +622,7 @@ def test_a_time_that_the_tenant_writes_while_the_new_one_is_on_its_way_is_put_ba
 
 
 def test_no_time_is_written_by_an_unknown_clock() -> None:
-    """Nothing has been read yet that told Slurm's time: the new job is read first."""
+    """No read has shown Slurm's time yet: the new job is read first."""
     story = Story()
     asked = lost(story)
     story.world.clocks[Side.SLURM].is_known = False
@@ -637,7 +637,7 @@ def test_no_time_is_written_by_an_unknown_clock() -> None:
 
 
 def test_a_late_first_answer_of_slurm_is_read_to_its_end_before_a_job_is_taken_as_lost() -> None:
-    """The bridge died before it wrote on the pod that 30 is its job now, and slurmctld was away when it started anew."""
+    """The bridge died before it wrote on the pod that 30 is its job now, and slurmctld was away after the restart."""
     story = Story()
     story.world.first_polled = None
     story.sees(story.bound(pod("train", gpu=1, created=START - 60), 17, "x2"))

@@ -1,4 +1,4 @@
-"""A no is told on the pod, with what to do, and asked again when it may have become a yes (Q4, F3)."""
+"""The pod shows a refusal, with what to do; the request is repeated when it may be accepted (Q4, F3)."""
 
 from __future__ import annotations
 

@@ -410,7 +410,7 @@ def test_a_pod_that_stands_elsewhere_than_its_grant_ends_that_job() -> None:
 
 
 def test_where_slurm_does_not_count_memory_a_grant_without_it_is_used() -> None:
-    """SelectTypeParameters=CR_Core, CR_CPU or CR_Socket: `resources/{id}` tells mem_alloc 0."""
+    """SelectTypeParameters=CR_Core, CR_CPU or CR_Socket: `resources/{id}` shows mem_alloc 0."""
     story = Story()
     granted(story, pod("train", gpu=2), grant(17, gpu=2, memory=0))
     [bind] = story.acts(BindPod, NOW)

@@ -1,4 +1,4 @@
-"""A pod that takes another's place in a running gang asks for no more than that place has (W5, V5)."""
+"""A pod that replaces another in a running gang asks for no more than the place of that pod has (W5, V5)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ONE_GPU = Grant(17, (GrantedNode("x1", 2, 200, {"gpu": 2}),))
 
 
 def comes(story: Story, **shape: Any) -> tuple[list[str], list[str]]:
-    """A replacement of that shape: the nodes that it is bound to, and what it is told."""
+    """A replacement of that shape: the nodes that it is bound to, and its statuses."""
     story.sees(member(1, 2, uid="uid-new", created=LATER + 1, **shape))
     binds: list[str] = []
     said: list[str] = []

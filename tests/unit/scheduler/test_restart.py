@@ -254,7 +254,7 @@ def test_jobs_of_the_other_cluster_stay_the_other_clusters() -> None:
 
 
 def test_a_twin_that_starts_when_the_pods_own_job_ends_does_not_hide_that_end() -> None:
-    """The pod names job 17, of which only that is known; its twin 18 waited, and gets other nodes than the pod stands on."""
+    """The pod names job 17, of which only that is known; its twin 18 waited, and gets other nodes than the pod's."""
     story = Story()
     story.polls({17: "RUNNING", 18: "PENDING"}, at=START + 0.1)
     story.sees(story.bound(TRAIN, 17))
@@ -298,7 +298,7 @@ def test_a_job_that_does_more_than_run_is_read_though_thousands_wait_for_their_t
 def test_jobs_of_a_previous_process_are_read_before_their_time_is_over_however_many_there_are(
     asked: dict[str, Any],
 ) -> None:
-    """kubelet is to be told in time; the round alone would come to some of them after hours (S4b)."""
+    """kubelet must get its deadline in time; the round alone would reach some of them after hours (S4b)."""
     story = Story(without(CONFIG, running_fresh_s=1e9))
     pods = [replace(story.bound(older(f"p{number}", **asked), number), bound_at=START - 60) for number in range(1, 301)]
     story.sees(PodsListed(Scope.OURS, tuple(pods), START))
@@ -343,7 +343,7 @@ def test_a_job_that_cannot_be_read_is_read_again_until_it_can_be_and_is_ended_if
 
 
 def test_a_job_that_cannot_be_read_keeps_no_pod_waiting_for_longer_than_a_minute() -> None:
-    """A pod whose submission is in doubt waits for unknown jobs to be read, and not for ever for one that cannot be."""
+    """A pod whose submission is in doubt waits until unknown jobs are read, but not for ever for one job."""
     story = Story()
     story.polls({7: "RUNNING"}, at=START)
     fail_to_read(story, {7: "RUNNING"}, range(1, 10))

@@ -1,7 +1,7 @@
 """Each answer is matched to what its call was sent for (the table in scheduler/apply/results.py).
 
 slurmctld that lost its state gives ids out again.  While the answer to a call is on its way, the id that the call named may
-become another pod's job, and a pod may go or be made anew.
+become another pod's job, and a pod may go or be replaced.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_a_read_that_was_sent_before_the_job_was_made_does_not_call_it_foreign()
 
 
 def test_a_bind_for_a_job_whose_id_is_anothers_by_now_leaves_its_pod_without_a_job() -> None:
-    """It stands there, and Slurm lost its job: the same node is asked for once more (S7)."""
+    """The pod is on a node, and Slurm lost its job: the same node is requested once more (S7)."""
     story = Story()
     story.sees(OLD)
     [asked] = story.acts(AllocateNow, NOW)
@@ -170,7 +170,7 @@ def test_a_bind_for_a_job_whose_id_is_anothers_by_now_leaves_its_pod_without_a_j
 
 
 def test_a_no_to_a_lost_jobs_nodes_is_a_no_for_that_job_alone() -> None:
-    """Meanwhile the pod was found to stand on another job of its own; when that is lost too, its nodes are asked for."""
+    """Meanwhile another job of the pod was found; when that job is lost too, its nodes are requested."""
     story = Story()
     story.runs(OLD, 5, at=START + 1)
     story.polls({5: "RUNNING"}, at=START + 2)
@@ -226,7 +226,7 @@ def test_what_is_read_for_a_pod_that_is_gone_is_not_kept() -> None:
 
 
 def test_a_poll_that_began_before_the_answer_to_a_submission_does_not_miss_its_job() -> None:
-    """slurmctld had not made it yet when it told its jobs."""
+    """slurmctld had not made it yet when it listed its jobs."""
     story = Story()
     story.sees(OLD)
     [asked] = story.acts(AllocateNow, NOW)
@@ -277,7 +277,7 @@ def test_a_read_that_began_before_the_id_was_seen_as_new_speaks_of_the_job_that_
 
 
 def test_an_allocation_is_counted_where_it_was_asked_for_though_the_default_partition_changes_meanwhile() -> None:
-    """So it is when slurmdbd comes back, without which Slurm tells no partitions."""
+    """This happens when slurmdbd comes back, without which Slurm shows no partitions."""
     story = Story()
     nodes = (slurm_node("x1"), slurm_node("x2"))
     story.sees(SlurmNodesPolled(nodes, (), START + 1), OLD)

@@ -1,4 +1,4 @@
-"""While pods run: what is said of their job, and what is done before its end (S4b, S5, S6, S9, S12)."""
+"""While pods run: the statuses of their job, and the actions before its end (S4b, S5, S6, S9, S12)."""
 
 from __future__ import annotations
 
@@ -583,7 +583,7 @@ def test_a_new_process_does_not_count_the_pull_that_a_previous_process_showed() 
 
 
 def handed(story: Story, what: Pod, *, length_s: int = 3600, tries: range = range(-700, 0)) -> tuple[float, float]:
-    """(how long before the end kubelet is told, how long before the end it sends SIGTERM)."""
+    """(how long before the end kubelet gets its deadline, how long before the end it sends SIGTERM)."""
     ends = NOW + length_s
     limit = {"ends": ends, "time_limit_min": length_s // 60}
     shown = runs(story, what, **limit)

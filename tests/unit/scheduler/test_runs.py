@@ -47,7 +47,7 @@ def requests(story: Story, at: float) -> list[tuple[str, int]]:
 
 
 def one_night(story: Story, pods: Sequence[Pod], ends: Sequence[PodPhase], at: float = NOW) -> list[Pod]:
-    """The gang runs as job 17, ends so, and its job ends with it; its pods are kept, and are told."""
+    """The gang runs as job 17 and ends with these phases, and its job ends with it; its pods are kept, and get a status."""
     shown = runs(story, list(pods), ("x1", len(pods)), at=at)
     kept = [replace(each, phase=phase) for each, phase in zip(shown, ends, strict=True)]
     story.sees(*kept)
@@ -96,7 +96,7 @@ def test_a_gang_of_another_size_than_the_finished_one_of_its_name_agrees_with_it
 
 
 def test_members_that_are_being_deleted_have_no_say_in_the_size_either() -> None:
-    """A rolling update makes a group anew in another size, while the last pods of the former one terminate."""
+    """A rolling update creates a group again in another size, while the last pods of the former group terminate."""
     story = Story()
     shown = runs(story, [member(number, 2) for number in range(2)], ("x1", 2))
     story.sees(*(replace(each, deleting_at=NOW + 30) for each in shown))
@@ -109,7 +109,7 @@ def test_members_that_are_being_deleted_have_no_say_in_the_size_either() -> None
 
 
 def test_what_a_batch_job_makes_anew_is_fewer_by_those_that_succeeded() -> None:
-    """Its job is preempted when one of three has succeeded: the other two are made anew by the same Job."""
+    """Its job is preempted when one of three has succeeded: the same Job replaces the other two."""
     story = own_annotation(Story(), "a")
     shown = runs(story, [of_a_cron_job("a", number, NOW) for number in range(3)], ("x1", 3))
     story.sees(replace(shown[0], phase=PodPhase.SUCCEEDED))

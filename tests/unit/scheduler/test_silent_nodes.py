@@ -141,7 +141,7 @@ def loses_a_node(story: Story, *, owner: OwnerRef | None = JOB) -> tuple[list[Po
 
 
 def goes_on(story: Story, shown: list[Pod], since: float, until: float) -> dict[float, list[Action]]:
-    """Everything succeeds; what stands on x1 ends when it is told to, and its Job makes it anew.  What was done, and when."""
+    """All actions succeed; deleted pods on x1 end, and their Job replaces them.  Returns the actions and their times."""
     done: dict[float, list[Action]] = {}
     again = member(0, 2, owner=shown[0].owner, uid="uid-zero", created=since)
     at = since
@@ -166,7 +166,7 @@ def acts_of(kind: type[A], done: dict[float, list[Action]]) -> list[tuple[float,
 
 
 def test_a_gang_goes_on_without_the_pod_that_a_dead_node_keeps() -> None:
-    """Its pod on x2 terminates for ever; after five minutes the others ask for nodes anew, and are bound."""
+    """Its pod on x2 terminates for ever; after five minutes a new job is submitted for the others, and they are bound."""
     story = Story(nodes=[node("x1"), node("x2"), node("x3")])
     shown, new = loses_a_node(story)
     story.sees(replace(shown[1], deleting_at=NOW + 40), new)

@@ -151,7 +151,7 @@ def test_a_missing_label_is_a_refusal_that_names_the_rule_and_never_an_empty_use
 
 
 def test_a_rule_that_matches_decides_though_it_cannot_be_filled() -> None:
-    """Who takes a label away does not fall to the rule that comes next."""
+    """A removed label does not make the next rule decide."""
     policy = Policy((Rule(("team-*",), Tenant(LABEL)), Rule(("*",), Tenant("bob"))), default=Tenant("carol"))
     assert isinstance(policy.tenant("team-a", "default", {}), Refusal)
 

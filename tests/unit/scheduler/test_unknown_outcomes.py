@@ -188,7 +188,7 @@ def test_a_twin_that_only_a_pod_of_a_previous_process_shows_is_read(config: Conf
 
 
 def test_a_late_effect_beside_a_second_submission_leaves_one_job() -> None:
-    """The one that waits is given up; the one that holds nodes is kept."""
+    """The waiting job is cancelled; the job that holds nodes is kept."""
     story = Story()
     lost(story)
     story.polls({}, at=NOW + 30)
@@ -323,7 +323,7 @@ def test_an_id_that_a_read_denied_and_a_lost_answer_got_again_is_read_again() ->
 
 
 def test_a_slow_answer_does_not_take_an_id_that_was_given_out_again_meanwhile() -> None:
-    """slurmctld lost its state between the two: the first job is no more, and its id another's."""
+    """slurmctld lost its state between the two: the first job does not exist any more, and another job has its id."""
     story = Story(without(CONFIG, submits=9))
     other = pod("other")
     story.queues(TRAIN, 16, at=NOW - 10)  # so that nobody asks for nodes at once

@@ -21,7 +21,7 @@ NOW = 1_800_000_000.0
 
 
 class Witness:
-    """A transport over a simulated Slurm that remembers who asked what, or answers as told."""
+    """A transport over a simulated Slurm that records users and requests, or sends the set response."""
 
     def __init__(self, cluster: SlurmCluster) -> None:
         self._inner = InProcessSlurm(cluster, lambda: NOW)

@@ -203,7 +203,7 @@ def test_any_list_of_devices_is_counted_fully(devices: dict[tuple[str, str], int
 
 
 def test_brackets_that_never_close_are_no_devices_and_take_no_time_without_end() -> None:
-    """Searched anew from each bracket they would take hours."""
+    """If each bracket began a new search, they would take hours."""
     with pytest.raises(ValueError, match="not a GRES"):
         codec.gres_counts("gpu:" + "(a:" * 2_000_000)
 

@@ -1,4 +1,4 @@
-"""The pool against a server that misbehaves on purpose: what became of a request is always told truly."""
+"""The pool against a server that misbehaves on purpose: the outcome of a request is always reported truly."""
 
 from __future__ import annotations
 
@@ -634,7 +634,7 @@ def refusing(certificates: Certificates, version: ssl.TLSVersion) -> Iterator[st
                 with suppress(ssl.SSLError):
                     context.wrap_socket(connection, server_side=True)
                 lingering.shutdown(socket.SHUT_WR)
-                while lingering.recv(4096):  # closed before, what was said would be lost
+                while lingering.recv(4096):  # if it were closed before, the answer would be lost
                     pass
 
     server = threading.Thread(target=serve)
@@ -651,7 +651,7 @@ def refusing(certificates: Certificates, version: ssl.TLSVersion) -> Iterator[st
 async def test_a_client_certificate_that_the_server_refuses_is_told_as_that(
     certificates: Certificates, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
-    """TLS 1.3 tells it after the handshake, in the place of an answer."""
+    """TLS 1.3 reports it after the handshake, in place of a response."""
     other = make(tmp_path)
     tls = TlsFiles(str(certificates.authority), str(other.certificate), str(other.key))
     with refusing(certificates, version) as where:

@@ -1,4 +1,4 @@
-"""Certificates are made as API servers want them, and what cannot be used is told in a clause."""
+"""Certificates are made as API servers require, and a clause says why a certificate cannot be used."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ async def test_it_serves_reads_renewed_files_and_ends_at_sigterm(pair: tuple[str
 
     async def until(authority: bytes, says: str = "ok") -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while says not in await asked(authority):  # noqa: ASYNC110 - asked, not told
+            while says not in await asked(authority):  # noqa: ASYNC110 - polled: there is no event
                 await asyncio.sleep(0.02)
 
     try:
