@@ -18,6 +18,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -71,7 +72,7 @@ def up(rig: Rig) -> None:
 def forget(rig: Rig) -> None:
     """Empty the folder in which slurmctld keeps its state; it must not run."""
     for path in (rig.slurm / "state").iterdir():
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()  # the scripts of batch jobs are in folders
 
 
 def client(rig: Rig, *argv: str) -> list[str]:
