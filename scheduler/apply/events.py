@@ -9,14 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler import events as ev
-from scheduler.apply import kubernetes, plans, policy, results, slurm
+from scheduler.apply import job_polls, job_reads, kubernetes, outages, plans, policy, results, slurm_nodes
 from scheduler.state import quarantine
 from scheduler.state.world import World
 from scheduler.tuning import Config
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     **kubernetes.FOLDS,
-    **slurm.FOLDS,
+    **job_polls.FOLDS,
+    **job_reads.FOLDS,
+    **slurm_nodes.FOLDS,
+    **outages.FOLDS,
     **plans.FOLDS,
     **results.FOLDS,
     **policy.FOLDS,

@@ -8,6 +8,7 @@ from typing import Any
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler.actions import Outcome
+from scheduler.apply.reused_ids import job_of_call
 from scheduler.apply.submission_results import UNKNOWN_NODE
 from scheduler.state.workload import CANCELLED, Attempt, Placeholder
 from scheduler.state.world import World
@@ -16,21 +17,11 @@ from scheduler.translate.job_update import adopted, taken
 MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
 
 
-def _placeholder_of(
-    world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float
-) -> Placeholder | None:
-    """The placeholder that the call was sent for; None: it is not known any more, or another job has its id."""
-    job = world.placeholders.get(action.job_id)
-    if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
-        return None
-    return job
-
-
 def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     if workload is not None:
         workload.release(action)
-    job = _placeholder_of(world, action, event.began)
+    job = job_of_call(world, action, event.began)
     if event.outcome is Outcome.DONE:
         renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
         if job is not None and not job.ended and not renamed:
@@ -55,7 +46,7 @@ def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) ->
     if workload is None:
         return
     workload.release(action)
-    job = _placeholder_of(world, action, event.began)
+    job = job_of_call(world, action, event.began)
     if event.outcome is Outcome.DONE:
         world.accounting_lost = None
         if job is not None:
@@ -74,7 +65,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     if workload is None:
         return
     workload.release(action)
-    job = _placeholder_of(world, action, event.began)
+    job = job_of_call(world, action, event.began)
     if job is None:
         return
     if event.outcome is Outcome.DONE:

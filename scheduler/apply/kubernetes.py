@@ -24,7 +24,8 @@ from scheduler.nodes.observed import NEVER
 from scheduler.place.feasible import slurm_name
 from scheduler.state import confirmation, quarantine, rivals, strays
 from scheduler.state.job_ownership import belongs_to
-from scheduler.state.own_keys import note_edits, shown_id
+from scheduler.state.named_job import shown_id
+from scheduler.state.own_keys import note_edits
 from scheduler.state.phase import Phase
 from scheduler.state.undecoded import NAMESPACE, NODE
 from scheduler.state.workload import PENDING, RUNNING, DeletedPod, Placeholder, Workload, stays

@@ -8,6 +8,7 @@ from typing import Any
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler.actions import Outcome
+from scheduler.apply import reused_ids
 from scheduler.apply.backoff import ATTEMPTS
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.state import confirmation
@@ -72,7 +73,7 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
     if job.key == workload.key:
         job.bind_trouble = ""
     elif job.key is not None:
-        world.note_lost_job(workload, job, at)
+        reused_ids.note_lost_job(world, workload, job, at)
 
 
 def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) -> None:

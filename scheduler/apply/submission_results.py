@@ -9,6 +9,7 @@ from typing import Any
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler.actions import Outcome
+from scheduler.apply import reused_ids
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import with_filled
@@ -36,7 +37,7 @@ def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) 
         return
     held = workload.release(action)
     if event.outcome is Outcome.DONE and event.job_id is not None:
-        if _is_foreign_by_now(world, workload, event):
+        if reused_ids.is_foreign_by_now(world, workload, event.job_id, event.began):
             _submitted_id_was_reused(world, workload, action, event, event.job_id)
         else:
             _submitted(world, workload, action, event, event.job_id, held, breaker)
@@ -83,17 +84,6 @@ def _submission_unanswered(
     if action.spec.required_nodes:
         _not_reacquired(workload, held, "it is not known whether Slurm granted them again")
         _read_hinted(world, event.began)
-
-
-def _is_foreign_by_now(world: World, workload: Workload, event: ev.ActionEnded) -> bool:
-    """True if the id was found to be another job's after this call was sent."""
-    assert event.job_id is not None
-    if event.job_id in world.foreign and world.foreign_read.get(event.job_id, float("-inf")) > event.began:
-        return True
-    known = world.placeholders.get(event.job_id)
-    return (
-        known is not None and known.key not in (None, workload.key) and known.alive and known.known_since > event.began
-    )
 
 
 def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, event: ev.ActionEnded) -> None:
@@ -154,7 +144,7 @@ def _submitted(
     _forget_lost(world, workload)
     stale = world.placeholders.get(job_id)
     if stale is not None:
-        world.detach_others(workload.key, stale, event.at)
+        reused_ids.detach_others(world, workload.key, stale, event.at)
         world.absent.discard(stale.id)
     world.placeholders[job.id] = job
     world.expected.add(job.id)

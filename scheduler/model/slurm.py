@@ -99,7 +99,7 @@ class Job:
     preempted                 when its preemption began, while its grace runs; None: it is not preempted
     reason                    why it is pending, or why it ended ("Resources", "Priority", "None")
     planned_nodes             the nodes on which Slurm plans to start the job, a hostlist
-    sluid                     unique for ever, unlike the id (Slurm facts 2); "": this Slurm has none
+    sluid                     never reused, unlike the id (Slurm facts 2, docs/decisions/0005); "": this Slurm has none
     dependency                the conditions that the job still waits for ("singleton(unfulfilled),afterany:8(unfulfilled)")
     exit_code                 the number before the colon in sacct's ExitCode
     tasks                     the number of tasks asked for

@@ -26,7 +26,7 @@ from scheduler.rules.restore_keys import keys_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status
 from scheduler.rules.submission import read_first, spec_for
-from scheduler.state.own_keys import names_job
+from scheduler.state.named_job import names_job
 from scheduler.state.workload import Placeholder, Workload
 
 

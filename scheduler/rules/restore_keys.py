@@ -9,7 +9,7 @@ from scheduler.model.clocks import EXACT_S
 from scheduler.model.text import dated
 from scheduler.rules.decision import Decision, combine, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.state.own_keys import TIME_FORMAT, names_job
+from scheduler.state.named_job import TIME_FORMAT, names_job
 from scheduler.state.workload import Placeholder, Workload
 
 

@@ -1,7 +1,6 @@
-"""Slurm jobs in the World: their states, their absence, unknown ids, and ids that Slurm reuses.
+"""Slurm jobs in the World: their states, their absence, and the ids that are to be read.
 
-A job that vanished is absent; it counts as lost only after a read found no job, too (ARCHITECTURE 6).  Slurm reuses ids after
-it lost its state.  Then workloads that had the job of that id, or whose pods show the id, lose the job (`detach_others`).
+A job that vanished is absent; it counts as lost only after a read found no job, too (ARCHITECTURE 6).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import bisect
 from scheduler.model.slurm import ENDED, States, holds_nodes, is_ended
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.visits import Visits
-from scheduler.state.workload import Placeholder, Workload, lost_record
+from scheduler.state.workload import Placeholder, Workload
 
 RELEASED_AT_ONCE = 3  # after so many released grants in a row at most, a workload is submitted again without backoff
 MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; after that it is read every UNREADABLE_EVERY_S
@@ -162,45 +161,3 @@ class Jobs(Visits):
         if not self.unread and self.newest_event_at <= self.scan_ends_at:  # workloads that waited for this are visited
             self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
             self.dirty.update(self.by_phase[Phase.ORPHANED])
-
-    # --- ids that Slurm reused ------------------------------------------------------------------------------------------
-
-    def detach_others(self, key: str, job: Placeholder, at: float) -> None:
-        """The id belongs to a job of workload *key* now: other workloads that have or show the id lose their job."""
-        for workload in self.workloads_of(job):
-            if workload.key != key:
-                self.detach(workload, job, at)
-
-    def detach(self, workload: Workload, job: Placeholder, at: float) -> None:
-        """The id belongs to another workload's job, or to a foreign job, now: this workload loses its job."""
-        workload.jobs.discard(job.id)
-        job.hinted_by.discard(workload.key)
-        self.note_lost_job(workload, job, at)
-        self.refresh(workload)
-
-    def detach_unproven(self, workload: Workload, job: Placeholder) -> None:
-        """Detach the job, whose id a pod of the workload shows without being bound for it."""
-        if workload.hint == job.id:
-            workload.hint = None
-        workload.jobs.discard(job.id)
-        job.hinted_by.discard(workload.key)
-        self.refresh(workload)
-
-    def note_lost_job(self, workload: Workload, job: Placeholder, at: float) -> None:
-        """Slurm reused the id of the job that the pods were bound for: the pods do not run for the new job."""
-        if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
-            return
-        candidates = self.jobs_of(workload)
-        other = chosen(workload, candidates) or self._named_by_another_pod(workload, candidates)
-        proven = workload.key if job.key == workload.key or workload.bound_by_this_process else None
-        if other is not None:
-            workload.hint = other.id
-        elif not self.may_have_bound(workload) or (workload.all_bound_by_others and job.key != workload.key):
-            workload.hint = None  # the pod named a foreign job
-        else:
-            workload.lost_job = lost_record(job, proven, at, self.config.tuning.absent_s)
-
-    def _named_by_another_pod(self, workload: Workload, candidates: list[Placeholder]) -> Placeholder | None:
-        """A job that may be the workload's: not all pods of a gang show their new job yet."""
-        absent_s = self.config.tuning.absent_s
-        return next((job for job in candidates if job.key is None and not job.lost(absent_s)), None)

@@ -12,7 +12,7 @@ job because a job of that name lives, any user could keep pods from running.
 from __future__ import annotations
 
 from scheduler.model.kubernetes import Pod
-from scheduler.state.own_keys import shown_id
+from scheduler.state.named_job import shown_id
 from scheduler.state.workload import BoundByOther, Workload
 from scheduler.state.world import World
 

@@ -145,16 +145,6 @@ class Placeholder:
         return (self.ended and self.end_read) or self.lost(absent_s)
 
 
-def lost_record(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
-    """A record of the job that had the id before Slurm gave the id to another job.  It counts as lost.
-
-    key   of the workload, as far as it is proven
-    """
-    lost = Placeholder(job.id, key, job.user, frozenset(), known_since=at, read_began=at, denied=True)
-    lost.absent_first, lost.absent_last = at - absent_s, at
-    return lost
-
-
 @dataclass(slots=True)
 class InFlight:
     """An action that was sent and has not ended, or whose effect is not visible yet.

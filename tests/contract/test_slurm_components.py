@@ -37,6 +37,7 @@ async def test_components_start_together_and_hold_nothing_before(slurm: Slurm) -
     assert (job.het_id, job.het_offset, job.tasks) == (leader, 0, 1)
     assert (workers.het_id, workers.het_offset, workers.tasks) == (leader, 1, 3)
     assert (workers.name, workers.user, workers.starts) == (job.name, job.user, job.starts)
+    assert len({"", job.sluid, workers.sluid}) == 3, "each component has its own sluid"
 
     [node] = (await slurm.client.grant(leader, "alice")).nodes
     assert (node.cpus, node.memory_mib, node.gres) == (1, 100, {})

@@ -125,7 +125,7 @@ async def test_a_waiting_job_is_changed_in_place_and_keeps_its_age(slurm: Slurm)
     after = await read(slurm, queued)
     assert (after.name, after.comment, after.time_limit_min) == (spec.name, "new", 9)
     assert (after.partition, after.qos, after.excluded_nodes) == ("main", "low", "")
-    assert after.submitted == before.submitted
+    assert (after.submitted, after.sluid) == (before.submitted, before.sluid)
 
 
 async def test_an_update_changes_only_what_it_names(slurm: Slurm) -> None:

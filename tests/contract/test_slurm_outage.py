@@ -57,3 +57,14 @@ async def test_an_update_proves_nothing(without_controller: Slurm) -> None:
 async def test_nodes_are_not_known_rather_than_none(without_controller: Slurm) -> None:
     with pytest.raises(Unreachable):
         await without_controller.client.nodes()
+
+
+async def test_a_job_keeps_its_sluid_over_a_restart(slurm: Slurm) -> None:
+    job_id = await slurm.client.allocate_now(slurm.spec("kept"))
+    before = await slurm.client.job(job_id)
+    await slurm.subject.controller("stop")
+    await slurm.subject.controller("start")
+    after = await slurm.client.job(job_id)
+    assert before is not None
+    assert after is not None
+    assert after.sluid == before.sluid != ""

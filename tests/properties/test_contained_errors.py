@@ -18,7 +18,16 @@ from hypothesis.stateful import invariant, rule
 
 from scheduler import actions as act
 from scheduler import decide
-from scheduler.apply import job_results, kubernetes, membership, slurm, submission_results
+from scheduler.apply import (
+    hinted_jobs,
+    job_polls,
+    job_reads,
+    job_results,
+    kubernetes,
+    membership,
+    reused_ids,
+    submission_results,
+)
 from scheduler.events import AbsenceConfirmed, Event, Planned, Side, SideBack
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
@@ -44,7 +53,6 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
             "touch",
             "stop_reading",
             "drop",
-            "detach_others",
             "schedule_read",
             "assume",
         ),
@@ -71,7 +79,10 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (kubernetes, ("settle", "take_workload", "_take_hint", "_our_pod", "_forget_pod", "_node_gone")),
     (submission_results, ("_submitted", "_submission_refused")),
     (job_results, ("_take_changes",)),
-    (slurm, ("_identify", "_adopt", "_disprove", "_take_details", "_note_missing")),
+    (job_polls, ("_note_missing",)),
+    (job_reads, ("_identify", "_adopt", "_disprove", "_take_details")),
+    (reused_ids, ("detach_others", "note_arrivals", "doubt_listed")),
+    (hinted_jobs, ("drop_hint",)),
     (membership, ("_move", "_size", "rank_of", "group_of", "_take_group", "_take_alone")),
     (submission, ("jobspec", "feasible")),
     (binding, ("places",)),

@@ -23,7 +23,7 @@ NO_MESSAGE = {
     "scheduler.explain": r".*",  # `explain`
     "scheduler.apply.kubernetes": r"(pod )?\{pod.*|is on node .*",  # traces
     "scheduler.apply.plans": r"\{action.name\}: \{action.reason\}",  # traces
-    "scheduler.apply.slurm": r"whether many jobs are missing",  # the log, after an error of our own
+    "scheduler.apply.job_polls": r"whether many jobs are missing",  # the log, after an error of our own
     "scheduler.translate.grouping": r"\{api version\}/.*|batch Job|Kueue pod group",  # a key; kinds of groups
     "scheduler.rules.guard": r"the words for pods in quarantine",  # the log, after an error of our own
     "scheduler.model.hostlist": r".*",  # answers of Slurm that make no sense: /readyz, as "Slurm: …"

@@ -22,7 +22,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.apply import kubernetes, plans, slurm, submission_results
+from scheduler.apply import job_polls, job_reads, kubernetes, plans, submission_results
 from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
 from scheduler.explain import explain, key_of
 from scheduler.model.kubernetes import PodTerm, Requirement
@@ -258,7 +258,7 @@ def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
     story = Story(guarded=True)
     story.sees(replace(story.runs(BAD, 17, on="x2", at=NOW), started=NOW))
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, slurm, "_disprove", lambda *_: True)
+    mend = breaks(monkeypatch, job_reads, "_disprove", lambda *_: True)
     strangers = Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=NOW + 40)
     story.reads(strangers, at=NOW + 61)
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
@@ -375,7 +375,7 @@ def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkey
     story = Story(guarded=True)
     bad, good = story.runs(BAD, 17, at=NOW), story.runs(GOOD, 18, at=NOW)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, slurm, "_poll_shows", lambda _, job_id, *__: job_id == 17)
+    mend = breaks(monkeypatch, job_polls, "_poll_shows", lambda _, job_id, *__: job_id == 17)
     story.polls({17: "CANCELLED", 18: "CANCELLED"}, at=NOW + 2)
     assert story.world.placeholders[18].ended
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
@@ -389,7 +389,7 @@ def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkey
 
 
 def test_a_job_that_cannot_be_folded_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, slurm, "_identify", lambda _, read: read.id == 17)
+    mend = breaks(monkeypatch, job_reads, "_identify", lambda _, read: read.id == 17)
     story = Story(guarded=True)
     story.polls({17: "RUNNING"}, at=NOW)
     [read] = story.acts(ReadJob, NOW)

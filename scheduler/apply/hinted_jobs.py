@@ -1,0 +1,109 @@
+"""Jobs that are known only because pods show their ids (`Placeholder.hinted_by`): a pod's word is no proof (ARCHITECTURE 4).
+
+A bound pod may name the job that a previous process bound it for, that job under another name that its user gave it, a job
+that has its id by now, or any job, because people can write annotations.  So a hint keeps the bridge from ending the pod, and
+never makes it act on the job.
+"""
+
+from __future__ import annotations
+
+from scheduler import names
+from scheduler.actions import Kind
+from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.slurm import Job, is_ended
+from scheduler.state import quarantine
+from scheduler.state.job_ownership import belongs_to
+from scheduler.state.phase import chosen
+from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.world import World
+
+OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
+
+
+def detach_false_hints(world: World, job: Placeholder) -> None:
+    """Detach the job from workloads whose pods show its id, although no bind of the bridge can have written it."""
+    for workload in world.workloads_of(job):
+        if not world.may_have_bound(workload):
+            detach_unproven(world, workload, job)
+
+
+def drop_hint(world: World, job: Placeholder) -> None:
+    """Remove a job whose id pods show, and that is not their job."""
+    for workload in world.workloads_of(job):
+        if not _may_run_for(workload, job):
+            detach_unproven(world, workload, job)
+    world.drop(job)
+
+
+def detach_unproven(world: World, workload: Workload, job: Placeholder) -> None:
+    """Detach the job, whose id a pod of the workload shows without being bound for it."""
+    if workload.hint == job.id:
+        workload.hint = None
+    workload.jobs.discard(job.id)
+    job.hinted_by.discard(workload.key)
+    world.refresh(workload)
+
+
+def is_depended_on(world: World, job: Placeholder) -> bool:
+    """True if unfinished pods run, or may run, for the job."""
+    concerned = world.workloads_of(job)
+    if world.quarantine and any(quarantine.is_dropped(world, Kind.WORKLOAD, workload.key) for workload in concerned):
+        return True
+    pods = ((workload, pod) for workload in concerned for pod in workload.pods.values())
+    return any(workload.node_of(pod) and not pod.finished for workload, pod in pods)
+
+
+def _may_run_for(workload: Workload, job: Placeholder) -> bool:
+    """True if running pods name a job that may be the workload's, renamed: the end of another job does not end them (V7)."""
+    running = any(workload.node_of(pod) for pod in workload.unfinished)
+    return running and workload.hint == workload.renamed == job.id
+
+
+def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
+    """Decide if the job of another name, as old as the pods that show its id, is their job, renamed (docs/decisions/0003).
+
+    If a job with the workload's own name holds the nodes of the pods, that job is the workload's, and another client wrote
+    this id.  A workload follows the job if the job has its user and has, or had, its nodes: the job's end ends its pods.
+    Returns True if a workload follows the job.
+    """
+    followed = set()
+    for workload in world.workloads_of(job):
+        workload.renamed = job.id
+        own = chosen(workload, world.jobs_of(workload))
+        if workload.hint == job.id and own is not None and own.holds_nodes and holds_their_nodes(world, workload, own):
+            workload.hint = own.id
+        elif _had_their_nodes(world, workload, read):
+            followed.add(workload.key)
+    job.followed_by = frozenset(followed)
+    if followed:
+        job.end_read = is_ended(read.states)
+        world.set_states(job, read.states, job.read_began)
+        world.touch(job)
+    return bool(followed)
+
+
+def _had_their_nodes(world: World, workload: Workload, read: Job) -> bool:
+    """True if the job has another name, but the user and the nodes of the pods that name its id.
+
+    As the name is no proof, the policy must still be able to give the job's user.  Pods that another client bound may name a
+    job of their user, too; so the pods must have all annotations that a bind of the bridge writes.
+    """
+    bound_pods = [pod for pod in workload.unfinished if workload.node_of(pod)]
+    if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in bound_pods):
+        return False
+    if not world.config.policy.can_give(read.user):
+        return False
+    if workload.renamed != read.id or not belongs_to(world, workload, read.id, read.user, read):
+        return False
+    try:
+        nodes = set(expand(read.nodes))
+    except HostlistError:
+        return False
+    return bool(bound_pods) and {world.in_slurm(workload.node_of(pod)) for pod in bound_pods} <= nodes
+
+
+def holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bool:
+    """True if the job was granted every node on which a pod of the workload runs."""
+    granted = {node.name for node in job.grant.everywhere} if job.grant is not None else set()
+    pod_nodes = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    return bool(pod_nodes) and pod_nodes <= granted

@@ -1,0 +1,176 @@
+"""Applies lists of all jobs to the World (`GET jobs/state`): ids and states, every second or two.
+
+A list that began before an answer came does not contradict that answer.  A job that a list lacks is absent, not ended
+(`Placeholder.lost`).  A list shows no names, so an id that it shows for the first time is read (job_reads.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Concatenate, ParamSpec
+
+from scheduler import events as ev
+from scheduler.apply import hinted_jobs, reused_ids
+from scheduler.apply.policy import read_first
+from scheduler.model.anomaly import Anomaly
+from scheduler.model.slurm import States, holds_nodes, is_ended
+from scheduler.state import quarantine
+from scheduler.state.anomalies import judge_absence, reject
+from scheduler.state.phase import Phase
+from scheduler.state.world import World
+
+P = ParamSpec("P")
+
+
+def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
+    if world.polled is not None and event.began < world.polled.began:
+        reject(world, Anomaly.OLD_POLL)
+    else:
+        _apply_poll(world, replace(event, states=_with_unread(world.states, event)) if event.unread else event)
+
+
+def _apply_poll(world: World, event: ev.JobsPolled) -> None:
+    before, world.states = world.states, event.states
+    if world.first_polled is None:
+        world.first_polled = event.ended
+        world.scan_until = event.ended + world.config.tuning.scan_s
+    world.polled = event
+    arrived = []
+    same = event.states is before  # most polls: the client returns the same mapping if nothing changed
+    for job_id, states in () if same else event.states.items():
+        was = before.get(job_id)
+        if was is None:
+            arrived.append(job_id)
+        elif was is states or was == states:
+            continue
+        elif is_ended(states) and not is_ended(was):  # of a waiting job, too: other jobs may have waited for its end
+            world.freed_at = event.ended
+        elif reused_ids.runs_again(was, states):
+            arrived.append(job_id)
+        _fold_job(world, job_id, _poll_shows, states, event)
+        if job_id in world.component_of and is_ended(states):
+            _fold_job(world, job_id, _component_ended)
+    for job_id in (world.expected | world.absent) & event.states.keys():
+        _fold_job(world, job_id, _poll_shows, event.states[job_id], event)
+    for job_id in () if same else before.keys() - event.states.keys():
+        _fold_job(world, job_id, _poll_lacks, before[job_id], event)
+    _still_missing(world, event)
+    _newly_seen(world, arrived, event)
+    reused_ids.note_arrivals(world, arrived, event)
+    _judge_absence(world, event.ended)
+    if world.changed_early and world.ready:
+        read_first(world)
+    world.dirty.update(world.searching_workloads)
+
+
+def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:
+    """Jobs that could not be read keep their last known states.  An end is not kept: the list may lack the job by now."""
+    kept = {job: was for job, was in before.items() if job in event.unread and not is_ended(was)}
+    return {**kept, **event.states}
+
+
+def _fold_job(
+    world: World, job_id: int, fold: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
+) -> None:
+    """Apply what a poll shows of one job.  If that raises, the other jobs are applied nevertheless."""
+    try:
+        fold(world, job_id, *args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - contained to the job, or raised
+        quarantine.quarantine_job(world, job_id, error)
+
+
+def _judge_absence(world: World, at: float) -> None:
+    """Judge if too many jobs are missing.  If that raises, no pod is ended for a missing job."""
+    try:
+        judge_absence(world, at)
+    except Exception as error:  # noqa: BLE001 - contained, or raised
+        quarantine.shared_failed(world, "whether many jobs are missing", error)
+        world.held_back_since = at if world.held_back_since is None else world.held_back_since
+        world.claims_held_back_since = at if world.claims_held_back_since is None else world.claims_held_back_since
+
+
+def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled) -> None:
+    job = world.placeholders.get(job_id)
+    if job is None or event.began <= job.known_since:
+        return
+    if job.denied and job_id in world.foreign:  # Slurm reused the id for a foreign job
+        world.mark_absent(job, event.began)
+        return
+    world.expected.discard(job_id)
+    if job_id in world.absent:
+        world.absent.discard(job_id)
+        reject(world, Anomaly.CAME_BACK, job_id, world.workloads_of(job))
+    job.mark_present()
+    reused_ids.doubt_listed(world, job, states, event.began)
+    if states != job.states:
+        world.set_states(job, states, event.ended)
+    else:
+        world.touch(job)
+
+
+def _component_ended(world: World, job_id: int) -> None:
+    leader = world.placeholders.get(world.component_of[job_id])
+    if leader is not None and leader.alive:
+        leader.broken = True
+        world.touch(leader)
+
+
+def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) -> None:
+    if holds_nodes(was):
+        world.freed_at = event.ended
+    world.foreign.discard(job_id)
+    world.unmapped.discard(job_id)
+    world.foreign_read.pop(job_id, None)
+    world.component_of.pop(job_id, None)
+    world.stop_reading(job_id)
+    _note_missing(world, job_id, event)
+
+
+def _still_missing(world: World, event: ev.JobsPolled) -> None:
+    """Note that this poll, too, lacks the jobs that no poll has shown and the jobs that were absent before."""
+    for job_id in (world.expected | world.absent) - event.states.keys():
+        if job_id not in event.unread:
+            _fold_job(world, job_id, _note_missing, event)
+
+
+def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
+    job = world.placeholders.get(job_id)
+    if job is None or event.began <= job.known_since:
+        return
+    if job.ended and job.proven_end(world.config.tuning.absent_s):
+        if world.phase_of.get(job.key or "") is Phase.ORPHANED:
+            world.expected.add(job_id)  # its pods do not show yet why they end
+        else:
+            world.drop(job)
+    elif job.proven:
+        world.mark_absent(job, event.began)
+    else:
+        hinted_jobs.detach_false_hints(world, job)
+        if hinted_jobs.is_depended_on(world, job):
+            world.mark_absent(job, event.began)
+        else:
+            hinted_jobs.drop_hint(world, job)
+
+
+def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> None:
+    for job_id in arrived:
+        if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.first_listed_at:
+            continue
+        _fold_job(world, job_id, _read_if_needed, event)
+
+
+def _read_if_needed(world: World, job_id: int, event: ev.JobsPolled) -> None:
+    if _needs_reading(world, job_id):
+        world.schedule_read(job_id, event.began)
+
+
+def _needs_reading(world: World, job_id: int) -> bool:
+    """True if the job is not known, or if only a pod that came after the start shows its id, which proves nothing."""
+    job = world.placeholders.get(job_id)
+    if job is None:
+        return True
+    return not job.proven and not all(map(world.inherited, world.workloads_of(job)))
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.JobsPolled: _jobs_polled}

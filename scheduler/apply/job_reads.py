@@ -1,0 +1,245 @@
+"""Applies reads of single jobs to the World (`GET job/{id}`): whose job it is, and what it was granted.
+
+A read shows the name and the user, which prove whose job it is (ARCHITECTURE 4).  A read that was sent before an answer, or
+before the list that showed the id as new, may be about the former job of the id, so it is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduler import events as ev
+from scheduler import names
+from scheduler.apply import hinted_jobs, reused_ids
+from scheduler.events import Side
+from scheduler.model.anomaly import Anomaly
+from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.slurm import SINGLETON, Grant, Job, States, holds_nodes, is_ended
+from scheduler.state import strays
+from scheduler.state.anomalies import reject
+from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray
+from scheduler.state.phase import Phase
+from scheduler.state.workload import CANCELLED, NOT_CONSIDERED, Placeholder, Workload
+from scheduler.state.world import World
+
+
+def _job_read(world: World, event: ev.JobRead) -> None:
+    world.reading.discard(event.job_id)
+    if event.job is not None and event.job.as_of is not None:
+        world.clocks[Side.SLURM].observe(event.job.as_of, event.began, event.ended)
+    placeholder = world.placeholders.get(event.job_id)
+    learned = placeholder.known_since if placeholder is not None else float("-inf")
+    if event.began <= learned or event.began < world.first_listed_at.get(event.job_id, float("-inf")):
+        reject(world, Anomaly.OLD_READ)
+        return  # sent before an answer or the poll that showed the id as new: it may be about the former job
+    if event.job_id in world.claimed_by_others:
+        strays.job_read(world, event.job_id, event.job)
+    if event.job is None:
+        if event.job_id in world.first_listed_at and not is_ended(world.states.get(event.job_id, CANCELLED)):
+            world.read_failed(event.job_id, event.ended)  # the poll lists the job: it may be ours
+        else:
+            world.stop_reading(event.job_id)
+        _disprove(world, placeholder, event)
+        return
+    whose = _identify(world, event.job) or reused_ids.key_of_renamed(placeholder, event.job)
+    if whose is None:
+        world.stop_reading(event.job_id)
+        world.foreign.add(event.job_id)
+        world.foreign_read[event.job_id] = event.began
+        _disprove(world, placeholder, event)
+        return
+    if event.job.het_id is not None and event.job.het_offset:
+        _note_component(world, event.job_id, event.job.het_id)
+        _disprove(world, placeholder, event)  # not a workload's own job; but a pod may show this id, which Slurm reused
+    elif placeholder is not None and reused_ids.is_failed_reacquisition(world, placeholder, event.job):
+        world.stop_reading(event.job_id)
+        reused_ids.detach_others(world, "", placeholder, event.began)
+        world.drop(placeholder)
+    else:
+        _adopt(world, event, whose)
+
+
+def _note_component(world: World, job_id: int, leader: int) -> None:
+    """Note a component.  It is no placeholder by itself: it is read and ended with its leader (docs/decisions/0002)."""
+    world.stop_reading(job_id)
+    world.foreign.add(job_id)
+    world.component_of[job_id] = leader
+
+
+def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
+    """A read proved that the id does not belong to the job for which it was taken, or which a pod shows."""
+    began = event.began
+    if job is None:
+        return
+    if not job.proven:
+        hinted_jobs.detach_false_hints(world, job)
+        if not world.workloads_of(job):
+            world.drop(job)
+            return
+    if event.job is not None and reused_ids.renamed_unread(world, job, event.job):
+        assert job.key is not None
+        job.hinted_by.add(job.key)
+        job.key = None  # without the name, there is not enough proof to end the job (V6)
+    elif event.job is not None:
+        for workload in reused_ids.workloads_that_lost(world, job, event.job):
+            reused_ids.detach(world, workload, job, began)
+    job.read_began = began
+    if job.key is None and (
+        job.id in world.foreign or not hinted_jobs.is_depended_on(world, job)
+    ):  # the hint was wrong
+        if event.job is not None and hinted_jobs.follow_if_renamed(world, job, event.job):
+            return
+        hinted_jobs.drop_hint(world, job)
+        return
+    job.denied = True
+    world.mark_absent(job, began)
+    world.touch(job)
+
+
+def _identify(world: World, job: Job) -> str | None:
+    """The key of a job that is ours: by its name, and by its user (ARCHITECTURE 4).
+
+    All components of a heterogeneous job have the same name.  If its user renamed the leader, the other components show it.
+    """
+    if world.namespaces is None:
+        return None
+    parsed = (names.whose(each.name) for each in (job, *job.parts))
+    named = next((each for each in parsed if each is not None and each[0] == world.cluster), None)
+    if named is None:
+        return None
+    workload = world.workloads.get(named[1])
+    is_ours = is_orphan(world, job) if workload is None else belongs_to(world, workload, job.id, job.user, job)
+    if (
+        is_ours or reused_ids.key_of_renamed(world.placeholders.get(job.id), job) == named[1]
+    ):  # proven before policy or labels changed
+        return named[1]
+    world.unmapped.add(job.id)
+    if workload is not None and is_stray(world, workload, job):
+        workload.former |= {job.id}
+        return former_key(workload, job.user)
+    reject(world, Anomaly.NOT_ITS_USER, job.id, [workload] if workload is not None else ())
+    if workload is not None:
+        workload.foreign_jobs |= {job.id}
+    return None
+
+
+def _adopt(world: World, event: ev.JobRead, key: str) -> None:
+    """A read showed that the job belongs to the workload of that key."""
+    assert event.job is not None
+    read = event.job
+    world.stop_reading(event.job_id)
+    world.foreign.discard(event.job_id)
+    world.foreign_read.pop(event.job_id, None)
+    workload = world.workloads.get(key) or _workload_without_pods(world, key, read)
+    job = _take_record(world, key, event, read.user)
+    for part in read.parts:
+        _note_component(world, part.id, job.id)
+        former = world.placeholders.get(part.id)
+        if former is not None and not former.denied:  # Slurm reused the id: a read of the component settles that record
+            world.schedule_read(part.id, event.began)
+    job.broken = any(is_ended(part.states) for part in read.parts)
+    _take_details(world, workload, job, read, event.grant)
+    _prove(world, workload, job, read, event.began)
+    _take_over(world, workload, job, read.states)
+    world.set_states(job, read.states, event.ended)
+    job.states_since = min(job.states_since, event.began)
+    if SINGLETON in read.dependency and not any(each.holds_nodes for each in world.jobs_of(workload)):
+        _search_unknown_twin(world, workload, event.ended)
+    is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
+    if read.reason in NOT_CONSIDERED and is_new and world.phase_of.get(key) is Phase.QUEUED:
+        world.detail_round.pop(key, None)
+        world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s
+    world.refresh(workload)
+
+
+def _workload_without_pods(world: World, key: str, read: Job) -> Workload:
+    """Add a workload of which only the job is known: as old as the job, by the clock of Kubernetes."""
+    submitted = world.clocks[Side.SLURM].ours(read.submitted or 0.0)
+    created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods
+    workload = world.workloads[key] = Workload(key, created=created)
+    return workload
+
+
+def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeholder:
+    """The record of the job that was read.  If another workload's job had the id before, its record is reused."""
+    job = world.placeholders.get(event.job_id)
+    if job is None:
+        job = world.placeholders[event.job_id] = Placeholder(
+            event.job_id, key, user, frozenset(), known_since=float("-inf")
+        )
+        return job
+    if job.key not in (None, key):
+        job.spec = job.adopted_as = job.grant = None  # Slurm reused the id: this is another job
+    reused_ids.detach_others(world, key, job, event.began)
+    return job
+
+
+def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began: float) -> None:
+    """Note that the job exists and is the workload's.  began: when the read was sent"""
+    job.key, job.user = workload.key, read.user
+    job.read_began, job.known_since, job.denied = began, began, False
+    job.end_read = is_ended(read.states)
+    job.mark_present()
+    if job.id in world.absent:
+        world.absent.discard(job.id)
+        if not job.end_read:
+            reject(world, Anomaly.NOT_LISTED, job.id, [workload])
+    world.expected.add(job.id)
+    if not is_ended(read.states):
+        workload.job_search = workload.reacquired = None
+    workload.jobs.add(job.id)
+    if workload.renamed == job.id:
+        workload.renamed = None
+
+
+def _take_details(world: World, workload: Workload, job: Placeholder, read: Job, grant: Grant | None) -> None:
+    before, job.job = job.job, read
+    if before is not None and holds_nodes(before.states) and before.time_limit_min != read.time_limit_min:
+        job.limit_before = before.time_limit_min
+    if grant is not None:
+        job.grant = grant
+        world.counts_memory = all(node.memory_mib for node in grant.everywhere) or not grant.everywhere
+        world.grant_changed(workload)
+    elif job.grant is not None and _is_on_other_nodes(job.grant, read):  # requeued and started again between two polls
+        job.grant = None
+
+
+def _is_on_other_nodes(grant: Grant, read: Job) -> bool:
+    """True if the job, as it was read, holds other nodes than it was granted (of a leader: its own component)."""
+    if not holds_nodes(read.states) or not read.nodes:
+        return False
+    try:
+        return set(expand(read.nodes)) != {node.name for node in grant.nodes}
+    except HostlistError:
+        return False  # its nodes are not known
+
+
+def _take_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
+    """The pods of the workload run for this job from now on, if their former job is lost (S7) or is a foreign job.
+
+    states   of this job, as they were read
+    """
+    if workload.renamed is not None and workload.renamed == workload.hint:
+        if holds_nodes(states) and hinted_jobs.holds_their_nodes(world, workload, job):
+            workload.hint = job.id
+        return
+    before = workload.lost_job or world.placeholders.get(workload.hint or 0)
+    if before is None or before.id != workload.hint or before is job or is_ended(states):
+        return
+    if before.lost(world.config.tuning.absent_s):
+        workload.hint, workload.lost_job = job.id, None
+
+
+def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
+    """Singleton holds the job back, so an unknown job of this name runs.  Its id may be one that a pod hints at.
+
+    All jobs are read again to find it, but seldom for one workload: the user may have submitted a job of that name by hand.
+    """
+    tuning = world.config.tuning
+    if at >= max(world.twins_searched_at + tuning.settle_s, workload.twin_searched_at + tuning.refused_retry_s):
+        world.twins_searched_at = workload.twin_searched_at = at
+        reused_ids.reread_all(world, at)
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.JobRead: _job_read}

@@ -1,0 +1,188 @@
+"""Guards against job ids that Slurm gives out again after it lost its state (ARCHITECTURE 4, docs/decisions/0005).
+
+Most of what the bridge learns of a job has its id alone: lists of jobs, answers to submissions, and pods.  Each is compared
+with what is known already:
+
+  a list      an id that is not higher than each former one, or an ended job that runs again, shows that ids are reused
+  an answer   of a submission: unless the id was found to be another job's after the call was sent; of another call: only of
+              the job that it was sent for
+  a read      has name, user and time of submission; a job that is younger than the pods that show its id is not theirs
+
+A workload whose id belongs to another job has lost its job (`detach`).  Its pods are treated as if no list had the job (S7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from scheduler import actions as act
+from scheduler import events as ev
+from scheduler.apply import hinted_jobs
+from scheduler.events import Side
+from scheduler.model.anomaly import Anomaly
+from scheduler.model.slurm import Job, States, is_ended
+from scheduler.state.anomalies import reject
+from scheduler.state.named_job import inexact_s, may_be_its_job, shown_id
+from scheduler.state.phase import chosen
+from scheduler.state.workload import CANCELLED, Placeholder, Workload
+from scheduler.state.world import World
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+def runs_again(was: States, states: States) -> bool:
+    """True if a job that had ended has not: an ended job does not run again, so Slurm reused its id."""
+    return is_ended(was) and not is_ended(states)
+
+
+def note_arrivals(world: World, arrived: Collection[int], event: ev.JobsPolled) -> None:
+    """Note the ids that the list has and the former list had not, or had of jobs that had ended."""
+    if any(job_id <= world.highest for job_id in arrived):
+        reject(world, Anomaly.ID_AGAIN)
+        reread_all(world, event.ended)
+        world.highest = 0
+    world.highest = max(world.highest, max(arrived, default=0))
+
+
+def doubt_listed(world: World, job: Placeholder, states: States, began: float) -> None:
+    """Doubt that the listed id is the job's, and read it, if the job had ended or a read denied it."""
+    if job.end_read and runs_again(job.states, states):
+        job.denied, job.end_read = True, False
+        reject(world, Anomaly.ID_AGAIN, job.id, world.workloads_of(job))
+    if job.denied and not is_ended(states):  # the job that got the id since may be the workload's, too
+        world.schedule_read(job.id, began)
+
+
+def reread_all(world: World, at: float) -> None:
+    """Read all jobs again: slurmctld lost its state, so hints and foreign ids prove nothing (ARCHITECTURE 4)."""
+    tuning = world.config.tuning
+    began = world.last_poll_began
+    for job_id in (*world.foreign, *world.placeholders):
+        if not is_ended(world.states.get(job_id, CANCELLED)):
+            world.first_listed_at.setdefault(job_id, began)
+    world.trust_since = began
+    world.foreign.clear()
+    world.unmapped.clear()
+    world.foreign_read.clear()
+    world.sort_unread(*world.reads_postponed)
+    world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def is_foreign_by_now(world: World, workload: Workload, job_id: int, began: float) -> bool:
+    """True if the id was found to be another job's after the submission that returned it was sent, at *began*."""
+    if job_id in world.foreign and world.foreign_read.get(job_id, float("-inf")) > began:
+        return True
+    known = world.placeholders.get(job_id)
+    return known is not None and known.key not in (None, workload.key) and known.alive and known.known_since > began
+
+
+def job_of_call(
+    world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float
+) -> Placeholder | None:
+    """The placeholder that the call was sent for, at *began*; None: it is not known any more, or another job has its id."""
+    job = world.placeholders.get(action.job_id)
+    if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
+        return None
+    return job
+
+
+# --- reads ------------------------------------------------------------------------------------------------------------
+
+
+def key_of_renamed(known: Placeholder | None, read: Job) -> str | None:
+    """The key of a job of ours that its user renamed: the same id, submission time and user prove that it is the same job."""
+    if known is None or known.job is None or known.job.submitted is None:
+        return None
+    return known.key if (known.job.submitted, known.job.user) == (read.submitted, read.user) else None
+
+
+def renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
+    """True if the first read of a job that this process submitted shows another name, and the same user and time.
+
+    The job may be that job, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).
+    """
+    if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
+        return False
+    concerned = world.workloads_of(job)
+    bound = any(workload.first_bound_at > float("-inf") for workload in concerned)  # even if no answer has come yet
+    running = bound or any(workload.node_of(pod) for workload in concerned for pod in workload.unfinished)
+    return running and world.clocks[Side.SLURM].ours(read.submitted) - inexact_s(world) <= job.known_since
+
+
+def workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
+    """The workloads whose pods a previous process bound for the former job of this id, which is lost (S7).
+
+    The present job was submitted after all pods of the workload that name the id had started, or after their `job-since`.  An
+    older job may be the workload's, renamed by its user: then the pods are left alone.
+    """
+    if hinted.key is not None or read.submitted is None:
+        return []
+    doubtful = (each for each in world.workloads_of(hinted) if each.key not in hinted.followed_by)
+    return [each for each in doubtful if _came_later(world, each, hinted.id, read.submitted)]
+
+
+def _came_later(world: World, workload: Workload, job_id: int, submitted: float) -> bool:
+    running = [pod for pod in workload.unfinished if workload.node_of(pod) and pod.started is not None]
+    naming = [pod for pod in running if shown_id(pod) == job_id] or running
+    return bool(naming) and not any(may_be_its_job(world, pod, submitted) for pod in naming)
+
+
+def is_failed_reacquisition(world: World, job: Placeholder, read: Job) -> bool:
+    """True if pods run for the job, but the job that was read under its id ended without ever having held nodes.
+
+    That is another job of the same name: the record of an attempt to reacquire a lost job's nodes (S7), for which slurmctld
+    reused the id of the lost job.
+    """
+    return is_ended(read.states) and not read.nodes and not job.requeued and hinted_jobs.is_depended_on(world, job)
+
+
+# --- workloads whose job has another id's ------------------------------------------------------------------------------
+
+
+def detach_others(world: World, key: str, job: Placeholder, at: float) -> None:
+    """The id belongs to a job of workload *key* now: other workloads that have or show the id lose their job."""
+    for workload in world.workloads_of(job):
+        if workload.key != key:
+            detach(world, workload, job, at)
+
+
+def detach(world: World, workload: Workload, job: Placeholder, at: float) -> None:
+    """The id belongs to another workload's job, or to a foreign job, now: this workload loses its job."""
+    workload.jobs.discard(job.id)
+    job.hinted_by.discard(workload.key)
+    note_lost_job(world, workload, job, at)
+    world.refresh(workload)
+
+
+def note_lost_job(world: World, workload: Workload, job: Placeholder, at: float) -> None:
+    """Slurm reused the id of the job that the pods were bound for: the pods do not run for the new job."""
+    if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
+        return
+    candidates = world.jobs_of(workload)
+    other = chosen(workload, candidates) or _named_by_another_pod(world, workload, candidates)
+    proven = workload.key if job.key == workload.key or workload.bound_by_this_process else None
+    if other is not None:
+        workload.hint = other.id
+    elif not world.may_have_bound(workload) or (workload.all_bound_by_others and job.key != workload.key):
+        workload.hint = None  # the pod named a foreign job
+    else:
+        workload.lost_job = _lost_record(job, proven, at, world.config.tuning.absent_s)
+
+
+def _named_by_another_pod(world: World, workload: Workload, candidates: list[Placeholder]) -> Placeholder | None:
+    """A job that may be the workload's: not all pods of a gang show their new job yet."""
+    absent_s = world.config.tuning.absent_s
+    return next((job for job in candidates if job.key is None and not job.lost(absent_s)), None)
+
+
+def _lost_record(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
+    """A record of the job that had the id before Slurm gave the id to another job.  It counts as lost.
+
+    key   of the workload, as far as it is proven
+    """
+    lost = Placeholder(job.id, key, job.user, frozenset(), known_since=at, read_began=at, denied=True)
+    lost.absent_first, lost.absent_last = at - absent_s, at
+    return lost

@@ -1,0 +1,58 @@
+"""Applies polls of Slurm's nodes and partitions to the World."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from scheduler import events as ev
+from scheduler.model.anomaly import Anomaly
+from scheduler.model.slurm import SlurmNode
+from scheduler.state import quarantine, strays
+from scheduler.state.anomalies import reject
+from scheduler.state.phase import Phase
+from scheduler.state.world import World
+
+_T = TypeVar("_T")
+
+
+def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
+    began = event.at if event.began is None else event.began
+    if world.nodes_polled is not None and began < world.nodes_polled[0]:  # two polls were in flight
+        reject(world, Anomaly.OLD_POLL)
+        return
+    nodes = _last_known(world.slurm_nodes or {}, event.unread_nodes) | {node.name: node for node in event.nodes}
+    partitions = world.partitions
+    if event.partitions is not None:
+        partitions = _last_known(partitions, event.unread_partitions) | {each.name: each for each in event.partitions}
+    world.nodes_stale = False
+    world.unread_nodes = event.unread_nodes
+    changed = _read_by_feasibility(nodes) != _read_by_feasibility(world.slurm_nodes or {}) or world.slurm_nodes is None
+    changed = changed or partitions != world.partitions
+    if partitions != world.partitions:
+        world.partitions = partitions
+        world.default_partition = next((each.name for each in partitions.values() if each.default), "")
+        for key in world.by_phase[Phase.UNSUBMITTED]:  # Slurm's configuration changed: submit again (Q4)
+            world.input_changed(world.workloads[key])
+        for key in (*world.by_phase[Phase.UNSUBMITTED], *world.by_phase[Phase.QUEUED]):
+            world.refresh(world.workloads[key])  # the default partition may have changed
+    world.slurm_nodes = nodes
+    world.nodes_polled = (began, event.at)
+    world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))
+    if changed:
+        world.feasibility_changed()
+        strays.find(world)
+
+
+def _last_known(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
+    """The last known state of the objects that could not be decoded."""
+    return {name: known for name, known in before.items() if name in unread} if unread else {}
+
+
+def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:
+    """The part of each node that decides where pods may run; states change with every allocation and do not matter."""
+    return {name: (node.external, node.partitions, node.cpus, node.gres) for name, node in nodes.items()}
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.SlurmNodesPolled: _slurm_nodes_polled}

@@ -1,0 +1,62 @@
+"""Which job the annotations of a pod name, by its id and by times.
+
+Slurm reuses ids after it lost its state, and people can write annotations.  So an id names a job only together with a time
+at which Slurm had that job: the start of the pod, or the annotation `job-since` where the job replaced a lost one.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from scheduler import names
+from scheduler.events import Side
+from scheduler.model.clocks import EXACT_S, NEAR_S
+from scheduler.model.kubernetes import Pod
+from scheduler.state.workload import Placeholder
+from scheduler.state.world import World
+
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # as Kubernetes writes times
+
+
+def shown_id(pod: Pod) -> int | None:
+    """The job id that the annotations of the pod name; None: none, or what is there is no id."""
+    shown = pod.annotations.get(names.JOB_ID, "")
+    return int(shown) if shown.isascii() and shown.isdecimal() and len(shown) <= 10 else None
+
+
+def names_job(pod: Pod, job: Placeholder, world: World) -> bool:
+    """True if the annotations of the bound pod name this job: its id and, of a replacement, a time at which Slurm had it.
+
+    A replacement may have the id of the job that Slurm lost.
+    """
+    if shown_id(pod) != job.id and names.JOB_ID in pod.annotations:
+        return False
+    since, submitted = _job_since(pod), job.job.submitted if job.job is not None else None
+    if since is not None:
+        return submitted is None or submitted <= since <= submitted + NEAR_S
+    if job.spec is not None and job.spec.required_nodes:  # this process asked for it in place of another (reacquire.py)
+        return False
+    return submitted is None or may_be_its_job(world, pod, submitted)
+
+
+def may_be_its_job(world: World, pod: Pod, submitted: float) -> bool:
+    """True if the bound pod may name a job that was submitted then.  submitted: epoch seconds by Slurm's clock"""
+    if (since := _job_since(pod)) is not None:
+        return submitted <= since
+    started = world.started_at(pod)
+    return started is None or started >= world.clocks[Side.SLURM].ours(submitted) - inexact_s(world)
+
+
+def _job_since(pod: Pod) -> float | None:
+    """The annotation `job-since` in epoch seconds, by Slurm's clock; None if it is missing or no time."""
+    if (shown := pod.annotations.get(names.JOB_SINCE)) is None:
+        return None
+    try:
+        return datetime.strptime(shown, TIME_FORMAT).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def inexact_s(world: World) -> float:
+    """The difference of two clocks about one moment, in seconds, because each shows its time in whole seconds."""
+    return EXACT_S if any(clock.ahead for clock in world.clocks.values()) else 0.0
