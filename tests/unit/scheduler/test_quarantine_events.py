@@ -25,7 +25,7 @@ from scheduler.actions import (
     SetNodeCondition,
     SubmitJob,
 )
-from scheduler.apply import kubernetes, plans, results, slurm, submission_results
+from scheduler.apply import job_polls, job_reads, kubernetes, plans, results, slurm_nodes, submission_results
 from scheduler.events import (
     AbsenceConfirmed,
     ClaimsRead,
@@ -173,7 +173,7 @@ def test_while_it_cannot_be_judged_if_many_jobs_are_missing_no_pod_is_ended_for_
     story = guarded()
     story.runs(GOOD, 18, at=NOW)
     story.polls({18: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, slurm, "judge_absence", anything)
+    mend = breaks(monkeypatch, job_polls, "judge_absence", anything)
     acts: list[Action] = []
     for at in range(15, 30, 3):
         story.polls({}, at=NOW + at)
@@ -197,7 +197,7 @@ def test_while_it_cannot_be_judged_if_many_jobs_are_missing_no_pod_is_ended_for_
 def test_a_read_that_cannot_be_applied_drops_the_workload_whose_name_the_job_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mend = breaks(monkeypatch, slurm, "_identify", lambda _, read: read.id == 17)
+    mend = breaks(monkeypatch, job_reads, "_identify", lambda _, read: read.id == 17)
     story = guarded()
     story.sees(replace(BAD, created=START - 100))
     story.polls({17: "RUNNING"}, at=START + 1)
@@ -219,13 +219,17 @@ def test_a_read_that_cannot_be_applied_drops_the_workload_whose_name_the_job_has
     assert quarantined(story) == set()
 
 
-@pytest.mark.parametrize("event", [JobsPolled(NOW, NOW, {}), SlurmNodesPolled((slurm_node(),), (), NOW)])
+@pytest.mark.parametrize(
+    ("event", "broken", "name"),
+    [
+        (JobsPolled(NOW, NOW, {}), job_polls, "_still_missing"),
+        (SlurmNodesPolled((slurm_node(),), (), NOW), slurm_nodes, "_last_known"),
+    ],
+)
 def test_an_event_about_all_objects_that_cannot_be_applied_is_forgotten_when_the_next_one_can(
-    monkeypatch: pytest.MonkeyPatch, event: Any
+    monkeypatch: pytest.MonkeyPatch, event: Any, broken: Any, name: str
 ) -> None:
-    mend = breaks(
-        monkeypatch, slurm, {JobsPolled: "_still_missing", SlurmNodesPolled: "_last_known"}[type(event)], anything
-    )
+    mend = breaks(monkeypatch, broken, name, anything)
     story = Story(guarded=True)
     story.sees(event)
     assert quarantined(story) == {(Kind.SHARED, type(event).__name__)}
