@@ -45,6 +45,9 @@ VAIN_REMEMBERED = 50  # grants in vain that are remembered of one workload
 GANG_S = 30.0
 # A pod whose job has ended is deleted with a short grace within this time after the longest grace that counts (L4).
 DELETED_S = 45.0
+# A process that was killed may have requested a job as the user that its pods had then, and that job may start later.  The
+# next process does not know that user: it finds and ends the job within this time of its begin (V1).
+FORMER_JOB_S = 30.0
 # The bridge notices a reused id within some polls.
 GIVEN_AGAIN_S = 5.0
 # Slurm's times are in whole seconds, by a clock that may differ from the bridge's.
@@ -164,6 +167,9 @@ class Invariants:
     _idle: dict[object, tuple[SeenJob, set[str]]] = field(
         default_factory=dict
     )  # by serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before
+    _requested: dict[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # name and user of a job to when the bridge requested it last
     _used: set[object] = field(default_factory=set)  # serials of jobs that have nodes and had a pod bound to them
     _in_vain: dict[str, deque[tuple[float, frozenset[str]]]] = field(
         default_factory=dict
@@ -243,6 +249,10 @@ class Invariants:
         sent = self.clock()
         for job in asked.get("jobs") or [asked["job"]]:
             self.note(f"makes {job['name']} as {user}, account {job.get('account', '')!r}")
+            self._requested.pop((job["name"], user), None)
+            self._requested[job["name"], user] = sent
+            if len(self._requested) > MAX_REMEMBERED:
+                del self._requested[next(iter(self._requested))]
             self._judge("V8", partial(self._not_given, job["name"], user, job.get("account", ""), sent))
 
     def _moves(self, job_id: int, user: str, account: str) -> None:
@@ -478,9 +488,12 @@ class Invariants:
         ours = self.ours()
         self.checked["V1"] += len(ours)
         self.checked["V8"] += len(ours)
-        running = Counter(name for name, _ in {(job.name, job.het_id or job.id) for job in ours if job.holds})
-        for name, count in running.items():
-            if count > 1:
+        running: dict[str, dict[int, str]] = {}  # job name to its running jobs, with their users
+        for job in ours:
+            if job.holds:
+                running.setdefault(job.name, {})[job.het_id or job.id] = job.user
+        for name, users in running.items():
+            if len(users) > 1 and (count := len(users) - self._of_former_users(name, set(users.values()))) > 1:
                 yield Finding("V1", name, f"{count} running placeholders of {name}")
         self._note_grants(ours)
         for job in ours:
@@ -492,6 +505,13 @@ class Invariants:
             ):
                 what = f"job {job.id} ({job.name}) of {job.user} in {job.partition}"
                 yield Finding("V8", str(job.id), what)
+
+    def _of_former_users(self, name: str, users: set[str]) -> int:
+        """The number of these users for whom a killed process requested a job of that name just before (V1)."""
+        if self.clock() > self.born + FORMER_JOB_S:
+            return 0
+        former = {user for user in users if self._requested.get((name, user), self.born) < self.born}
+        return min(len(former), len(users) - 1)
 
     def _note_grants(self, ours: list[SeenJob]) -> None:
         """Which grants ended without any pod having been bound for them (L3)."""

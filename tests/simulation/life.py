@@ -52,10 +52,8 @@ OTHERS_BIND = 0.1  # share of the lives
 BOUND_BY_OTHERS_S = 20.0  # between two binds of others, in the mean
 POLICY_CHANGES = 0.25  # share of the lives
 RIGHTS_GO = 0.2  # share of the lives
-# Share of the lives in which namespaces become other users.  Beyond the thousand, a few of them still break an invariant,
-# because a new process does not know the policy of the one before.  SEED=2133 (V1): a request of that process takes effect
-# after the new one looked.  SEED=2938 (V7): the job that took a lost job's place, which no pod shows, is of a user whom no
-# rule names any more.
+# Share of the lives in which namespaces become other users.  A new process does not know the policy of the process before:
+# V1 has an exception for that (docs/behaviour.md).
 IDENTITY_CHANGES = float(os.environ.get("IDENTITY_CHANGES", "0.25"))
 # Share of the lives in which the indexes of the World are checked after every event, which makes a life thrice as slow.
 # In the other lives they are checked after every 50th event.

@@ -18,6 +18,7 @@ PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
 NO_MESSAGE = {
     "scheduler.decide": r"reads of .*|the nudge|nodes in step",  # the log, after an error of our own
     "scheduler.actions": r"job \{job id\}|(Slurm )?node \{(name|node)\}|\{ref.kind\} \{namespace\}/\{ref.name\}",  # the log
+    "scheduler.model.trace_context": r"00-\{trace id\}.*",  # the annotation `traceparent`
     "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric
     "scheduler.state.anomalies": r"Slurm (no longer lists|does not list) .* slurm-bridge release",  # the log, and /readyz
     "scheduler.explain": r".*",  # `explain`

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bridge.simulation.invariants import GANG_S, GRANTS_IN_VAIN, SOON_S, Invariants
+from bridge.simulation.given import Given
+from bridge.simulation.invariants import FORMER_JOB_S, GANG_S, GRANTS_IN_VAIN, SOON_S, Invariants
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimJob
 from bridge.simulation.slurm.nodes import Holding, Wanted
@@ -200,6 +201,41 @@ def test_two_running_jobs_of_a_workload_break_v1_and_anothers_user_v8() -> None:
     seen.has_job(19, "train").partition = "secret"
     looks(kept, seen)
     assert [broken[:2] for broken in looks(kept, seen)] == ["V1", "V8"]
+
+
+def requests_job(kept: Invariants, name: str, user: str) -> None:
+    body = json.dumps({"job": {"name": name, "account": ""}}).encode()
+    kept.sent_to_slurm("POST", "/slurm/v0.0.45/job/allocate", {"X-SLURM-USER-NAME": user}, body)
+
+
+def test_a_job_that_a_killed_process_requested_as_the_former_user_may_run_beside_the_new_one_for_a_while() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    kept.given = Given.always({"dev": "alice", "other": "bob"})
+    seen.has_pod("train", on="x1", job=18)
+    former = seen.has_job(17, "train", on="x1")
+    requests_job(kept, former.name, "alice")
+    seen.clock += 1.0
+    kept.born = seen.clock
+    new = seen.has_job(18, "train", on="x1", user="bob")
+    requests_job(kept, new.name, "bob")
+    assert not [broken for broken in (*looks(kept, seen), *looks(kept, seen)) if broken.startswith("V1")]
+    looks(kept, seen, after_s=FORMER_JOB_S)
+    assert [broken for broken in looks(kept, seen) if broken.startswith("V1")] == [
+        f"V1: 2 running placeholders of {new.name}"
+    ]
+
+
+def test_two_jobs_of_one_user_break_v1_also_if_a_killed_process_requested_one() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_pod("train", on="x1", job=18)
+    requests_job(kept, seen.has_job(17, "train", on="x1").name, "alice")
+    seen.clock += 1.0
+    kept.born = seen.clock
+    seen.has_job(18, "train", on="x1")
+    looks(kept, seen)
+    assert [broken[:2] for broken in looks(kept, seen)] == ["V1"]
 
 
 def test_what_stands_too_long_after_the_last_fault_breaks_the_promises_of_liveness() -> None:
