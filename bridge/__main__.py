@@ -49,27 +49,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="output format")
     doctor.set_defaults(command=_doctor)
-    explain = commands.add_parser("explain", parents=[ends], help="show a pod's history, its job, and why it waits")
-    about = explain.add_mutually_exclusive_group(required=True)
-    about.add_argument("pod", nargs="?", metavar="POD", help="name of a pod, or NAMESPACE/NAME")
-    about.add_argument(
-        "-f",
-        dest="file",
-        metavar="FILE",
-        help="a manifest instead of a pod (-: standard input): could it run, and where?",
+    _add_explain(commands.add_parser("explain", parents=[ends], help="show a pod's history, its job, and why it waits"))
+    _add_release(
+        commands.add_parser("release", help="confirm that many jobs that are missing in Slurm are gone: end their pods")
     )
-    explain.add_argument("-n", "--namespace", help="namespace of the pod; default: default")
-    _add_http_token(explain)
-    explain.add_argument("--bridge", metavar="URL", help="address of the running bridge; default: the setting http")
-    explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="output format")
-    explain.set_defaults(command=_explain)
-    release = commands.add_parser(
-        "release", help="confirm that many jobs that are missing in Slurm are gone: end their pods"
-    )
-    release.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
-    _add_http_token(release)
-    release.add_argument("--bridge", metavar="URL", help="address of the running bridge; default: the setting http")
-    release.set_defaults(command=_release)
     _add_uninstall(
         commands.add_parser("uninstall", parents=[ends], help="take back what the bridge put into both clusters")
     )
@@ -80,6 +63,27 @@ def _parser() -> argparse.ArgumentParser:
     _add_mint(commands.add_parser("mint", help="write short-lived tokens of Slurm users, from Slurm's key"))
     _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
     return parser
+
+
+def _add_explain(explain: argparse.ArgumentParser) -> None:
+    about = explain.add_mutually_exclusive_group(required=True)
+    about.add_argument("pod", nargs="?", metavar="POD", help="name of a pod, or NAMESPACE/NAME")
+    about.add_argument(
+        "-f",
+        dest="file",
+        metavar="FILE",
+        help="a manifest instead of a pod (-: standard input): could it run, and where?",
+    )
+    explain.add_argument("-n", "--namespace", help="namespace of the pod; default: default")
+    _add_running_bridge(explain)
+    explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="output format")
+    explain.set_defaults(command=_explain)
+
+
+def _add_release(release: argparse.ArgumentParser) -> None:
+    release.add_argument("--config", metavar="FILE", help="settings, YAML (SLURM_BRIDGE_CONFIG)")
+    _add_running_bridge(release)
+    release.set_defaults(command=_release)
 
 
 def _add_uninstall(uninstall: argparse.ArgumentParser) -> None:
@@ -225,6 +229,12 @@ def _add_http(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="address of /healthz, /readyz and /metrics; default: 127.0.0.1:8080"
     )
+
+
+def _add_running_bridge(command: argparse.ArgumentParser) -> None:
+    """Options of a command that calls the running bridge."""
+    _add_http_token(command)
+    command.add_argument("--bridge", metavar="URL", help="address of the running bridge; default: the setting http")
 
 
 def _add_http_token(parser: argparse.ArgumentParser) -> None:

@@ -38,6 +38,12 @@ class Pass:
         self.world = world
         self.now = now
         self.tuning: Tuning = world.config.tuning
+        self._begin_plan()
+        self._begin_counts()
+        self._compared = _compared(world)
+
+    def _begin_plan(self) -> None:
+        """The parts of the plan that this pass writes."""
         self.actions: list[Action] = []
         self.visited: list[str] = []
         self.wake: dict[str, float] = {}
@@ -56,6 +62,13 @@ class Pass:
         self.failed: list[tuple[Kind, str, Exception]] = []
         self.lifted: list[tuple[Kind, str]] = []
         self.retried: list[tuple[Kind, str]] = []
+        self.deferred: list[str] = []
+        self.anti_affinity_done = False
+        self.turns: Mapping[str, int] = {}
+        self.shared_wake: float | None = None
+
+    def _begin_counts(self) -> None:
+        """What the plan takes so far: room, tokens, reads, effort."""
         self.used: defaultdict[str, int] = defaultdict(int)
         self.tokens_taken: defaultdict[str, int] = defaultdict(int)
         self.immediate: defaultdict[str, int] = defaultdict(int)
@@ -67,12 +80,7 @@ class Pass:
         self._possible_binds: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
         self.reading: set[object] = set()
         self.conditions_planned: set[str] = set()  # UIDs of pods whose condition this pass writes
-        self.shared_wake: float | None = None
         self.effort = 0  # in nodes judged, some 2 µs each
-        self._compared = _compared(world)
-        self.deferred: list[str] = []
-        self.anti_affinity_done = False
-        self.turns: Mapping[str, int] = {}
         self.moving: set[OwnerKey] = set()  # controllers of which this pass evicts a replica
         self._replicas_moving: set[OwnerKey] | None = None
         self.submits_anti_affinity = False  # a job is submitted for a pod that keeps away from others
