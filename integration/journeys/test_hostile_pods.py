@@ -61,13 +61,8 @@ def deep(kube: Kube, space: Space) -> Iterator[Deep]:
     made.remove()
 
 
-def test_pods_with_deep_managed_fields_are_scheduled_and_stop_nobody(
-    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, deep: Deep
-) -> None:
-    ns = space("alice")
-    for depth in DEPTHS:
-        deep.make(f"deep-{depth}", depth)
-    jobs = [eventually(f"{name} is bound", lambda n=name: deep.job_of(n)) for name in deep.names]  # type: ignore[misc]
+def other_pods_run(kube: Kube, ns: str, bridge: BridgeProcess) -> None:
+    """Asserts that other pods are bound, also after a restart of the bridge."""
     kube.run(ns, "before")
     eventually("another pod is bound", lambda: kube.bound(ns))
 
@@ -75,6 +70,16 @@ def test_pods_with_deep_managed_fields_are_scheduled_and_stop_nobody(
     bridge.start()
     kube.run(ns, "after")
     eventually("pods are bound after a restart", lambda: len(kube.bound(ns)) == 2)
+
+
+def test_pods_with_deep_managed_fields_are_scheduled_and_stop_nobody(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, deep: Deep
+) -> None:
+    ns = space("alice")
+    for depth in DEPTHS:
+        deep.make(f"deep-{depth}", depth)
+    jobs = [eventually(f"{name} is bound", lambda n=name: deep.job_of(n)) for name in deep.names]  # type: ignore[misc]
+    other_pods_run(kube, ns, bridge)
     kube.succeed(ns, "before")
     eventually("jobs are ended: the quiet time is over", lambda: not slurm.live(f"{ns}/before"))
     assert all("RUNNING" in slurm.job(job)["job_state"] for job in jobs), "those of the deep pods live on"
@@ -87,12 +92,6 @@ def test_pods_of_a_megabyte_each_are_listed_and_stop_nobody(kube: Kube, space: S
     for number in range(LARGE):
         thing["metadata"]["name"] = f"large-{number}"
         kube.core.create_namespaced_pod(large, thing)
-    kube.run(ns, "before")
-    eventually("another pod is bound", lambda: kube.bound(ns))
-
-    assert bridge.stop() == 0
-    bridge.start()
-    kube.run(ns, "after")
-    eventually("pods are bound after a restart", lambda: len(kube.bound(ns)) == 2)
+    other_pods_run(kube, ns, bridge)
     kube.core.patch_namespaced_pod("large-0", large, {"spec": {"schedulingGates": None}})
     eventually("a large pod is bound as any other", lambda: kube.bound(large))

@@ -7,7 +7,7 @@ one merges the lists that have a key, as the API's types declare it for each.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Object = dict[str, Any]
@@ -32,21 +32,13 @@ MERGE_KEYS = {
 
 def merged(target: Any, patch: Any) -> Any:
     """RFC 7386: null removes, objects merge, everything else replaces."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
+    return strategically_merged(target, patch, keys={})
 
 
-def strategically_merged(target: Any, patch: Any, field: str = "") -> Any:
+def strategically_merged(target: Any, patch: Any, field: str = "", keys: Mapping[str, str] = MERGE_KEYS) -> Any:
     """As `merged`, but lists with a merge key merge by it; an item with `$patch: delete` is removed."""
-    if isinstance(patch, list) and field in MERGE_KEYS:
-        return _merged_list(target or [], patch, MERGE_KEYS[field])
+    if isinstance(patch, list) and field in keys:
+        return _merged_list(target or [], patch, keys[field])
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -54,7 +46,7 @@ def strategically_merged(target: Any, patch: Any, field: str = "") -> Any:
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = strategically_merged(result.get(name), value, name)
+            result[name] = strategically_merged(result.get(name), value, name, keys)
     return result
 
 
