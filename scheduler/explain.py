@@ -308,8 +308,7 @@ def _sentence(
             over = f"It is on node {workload.node_of(pod)}, and its Slurm job is over: {_ends(workload, this_pass)}."
             return f"{over} {_shown(decision, pod)}".rstrip()
         case Phase.DONE:
-            ended = pod.end_reason or pod.phase.value
-            return f"It has ended ({ended})." if pod.finished else "It is being deleted, and never stood on a node."
+            return _why_done(pod)
 
 
 def _shown(decision: Decision, pod: Pod) -> str:
@@ -373,6 +372,14 @@ def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass
     if shown := _shown(decision, pod):
         return f"{said} {shown}"
     return f"{said} {pod.job_condition.message}" if pod.job_condition is not None and not pod.finished else said
+
+
+def _why_done(pod: Pod) -> str:
+    if pod.finished:
+        return f"It has ended ({pod.end_reason or pod.phase.value})."
+    if pod.node:  # its containers may still run (S3)
+        return f"It was deleted while it was on node {pod.node}. Its job ends when the grace of its containers is over."
+    return "It is being deleted, and was never on a node."
 
 
 def _ends(workload: Workload, this_pass: Pass) -> str:

@@ -12,6 +12,7 @@ from scheduler.actions import AllocateNow, CancelJob, Outcome, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import NodeSeen, PodSeen, PolicyChanged, Scope
 from scheduler.model.kubernetes import HostPort, PodTerm, Requirement
+from scheduler.place.affinity import GrantedPods
 from scheduler.state.derived import INDEXES, InvalidIndex, rebuilt
 from scheduler.state.phase import Phase
 from scheduler.state.workload import InFlight
@@ -185,6 +186,28 @@ def _counts_a_node_of_no_name(world: World) -> None:
     world.node_state.named["x9"] = {"x9"}
 
 
+def _forgets_that_a_workload_waits_for_its_turn(world: World) -> None:
+    world.park(key_of(WAITING), "submits")
+    world.parked_in.clear()
+
+
+def _attaches_a_workload_to_a_job_that_it_does_not_know(world: World) -> None:
+    world.placeholders[18].hinted_by.add(key_of(WAITING))
+
+
+def _does_not_note_that_a_job_is_absent(world: World) -> None:
+    world.placeholders[17].absent_first = START
+    world.expected.discard(17)
+
+
+def _expects_a_bind_that_no_grant_allows(world: World) -> None:
+    world.coming = [GrantedPods("nobody", {}, frozenset({"x1"}))]
+
+
+def _calls_another_clusters_node_its_own(world: World) -> None:
+    world.node_state.ours.add("x9")
+
+
 @pytest.mark.parametrize(
     ("sabotage", "index"),
     [
@@ -225,6 +248,11 @@ def _counts_a_node_of_no_name(world: World) -> None:
         (_awaits_owners_that_were_not_asked_for, "reading_refs"),
         (_disorders_the_timers, "timers"),
         (_counts_a_node_of_no_name, "node_state.named"),
+        (_forgets_that_a_workload_waits_for_its_turn, "parked_in"),
+        (_attaches_a_workload_to_a_job_that_it_does_not_know, "jobs"),
+        (_does_not_note_that_a_job_is_absent, "absent"),
+        (_expects_a_bind_that_no_grant_allows, "coming"),
+        (_calls_another_clusters_node_its_own, "node_state.ours"),
     ],
 )
 def test_an_index_that_differs_from_the_facts_is_found(

@@ -12,8 +12,8 @@ from scheduler.actions import AllocateNow, Outcome, SetPodCondition, SubmitJob
 from scheduler.apply.events import new_world
 from scheduler.decide import decide
 from scheduler.events import NamespacesListed, NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
-from scheduler.explain import Explanation, as_sbatch, explain, key_of
-from scheduler.model.kubernetes import Condition, Pod, PodPhase, Taint
+from scheduler.explain import Explanation, as_sbatch, explain, key_of, prepared
+from scheduler.model.kubernetes import Condition, Pod, PodPhase, PodTerm, Requirement, Taint
 from scheduler.model.slurm import UNLIMITED, JobSpec, Partition
 from scheduler.translate.values import LONGEST_WAIT_S
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OWNER, START, Story, job_of, node, pod, slurm_node, without
@@ -356,3 +356,58 @@ def test_the_name_of_the_job_is_the_pods() -> None:
     told = explained(story, train, NOW + 1)
     assert told.spec is not None
     assert told.spec.name == names.job_name("hpc/train", CLUSTER, pod_key(train))
+
+
+def test_a_pod_that_was_deleted_on_its_node_says_what_its_job_waits_for() -> None:
+    """S3: nobody saw its containers end."""
+    story = Story()
+    shown = story.runs(pod("train"), 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.loses(shown, NOW + 2)
+    told = explained(story, shown, NOW + 2)
+    assert (told.phase, told.sentence) == (
+        "done",
+        "It was deleted while it was on node x1. Its job ends when the grace of its containers is over.",
+    )
+
+
+def test_a_pod_that_is_deleted_before_it_had_a_node_says_so() -> None:
+    story, train = Story(), pod("train")
+    story.queues(train, 17, at=NOW)
+    story.sees(replace(train, deleting_at=NOW + 30))
+    assert explained(story, train, NOW + 1).sentence == "It is being deleted, and was never on a node."
+
+
+def test_of_a_job_without_pods_the_history_is_left() -> None:
+    story, train = Story(), pod("train")
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.reads(job_of(train, 17), at=START + 2)
+    told = explained(story, train, START + 3)
+    assert (told.name, told.phase, told.sentence) == ("", "done", "Its pods are gone.")
+    assert [said for _, said in told.story] == ["Slurm job 17 is RUNNING"]
+
+
+def test_an_explanation_of_many_pods_is_computed_in_parts() -> None:
+    """A pod whose terms have to be compared with many others: each call compares some, so that events never wait long."""
+    apart = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
+    story = Story()
+    story.sees(pod("train", labels={"app": "a"}, anti_affinity=apart))
+    for number in range(300):
+        term = PodTerm((Requirement("n", "In", (str(number),)),), frozenset({"hpc"}))
+        story.sees(
+            PodSeen(Scope.OTHERS, pod(f"other-{number}", node="x1", labels={"n": str(number)}, anti_affinity=(term,)))
+        )
+    calls = 1
+    while not prepared(story.world, "hpc", "train"):
+        calls += 1
+    assert calls < 100
+    assert explained(story, pod("train")).phase == "unsubmitted"
+    assert prepared(story.world, "hpc", "no-such-pod")
+
+
+def test_a_waiting_job_of_which_nothing_was_read_says_so() -> None:
+    story, train = Story(), pod("train")
+    story.queues(train, 17, at=NOW)
+    assert explained(story, train, NOW + 1).sentence == (
+        "It waits in Slurm's queue as job 17, of which no more has been read yet."
+    )

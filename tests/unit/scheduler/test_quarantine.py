@@ -17,7 +17,9 @@ from scheduler.actions import (
     DeletePod,
     Kind,
     Outcome,
+    ReadClaims,
     ReadJob,
+    ReadOwner,
     SetNodeCondition,
     SetPodCondition,
     SubmitJob,
@@ -30,7 +32,7 @@ from scheduler.model.slurm import Job
 from scheduler.rules import reconcile_nodes as reconcile
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
-from tests.builders import CONFIG, START, Story, grant, job_of, node, pod
+from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, node, pod
 from tests.builders import key_of as key
 from tests.defects import Defect, about, breaks, breaks_rule, quarantined
 
@@ -116,6 +118,59 @@ def test_what_a_failed_rule_planned_takes_no_room_from_others(monkeypatch: pytes
     story = Story(replace(CONFIG, tuning=replace(CONFIG.tuning, submits=1)), guarded=True)
     story.sees(BAD, GOOD)
     assert len(about(story.decides(NOW), GOOD)) == 1
+
+
+def waits_behind_another(story: Story) -> None:
+    story.queues(GOOD, 18, at=NOW - 5)
+    story.sees(BAD)
+
+
+def is_granted(story: Story) -> None:
+    story.queues(BAD, 17, at=NOW - 5)
+    story.polls({17: "RUNNING"}, at=NOW - 2)
+    story.reads(job_of(BAD, 17), at=NOW - 2, granted=grant(17))
+
+
+def is_granted_unread_nodes(story: Story) -> None:
+    story.queues(BAD, 17, at=NOW - 5)
+    story.polls({17: "RUNNING"}, at=NOW - 2)
+
+
+def is_of(**fields: Any) -> Callable[[Story], None]:
+    return lambda story: story.sees(replace(BAD, **fields))
+
+
+@pytest.mark.parametrize(
+    ("phase", "kind", "situation"),
+    [
+        (Phase.UNSUBMITTED, SubmitJob, waits_behind_another),
+        (Phase.GRANTED, BindPod, is_granted),
+        (Phase.GRANTED, ReadJob, is_granted_unread_nodes),
+        (Phase.UNSUBMITTED, ReadOwner, is_of(owner=OWNER)),
+        (Phase.UNSUBMITTED, ReadClaims, is_of(claims=("data",))),
+    ],
+)
+def test_what_a_failed_rule_planned_is_planned_again_when_the_error_is_mended(
+    monkeypatch: pytest.MonkeyPatch, phase: Phase, kind: type[Action], situation: Callable[[Story], None]
+) -> None:
+    """Nothing of the first plan is left: an owner that counted as being read would never be read."""
+    story = Story(guarded=True)
+    situation(story)
+    mend = breaks_rule(monkeypatch, phase, "bad", late=True)
+    assert not [each for each in story.decides(NOW) if isinstance(each, kind)]
+    mend()
+    story.polls(dict.fromkeys(story.world.states, "RUNNING"), at=NOW + AGAIN_S) if phase is Phase.GRANTED else None
+    assert [type(each) for each in story.decides(NOW + AGAIN_S) if isinstance(each, kind)] == [kind]
+    assert quarantined(story) == set()
+
+
+def test_an_owner_whose_read_was_planned_by_a_failed_rule_is_read_for_the_next_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad", late=True)
+    story = Story(guarded=True)
+    story.sees(replace(BAD, owner=OWNER), replace(GOOD, owner=OWNER))
+    assert [each.ref for each in story.acts(ReadOwner, NOW)] == [OWNER]
 
 
 def test_nothing_is_done_to_a_pod_that_runs_and_its_job_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
