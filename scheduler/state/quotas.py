@@ -67,7 +67,7 @@ class Quotas:
             return None
         limit_class = _RATE + tenant.counts_with
         if limit_class not in self._token_buckets:
-            self._token_buckets[limit_class] = TokenBucket(tenant.max_submit_rate, max(1.0, tenant.max_submit_rate))
+            self._token_buckets[limit_class] = TokenBucket(tenant.max_submit_rate, tenant.max_submit_rate)
         return limit_class
 
     def has_one(self, workload: Workload) -> bool:

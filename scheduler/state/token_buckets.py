@@ -34,13 +34,13 @@ class Breaker:
 
 
 class TokenBucket:
-    """A token bucket: `rate` tokens a second, at most `burst` at once."""
+    """A token bucket: `rate` tokens a second, at most `burst` at once, and one at least."""
 
     __slots__ = ("at", "burst", "left", "rate")
 
     def __init__(self, rate: float, burst: float) -> None:
-        self.rate, self.burst = rate, burst
-        self.left, self.at = burst, float("-inf")
+        self.rate, self.burst = rate, max(1.0, burst)
+        self.left, self.at = self.burst, float("-inf")
 
     def available(self, now: float) -> float:
         """The number of tokens that may be taken now."""

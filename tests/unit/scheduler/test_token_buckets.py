@@ -173,3 +173,30 @@ def test_a_token_bucket_fills_at_its_rate_up_to_its_burst(after_s: float, left: 
     assert token_bucket.available(NOW + after_s) == left
     assert token_bucket.available(NOW - 5) == 0.0  # a clock that went back gives nothing
     assert token_bucket.next_at(NOW) == NOW + 0.2
+
+
+@pytest.mark.parametrize("rate", ["detail_rate", "running_rate", "unknown_rate", "missing_rate", "owner_rate"])
+def test_a_rate_below_one_a_second_is_seldom_and_not_never(rate: str) -> None:
+    name = {"missing_rate": "missing", "owner_rate": "owners"}.get(rate, rate.removesuffix("_rate"))
+    bucket = Story(without(CONFIG, **{rate: 0.1})).world.token_buckets[name]
+    assert bucket.available(NOW) == 1
+    bucket.take(NOW, 1)
+    assert bucket.next_at(NOW) == pytest.approx(NOW + 10)
+    assert bucket.available(NOW + 100) == 1
+
+
+def test_ids_whose_reads_always_fail_are_read_seldom_and_never_beyond_the_limits() -> None:
+    """An answer that makes no sense: each read of these jobs fails, and none keeps other reads waiting."""
+    story = Story(without(CONFIG, reads=2, unknown_rate=0.5))
+    ids = (41, 42, 43, 44, 45)
+    in_flight: list[ReadJob] = []
+    late: list[int] = []
+    for second in range(1800):
+        at = NOW + second
+        story.polls(dict.fromkeys(ids, "RUNNING"), at=at)
+        for read in in_flight[:1]:  # each answer takes some seconds
+            story.ended(read, Outcome.REFUSED, at=at, number=9001)
+        in_flight = in_flight[1:] + story.acts(ReadJob, at)
+        assert len(in_flight) <= 2
+        late += [read.job_id for read in in_flight[-1:]] if second >= 900 else []
+    assert set(late) == set(ids)
