@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.actions import (
     Action,
     AllocateNow,
+    BindPod,
     CancelJob,
     DeletePod,
     FailByDeadline,
@@ -584,3 +585,25 @@ def test_records_wait_for_slurm_itself_too() -> None:
         assert story.acts(RecordEnd, NOW + 60 * minutes) == []
     story.sees(SideBack(Side.SLURM, NOW + 3600))
     assert len(story.acts(RecordEnd, NOW + 3600)) == 1
+
+
+def test_the_ends_of_many_pods_are_recorded_as_counts_and_the_worst_pod() -> None:
+    """sacct shows one line."""
+    labels, says = {names.PREFIX + names.GANG: "ring"}, {"gang-size": "12"}
+    ring = [pod(f"w-{number}", labels=labels, says=says, cpu=100) for number in range(12)]
+    story = Story(ACCOUNTED)
+    story.sees(*ring)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17, cpus=12, memory=1200))
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, at=NOW)
+    for number, each in enumerate(ring):
+        failed = {"phase": PodPhase.FAILED, "exit_code": 137, "end_reason": "OOMKilled"}
+        done = {"phase": PodPhase.SUCCEEDED, "exit_code": 0, "end_reason": "Completed"}
+        story.sees(story.bound(each, 17, **(failed if number == 7 else done)))
+    story.polls({17: "RUNNING"}, at=NOW + 5)
+    [cancel] = story.acts(CancelJob, NOW + 5)
+    story.ended(cancel, at=NOW + 6)
+    [record] = story.acts(RecordEnd, NOW + 7)
+    assert record.comment == "hpc/ring: 11 Completed, 1 OOMKilled; hpc/w-7: OOMKilled"
+    assert record.exit_code == 137

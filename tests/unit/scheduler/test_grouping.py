@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from scheduler import names
 from scheduler.model.kubernetes import OwnerRef
 from scheduler.model.refusal import Refusal
 from scheduler.translate.grouping import Group, group_of, natural, rank_of
@@ -114,3 +115,9 @@ def test_members_are_ordered_by_their_index_then_by_name_as_people_count() -> No
     assert sorted([worker, leader], key=rank_of) == [leader, worker]
     first, second = pod("q-b", labels={KUEUE_INDEX: "0"}), pod("q-a", labels={KUEUE_INDEX: "1"})
     assert sorted([second, first], key=rank_of) == [first, second]
+
+
+def test_a_gang_without_a_name_is_refused() -> None:
+    refused = group_of(pod(labels={names.PREFIX + names.GANG: ""}))
+    assert isinstance(refused, Refusal)
+    assert refused.message == "Label slurm-bridge/gang is empty: give the name of the gang."

@@ -211,6 +211,8 @@ BAD = [
     (labelled(address=""), "The node has no InternalIP"),
     (labelled(address="10.0.0.7 State=UP"), "is not an address"),
     (labelled(partitions="main,gpux"), 'Slurm has no partition "gpux".'),
+    (labelled(address="fe80::1%eth0"), "has a scope (%)"),
+    (labelled(partitions=",".join(["main"] + [f"p{n}" for n in range(64)])), 'Slurm has no partition "p0"'),
     (labelled(partitions="main State=UP"), 'Slurm has no partition "main State=UP".'),
     (labelled(cpu=0), "nothing is left for Slurm"),
     (labelled(cpu=1999), "nothing is left for Slurm"),
@@ -705,3 +707,12 @@ def test_the_times_of_a_node_that_two_kubernetes_nodes_claim_begin_anew() -> Non
     nodes.sees(NodeGone("x1-twin"))
     nodes.shows(silent, at=NOW + 30)
     assert nodes.world.node_state.silent == {"x1": NOW + 30}
+
+
+def test_a_node_names_at_most_64_partitions() -> None:
+    parts = [f"p{number}" for number in range(65)]
+    nodes = Nodes([labelled(partitions=",".join(parts), in_slurm=None, taints=())])
+    nodes.sees(SlurmNodesPolled((), tuple(Partition(name) for name in parts), NOW))
+    [show] = nodes.looks(NOW)
+    assert isinstance(show, SetNodeCondition)
+    assert "names more than 64 partitions" in show.message

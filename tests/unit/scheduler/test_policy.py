@@ -6,7 +6,9 @@ import pytest
 
 from scheduler.model.kubernetes import Requirement
 from scheduler.model.refusal import Refusal
+from scheduler.policy import tenants
 from scheduler.policy.rules import ANY, Choice, Policy, Rule, Tenant
+from scheduler.policy.tenants import Identities
 
 ALICE, BOB, CAROL = Tenant("alice"), Tenant("bob"), Tenant("carol")
 
@@ -105,3 +107,22 @@ def test_a_user_whom_slurm_itself_runs_as_is_given_to_nobody_though_a_rule_names
     assert refused.message == (
         'Rule 1 of the policy (namespaces hpc) gives user "Slurm", the user by whom Slurm runs (SlurmUser).'
     )
+
+
+def test_a_policy_knows_if_some_text_of_it_is_a_template() -> None:
+    plain = Policy((Rule(("hpc",), ALICE),), default=Tenant("bob", qos=Choice("normal", ("high",))))
+    assert not plain.has_templates
+    assert Policy((Rule(("hpc",), Tenant("{namespace}")),)).has_templates
+    assert Policy(default=Tenant("bob", accounts=Choice("", ("{namespace}-dev",)))).has_templates
+
+
+def test_what_tenants_can_count_up_is_forgotten_and_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X7: a tenant chooses how many service accounts there are."""
+    monkeypatch.setattr(tenants, "MAX_REMEMBERED", 3)
+    identities = Identities(Policy(default=Tenant("{serviceAccount}")))
+    for number in range(10):
+        found = identities.of("hpc", {}, f"sa{number}")
+        assert isinstance(found, Tenant)
+        assert found.user == f"sa{number}"
+        assert len(identities._known) <= 3
+    assert identities.of("hpc", {}, "sa9") is found, "the last answers are remembered"

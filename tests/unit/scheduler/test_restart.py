@@ -19,7 +19,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import JobsPolled, OwnerRead, PodsListed, Scope, Side, SideBack, SideLost
+from scheduler.events import JobsPolled, OwnerRead, PodsListed, PredecessorDrained, Scope, Side, SideBack, SideLost
 from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
 from scheduler.place.assign import NodeInfo
@@ -462,3 +462,13 @@ def test_a_bind_waits_for_the_end_of_the_quiet_period_where_it_would_take_long_t
     assert found is not None
     assert found.until == QUIET_END
     assert this_pass.effort > 0
+
+
+def test_where_the_former_leader_has_ended_all_its_requests_the_next_one_waits_for_nothing() -> None:
+    """It handed the lease over: no request of it is in flight, so the quiet period is over at once."""
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.reads(job_of(pod("gone"), 17), at=START + 0.2, granted=grant(17))
+    assert story.acts(CancelJob, START + 1) == []
+    story.sees(PredecessorDrained(START + 2))
+    assert [each.job_id for each in story.acts(CancelJob, START + 2)] == [17]

@@ -24,7 +24,8 @@ from scheduler.actions import (
 from scheduler.events import OwnerRead, PodsListed, Scope, Side, SideLost
 from scheduler.model import kubelet
 from scheduler.model.kubernetes import Condition, Owner, Pod, PodPhase
-from scheduler.rules.deadlines import lead_of
+from scheduler.rules.deadlines import lead_of, signal_s
+from scheduler.rules.running import _asked_for
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20
@@ -763,3 +764,29 @@ def test_a_job_whose_limit_may_have_been_cut_is_read_before_the_shortest_end_tha
     story.runs(FLEXIBLE, 17, at=NOW)
     assert story.decides(NOW + 600 - 121) == []
     assert story.decides(NOW + 600 - 119) == [ReadJob(17, "when does job 17 end?", key_of(FLEXIBLE))]
+
+
+def test_a_signal_that_is_edited_into_nonsense_while_the_pod_runs_asks_for_nothing() -> None:
+    """It concerns the bridge alone, not the job; kubelet still gets its deadline before Slurm ends the job."""
+    for said in ("SOON@5", ""):
+        assert signal_s(pod(says={"signal": said}), ()) == 0
+    assert signal_s(pod(says={"signal": "B:USR1@300"}), ()) == 300
+
+
+@pytest.mark.parametrize(
+    ("says", "deadline_s", "minutes"),
+    [
+        ({"time-limit": "2:00:00"}, None, 120),
+        ({"time-limit": "2:00:00", "time-min": "1:00:00"}, None, 60),
+        ({}, 90, 2),
+        ({}, None, None),
+        ({"time-limit": "UNLIMITED"}, None, None),
+        ({"time-limit": "soon"}, None, None),
+        ({"time-limits": "2:00:00"}, 90, None),
+    ],
+)
+def test_the_shortest_end_that_a_pod_of_a_previous_process_may_have(
+    says: dict[str, str], deadline_s: int | None, minutes: int | None
+) -> None:
+    """Its annotations may have been edited since; then nothing is known."""
+    assert _asked_for(pod(says=says, active_deadline_s=deadline_s)) == minutes

@@ -493,3 +493,9 @@ def test_within_the_policy(says: dict[str, str], differs: dict[str, str]) -> Non
 )
 def test_what_the_policy_does_not_allow_is_refused_and_says_what_is(key: str, value: str, sentence: str) -> None:
     assert becomes(saying(key, value), tenant=BOUNDED) == Refusal(names.REFUSED, sentence)
+
+
+def test_a_pod_that_asks_for_more_than_slurm_can_count_is_refused_with_its_amounts() -> None:
+    refused = jobspec(pod(cpu=10**16, gpu=2), (), FREE, AROUND, KEY)
+    assert isinstance(refused, Refusal)
+    assert refused.message == "The pod asks for more than any node has: 10,000,000,000,000 CPUs, 100 MiB, 2 gpu."
