@@ -375,9 +375,12 @@ def test_a_pod_whose_job_is_over_is_to_be_ended_unless_its_namespace_is_not_mana
     assert left(story, NOW + 3) == [], "it is left alone"
 
 
-def test_a_waiting_pod_of_a_namespace_that_is_not_managed_is_told_nothing() -> None:
+def test_a_gang_that_gathers_in_a_namespace_that_is_not_managed_gets_no_status() -> None:
     story = met()
-    story.sees(NamespaceSeen(Namespace("hpc", "1")), TRAIN)
+    member = replace(
+        TRAIN, labels={names.PREFIX + names.GANG: "ring"}, annotations={names.PREFIX + names.GANG_SIZE: "2"}
+    )
+    story.sees(NamespaceSeen(Namespace("hpc", "1")), member)
     assert names.LEAVING not in {each.condition for each in story.acts(SetPodCondition, NOW)}
     assert left(story) == []
 
