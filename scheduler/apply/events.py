@@ -9,13 +9,30 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler import events as ev
-from scheduler.apply import job_polls, job_reads, kubernetes, outages, plans, policy, results, slurm_nodes
+from scheduler.apply import (
+    job_polls,
+    job_reads,
+    kubernetes_nodes,
+    namespaces,
+    outages,
+    plans,
+    pod_references,
+    pods,
+    policy,
+    results,
+    slurm_nodes,
+    undecoded,
+)
 from scheduler.state import quarantine
 from scheduler.state.world import World
 from scheduler.tuning import Config
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {
-    **kubernetes.FOLDS,
+    **pods.FOLDS,
+    **kubernetes_nodes.FOLDS,
+    **namespaces.FOLDS,
+    **pod_references.FOLDS,
+    **undecoded.FOLDS,
     **job_polls.FOLDS,
     **job_reads.FOLDS,
     **slurm_nodes.FOLDS,

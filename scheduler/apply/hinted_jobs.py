@@ -10,14 +10,61 @@ from __future__ import annotations
 from scheduler import names
 from scheduler.actions import Kind
 from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job, is_ended
 from scheduler.state import quarantine
 from scheduler.state.job_ownership import belongs_to
+from scheduler.state.named_job import shown_id
 from scheduler.state.phase import chosen
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import PENDING, RUNNING, Placeholder, Workload
 from scheduler.state.world import World
 
 OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
+
+
+def take_hint(world: World, workload: Workload, pod: Pod) -> None:
+    """A job id that the pod shows: enough to leave it in peace, never enough to act on (ARCHITECTURE 4)."""
+    job_id = shown_id(pod) if pod.node else None
+    condition = workload.shown_condition(pod)
+    if job_id is None and not pod.node and condition is not None and not workload.jobs:
+        job_id = names.shown_job(condition.message)
+    if job_id is None or job_id == workload.hint:
+        return
+    edited = workload.edited.get(pod.uid)
+    if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.bound_by_bridge_before:
+        return  # the bind of the bridge wrote another id, which was edited before the watch showed the bind
+    known = world.placeholders.get(job_id)
+    if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
+        return  # another client wrote it, and the job is missing already
+    leaves = pod.finished or pod.deleting_at is not None
+    if workload.hint is None or not (leaves or _is_bound_by_other_client(workload, pod)):
+        # Otherwise the last pod of the gang's former job, or a pod that another client bound, would hide the gang's job.
+        workload.hint = job_id
+    dropped = workload.bound_by_this_process and not world.jobs_of(
+        workload
+    )  # what was known of its job was (`quarantine`)
+    if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
+        unlisted = world.polled is not None and job_id not in world.states
+        if unlisted and (not pod.node or pod.finished):
+            return  # the job ended, and no pod depends on it
+        states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
+        world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
+        if world.inherited(workload):  # a pod that came after the start may show a foreign job, which is read
+            world.stop_reading(job_id)
+        if job_id in world.foreign:  # it may have been theirs until its id was given out again
+            world.foreign.discard(job_id)
+            world.schedule_read(job_id, world.last_poll_began)
+        world.expected.add(job_id)
+    if (job := world.placeholders.get(job_id)) is not None:
+        workload.jobs.add(job_id)
+        if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
+            world.schedule_read(job_id, world.last_poll_began)
+        job.hinted_by.add(workload.key)
+
+
+def _is_bound_by_other_client(workload: Workload, pod: Pod) -> bool:
+    """True if another client bound the pod, and the bridge bound other pods of its gang."""
+    return pod.uid in workload.strays and not workload.all_bound_by_others
 
 
 def detach_false_hints(world: World, job: Placeholder) -> None:

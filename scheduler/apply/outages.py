@@ -1,4 +1,4 @@
-"""Applies the loss and the return of a cluster, of slurmdbd and of tokens to the World, and what an admin confirms.
+"""Applies what concerns a cluster as a whole: its loss and return, slurmdbd, tokens, its clock, and what an admin confirms.
 
 When a side is back, what failed meanwhile is tried at once.  After a long outage of Slurm, ids may have been reused.
 """
@@ -77,6 +77,10 @@ def _predecessor_drained(world: World, event: ev.PredecessorDrained) -> None:
     )  # workloads that wait for the end of the quiet period are visited
 
 
+def _clock_observed(world: World, event: ev.ClockObserved) -> None:
+    world.clocks[event.side].observe(event.theirs, event.began, event.ended)
+
+
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.SideLost: _side_lost,
     ev.SideBack: _side_back,
@@ -86,4 +90,5 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     ev.TokenBack: _token_back,
     ev.AbsenceConfirmed: _absence_confirmed,
     ev.PredecessorDrained: _predecessor_drained,
+    ev.ClockObserved: _clock_observed,
 }

@@ -29,7 +29,7 @@ from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler import decide, names
 from scheduler.actions import AllocateNow
-from scheduler.apply import kubernetes
+from scheduler.apply import pods
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -145,7 +145,7 @@ def test_a_pod_whose_rule_raises_stops_nobody_and_runs_when_that_is_mended(
 
 def test_a_running_pod_that_cannot_be_folded_lives_on_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = list[bool]()
-    whole_pod = kubernetes._our_pod
+    whole_pod = pods._our_pod
 
     def our_pod(world: World, pod: Any) -> None:
         if broken and pod.name == "bad":
@@ -153,7 +153,7 @@ def test_a_running_pod_that_cannot_be_folded_lives_on_with_its_job(monkeypatch: 
             raise RecursionError
         whole_pod(world, pod)
 
-    monkeypatch.setattr(kubernetes, "_our_pod", our_pod)
+    monkeypatch.setattr(pods, "_our_pod", our_pod)
     there = Clusters()
 
     async def story(bridge: Bridge) -> None:

@@ -22,7 +22,7 @@ NO_MESSAGE = {
     "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric
     "scheduler.state.anomalies": r"Slurm (no longer lists|does not list) .* slurm-bridge release",  # the log, and /readyz
     "scheduler.explain": r".*",  # `explain`
-    "scheduler.apply.kubernetes": r"(pod )?\{pod.*|is on node .*",  # traces
+    "scheduler.apply.pods": r"(pod )?\{pod.*|is on node .*",  # traces
     "scheduler.apply.plans": r"\{action.name\}: \{action.reason\}",  # traces
     "scheduler.apply.job_polls": r"whether many jobs are missing",  # the log, after an error of our own
     "scheduler.translate.grouping": r"\{api version\}/.*|batch Job|Kueue pod group",  # a key; kinds of groups

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, FailByDeadline, ReadClaims, SetPodCondition
-from scheduler.apply import kubernetes
+from scheduler.apply import pod_references
 from scheduler.events import OwnerRead, PodSeen, Scope
 from scheduler.model.cache import BoundedCache
 from scheduler.model.kubernetes import (
@@ -208,7 +208,7 @@ def test_the_schedulers_of_pods_that_are_gone_are_forgotten() -> None:
 
 
 def test_owners_that_say_much_are_fewer_to_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes, "MAX_OWNERS_REMEMBERED", 100)
+    monkeypatch.setattr(pod_references, "MAX_OWNERS_REMEMBERED", 100)
     story = Story()
     long = {names.PREFIX + key: "x" * 1000 for key in sorted(names.JOB_OPTIONS)[:20]}  # five of usual size
     for said, most in ((long, 20), ({}, 100)):

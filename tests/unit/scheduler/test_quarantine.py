@@ -24,7 +24,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.apply import job_polls, job_reads, kubernetes, plans, submission_results
+from scheduler.apply import job_polls, job_reads, plans, pods, submission_results
 from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
 from scheduler.explain import explain, key_of
 from scheduler.model.kubernetes import PodTerm, Requirement
@@ -246,7 +246,7 @@ def of(name: str) -> Callable[..., bool]:
 
 
 def test_one_pod_that_cannot_be_folded_does_not_lose_the_others_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
+    mend = breaks(monkeypatch, pods, "take_hint", of("bad"))
     story = known_to_have_room()
     story.sees(PodsListed(Scope.OURS, (pod("first"), BAD, GOOD), NOW))
     planned = story.decides(NOW)
@@ -261,7 +261,7 @@ def test_one_pod_that_cannot_be_folded_does_not_lose_the_others_of_a_list(monkey
 
 
 def test_a_pod_that_was_dropped_is_tried_again_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
+    mend = breaks(monkeypatch, pods, "take_hint", of("bad"))
     story = Story(guarded=True)
     story.sees(BAD)
     story.decides(NOW)
@@ -276,7 +276,7 @@ def test_a_pod_that_was_dropped_is_tried_again_when_it_changes(monkeypatch: pyte
 
 
 def test_a_pod_that_was_dropped_and_is_gone_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
+    breaks(monkeypatch, pods, "take_hint", of("bad"))
     story = Story(guarded=True)
     story.sees(BAD)
     story.decides(NOW)
@@ -292,8 +292,8 @@ def test_a_running_pod_that_was_dropped_keeps_its_room_and_its_job(monkeypatch: 
     story = Story(guarded=True)
     shown = story.runs(BAD, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, kubernetes, "settle", of("bad"))
-    monkeypatch.setattr(kubernetes, "counts_the_same", lambda *_: False)
+    mend = breaks(monkeypatch, pods, "settle", of("bad"))
+    monkeypatch.setattr(pods, "counts_the_same", lambda *_: False)
     story.sees(replace(shown, labels={"a": "b"}))
     assert list(story.world.node_info["x1"].pods) == [BAD.uid]
     acts = story.decides(NOW + 2)
@@ -340,7 +340,7 @@ def test_a_granted_pod_that_was_dropped_closes_no_node(monkeypatch: pytest.Monke
     story.reads(job_of(bad, 17, "RUNNING", "SUSPENDED"), at=NOW + 1, granted=grant(17))
     story.queues(other, 18, at=NOW + 2)
     assert story.world.closed_to(other, story.world.own_pods(key(other), [other]), with_granted=True) == {"x1"}
-    breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
+    breaks(monkeypatch, pods, "take_hint", of("bad"))
     story.decides(NOW + 3)
     story.sees(replace(bad, labels={"app": "a", "b": "c"}))
     assert quarantined(story) == {(Kind.WORKLOAD, key(bad))}
@@ -351,7 +351,7 @@ def test_a_granted_pod_that_was_dropped_closes_no_node(monkeypatch: pytest.Monke
 def test_a_waiting_pod_that_was_dropped_is_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(guarded=True)
     story.queues(BAD, 17, at=NOW)
-    mend = breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
+    mend = breaks(monkeypatch, pods, "take_hint", of("bad"))
     story.sees(replace(BAD, labels={"a": "b"}))
     mend()
     acts = []
@@ -373,7 +373,7 @@ def test_a_gang_is_dropped_and_made_anew_as_a_whole(monkeypatch: pytest.MonkeyPa
     ring = [pod(f"w-{number}", labels=labels, says=says) for number in range(3)]
     story = Story(guarded=True)
     story.sees(*ring[:2])
-    mend = breaks(monkeypatch, kubernetes, "_take_hint", lambda _, __, seen: seen.name == "w-2")
+    mend = breaks(monkeypatch, pods, "take_hint", lambda _, __, seen: seen.name == "w-2")
     story.sees(ring[2])
     assert not [each for each in story.decides(NOW) if isinstance(each, AllocateNow)]
     late = pod("w-9", labels=labels, says=says)  # seen while the others are not known
@@ -527,7 +527,7 @@ def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
 
 def test_explain_tells_of_the_quarantine_and_runs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
-    breaks(monkeypatch, kubernetes, "_take_hint", of("dropped"))
+    breaks(monkeypatch, pods, "take_hint", of("dropped"))
     story = Story(guarded=True)
     story.sees(BAD, pod("dropped"))
     story.decides(NOW)
@@ -561,7 +561,7 @@ def test_a_pod_that_is_gone_takes_its_quarantine_with_it(monkeypatch: pytest.Mon
 
 
 def test_a_pod_that_comes_while_its_cluster_is_unknown_is_contained_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
+    breaks(monkeypatch, pods, "take_hint", of("bad"))
     story = Story(guarded=True)
     story.world.namespaces, known = None, story.world.namespaces
     story.sees(PodSeen(Scope.OURS, BAD), PodSeen(Scope.OURS, GOOD))
@@ -579,7 +579,7 @@ def test_an_unknown_outcome_is_looked_up_also_after_the_workload_was_dropped(
     story = Story(guarded=True)
     story.sees(BAD)
     [asked] = story.acts(AllocateNow, NOW)
-    mend = breaks(monkeypatch, kubernetes, "_take_hint", of("bad"))
+    mend = breaks(monkeypatch, pods, "take_hint", of("bad"))
     story.sees(replace(BAD, labels={"a": "b"}))
     mend()
     story.ended(asked, Outcome.UNKNOWN, at=NOW + 1)

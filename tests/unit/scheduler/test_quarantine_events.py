@@ -25,7 +25,7 @@ from scheduler.actions import (
     SetNodeCondition,
     SubmitJob,
 )
-from scheduler.apply import job_polls, job_reads, kubernetes, plans, results, slurm_nodes, submission_results
+from scheduler.apply import job_polls, job_reads, plans, pods, results, slurm_nodes, submission_results
 from scheduler.events import (
     AbsenceConfirmed,
     ClaimsRead,
@@ -65,7 +65,7 @@ def sees_bad(_: Any, __: Any, seen: Any) -> bool:
 
 
 def test_without_a_guard_an_error_in_an_event_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, kubernetes, "_take_hint", sees_bad)
+    breaks(monkeypatch, pods, "take_hint", sees_bad)
     with pytest.raises(Defect):
         Story().sees(BAD)
 
@@ -75,14 +75,14 @@ def test_another_error_of_the_same_pod_is_logged_too(monkeypatch: pytest.MonkeyP
     story = guarded()
     story.sees(BAD)
     story.decides(NOW)
-    breaks(monkeypatch, kubernetes, "_take_hint", sees_bad)
+    breaks(monkeypatch, pods, "take_hint", sees_bad)
     story.sees(replace(BAD, labels={"a": "b"}))
-    assert [str(alarm.error) for alarm in story.world.alarms] == [Phase.UNSUBMITTED.value, "_take_hint"]
+    assert [str(alarm.error) for alarm in story.world.alarms] == [Phase.UNSUBMITTED.value, "take_hint"]
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
 
 
 def test_an_error_of_the_containment_itself_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, kubernetes, "_take_hint", sees_bad)
+    breaks(monkeypatch, pods, "take_hint", sees_bad)
     mend = breaks(monkeypatch, quarantine, "quarantine_pod", anything)
     story = Story(guarded=True)
     story.sees(BAD, GOOD)
@@ -103,7 +103,7 @@ def test_the_job_of_a_pod_whose_deletion_could_not_be_applied_is_kept_until_its_
     story = guarded()
     shown = story.runs(BAD, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    mend = breaks(monkeypatch, kubernetes, "_forget_pod", lambda _, __, gone, ___: gone.name == "bad")
+    mend = breaks(monkeypatch, pods, "_forget_pod", lambda _, __, gone, ___: gone.name == "bad")
     story.loses(shown, NOW + 2)
     mend()
     ended_at = NOW + 2 + shown.grace_s + CONFIG.tuning.gone_grace_s
@@ -121,7 +121,7 @@ def test_the_job_of_a_pod_whose_deletion_could_not_be_applied_is_kept_until_its_
 
 
 def test_the_deletion_of_a_pod_that_the_world_did_not_know_is_contained_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch, kubernetes, "_forget_pod", anything)
+    breaks(monkeypatch, pods, "_forget_pod", anything)
     story = guarded()
     story.sees(PodGone(Scope.OURS, BAD, NOW))
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}

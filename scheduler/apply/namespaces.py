@@ -1,0 +1,87 @@
+"""Applies namespaces, their labels, and the rights of the bridge in them to the World.
+
+Labels decide which namespaces are managed, and which Slurm user a namespace is (policy.py).  The UID of `kube-system` is the
+mark of this cluster in job names, so pods are applied only after the namespaces were listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from scheduler import events as ev
+from scheduler.apply.policy import identity_changed, namespaces_first_listed
+from scheduler.apply.undecoded import note_decoded, note_list, with_undecoded
+from scheduler.nodes.observed import NEVER
+from scheduler.state import quarantine, strays
+from scheduler.state.phase import Phase
+from scheduler.state.undecoded import NAMESPACE
+from scheduler.state.world import World
+
+
+def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
+    note_decoded(world, NAMESPACE, event.namespace)
+    if world.namespaces is not None:
+        before = world.namespaces.get(event.namespace.name)
+        world.namespaces[event.namespace.name] = event.namespace
+        if before is None or before.labels != event.namespace.labels:
+            _managed_changed(world)
+            identity_changed(world, {event.namespace.name})
+        _fold_early(world)
+
+
+def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
+    world.labels_at.pop(event.name, None)
+    if world.namespaces is not None and event.name != "kube-system":
+        world.namespaces.pop(event.name, None)
+        _managed_changed(world)
+
+
+def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
+    note_list(world, NAMESPACE, event.undecoded)
+    namespaces = with_undecoded(event.namespaces, world.namespaces, event.undecoded)
+    is_first = world.namespaces is None
+    before, world.namespaces = world.namespaces or {}, namespaces
+    _managed_changed(world)
+    changed = {name for name, each in namespaces.items() if name not in before or before[name].labels != each.labels}
+    (namespaces_first_listed if is_first else identity_changed)(world, changed)
+    _fold_early(world)
+    if world.node_state.polled == NEVER:
+        world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))
+
+
+def _managed_changed(world: World) -> None:
+    """Namespaces became managed, or are not any more: pods of the others are neither submitted nor bound."""
+    for each in (Phase.UNSUBMITTED, Phase.GRANTED, Phase.ORPHANED):
+        world.dirty.update(world.by_phase[each])
+    world.dirty.update(dict.fromkeys(key for key in world.by_phase[Phase.BOUND] if world.workloads[key].strays))
+    strays.find(world)
+
+
+def _fold_early(world: World) -> None:
+    if world.cluster_known:
+        early, world.early = world.early, []
+        for each in early:
+            world.fold(each)
+
+
+def _rights_checked(world: World, event: ev.RightsChecked) -> None:
+    """Where rights are back, what failed for lack of them is tried at once (scheduler/rules/missing_rights.py)."""
+    before, world.lacking_rights = world.lacking_rights, dict(event.lacking)
+    back = before.keys() - event.lacking.keys()
+    changed = back | {name for name, why in event.lacking.items() if before.get(name) != why}
+    for workload in world.workloads.values():
+        if workload.namespace in back:
+            workload.reset_backoffs()
+            world.input_changed(workload)
+        if workload.namespace in changed:
+            world.dirty[workload.key] = None
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    ev.NamespaceSeen: _namespace_seen,
+    ev.NamespaceGone: _namespace_gone,
+    ev.NamespacesListed: _namespaces_listed,
+    ev.RightsChecked: _rights_checked,
+}

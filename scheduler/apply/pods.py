@@ -1,0 +1,306 @@
+"""Applies lists and events of pods to the World: the pods of this scheduler, and the others for the room that they take.
+
+A list replaces the former list as a whole: a pod that it lacks is gone.  Pods of this scheduler wait until the namespaces
+were listed, because the mark of the cluster tells what a previous process bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from scheduler import events as ev
+from scheduler import names
+from scheduler.apply.hinted_jobs import take_hint
+from scheduler.apply.membership import counts_the_same, settle, take_workload
+from scheduler.apply.undecoded import note_decoded, note_list
+from scheduler.events import Scope
+from scheduler.model import kubelet
+from scheduler.model.clocks import Sighting
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.state import confirmation, quarantine, rivals, strays
+from scheduler.state.job_ownership import belongs_to
+from scheduler.state.named_job import shown_id
+from scheduler.state.own_keys import note_edits
+from scheduler.state.phase import Phase
+from scheduler.state.workload import DeletedPod, Workload, stays
+from scheduler.state.world import World
+from scheduler.translate.job_options import user_input
+
+
+def _keep_if_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
+    """Keep a pod event until the mark of the cluster is known, which shows what a previous process bound."""
+    if event.scope is not Scope.OURS or world.cluster_known:
+        return False
+    world.early.append(event)
+    return True
+
+
+def _pod_seen(world: World, event: ev.PodSeen) -> None:
+    if _keep_if_early(world, event):
+        return
+    if event.scope in world.listed:
+        world.listed[event.scope].add(event.pod.uid)
+    note_decoded(world, event.scope, event.pod)
+    _apply_node_of_pod(world, event.pod, _put_on_node)
+    if world.quarantine and quarantine.keep_pod(world, event.pod):
+        return
+    if event.scope is Scope.OURS:
+        _our_pod(world, event.pod)
+    elif event.pod.node:
+        strays.note(world, event.pod)
+
+
+def _pod_gone(world: World, event: ev.PodGone) -> None:
+    if _keep_if_early(world, event):
+        return
+    world.listed.get(event.scope, set()).discard(event.pod.uid)
+    note_decoded(world, event.scope, event.pod)
+    if world.quarantine and quarantine.let_pod_go(world, event.pod, event.at):
+        _apply_node_of_pod(world, event.pod, _remove_from_node)
+    else:
+        _forget_pod(world, event.scope, event.pod, event.at)
+
+
+def _pods_listed(world: World, event: ev.PodsListed) -> None:
+    if _keep_if_early(world, event):
+        return
+    is_first = event.scope not in world.listed
+    before = world.listed.get(event.scope, set())
+    world.listed[event.scope] = {pod.uid for pod in event.pods}
+    if is_first and event.scope is Scope.OURS:
+        world.first_listed = frozenset(world.listed[event.scope])
+    note_list(world, event.scope, event.undecoded)
+    _inherited(world, event)
+    for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
+        world.fold(ev.PodSeen(event.scope, pod))
+    for uid in before - world.listed[event.scope]:
+        last = _last_known(world, event.scope, uid)
+        if last is None:
+            continue
+        if any(each.is_it(last.namespace, last.name, uid) for each in event.undecoded):
+            world.listed[event.scope].add(uid)
+        else:
+            world.fold(ev.PodGone(event.scope, last, event.at))
+
+
+def _inherited(world: World, event: ev.PodsListed) -> None:
+    """Note whether the pods of that scope were listed since this process leads; if all were, binds go on."""
+    if event.inherited:
+        world.pods_inherited.add(event.scope)
+    elif event.scope in world.pods_inherited:
+        world.pods_inherited.discard(event.scope)
+        if not world.pods_inherited:
+            world.dirty.update(world.by_phase[Phase.GRANTED])
+
+
+def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
+    if scope is Scope.OURS:
+        workload = world.workloads.get(world.key_of_pod.get(uid, ""))
+        return (workload.pods.get(uid) if workload else None) or quarantine.kept_pod(world, uid)
+    node = world.node_of.get(uid)
+    return None if node is None else world.node_info[node].pods[uid]
+
+
+def _apply_node_of_pod(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
+    """Apply the node of one pod.  If that raises, the counts of all other pods are recomputed."""
+    try:
+        fold(world, pod)
+    except Exception:
+        if world.guarded:
+            world.rebuild_node_info(pod.uid)
+        raise
+
+
+def _put_on_node(world: World, pod: Pod) -> None:
+    """Keep `node_info`: every unfinished pod with a node, whatever client bound it; a bind of the bridge counts at once."""
+    assumed = world.assumed.get(pod.uid, "")
+    if pod.node or pod.finished:
+        world.unanswered_binds.pop(pod.uid, None)
+    if pod.node and assumed:
+        del world.assumed[pod.uid]
+        if assumed != pod.node:
+            world.remove_from_node(assumed, pod.uid)
+    node = pod.node or assumed
+    if not node or pod.finished:
+        _remove_from_node(world, pod)
+        return
+    before = world.put_on_node(pod, node)
+    if before is None or before.deleting_at != pod.deleting_at:
+        world.room_changed()
+
+
+def _remove_from_node(world: World, pod: Pod) -> None:
+    for node in {pod.node, world.assumed.pop(pod.uid, "")}:
+        world.remove_from_node(node, pod.uid)
+
+
+def _our_pod(world: World, pod: Pod) -> None:
+    workload = take_workload(world, pod)
+    before = workload.pods.get(pod.uid)
+    _note_sighting(world, before, pod)
+    if before is not None and before.waits and pod.finished and pod.exit_code is None:
+        pod = replace(pod, waits=before.waits)  # why it never started its kubelet says no more soon after its end
+    workload.put(pod)
+    came_to_node = bool(pod.node) and (before is None or not before.node)
+    if came_to_node:
+        _note_binder(world, workload, before, pod)
+    note_edits(workload, before, pod)
+    confirmation.observe(workload, pod)
+    if before is not None and stays(before) and not stays(pod):
+        workload.left_at = world.newest_event_at
+    if before is None:
+        workload.add_to_story(world.created_at(pod), f"pod {pod.full_name} created")
+        workload.created = min(workload.created, pod.created)
+    workload.gone.pop(pod.uid, None)
+    _note_input(world, workload, before, pod)
+    if before is None or not before.node:  # written with the bind; what is edited later is the user's invention
+        take_hint(world, workload, pod)
+    if before is None and len(workload.pods) == 1 and workload.jobs:
+        _detach_jobs_of_other_users(world, workload)
+    if pod.node:
+        workload.bound.pop(pod.uid, None)
+    if came_to_node:
+        _add_node_to_story(world, workload, pod)
+    world.note_needs(workload, pod)
+    if counts_the_same(workload, before, pod) or settle(world, workload, pod):
+        world.refresh(workload)
+
+
+def _add_node_to_story(world: World, workload: Workload, pod: Pod) -> None:
+    """Add to the story of the workload that the pod is on its node, with a time not before that of the last entry."""
+    last_at = workload.story[-1][0] if workload.story else world.created_at(pod)
+    where = f"is on node {pod.node}"
+    workload.add_to_story(
+        max(last_at, world.created_at(pod)), where if workload.group is None else f"{pod.name} {where}"
+    )
+
+
+def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
+    """Note whether this process bound the pod, which now is on a node, or another client did.
+
+    Each bind of the bridge writes the id of its job on the pod.  A previous process may have bound an older pod that names a
+    job, unless this process saw the pod wait.
+    """
+    bind, shown = workload.unconfirmed_binds.get(pod.uid), pod.annotations.get(names.JOB_ID)
+    if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
+        workload.bound_by_bridge_before[pod.uid] = None
+    may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
+    if pod.uid not in workload.bound_by_bridge_before and not may_be_of_earlier_life:
+        workload.strays[pod.uid] = world.newest_event_at
+        rivals.note(world, workload, pod)
+
+
+def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
+    """Note a new or changed input of the user: a job that was requested before does not name what the pod needs now."""
+    if before is None:
+        world.input_changed(workload)
+        return
+    resized = _resources(before) != _resources(pod)
+    if not resized and before.annotations == pod.annotations:
+        return
+    world.input_changed(workload)
+    for asked in (*world.jobs_of(workload), workload.in_flight) if resized else ():
+        if asked is not None:
+            asked.asked_for -= {pod.uid}
+    if before.node and (what := _changed(before, pod)):
+        workload.late_changes[pod.uid] = what
+
+
+def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
+    """Note when this process first saw what the pod shows: times of other clocks may be wrong."""
+    seen = world.sightings.get(pod.uid)
+    if seen is None:
+        seen = world.sightings[pod.uid] = Sighting(world.newest_event_at)
+    if before is None:
+        seen.waits_since = pod.waits_since
+        seen.stuck = world.newest_event_at if _shows_another_reason(pod) else None
+        return
+    if not kubelet.needs_a_person(pod.waits):
+        seen.stuck = None
+    elif kubelet.goes_on(before.waits):
+        seen.stuck = world.newest_event_at
+    if pod.node and not before.node:
+        seen.bound = world.newest_event_at
+    if pod.started is not None and before.started is None:
+        seen.started = world.newest_event_at
+    if pod.waits_since is not None and pod.waits_since != seen.waits_since:
+        seen.waits, seen.waits_since = world.newest_event_at, pod.waits_since
+
+
+def _shows_another_reason(pod: Pod) -> bool:
+    """True if a previous process said that this pod does not start, for another reason than the present one."""
+    said = pod.job_condition
+    if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
+        return False
+    return kubelet.reason(pod.waits) not in said.message
+
+
+def _resources(pod: Pod) -> tuple[object, ...]:
+    return pod.containers, pod.init_containers, pod.pod_requests, pod.pod_limits
+
+
+def _changed(before: Pod, pod: Pod) -> str:
+    """The parts of the user's input that changed, in words; "": none (K8, T11)."""
+    if _resources(before) != _resources(pod):
+        return "its resources"
+    was, now = (user_input(each) for each in (before, pod))
+    if isinstance(was, Refusal) or isinstance(now, Refusal):
+        return "its annotations" if was != now else ""
+    return ", ".join(sorted(names.PREFIX + key for key in was.keys() | now.keys() if was.get(key) != now.get(key)))
+
+
+def _detach_jobs_of_other_users(world: World, workload: Workload) -> None:
+    """Its first pod came: jobs of its name that were read before count only if they are of a user of the pod (V8)."""
+    for job in [world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders]:
+        if job.key != workload.key or belongs_to(world, workload, job.id, job.user, job.job):
+            continue
+        world.drop(job)
+        world.schedule_read(job.id, world.last_poll_began)  # it may be a stray, or foreign
+
+
+def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
+    _apply_node_of_pod(world, pod, _remove_from_node)
+    world.unanswered_binds.pop(pod.uid, None)
+    workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
+    if workload is None:
+        return
+    last = workload.take_out(pod.uid)
+    if last is not None and stays(last):
+        workload.left_at = at
+    stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
+    clean = pod.finished or not stood
+    tuning = world.config.tuning
+    until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
+    workload.gone[pod.uid] = DeletedPod(pod, at, until)
+    workload.bound.pop(pod.uid, None)
+    held = workload.pods_in_flight.pop(pod.uid, None)
+    workload.last_status.pop(pod.uid, None)
+    for index in (
+        workload.late_changes,
+        workload.anomalies,
+        workload.unconfirmed_binds,
+        workload.edited,
+        workload.renewed,
+        workload.strays,
+    ):
+        index.pop(pod.uid, None)
+    world.bypassing.discard(pod.uid)
+    confirmation.observe_deletion(workload, pod, held)
+    for per_pod in (world.sightings, world.cannot_read):
+        per_pod.pop(pod.uid, None)
+    world.claims.pop(pod.uid, None)
+    world.claims_read_at.pop(pod.uid, None)
+    workload.add_to_story(at, f"pod {pod.full_name} is gone")
+    if settle(world, workload):
+        world.refresh(workload)
+    world.key_of_pod.pop(pod.uid, None)  # last: it is needed until here
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+    ev.PodSeen: _pod_seen,
+    ev.PodGone: _pod_gone,
+    ev.PodsListed: _pods_listed,
+}

@@ -1,0 +1,47 @@
+"""Applies to the World which objects of the API server cannot be decoded (scheduler/state/undecoded.py).
+
+Such an object exists.  It keeps its last known state, and does not count as deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from scheduler import events as ev
+from scheduler.events import Scope
+from scheduler.model.kubernetes import Namespace, Node, Pod, Undecoded
+from scheduler.state.phase import Phase
+from scheduler.state.world import World
+
+_Listed = TypeVar("_Listed", Node, Namespace)
+
+
+def note_list(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
+    if undecoded or any(True for _ in world.undecoded):
+        world.undecoded.listed(where, undecoded)
+        world.dirty.update(world.by_phase[Phase.DONE])  # their jobs may have been kept for such an object (`end_job`)
+
+
+def note_decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
+    namespace = thing.namespace if isinstance(thing, Pod) else ""
+    if world.undecoded.decoded(where, namespace, thing.name, thing.uid):
+        world.dirty.update(world.by_phase[Phase.DONE])
+
+
+def with_undecoded(
+    listed: Iterable[_Listed], before: Mapping[str, _Listed] | None, undecoded: Collection[Undecoded]
+) -> dict[str, _Listed]:
+    """The objects of a list, by name.  An object that cannot be decoded keeps its last known state."""
+    found = {each.name: each for each in listed}
+    if undecoded:
+        kept = (each for each in (before or {}).values() if each.name not in found)
+        found |= {each.name: each for each in kept if any(its.is_it("", each.name, each.uid) for its in undecoded)}
+    return found
+
+
+def _object_undecoded(world: World, event: ev.ObjectUndecoded) -> None:
+    world.undecoded.observe(event.scope or event.object.kind, event.object)
+
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.ObjectUndecoded: _object_undecoded}
