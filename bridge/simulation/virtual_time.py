@@ -12,11 +12,14 @@ Threads and real sockets cannot be used: they do not follow the virtual clock.
 from __future__ import annotations
 
 import asyncio
-import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 START = 1_800_000_000.0
 """The start of the virtual clock, epoch seconds, so that `loop.time()` serves as the epoch clock, too."""
@@ -26,34 +29,70 @@ class Deadlock(RuntimeError):
     """Nothing is ready and no timer is set: no task can go on, ever."""
 
 
-class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that moves the clock instead of waiting."""
+class _Clock:
+    """Stands where an asyncio loop has its selector: there are no sockets, so instead of waiting it moves on."""
 
-    now = START
+    def __init__(self, now: float) -> None:
+        self.now = now
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if ready or timeout == 0:
-            return ready
+    def select(self, timeout: float | None) -> tuple[()]:
+        """The next timer is due after *timeout* seconds.  0: something is ready; None: there is no timer."""
         if timeout is None:
             raise Deadlock("deadlock: nothing is ready and no timer is set")
-        self.now += max(timeout, 0.0)
-        return ready
+        self.now += timeout
+        return ()
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop on virtual time; `start` is its first moment in seconds."""
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An asyncio loop on virtual time; `start` is its first moment in seconds.
+
+    `call_soon` and `call_at` are those of asyncio without its debug mode: a simulated hour calls them a million times.
+    """
+
+    _closed: bool
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self, start: float = START) -> None:
-        self._virtual = _JumpingSelector()
-        self._virtual.now = start
-        super().__init__(self._virtual)
+        super().__init__()
+        self._selector = _Clock(start)
         # Timers closer together than this run in one pass.  At epoch size a float resolves a quarter of a microsecond.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
         """Virtual seconds."""
-        return self._virtual.now
+        return self._selector.now
+
+    def call_soon(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        """See asyncio."""
+        if self._closed:
+            raise RuntimeError("the loop is closed")
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(
+        self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See asyncio."""
+        if self._closed:
+            raise RuntimeError("the loop is closed")
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def get_debug(self) -> bool:
+        """False: asyncio asks this for every handle."""
+        return False
+
+    def _process_events(self, events: object) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps who would have to be woken."""
 
 
 def run(main: Coroutine[Any, Any, T], *, start: float = START, loop_of: type[VirtualLoop] = VirtualLoop) -> T:

@@ -214,6 +214,7 @@ class Life:
     identities   namespaces may become other users
     leaving  as of Config: its bridge is being uninstalled
     kube_ahead, slurm_ahead   by how many seconds the clocks of the two clusters are ahead of the bridge's
+    clock    that of the event loop
     """
 
     seed: int
@@ -238,6 +239,7 @@ class Life:
     made: int = 0
     kube_ahead: float = field(init=False)
     slurm_ahead: float = field(init=False)
+    clock: Callable[[], float] = field(init=False)
     pauses: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -291,9 +293,6 @@ class Life:
         """Another scheduler, or a person, binds pods that wait for the bridge."""
         return random.Random(f"{self.seed} bound by others").random() < OTHERS_BIND
 
-    def clock(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def kube_clock(self) -> float:
         return self.clock() + self.kube_ahead
 
@@ -302,6 +301,7 @@ class Life:
 
     async def live(self) -> None:
         """Raises Violation."""
+        self.clock = asyncio.get_running_loop().time
         self.inner = InProcessKube(self.kube, self.kube_clock)
         self.invariants = invariants(self.kube, self.slurm, self.clock)
         self.invariants.kube_ahead, self.invariants.slurm_ahead = self.kube_ahead, self.slurm_ahead
