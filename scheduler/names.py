@@ -191,6 +191,7 @@ def job_name(readable: str, cluster: str, key: str) -> str:
     return f"{readable[:MAX_READABLE]}~{cluster}.{key}"
 
 
+@lru_cache(8192)
 def whose(name: str) -> tuple[str, str] | None:
     """(cluster, key) of a job's name; None: not the name of a placeholder."""
     match = _OURS.search(name)

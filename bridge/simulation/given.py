@@ -37,6 +37,7 @@ class Given:
         self._policies = [(start, gives)]
         self._labels = {namespace: [(start, dict(there))] for namespace, there in labels.items()}
         self._ever: dict[str, set[str]] = {}
+        self._anybody: set[str] = set()
         self._note()
 
     @classmethod
@@ -56,7 +57,7 @@ class Given:
 
     def is_of_anybody(self, user: str) -> bool:
         """True if some namespace was given that user at some time."""
-        return any(user in users for users in self._ever.values())
+        return user in self._anybody
 
     def ever_gave(self, namespace: str, user: str) -> bool:
         """True if that namespace was given that user at some time, or if the namespace is unknown."""
@@ -75,6 +76,7 @@ class Given:
         for namespace, labels in self._labels.items():
             all_of_them = (gives(namespace, each) for _, gives in self._policies for _, each in labels)
             self._ever[namespace] = {who.user for who in all_of_them if who is not None}
+        self._anybody = set().union(*self._ever.values())
 
 
 def _since(history: Sequence[tuple[float, T]], since: float) -> Iterator[T]:

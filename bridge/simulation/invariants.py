@@ -647,9 +647,10 @@ class Invariants:
         The bridge may write the id of the pod's own job there later, if that holds its place.  In a real cluster the pod may
         be older than we are.
         """
-        uid, said = pod["metadata"]["uid"], _said(pod)
+        uid = pod["metadata"]["uid"]
         if uid in self._others:
             _, written = self._others[uid]
+            said = _said(pod)
             return said is None or said == str(written)
         return self.exact and uid not in self._sent
 

@@ -292,6 +292,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     for per_pod in (world.sightings, world.cannot_read):
         per_pod.pop(pod.uid, None)
     world.claims.pop(pod.uid, None)
+    world.translations.pop(pod.uid, None)
     world.claims_read_at.pop(pod.uid, None)
     workload.add_to_story(at, f"pod {pod.full_name} is gone")
     if settle(world, workload):

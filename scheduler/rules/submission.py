@@ -288,13 +288,24 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> Jo
 
 
 def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobSpec | Refusal:
-    """The job of one member as if it were alone, without its nodes.  pods: how many members there are"""
+    """The job of one member as if it were alone, without its nodes.  pods: how many members there are
+
+    Remembered by what it depends on: a waiting pod is translated at each visit, and hardly ever changes.
+    """
     world = this_pass.world
     tenant = world.tenant_of(pod)
     if isinstance(tenant, Refusal):
         return tenant
     owners = world.owners_of(pod)[0]
-    return jobspec(pod, owners, tenant, world.translation_context, workload.key, workload.readable, pods)
+    asked = (pod, owners, tenant, world.config, world.cluster, workload.key, workload.readable, pods)
+    if (known := world.translations.get(pod.uid)) is not None:
+        asked_before, longest_min, spec = known
+        if asked_before == asked and longest_min == world.longest_min(spec.partition):
+            return spec
+    found = jobspec(pod, owners, tenant, world.translation_context, workload.key, workload.readable, pods)
+    if isinstance(found, JobSpec):
+        world.translations.keep(pod.uid, (asked, world.longest_min(found.partition), found), 1)
+    return found
 
 
 def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:

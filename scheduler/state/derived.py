@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Kind
-from scheduler.model.cache import BoundedCache
+from scheduler.model.cache import BoundedCache, BoundedDict
 from scheduler.model.kubernetes import owner_key
 from scheduler.nodes.observed import NEVER
 from scheduler.place.affinity import AffinityIndex
@@ -79,7 +79,7 @@ def rebuilt(world: AnyWorld) -> AnyWorld:
         setattr(anew, index, compute(anew))
     anew.node_info = {node: there.without("") for node, there in world.node_info.items()}
     anew.affinity_index, anew.host_ports = _neighbours(world, anew.node_info), _host_ports(world)
-    anew.coming, anew.feasibility = None, BoundedCache()
+    anew.coming, anew.feasibility, anew.translations = None, BoundedCache(), BoundedDict(1)
     anew.identities = Identities(world.config.policy)
     return anew
 

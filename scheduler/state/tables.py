@@ -15,11 +15,11 @@ from scheduler.actions import Kind
 from scheduler.events import Scope, Side
 from scheduler.model.amounts import NO_TEXT
 from scheduler.model.anomaly import Anomaly
-from scheduler.model.cache import BoundedCache
+from scheduler.model.cache import BoundedCache, BoundedDict
 from scheduler.model.clocks import ClusterClock, Sighting
 from scheduler.model.kubernetes import Claim, Namespace, Node, Owner, OwnerKey, Pod
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Partition, SlurmNode, States
+from scheduler.model.slurm import JobSpec, Partition, SlurmNode, States
 from scheduler.nodes.observed import NodeState
 from scheduler.place.affinity import AffinityIndex, GrantedPods
 from scheduler.place.affinity_terms import WaitingTerms
@@ -35,6 +35,9 @@ from scheduler.state.token_buckets import Breaker, FairQueue, TokenBucket
 from scheduler.state.undecoded import UndecodedObjects
 from scheduler.state.workload import MOST_BOUND_BY_OTHERS, BoundByOther, LostBind, Placeholder, Workload
 from scheduler.tuning import Config, Tuning
+
+MOST_TRANSLATIONS = 16_384  # some 10 MiB
+Translated = tuple[tuple[object, ...], int | None, JobSpec]
 
 
 class Tables:
@@ -137,6 +140,8 @@ class Tables:
         # affinity terms of workloads that wait for nodes
         self.waiting_terms = WaitingTerms()
         self.feasibility: BoundedCache[NodeRequirements, Feasible] = BoundedCache()
+        # pod UID to the inputs of its last translation, the longest time limit in its partition, and the job
+        self.translations: BoundedDict[str, Translated] = BoundedDict(MOST_TRANSLATIONS)
 
     def _init_slurm(self) -> None:
         """Slurm's nodes, partitions and accounting."""

@@ -324,7 +324,7 @@ class PodCounts:
     members: int = 0
     members_unbound: int = 0
     succeeded: int = 0
-    sizes: Counter[int | None] = field(default_factory=Counter)
+    sizes: dict[int | None, int] = field(default_factory=dict)
     _runs: dict[str, tuple[int, int]] = field(default_factory=dict)  # run to how many of its pods stay, and succeeded
     _of: dict[str, _Counted] = field(default_factory=dict)
 
@@ -364,7 +364,7 @@ class PodCounts:
         self.members += sign * what.member
         self.members_unbound += sign * what.members_unbound
         if what.staying:
-            self.sizes[what.size] += sign
+            self.sizes[what.size] = self.sizes.get(what.size, 0) + sign
             if not self.sizes[what.size]:
                 del self.sizes[what.size]
         if what.staying or what.succeeded:

@@ -39,6 +39,8 @@ def changes(asked: JobSpec, wanted: JobSpec) -> list[frozenset[str]]:
 
 
 def _differing(asked: JobSpec, wanted: JobSpec) -> frozenset[str]:
+    if asked == wanted:
+        return frozenset()
     named = (each.name for each in fields(asked) if each.name != "parts")
     return frozenset(name for name in named if getattr(asked, name) != getattr(wanted, name))
 

@@ -16,7 +16,7 @@ from scheduler.actions import BindPod
 from tests.simulation.life import Life, _live
 from tests.simulation.processes import PausingLoop, Process
 from tests.simulation.replicas import LEASE, NAMES, SPACE, Replicas
-from tests.simulation.test_seeds import _all_hold
+from tests.simulation.test_seeds import _all_hold, wanted
 
 SEEDS, HOURS = 4, 0.05
 HOUR_S = 3600.0
@@ -33,8 +33,7 @@ def live_without_a_lease(seed: int) -> None:
 
 
 def test_every_promise_holds_with_two_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = [int(os.environ["SEED"])] if "SEED" in os.environ else range(int(os.environ.get("SEEDS", str(SEEDS))))
-    _all_hold(live_replicas, wanted, monkeypatch)
+    _all_hold(live_replicas, wanted(SEEDS), monkeypatch)
 
 
 def test_every_promise_holds_with_two_bridges_and_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:

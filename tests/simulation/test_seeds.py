@@ -1,7 +1,7 @@
 """A thousand lives of the bridge among faults (X3), and the proof that the promises can be broken.
 
-`SEED=n pytest tests/simulation` lives one seed again, `SEEDS=n` so many.  Every seed is lived in a process of its own hash
-seed, so that it is the same life each time.
+`SEED=n pytest tests/simulation` lives one seed again, `SEEDS=n` the first n seeds, `SEEDS=1000-5000` a range of them, its end
+not included.  Every seed is lived in a process of its own hash seed, so that it is the same life each time.
 """
 
 from __future__ import annotations
@@ -54,9 +54,24 @@ def _all_hold(how: Callable[[int], None], seeds: Sequence[int], monkeypatch: pyt
     assert not broken, f"{len(broken)} of {len(seeds)} seeds; the first:\n{broken[0]}"
 
 
+def wanted(first: int) -> range:
+    """The seeds that SEED or SEEDS ask for; the first so many if neither does."""
+    if "SEED" in os.environ:
+        seed = int(os.environ["SEED"])
+        return range(seed, seed + 1)
+    begin, dash, end = os.environ.get("SEEDS", str(first)).partition("-")
+    return range(int(begin), int(end)) if dash else range(int(begin))
+
+
+@pytest.mark.parametrize(("asked", "seeds"), [("3", range(3)), ("1000-5000", range(1000, 5000))])
+def test_seeds_are_a_number_or_a_range(asked: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEED", raising=False)
+    monkeypatch.setenv("SEEDS", asked)
+    assert wanted(1000) == seeds
+
+
 def test_every_promise_holds_in_a_thousand_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = [int(os.environ["SEED"])] if "SEED" in os.environ else range(int(os.environ.get("SEEDS", "1000")))
-    _all_hold(live, wanted, monkeypatch)
+    _all_hold(live, wanted(1000), monkeypatch)
 
 
 def test_two_bridges_on_one_slurm_never_touch_each_others_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

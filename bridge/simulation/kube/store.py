@@ -75,6 +75,7 @@ class Store:
     def __init__(self, history: int = HISTORY) -> None:
         self.version = 1
         self._objects: dict[str, dict[Key, Stored]] = {}
+        self._sorted: dict[str, list[Key]] = {}  # the keys of a resource in order, until one comes or goes
         self._history: list[Change] = []
         self._most = history
         self._forgotten = 1  # the newest version whose change is no longer remembered
@@ -96,11 +97,18 @@ class Store:
 
     def all(self, resource: str) -> Iterator[Object]:
         """Every object of one resource, in the order of their names."""
-        return (stored.object for _key, stored in sorted(self._objects.get(resource, {}).items(), key=lambda kv: kv[0]))
+        return iter([stored.object for _key, stored in self._in_order(resource)])
 
     def unordered(self, resource: str) -> Iterator[Object]:
         """Every object of one resource, oldest first."""
         return (stored.object for stored in self._objects.get(resource, {}).values())
+
+    def _in_order(self, resource: str) -> list[tuple[Key, Stored]]:
+        kept = self._objects.get(resource, {})
+        order = self._sorted.get(resource)
+        if order is None:
+            order = self._sorted[resource] = sorted(kept)
+        return [(key, kept[key]) for key in order]
 
     def put(self, resource: str, thing: Object) -> Object:
         """Write an object; it comes back with its new version."""
@@ -111,6 +119,8 @@ class Store:
         stored, kept = Stored(thing), self._objects.setdefault(resource, {})
         before = kept.get(key := key_of(thing))
         kept[key] = stored
+        if before is None:
+            self._sorted.pop(resource, None)
         self._remember(Change(self.version, resource, before, stored, stored))
         return thing
 
@@ -120,16 +130,16 @@ class Store:
             return thing
         self.version += 1
         before = self._objects[resource].pop(key_of(thing))
+        self._sorted.pop(resource, None)
         last = Stored({**thing, "metadata": {**thing["metadata"], "resourceVersion": str(self.version)}})
         self._remember(Change(self.version, resource, before, None, last))
         return last.object
 
     def matching(self, selection: Selection) -> list[bytes]:
         """Every object of the selection, encoded, in the order of their names."""
-        kept = sorted(self._objects.get(selection.resource, {}).items(), key=lambda item: item[0])
         return [
             stored.raw
-            for (namespace, _name), stored in kept
+            for (namespace, _name), stored in self._in_order(selection.resource)
             if (not selection.namespace or namespace == selection.namespace) and selection.matches(stored.object)
         ]
 
