@@ -141,8 +141,8 @@ class Bridge:
             group.create_task(self.loop.run(), name="loop")
             group.create_task(restart_on_error("posting of events", self.executor.post_events, guard), name="events")
             if (file := self._policy_file) is not None:
-                read_anew = restart_on_error("settings file", lambda: file.follow(self._emit, self.world), guard)
-                group.create_task(read_anew, name="settings")
+                follow_policy = restart_on_error("settings file", lambda: file.follow(self._emit, self.world), guard)
+                group.create_task(follow_policy, name="settings")
             if (users := self._user_tokens) is not None:
                 looks = restart_on_error("token files", lambda: follow(users, self._emit, self._clock), guard)
                 group.create_task(looks, name="tokens")

@@ -232,7 +232,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "slurmdbd-down": Fault(
         "slurmdbd down",
-        "Accounting does not answer, and slurmrestd tells no partitions, until pressed again; slurmctld goes on.",
+        "Accounting does not answer, and slurmrestd shows no partitions, until pressed again; slurmctld goes on.",
         _slurmdbd,
         on=lambda session: session.slurm.simulated is not None and not session.slurm.simulated.accounting_up,
         needs="slurm",
@@ -258,7 +258,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "lose-answer": Fault(
         "lose an answer",
-        "The next write to Slurm takes effect, and the bridge is not told.",
+        "The next write to Slurm takes effect, and the bridge gets no answer.",
         _lose_answer,
         on=lambda session: session.cable.lose_next,
     ),

@@ -71,7 +71,7 @@ class Load:
     def __init__(self, kinds: list[Kind], scheduler_name: str, seed: int, image: str = IMAGE) -> None:
         self._kinds = kinds
         self._scheduler_name = scheduler_name
-        self._chance = random.Random(seed)  # noqa: S311 - repeatable is what it must be
+        self._rng = random.Random(seed)  # noqa: S311 - repeatable is what it must be
         self._image = image
         self._made = 0
         self._rest: deque[tuple[Object, int]] = deque()  # of a gang that is coming
@@ -80,7 +80,7 @@ class Load:
         """Until the next one comes."""
         if self._rest:
             return BETWEEN_MEMBERS_S
-        return self._chance.expovariate(1 / PAUSE_S)
+        return self._rng.expovariate(1 / PAUSE_S)
 
     def next_pod(self, *, runs_s: tuple[int, int] | None = None, most: int | None = None) -> tuple[Object, int]:
         """A pod, and how many seconds it runs.  most: how many more will be asked for; no gang is begun that is larger."""
@@ -88,8 +88,8 @@ class Load:
             return self._rest.popleft()
         self._made += 1
         kinds = [kind for kind in self._kinds if most is None or kind.pods <= most]
-        kind = self._chance.choices(kinds, [kind.weight for kind in kinds])[0]
-        seconds = self._chance.randint(*(runs_s or kind.runs_s))
+        kind = self._rng.choices(kinds, [kind.weight for kind in kinds])[0]
+        seconds = self._rng.randint(*(runs_s or kind.runs_s))
         name = f"{kind.name}-{self._made}"
         if kind.pods == 1:
             return self._pod(name, kind, ["sleep", str(seconds)]), seconds

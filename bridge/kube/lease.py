@@ -48,7 +48,7 @@ SHORTEST_S, LONGEST_S = 2, 60
 RELEASE_S = 1.0
 RETRY_S = 0.2
 RENEWAL_S = 0.5
-TOLD_EVERY_S = 10.0
+LOGGED_EVERY_S = 10.0
 NAME_MOST = 100  # characters of a holder's name that are shown
 
 
@@ -164,7 +164,7 @@ class Lease:
         self._clock = clock
         self._wall = wall
         self._on_wrong = on_wrong
-        self._told, self._told_at = "", float("-inf")
+        self._logged, self._logged_at = "", float("-inf")
         self._process = process or secrets.token_hex(8)
         self._content: Mapping[str, Any] | None = None  # as it was written or read last; None: there is none
         self._works_until = float("-inf")
@@ -395,8 +395,8 @@ class Lease:
         """Keep the sentence, and report it: when the problem begins, and a changed sentence at most every few seconds."""
         before, self.trouble = self.trouble, sentence
         now = self._clock()
-        if sentence and (not before or (sentence != self._told and now - self._told_at >= TOLD_EVERY_S)):
-            self._told, self._told_at = sentence, now
+        if sentence and (not before or (sentence != self._logged and now - self._logged_at >= LOGGED_EVERY_S)):
+            self._logged, self._logged_at = sentence, now
             self._on_wrong(sentence)
 
 

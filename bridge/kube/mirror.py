@@ -40,7 +40,7 @@ class Mirror:
         self._nodes: dict[str, Node] | None = None
         self._namespaces: dict[str, Namespace] | None = None
         self._undecoded: dict[Key, ev.ObjectUndecoded] = {}
-        self._clock_told: ev.ClockObserved | None = None
+        self._clock_observed: ev.ClockObserved | None = None
         self._hear: Callable[[Event], None] | None = None
         self._hear_undecoded: Callable[[Undecoded], None] = lambda _object: None
         self._again = asyncio.Event()
@@ -87,8 +87,8 @@ class Mirror:
         self._again.set()
 
     def _all(self, now: float) -> Iterator[Event]:
-        if self._clock_told is not None:
-            yield self._clock_told
+        if self._clock_observed is not None:
+            yield self._clock_observed
         if self._namespaces is not None:
             yield ev.NamespacesListed(tuple(self._namespaces.values()))
         if self._nodes is not None:
@@ -129,7 +129,7 @@ class Mirror:
                 what = event.object
                 self._undecoded[(event.scope or what.kind, what.namespace, what.name, what.uid)] = event
             case ev.ClockObserved(side=Side.KUBERNETES):
-                self._clock_told = event
+                self._clock_observed = event
 
     def _keep_pods(self, event: ev.PodsListed | ev.PodSeen | ev.PodGone) -> None:
         if isinstance(event, ev.PodsListed):

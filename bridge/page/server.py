@@ -72,7 +72,7 @@ class Page:
         self._refused = refused
         self._failed = failed
         self._feed = Feed(look, failed)
-        self._told: dict[object, int] = {}  # of each reader, the last change
+        self._sent: dict[object, int] = {}  # of each reader, the last change
         self._looking: asyncio.Task[None] | None = None
 
     def application(self) -> web.Application:
@@ -111,7 +111,7 @@ class Page:
         """A stream of lines; each is {"now": epoch seconds, "changed": {section: {key: item or null}}}, or empty."""
         if (no := self._refused(request)) is not None:
             return no
-        if len(self._told) >= MOST_READERS:
+        if len(self._sent) >= MOST_READERS:
             return web.Response(status=503, text="Too many pages are open; close one, and load this one again.\n")
         async with self._reader() as reader:
             response = web.StreamResponse(headers={**HEADERS, "Content-Type": "application/x-ndjson"})
@@ -126,14 +126,14 @@ class Page:
     async def _reader(self) -> AsyncIterator[object]:
         """A reader; while there is one, looks are made."""
         reader = object()
-        self._told[reader] = 0
+        self._sent[reader] = 0
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look_for_ever(), name="page")
         try:
             yield reader
         finally:
-            del self._told[reader]
-            if not self._told:
+            del self._sent[reader]
+            if not self._sent:
                 self._looking.cancel()
                 self._looking, self._feed = None, Feed(self._look, self._failed)
 
@@ -143,17 +143,17 @@ class Page:
                 await self._feed.refresh()
             except Exception as error:  # noqa: BLE001 - contained to this look, or raised
                 self._failed("look", error)
-            self._feed.forget(min(self._told.values(), default=0))
+            self._feed.forget(min(self._sent.values(), default=0))
             await asyncio.sleep(self._every_s)
 
     async def _tell(self, response: web.StreamResponse, reader: object) -> None:
         alive = self._clock()
         while self._looking is not None and not self._looking.done():
-            changed = iter(self._feed.since(self._told[reader]))
+            changed = iter(self._feed.since(self._sent[reader]))
             while part := list(islice(changed, MOST_ITEMS)):
                 alive = self._clock()
                 await _write(response, _message(alive, part))
-                self._told[reader] = part[-1][0]
+                self._sent[reader] = part[-1][0]
             if self._clock() - alive >= ALIVE_EVERY_S:
                 alive = self._clock()
                 await _write(response, b"\n")

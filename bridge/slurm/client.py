@@ -275,10 +275,10 @@ class SlurmClient:
         answer = await self._get(
             "grant", self._path(f"resources/{job_id}"), _RESOURCES, user=self._with_own_token(user)
         )
-        held = await self._held_cpus(job_id, began) if self._tells_too_many_cpus(answer) else {}
+        held = await self._held_cpus(job_id, began) if self._shows_too_many_cpus(answer) else {}
         return _sensible("grant", lambda a: codec.grant(a, job_id, self._cpus_per_core, held), answer)
 
-    def _tells_too_many_cpus(self, answer: wire.ResourcesAnswer) -> bool:
+    def _shows_too_many_cpus(self, answer: wire.ResourcesAnswer) -> bool:
         """True if a node may have one thread of a core: Slurm shows the core, so the tasks of a node are not known."""
         shared = any(node.node in self._cpus_per_core for node in answer.nodes)
         return self._single_cpus is not False and shared and len(answer.nodes) > 1

@@ -130,8 +130,8 @@ class Poller:
                 next_at = self._next_poll()
             except RemoteError as error:
                 self._trouble(error)
-                told_s = error.retry_after_s or 0.0 if isinstance(error, Exhausted) else 0.0
-                next_at = self._clock() + max(backoff_s, min(told_s, MAX_RETRY_AFTER_S))
+                retry_after_s = error.retry_after_s or 0.0 if isinstance(error, Exhausted) else 0.0
+                next_at = self._clock() + max(backoff_s, min(retry_after_s, MAX_RETRY_AFTER_S))
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
             await asyncio.sleep(max(0.0, next_at - self._clock()))
 

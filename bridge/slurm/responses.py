@@ -58,7 +58,7 @@ MEANING: Mapping[int, type[RemoteError]] = {
 }
 # slurm_strerror of "no particular reason"; it proves nothing.
 _NO_NUMBER = (0, -1, 0xFFFFFFFF)
-WHERE_TO_LOOK = "slurmctld may be down, `scontrol ping` tells"
+WHERE_TO_LOOK = "slurmctld may be down, `scontrol ping` shows it"
 
 # What Slurm's own text leaves open.
 HINTS: Mapping[int, str] = {

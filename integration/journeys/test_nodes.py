@@ -281,7 +281,7 @@ def test_a_node_with_fewer_devices_is_registered_anew_once_idle_and_a_plugins_re
 
     has_devices(kube, node, 1)
     assert "1 gpu now" in is_now(slurm, node, "DRAIN")["reason"]
-    says(kube, node, "False SlurmNodeDrained", "to be registered anew")
+    says(kube, node, "False SlurmNodeDrained", "to be registered again")
     assert slurm.node(node)["gres"] == "gpu:2", "not while a job is there"
     assert kube.pod(ns, "train").metadata.deletion_timestamp is None
     kube.core.delete_namespaced_pod("train", ns)

@@ -212,12 +212,12 @@ class NodeInfo:
 
     def without(self, uid: str) -> NodeInfo:
         """A copy of the node without that pod, with all sums recomputed."""
-        anew = NodeInfo()
+        copy = NodeInfo()
         for pod in self.pods.values():
             if pod.uid != uid:
-                anew.put(pod)
-        anew._ends = {other: ends for other, ends in self._ends.items() if other != uid}
-        return anew
+                copy.put(pod)
+        copy._ends = {other: ends for other, ends in self._ends.items() if other != uid}
+        return copy
 
     def grace_ends(self, uid: str) -> float | None:
         """When the grace of that pod ends, by the bridge's clock; None: it is not being deleted, or not here."""

@@ -274,7 +274,7 @@ class _Filling:
             qos=choices["qos"],
             reservations=choices["reservation"],
             rule=self.rule,
-            filled=self._told(written, user, choices),
+            filled=self._filled_in(written, user, choices),
             counts_with=f"rule {place}{each}",
         )
 
@@ -301,7 +301,7 @@ class _Filling:
             if not isinstance(value, Refusal):
                 yield value
 
-    def _told(self, written: Tenant, user: str, choices: Mapping[str, Choice]) -> str:
+    def _filled_in(self, written: Tenant, user: str, choices: Mapping[str, Choice]) -> str:
         given = {"user": (written.user, user)}
         given |= {what: (choice.default, choices[what].default) for what, choice in written.choices.items()}
         said = [f'{what} "{value}" ({text})' for what, (text, value) in given.items() if templates.is_template(text)]

@@ -155,8 +155,8 @@ def _unplaceable(
     """
     newcomers = {pod.uid for pod in unbound} - job.asked_for
     joining = [(part, pod) for part in parts or () for pod in part.members if pod.uid in newcomers]
-    anew = f". To submit all of them again, delete the other pods of {workload.readable}, too"
-    do = anew if len(unbound) < len(workload.members) else ""
+    advice = f". To submit all of them again, delete the other pods of {workload.readable}, too"
+    do = advice if len(unbound) < len(workload.members) else ""
     for part, pod in joining:
         own = translated(workload, pod, len(workload.members), this_pass)
         if isinstance(own, Refusal):

@@ -147,7 +147,7 @@ def show_new_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
                 message = f"Slurm lost job {job.id} of this pod; a new job with the same id holds its place."
             else:
                 message = f"Slurm job {job.id} holds the place of this pod; the job that the pod named does not."
-            essence, shown = ("retaken", str(job.id), str(job.asked_at)), keys_of(job, this_pass)
+            essence, shown = ("reacquired", str(job.id), str(job.asked_at)), keys_of(job, this_pass)
             event = names.REACQUIRED
             found.append(status(pod, "", message, essence=essence, warning=True, event=event, annotations=shown))
     return combine(found)

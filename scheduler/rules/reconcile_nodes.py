@@ -34,8 +34,8 @@ CORDONED = names.NODE_REASON + "cordoned in Kubernetes"
 GONE = names.NODE_REASON + "its Kubernetes node is gone"
 LEAVES = names.NODE_REASON + "the bridge is being uninstalled"
 UNWANTED = f"{names.NODE_REASON}no label {names.EXTERNAL_NODE_LABEL}=true any more"
-REPLACED = names.NODE_REASON + "to be registered anew: "
-SILENT = "to be registered anew: Slurm believes that it does not respond"
+REPLACED = names.NODE_REASON + "to be registered again: "
+SILENT = "to be registered again: Slurm believes that it does not respond"
 
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 MAX_REASON = 300

@@ -137,10 +137,10 @@ def read_hinted(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
 
 def _asked_for(pod: Pod) -> int | None:
     """The minutes that the pod asks for, at least; None: the default of its namespace or partition, or none."""
-    wishes = user_input(pod)
-    if isinstance(wishes, Refusal):  # its annotations were edited since
+    asked = user_input(pod)
+    if isinstance(asked, Refusal):  # its annotations were edited since
         return None
-    said = wishes.get(names.TIME_MIN, wishes.get(names.TIME_LIMIT))
+    said = asked.get(names.TIME_MIN, asked.get(names.TIME_LIMIT))
     if said is None:
         return None if pod.active_deadline_s is None else deadline_min(pod.active_deadline_s)
     try:

@@ -224,7 +224,7 @@ def _recounted(workload: Workload) -> Workload:
 
 
 def _compare_counts(workload: Workload) -> None:
-    found, expected = workload.pod_counts, workload.counts_anew()
+    found, expected = workload.pod_counts, workload.recount()
     if found != expected:
         raise InvalidIndex(f"pod_counts of {workload.readable or workload.key}", None, found, expected)
 

@@ -544,7 +544,7 @@ class Workload:
             if uid in self.pods:
                 self._count(self.pods[uid])
 
-    def counts_anew(self) -> PodCounts:
+    def recount(self) -> PodCounts:
         """Count all pods again: the value that `pod_counts` must have."""
         anew = PodCounts()
         for pod in self.pods.values():

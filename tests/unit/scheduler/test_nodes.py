@@ -417,7 +417,7 @@ def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_
     assert nodes.stays(in_slurm("x1", "MIXED"), at=NOW, until=NOW + 599) == [[]] * 20
     nodes.shows(in_slurm("x1", "MIXED"), at=NOW + 600)
     [drain] = nodes.looks(NOW + 600)
-    reason = f"slurm-bridge: to be registered anew: {why}"
+    reason = f"slurm-bridge: to be registered again: {why}"
     assert drain == ChangeNode("x1", DRAIN, reason, in_slurm())
     nodes.ended(drain, at=NOW + 601)
     nodes.shows(drained(reason, "MIXED"), at=NOW + 602)
@@ -448,7 +448,7 @@ def test_a_loss_within_the_reserve_or_a_grown_node_does_not_drain_it(now: Node) 
 
 
 def test_a_replacement_whose_reason_has_gone_is_taken_back() -> None:
-    nodes = Nodes([labelled()], [drained("slurm-bridge: to be registered anew: it has 4 gpu now", "MIXED")])
+    nodes = Nodes([labelled()], [drained("slurm-bridge: to be registered again: it has 4 gpu now", "MIXED")])
     [resume] = nodes.looks()
     assert isinstance(resume, ChangeNode)
     assert resume.change is RESUME

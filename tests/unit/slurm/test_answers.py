@@ -72,7 +72,7 @@ def test_a_slurmctld_that_is_down_is_a_short_sentence_without_the_answers_json()
     down = Reply(500, {}, json.dumps({"meta": meta, "errors": [entry], "warnings": []}).encode())
     assert str(failure("states", down)) == (
         "Slurm: states: slurmrestd says Unspecified error, number -1; "
-        "slurmctld may be down, `scontrol ping` tells (error 500)"
+        "slurmctld may be down, `scontrol ping` shows it (error 500)"
     )
 
 
@@ -81,7 +81,7 @@ def test_what_is_meant_for_machines_is_not_shown_to_people(content: bytes) -> No
     found = failure("states", Reply(500, {}, content))
     assert type(found) is Unanswered
     assert str(found) == (
-        "Slurm: states: an answer without a reason; slurmctld may be down, `scontrol ping` tells (error 500)"
+        "Slurm: states: an answer without a reason; slurmctld may be down, `scontrol ping` shows it (error 500)"
     )
 
 
