@@ -20,9 +20,9 @@ class Planned:
     """The pods that one object of a manifest would create.
 
     what    "Pod train", "pods of Deployment web"
-    pods    alike: the first of them, and where they are of a gang, the others that belong to it
+    pods    the first of equal pods; of a gang, all of its pods
     owners  nearest first, as the bridge would read them
-    notes   what else becomes of its pods
+    notes   sentences about the pods that the plan does not show
     """
 
     what: str
@@ -122,7 +122,7 @@ def _rfc3339(epoch: float) -> str:
 
 
 def at_once(job: Mapping[str, Any]) -> int:
-    """The pods of a batch Job."""
+    """The number of pods that a batch Job runs at once."""
     return min(number_of(job, "parallelism"), number_of(job, "completions", number_of(job, "parallelism")))
 
 

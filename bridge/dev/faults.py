@@ -1,6 +1,6 @@
-"""The faults that can be made, as a table: what each does, and why it cannot be made if that is so.
+"""The faults that can be made, as a table: the effect of each, and why it cannot be made here.
 
-To add a fault is to add a line.  Each acts on the stage and says in a sentence what it did.
+To add a fault is to add a line.  Each acts on the session and returns a sentence about what it did.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Fault:
 
     label      of the button
     does       what happens, for the tooltip
-    act        makes it, and says what was done
+    act        makes the fault, and returns a sentence about what it did
     on         for a fault that lasts: True while it does
     needs      "slurm" or "kubernetes": that end must be simulated
     """
@@ -54,7 +54,7 @@ class Fault:
     needs: str = ""
 
     def unavailable(self, session: Session) -> str:
-        """Why it cannot be made here; "" it can."""
+        """Why the fault cannot be made here; "": it can be."""
         if self.needs == "slurm" and session.slurm.simulated is None:
             return ON_SLURM
         if self.needs == "kubernetes" and session.kube.simulated is None:

@@ -1,4 +1,4 @@
-"""The load that goes by itself: a table of what people run, and a dice.
+"""The automatic load: a table of kinds of work, and a random generator.
 
 To add a kind of work is to add a line.  The pods are such as run on a real cluster too (`sleep`, from an image that is
 everywhere); a simulated kubelet understands `sleep` as well.
@@ -18,7 +18,7 @@ from scheduler import names
 Object = dict[str, Any]
 IMAGE = "busybox:stable"
 PAUSE_S = 1.9  # between two pods, on average: about as many as the simulated nodes can take, so that some wait
-TIME_LIMIT_MIN = 5  # whatever becomes of us, nothing stays in a real Slurm for longer
+TIME_LIMIT_MIN = 5  # if this process dies, no job stays in a real Slurm for longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ SHORT_S = (1, 3)  # how long pods run where the end is waited for
 
 
 def fitted(kinds: Iterable[Kind], nodes: Iterable[Size]) -> list[Kind]:
-    """The kinds, none larger than half of what the largest node has (but for its devices: all of them)."""
+    """The kinds, each cut to half of the CPUs and memory of the largest node, and to all of its devices."""
     nodes = list(nodes)
     cpus = max((node.cpus for node in nodes), default=1)
     gib = max((node.memory_mib for node in nodes), default=1024) // 1024
@@ -77,13 +77,13 @@ class Load:
         self._rest: deque[tuple[Object, int]] = deque()  # of a gang that is coming
 
     def pause_s(self) -> float:
-        """Until the next one comes."""
+        """Seconds until the next pod comes."""
         if self._rest:
             return BETWEEN_MEMBERS_S
         return self._rng.expovariate(1 / PAUSE_S)
 
     def next_pod(self, *, runs_s: tuple[int, int] | None = None, most: int | None = None) -> tuple[Object, int]:
-        """A pod, and how many seconds it runs.  most: how many more will be asked for; no gang is begun that is larger."""
+        """A pod, and how many seconds it runs.  most: the number of pods still to come; a larger gang is not begun."""
         if self._rest:
             return self._rest.popleft()
         self._made += 1

@@ -1,8 +1,8 @@
 """The part of a pod that is kept if the pod exceeds the limits (X7).
 
-A tenant makes as many such pods as its quota allows, of a megabyte each.  So what is beyond a limit is kept only as far as
-others have to know it: the pod is refused in the same words, and where it stands all the same (another scheduler's, or bound
-by hand) it is counted with its requests, its host ports and its anti-affinity.
+A tenant makes as many such pods as its quota allows, of a megabyte each.  So of
+such a pod only the parts are kept that decide about other pods: the pod is refused in the same words, and if it is on a node
+nevertheless (of another scheduler, or bound by hand), its requests, host ports and anti-affinity count there.
 """
 
 from __future__ import annotations

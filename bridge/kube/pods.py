@@ -1,4 +1,4 @@
-"""A pod as the scheduler's noun.
+"""Decodes a pod of the API to the scheduler's `Pod`.
 
 One malformed pod must not make a whole list fail.  So a quantity that cannot be read is not an error here: it becomes one of
 the pod's `refused_fields`, in words, and the pod alone is refused for it.
@@ -52,7 +52,7 @@ from scheduler.translate.grouping import LABELS
 from scheduler.translate.pod_limits import MAX_KINDS, MAX_PORTS, listed
 
 HOSTNAME = "kubernetes.io/hostname"
-OWN_GRACE_S = 30  # where the pod says nothing
+OWN_GRACE_S = 30  # default of terminationGracePeriodSeconds
 LEAST_GRACE_S = 1  # a negative grace counts as this, as Kubernetes has it since 1.27
 # Kubelet gives a pod that is deleted by force the grace of its spec, which cannot be shortened: its object is gone.
 MOST_GRACE_S = 86_400
@@ -210,7 +210,7 @@ def _read_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, 
 
 
 def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
-    """All labels: a term of another pod may select by any of them.  Of too many, those that are read here."""
+    """All labels: a term of another pod may select by any of them.  If there are too many: those that the bridge reads."""
     if not labels:
         return NO_TEXT
     if len(labels) <= _FEW:
@@ -288,7 +288,7 @@ def _pod_terms(meta: Meta, terms: PodTerms | None, kind: str, refused: list[str]
             refused.append(f'required pod {kind} on "{term.topology_key}" (only {HOSTNAME})')
         elif term.namespace_selector is not None or term.match_label_keys or term.mismatch_label_keys:
             refused.append(f"required pod {kind} by namespaceSelector or matchLabelKeys")
-        elif term.label_selector is not None:  # without a selector it speaks of no pod
+        elif term.label_selector is not None:  # a term without a selector selects no pod
             found.append(model.PodTerm(_selector(term.label_selector), frozenset(term.namespaces or [meta.namespace])))
     return tuple(found)
 

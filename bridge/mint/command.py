@@ -38,7 +38,7 @@ def main(options: Mapping[str, Any]) -> int:
     mint = Mint(options["out"], options["key"], lifetime_s, _group(options["group"]))
     if not users.now():
         raise ConfigError("mint: no user is named.", "Name users with --user, --users-file or --policy.")
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they are waited for
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the loop waits for them
     try:
         count = mint.renew(users.now(), time.time())
         log.info(

@@ -1,6 +1,6 @@
 """A token as slurmctld makes it: a JWT signed by HS256 with the content of jwt_hs256.key, claims exp, iat and sun.
 
-What Slurm reads of it was measured on 26.05.5: `exp` must be there, `sun` names the user (`root` is taken as well), `iat` and
+What Slurm reads of it was measured on 26.05.5: `exp` must be there, `sun` names the user (`root` is accepted, too), `iat` and
 `nbf` mean nothing to it.  Ten lines of the standard library make it; a library for all kinds of JWT would be more to trust.
 """
 

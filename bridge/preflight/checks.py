@@ -1,4 +1,4 @@
-"""Checks at start: what an admin has to know at once, in one sentence.
+"""Checks at start, each with one sentence for the admin.
 
 A mistake is a ConfigError, which ends the process with exit code 2.  A cluster that is away is a NotYet, which
 `bridge.preflight.waiting` waits for.  The pods and /readyz report a later failure, and the bridge goes on once it is mended.

@@ -1,4 +1,4 @@
-"""The core's nouns as the bodies of requests, in slurmrestd's words."""
+"""Encodes specifications of jobs and nodes as bodies of requests to slurmrestd."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def _places(spec: JobSpec) -> int | None:
 def _cpus(spec: JobSpec) -> Mapping[str, Any]:
     if spec.tasks == 1:
         return {"cpus_per_task": spec.cpus_per_task}
-    # without the tasks beside them Slurm would go on counting the CPUs of before; and memory goes by CPUs
+    # without the tasks in the same update, Slurm keeps counting the former CPUs; and memory is given for each CPU
     return {"tasks": spec.tasks, "cpus_per_task": spec.cpus_per_task, **_memory(spec)}
 
 
 def _memory(spec: JobSpec) -> Mapping[str, Any]:
     """Memory of a node if the number of tasks on it is known, else for each CPU, so that no task gets too little.
 
-    (For each CPU is the lesser choice: an exclusive job is charged for all CPUs of its nodes.)
+    (Memory for each CPU is the second choice: an exclusive job is charged for all CPUs of its nodes.)
     """
     places = _places(spec)
     if places is not None:

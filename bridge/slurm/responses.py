@@ -33,11 +33,11 @@ from scheduler.events import ACCOUNTING_AWAY
 AUTHENTICATION: Final = 1007
 NO_SUCH_JOB: Final = 2017
 ALREADY_ENDED: Final = 2021
-ANOTHERS_NAME: Final = 2172  # what is to be ended is another job than its id and name say
+ANOTHERS_NAME: Final = 2172  # the job with this id has another name
 DEPENDENCY: Final = 2038
 UNKNOWN_USER: Final = 6010
 
-# From here on Slurm's numbers are a verdict of slurmctld or slurmdbd about what was asked.
+# Numbers from here on are verdicts of slurmctld or slurmdbd about the request.
 FIRST_VERDICT = 2000
 
 # Slurm's slurm_errno.h.  A verdict that is not here is a plain no: Invalid, with Slurm's own text.
@@ -60,7 +60,7 @@ MEANING: Mapping[int, type[RemoteError]] = {
 _NO_NUMBER = (0, -1, 0xFFFFFFFF)
 WHERE_TO_LOOK = "slurmctld may be down, `scontrol ping` shows it"
 
-# What Slurm's own text leaves open.
+# Advice that Slurm's own text lacks.
 HINTS: Mapping[int, str] = {
     DEPENDENCY: "it does not know a job that this one depends on, or knows it no more",
     2048: "there is no such license, or not that many",
@@ -193,7 +193,7 @@ def _text(entry: ErrorEntry) -> str:
 
 
 def _without_number(operation: str, entry: ErrorEntry, status: int = 0) -> Unanswered:
-    """Slurm's text is then the same whatever the cause; the commonest is a slurmctld that is away."""
+    """Such an answer has the same text for every cause; the most common cause is that slurmctld is down."""
     text = _text(entry)
     return Unanswered(operation, SIDE, f"slurmrestd says {text}, number {entry.error_number}; {WHERE_TO_LOOK}", status)
 

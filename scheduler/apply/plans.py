@@ -1,4 +1,4 @@
-"""A plan, folded into the World: its actions count as in flight before any of them is performed (ARCHITECTURE 3)."""
+"""Applies a plan to the World: its actions count as in flight before any of them is performed (ARCHITECTURE 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the writes on a pod, and the reads of what pods refer to, ended, folded into the World (ARCHITECTURE 3)."""
+"""Applies the results of writes on pods, and of reads of the objects that pods refer to (ARCHITECTURE 3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scheduler.state.world import World
 SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
 BIND_FAILED = "Kubernetes did not take the bind."
 POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
-SHOWN_S = 2.0  # what was written on a pod shows in its watch by then
+SHOWN_S = 2.0  # after this time the watch shows what was written on a pod
 MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
 
 
@@ -66,7 +66,7 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
     if not workload.pods[action.uid].node:
         workload.put_on(action.uid, action.node)
     job = world.placeholders.get(action.job_id)
-    if job is None:  # it ended and was forgotten; the watch shows which job the pod names, and that job is read
+    if job is None:  # the job ended and was forgotten; the watch shows which job the pod names, and that job is read
         workload.hint = None if workload.hint == action.job_id else workload.hint
         return
     workload.hint = job.id
@@ -86,7 +86,7 @@ def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) ->
         world.unanswered_binds[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
     elif event.node == lost.action.node:
         _note_bound(world, workload, lost.action, event.at)
-    else:  # where it stands otherwise, the watch shows that
+    else:  # if the pod is on another node, the watch shows that
         confirmation.answered(workload, action.uid)
         workload.unconfirmed_binds.pop(action.uid, None)
         _free_assumed(world, action.uid, lost.action.node)

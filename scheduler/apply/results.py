@@ -1,4 +1,4 @@
-"""How actions ended, folded into the World (ARCHITECTURE 3): job_results.py, pod_results.py, and so on, by kind of action.
+"""Applies the results of actions to the World (ARCHITECTURE 3): job_results.py, pod_results.py, and so on, by kind of action.
 
 An action is in flight from its plan (plans.py) until its own answer comes.  The outcome of the answer decides what is known:
 DONE is a fact, REFUSED sets a time for the next attempt, UNKNOWN starts a search.
@@ -6,7 +6,7 @@ DONE is a fact, REFUSED sets a time for the next attempt, UNKNOWN starts a searc
 An answer says something about the object that the call was sent for.  While the answer was on its way a job id may have been
 given to another job, and a pod may have gone or moved to another workload.  So each answer is matched first:
 
-  answer to                  what it is believed of
+  answer to                  what it changes
   AllocateNow, SubmitJob     the workload.  The new id, unless a read or an answer since the call was sent says that the id
                              is another's: then the job is looked up by its name.  A no to a lost job's nodes: that job
   CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission was given the

@@ -36,7 +36,7 @@ MAX_ANSWERS = 4096
 MAX_COUNTED_PLACES = (
     1_000_000  # nodes of all terms together: some 30 MiB, though each term may select a pod on each node
 )
-PER_TERM = 20  # comparisons that take as long as what each term of a question costs besides
+PER_TERM = 20  # the fixed cost of one term of a query, in comparisons
 _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
@@ -287,7 +287,7 @@ class AffinityIndex:
         if self._granted_pods:
             for pod in gone.pods.values():
                 self._by_workload.left(pod, key)
-        else:  # what was remembered for them goes with the last of them
+        else:  # the removal of the last of them also drops their cached counts
             self._effort += self._by_workload.effort
             self._by_workload = _Counted(self._granted_pods)
 
@@ -416,7 +416,7 @@ class AffinityIndex:
         return self._granted(keys, own_pods)
 
     def _granted(self, keys: Iterable[str], own_pods: OwnPods) -> set[str]:
-        """The nodes granted to these workloads, except the company's."""
+        """The nodes granted to these workloads, except to that of *own_pods*."""
         found: set[str] = set()
         for key in keys:
             if key != own_pods.key:

@@ -29,9 +29,9 @@ def news(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _read_what_waiting_pods_show(workload: Workload, this_pass: Pass) -> Decision:
-    """Read the job that a waiting pod names since a previous process: unread, that job holds its nodes in vain.
+    """Read the job that a previous process wrote on a waiting pod: without this read, the job holds its nodes in vain.
 
-    No scan reads a job that a pod names.  The job that running pods name is not read for that: a hint is enough for it.
+    No scan reads a job that a pod names.  The job of running pods needs no read here: a hint is enough to leave them alone.
     """
     for job in this_pass.world.jobs_of(workload):
         if job.key is None and job.alive and job.id != workload.hint:
@@ -51,9 +51,9 @@ def _report_anomaly(workload: Workload) -> Decision:
 
 
 def _report_proven(workload: Workload) -> Decision:
-    """The answer to a write was lost, and the pod shows that it happened: the event that the answer would have posted.
+    """Post the event of a write whose answer was lost, and which the pod shows now.
 
-    If another write on that pod is in flight, its answer announces it.
+    If another write on that pod is in flight, the event follows its answer.
     """
     found = []
     for uid, action in workload.proven.items():
@@ -70,7 +70,7 @@ def _report_proven(workload: Workload) -> Decision:
 def _report_release(workload: Workload) -> Decision:
     """The grant could not be used, and its job has ended: condition and event (S11, F6).
 
-    On a bound pod the event alone: the condition would have it that the pod is not scheduled.
+    A bound pod gets only the event, because the condition says that the pod is not scheduled.
     """
     found = []
     for uid, message in workload.release_messages.items():
@@ -80,6 +80,6 @@ def _report_release(workload: Workload) -> Decision:
 
 
 def event_alone(workload: Workload, pod: Pod, event: str, message: str) -> Decision:
-    """As an event alone."""
+    """The status as an event, without a condition."""
     report = act.SetPodCondition(workload.key, pod.uid, pod.namespace, pod.name, "", message, event=event, warning=True)
     return plan_action(report)

@@ -80,11 +80,11 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
 
 
 def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
-    """The request of another process: what the pods asked for when this process first looked; and the note of that (K8).
+    """The specification by which another process submitted the job, as its pods had it when this process saw them first (K8).
 
-    While the number of pods changes, as after a start, what they ask for counts as unchanged.
+    Also returns the note of it.  While the number of pods changes, as after a start, the specification follows the pods.
     """
-    assert job.job is not None, "it was read, else nothing is known of it"
+    assert job.job is not None, "an adopted job was read"
     before = job.adopted_as
     if before is not None and _tasks(before) == _tasks(spec):
         return job_update.adopted(before, job.job), NOTHING
@@ -131,7 +131,7 @@ def _change(
 
 
 def _watch_begin(job: Placeholder, this_pass: Pass) -> Decision:
-    """A begin time is no event: without a nudge slurmctld starts the job at its next pass, up to 30 s later."""
+    """No event comes at a begin time.  Without a nudge slurmctld starts the job at its next pass, up to 30 s later."""
     theirs = _begins(job)
     begins = this_pass.from_slurm(theirs) if theirs is not None else None
     nudged_at = this_pass.world.nudged_at

@@ -1,11 +1,11 @@
-"""The bridge is being uninstalled (`Config.leaving`, `slurm-bridge uninstall`): what it decides otherwise, and what is left.
+"""The bridge is being uninstalled (`Config.leaving`, `slurm-bridge uninstall`): decisions that differ, and what is left.
 
     pods that wait     get no job; a job that waits, or holds nodes for pods that are not bound yet, is ended
     pods that run      run to their end, or are ended now ("end"); their job follows them, as always.  A gang of which some
                        pods are bound is bound as a whole, as always.  A job that Slurm loses is not submitted again
     nodes              own nodes leave Slurm once idle; drains, taints and conditions are removed (reconcile_nodes.py)
 
-Everything else, above all what is read before something is ended, is as in a bridge that stays.
+All other decisions, and above all the reads before an end, are as usual.
 """
 
 from __future__ import annotations

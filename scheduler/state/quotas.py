@@ -60,7 +60,7 @@ class Quotas:
     def rate(self, workload: Workload) -> str | None:
         """The token bucket of the workload's submissions; None: its rule has no `max_submit_rate`.
 
-        A second's worth at once, at least one.
+        Its burst is the tokens of one second, at least one.
         """
         tenant = self.tenant(workload)
         if tenant is None or tenant.max_submit_rate is None:

@@ -49,7 +49,7 @@ class TokenBucket:
         return min(self.burst, self.left + max(0.0, now - self.at) * self.rate)
 
     def take(self, now: float, count: int) -> None:
-        """Take them."""
+        """Take that many tokens."""
         self.left, self.at = self.available(now) - count, now
 
     def next_at(self, now: float, taken: int = 0) -> float:

@@ -23,7 +23,7 @@ MAX_SIZE = 10_000  # pods of one gang: a limit for one Slurm job, and for reader
 GANG = names.PREFIX + names.GANG
 GANG_SIZE = names.PREFIX + names.GANG_SIZE
 GANG_TIMEOUT = names.PREFIX + names.GANG_TIMEOUT
-OF_ITS_JOB = "job"  # the value of the label that means: the pods of one batch Job (K3)
+OF_ITS_JOB = "job"  # this value of the label means the pods of one batch Job (K3)
 
 # Labels and annotations of controllers that make groups.
 POD_GROUP = "scheduling.x-k8s.io/pod-group"

@@ -1,4 +1,4 @@
-"""A job description of slurmrestd's, and what the simulated Slurm understands by it."""
+"""Decodes job descriptions of slurmrestd for the simulated Slurm."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def unknown_fields(wished: Body) -> tuple[Mapping[str, str], ...]:
     )
 
 
-# What Slurm takes for what is not said.
+# Slurm's defaults.
 _NEW: Body = {
     "name": "allocation", "nice": 0, "comment": "", "dependency": "", "constraints": "", "wckey": "", "licenses": "",
     "reservation": "",
@@ -45,7 +45,7 @@ MAX_SWITCH_WAIT_S = 300  # SchedulerParameters=max_switch_wait
 
 
 def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, operator: bool) -> SimJob:
-    """A job as it is wished, not yet in the queue.  Raises SlurmRefusal, in the order in which Slurm looks."""
+    """The requested job, not yet in the queue.  Checks in the order of Slurm.  Raises SlurmRefusal."""
     wished = {**_NEW, **wished}
     partition = _partition_of(cluster, wished.get("partition", ""))
     account = wished.get("account") or user.accounts[0]
@@ -155,12 +155,12 @@ def _gres(cluster: SlurmCluster, text: str) -> tuple[tuple[str, str, int], ...]:
             raise SlurmRefusal(2072)
         count = int(rest.pop()) if rest and rest[-1].isdecimal() else 1
         asked.append((name, rest[0] if rest else "", count))
-    # what names its type chooses first: an untyped wish may take any, but not the last that another must have
+    # requests with a type choose first: a request without a type takes any device, but not the last one of a requested type
     return tuple(sorted(asked, key=lambda item: not item[1]))
 
 
 def _features(cluster: SlurmCluster, text: str) -> frozenset[str]:
-    """Only conjunctions are played: "a&b"."""
+    """Only conjunctions are simulated: "a&b"."""
     features = frozenset(filter(None, text.replace(",", "&").split("&")))
     if not features <= cluster.features:
         raise SlurmRefusal(2029)
@@ -178,7 +178,7 @@ def _excluded(cluster: SlurmCluster, text: str) -> frozenset[str]:
 
 
 def _outside(cluster: SlurmCluster, wished: Body) -> frozenset[str]:
-    """Where it must not go; played only as it is asked for: as many nodes as are required, so no other."""
+    """The excluded nodes.  Required nodes are simulated only as the bridge requests them: they are all nodes of the job."""
     required = _excluded(cluster, ",".join(wished.get("required_nodes") or ()))
     return frozenset(cluster.nodes.keys() - required) if required else required
 
