@@ -271,7 +271,7 @@ OF_NODES = (
 ELSEWHERE = (
     Key(
         SELECTED_NODE, "annotation", "PersistentVolumeClaim", BRIDGE, "name of a node", "g1",
-        "Tells the provisioner of a WaitForFirstConsumer class where the volume is needed.",
+        "Node where the volume is needed, for the provisioner of a WaitForFirstConsumer class.",
     ),
     Key(lease.PROCESS, "annotation", "Lease", BRIDGE, "hexadecimal text", "9f3c…", "Mark of the process that holds "
     "the Lease."),
@@ -298,11 +298,11 @@ READ = (
     ),
     Key(grouping.LWS_RANK, "label", "Pod", LWS, "number", "0", "Order of the pods, for `rank`."),
     Key(grouping.JOBSET, "label", "Pod", JOBSETS, "name", "train", "The pods of one JobSet are one gang."),
-    Key(grouping.JOBSET_UID, "label", "Pod", JOBSETS, "UID", "", "Tells JobSets of the same name apart."),
+    Key(grouping.JOBSET_UID, "label", "Pod", JOBSETS, "UID", "", "Distinguishes JobSets of the same name."),
     Key(grouping.JOBSET_RANK, "label", "Pod", JOBSETS, "number", "0", "Order of the pods, for `rank`."),
     Key(grouping.JOBSET_PART, "label", "Pod", JOBSETS, "name", "workers", "Order of the pods, and their stage."),
     Key(grouping.JOBSET_JOB, "label", "Pod", JOBSETS, "number", "0", "Order of the pods, for `rank`."),
-    Key(grouping.JOBSET_ATTEMPT, "label", "Pod", JOBSETS, "number", "0", "Tells runs of one JobSet apart."),
+    Key(grouping.JOBSET_ATTEMPT, "label", "Pod", JOBSETS, "number", "0", "Distinguishes runs of one JobSet."),
     Key(grouping.KUEUE_GROUP, "label", "Pod", KUEUE, "name", "train", "The pods of one Kueue pod group are one gang."),
     Key(
         grouping.KUEUE_SIZE, "annotation", "Pod", KUEUE, WHOLE.format(grouping.MAX_SIZE), "4",

@@ -56,7 +56,7 @@ OF_PODS = (
         "The job of the pod waits in Slurm. The message has Slurm's reason, the partition and the expected start. The "
         "setting "
         "`pending_reason` can give the condition another reason.",
-        "Wait, or change what the pod asks for. `slurm-bridge explain POD` tells more.",
+        "Wait, or change what the pod asks for. `slurm-bridge explain POD` shows more.",
     ),
     Reason(
         names.REFUSED,
@@ -273,7 +273,7 @@ OF_NODES = (
         names.NODE_OUTSIDE,
         NODE,
         "The node is in service, but not in a partition that its annotation names.",
-        "Correct the NodeSet of the partition in slurm.conf, or register the node anew.",
+        "Correct the NodeSet of the partition in slurm.conf, or register the node again.",
     ),
 )
 

@@ -35,7 +35,7 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     if claimed is None or (claimed.key not in (None, workload.key) and not world.may_have_bound(workload)):
         return _bound_by_others(workload, this_pass)
     if claimed.key not in (None, workload.key):
-        return _no_place(workload, f"Slurm lost their job (its id {claimed.id} is another's now)")
+        return _no_place(workload, f"Slurm lost their job (another job has its id {claimed.id} now)")
     if claimed.proven_end(absent_s):
         # what the pod names instead may be any job: an annotation is no proof
         doubtful = (job for job in world.jobs_of(workload) if job.key is None and not job.proven_end(absent_s))
