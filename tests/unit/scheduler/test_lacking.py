@@ -79,3 +79,12 @@ def test_pods_that_run_and_jobs_that_wait_stay_as_they_are() -> None:
     story.sees(RightsChecked({"hpc": ""}, NOW + 1))
     harms = (CancelJob, DeletePod, FailByDeadline)
     assert not [each for each in story.decides(NOW + 2) if isinstance(each, harms)]
+
+
+def test_rights_that_are_missing_in_another_namespace_change_nothing_here() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    story.decides(NOW)
+    story.decides(NOW)
+    story.sees(RightsChecked({"other": WHY}, NOW + 1))
+    assert key_of(TRAIN) not in story.world.dirty

@@ -14,6 +14,7 @@ from scheduler.actions import (
     ChangeNode,
     NodeChange,
     Outcome,
+    PollNodes,
     Reconfigure,
     RegisterNode,
     ReleaseNode,
@@ -716,3 +717,35 @@ def test_a_node_names_at_most_64_partitions() -> None:
     [show] = nodes.looks(NOW)
     assert isinstance(show, SetNodeCondition)
     assert "names more than 64 partitions" in show.message
+
+
+def test_a_reconfigure_and_a_poll_that_failed_are_followed_by_a_poll() -> None:
+    silent = replace(in_slurm("x1", features=()), states=frozenset({"IDLE", "EXTERNAL", "NOT_RESPONDING"}))
+    nodes = Nodes([labelled(labels={}, in_slurm=None)], [silent], replace(CURED, shared_nodes=True))
+    acts = [each for done in nodes.stays(silent, at=NOW, until=NOW + 60) for each in done]
+    [reconfigure] = [each for each in acts if isinstance(each, Reconfigure)]
+    nodes.ended(reconfigure, at=NOW + 61)
+    [poll] = [each for each in nodes.decides(NOW + 61) if isinstance(each, PollNodes)]
+    nodes.ended(poll, Outcome.UNKNOWN, at=NOW + 62)
+    assert not [each for each in nodes.decides(NOW + 63) if isinstance(each, PollNodes)]
+    [again] = [each for each in nodes.decides(NOW + 70) if isinstance(each, PollNodes)]
+    nodes.ended(again, at=NOW + 71)
+    assert not [each for each in nodes.decides(NOW + 72) if isinstance(each, PollNodes)]
+
+
+def test_a_node_in_service_on_which_an_action_failed_says_why() -> None:
+    nodes = Nodes([labelled(unschedulable=True)], [in_slurm()])
+    [drain] = [each for each in nodes.looks(NOW) if isinstance(each, ChangeNode)]
+    nodes.ended(drain, Outcome.REFUSED, at=NOW + 1, number=2010)
+    nodes.shows(in_slurm(), at=NOW + 2)
+    [shown] = [each for each in nodes.looks(NOW + 2) if isinstance(each, SetNodeCondition)]
+    assert (shown.status, shown.condition) == (False, names.NODE_REFUSED)
+    assert "Slurm lets only its administrators change nodes" in shown.message
+
+
+def test_while_a_condition_is_being_written_it_is_not_written_again() -> None:
+    nodes = Nodes([labelled(in_slurm=None)], [in_slurm()])
+    assert len([each for each in nodes.looks(NOW) if isinstance(each, SetNodeCondition)]) == 1
+    nodes.sees(NodeSeen(labelled(in_slurm=None, labels={**LABEL, "a": "b"})))
+    nodes.world.node_state.writes_in_flight.add("x1")
+    assert [each for each in nodes.looks(NOW + 1) if isinstance(each, SetNodeCondition)] == []

@@ -13,7 +13,7 @@ from scheduler.actions import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.events import Side, SideBack, SideLost
+from scheduler.events import AccountingBack, AccountingLost, Side, SideBack, SideLost
 from scheduler.model.kubernetes import PodPhase
 from tests.builders import START, Story, grant, job_of, pod
 
@@ -158,3 +158,11 @@ def test_after_a_hiccup_a_grant_is_read_again_before_anybody_is_bound_to_it() ->
     story.reads(job_of(train, 17), at=NOW + 1.3, granted=grant(17))
     story.ended(acts[0], at=NOW + 1.3)
     assert [each.job_id for each in story.acts(BindPod, NOW + 1.3)] == [17]
+
+
+def test_an_outage_of_slurmdbd_counts_from_its_first_sign() -> None:
+    story = Story()
+    story.sees(AccountingLost(NOW, "It is down."), AccountingLost(NOW + 5, "It is still down."))
+    assert story.world.accounting_lost == AccountingLost(NOW, "It is down.")
+    story.sees(AccountingBack(NOW + 9))
+    assert story.world.accounting_lost is None

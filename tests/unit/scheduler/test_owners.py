@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.actions import AllocateNow, ReadOwner
+import pytest
+
+from scheduler.actions import AllocateNow, Outcome, ReadOwner
+from scheduler.apply import pod_results
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod
-from tests.builders import OWNER, START, Story, pod
+from tests.builders import CONFIG, OWNER, START, Story, pod, without
 
 NOW = START + 20
 BLUE = pod("own", namespace="hpc", owner=OWNER)
@@ -62,3 +65,13 @@ def test_the_owners_of_owners_are_those_of_the_same_namespace_too() -> None:
     story.sees(OwnerRead(far, Owner(far, {"slurm-bridge/qos": "high"}), NOW, "other"))
     [read] = story.acts(ReadOwner, NOW)
     assert (read.namespace, read.ref) == ("hpc", far)
+
+
+def test_of_owners_that_cannot_be_read_a_limited_number_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """X7: tenants choose how many there are."""
+    monkeypatch.setattr(pod_results, "MAX_FAILURES_REMEMBERED", 2)
+    story = Story(without(CONFIG, reads=10))
+    story.sees(*(pod(f"p{n}", owner=replace(OWNER, name=f"web{n}", uid=f"uid-{n}")) for n in range(5)))
+    for read in story.acts(ReadOwner, NOW):
+        story.ended(read, Outcome.UNKNOWN, at=NOW + 1)
+    assert len(story.world.cannot_read) == 2

@@ -23,6 +23,7 @@ from scheduler.actions import (
     ReadOwner,
     RegisterNode,
     SetNodeCondition,
+    SetPodCondition,
     SubmitJob,
 )
 from scheduler.apply import job_polls, job_reads, plans, pods, results, slurm_nodes, submission_results
@@ -30,14 +31,16 @@ from scheduler.events import (
     AbsenceConfirmed,
     ClaimsRead,
     JobsPolled,
+    NamespaceSeen,
     NodeGone,
     NodeSeen,
+    OwnerRead,
     PodGone,
     PodSeen,
     Scope,
     SlurmNodesPolled,
 )
-from scheduler.model.kubernetes import Claim, PodTerm, Requirement
+from scheduler.model.kubernetes import Claim, Namespace, PodTerm, Requirement
 from scheduler.nodes.observed import NodeState
 from scheduler.state import quarantine, strays
 from scheduler.state.phase import Phase
@@ -343,3 +346,36 @@ def test_a_poll_of_nodes_whose_end_cannot_be_applied_is_not_in_flight_for_ever(m
     assert not story.world.is_under_way(poll)
     story.decides(NOW + 2 + AGAIN_S)
     assert quarantined(story) == set()
+
+
+def test_an_owner_that_cannot_be_applied_to_one_pod_is_applied_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = guarded()
+    story.sees(replace(BAD, owner=OWNER), replace(GOOD, owner=OWNER))
+    [read] = story.acts(ReadOwner, NOW)
+    breaks(monkeypatch, kubernetes, "settle", lambda _, workload: workload.readable == "hpc/bad")
+    story.sees(OwnerRead(OWNER, None, NOW + 1, "hpc"))
+    story.ended(read, at=NOW + 1)
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert len(about(story.decides(NOW + 1), GOOD)) == 1
+
+
+def test_a_pod_that_cannot_be_judged_when_its_namespace_becomes_managed_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = guarded()
+    story.sees(NamespaceSeen(Namespace("hpc", "1")))
+    odd, there = (
+        pod(name, node="x1", scheduler_name="default-scheduler", bound_at=NOW - 100) for name in ("odd", "there")
+    )
+    story.sees(PodSeen(Scope.OTHERS, odd), PodSeen(Scope.OTHERS, there))
+    breaks(monkeypatch, strays, "note", lambda _, seen: seen.name == "odd")
+    story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "true"})))
+    assert quarantined(story) == {(Kind.POD, odd.uid)}
+    assert [each.readable for each in story.world.workloads.values()] == ["hpc/there"]
+
+
+def test_a_status_that_a_failed_rule_planned_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad", late=True)
+    story = guarded()
+    story.sees(pod("bad", says={"nice": "x"}))
+    assert [each.condition for each in story.acts(SetPodCondition, NOW)] == [names.QUARANTINED]

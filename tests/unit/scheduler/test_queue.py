@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.actions import BindPod, NudgeScheduler, Outcome, ReadJob, SetPodCondition
 from scheduler.model.kubernetes import Condition
 from scheduler.model.slurm import Job
+from scheduler.rules.status import _nearest_start
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -370,3 +371,20 @@ def test_a_held_job_is_said_and_followed() -> None:
     [message] = said(story, waits(reason="Priority"), NOW + 20)
     assert "others are before it" in message
     assert names.shown_job(message) == 17
+
+
+@pytest.mark.parametrize(
+    ("message", "start"),
+    [
+        ("Waiting (Priority); expected start 2026-11-24 07:30 UTC on x1. Job 4", 1_795_505_400.0),
+        ("Waiting (Priority); expected start 07:30 UTC. Job 4", 1_795_505_400.0),
+        ("Waiting (Priority). Job 4", None),
+        ("Waiting (Priority); expected start 2026-99-99 07:30 UTC. Job 4", None),
+        ("Waiting (Priority); expected start 27:30 UTC. Job 4", None),
+    ],
+)
+def test_the_start_that_a_condition_shows_is_read_back_also_if_another_client_wrote_nonsense_there(
+    message: str, start: float | None
+) -> None:
+    now = 1_795_500_000.0
+    assert _nearest_start(message, now + 5000, now) == start

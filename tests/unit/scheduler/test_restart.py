@@ -19,7 +19,19 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import JobsPolled, OwnerRead, PodsListed, PredecessorDrained, Scope, Side, SideBack, SideLost
+from scheduler.apply.events import new_world
+from scheduler.events import (
+    JobsPolled,
+    NamespacesListed,
+    OwnerRead,
+    PodGone,
+    PodsListed,
+    PredecessorDrained,
+    Scope,
+    Side,
+    SideBack,
+    SideLost,
+)
 from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
 from scheduler.place.assign import NodeInfo
@@ -27,7 +39,7 @@ from scheduler.rules.binding import _may_be_taken
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.translate.job_spec import Translation
-from tests.builders import CONFIG, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, without
+from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, without
 
 OLD = START - 3600  # created before this process
 TRAIN = pod("train", created=OLD)
@@ -472,3 +484,13 @@ def test_where_the_former_leader_has_ended_all_its_requests_the_next_one_waits_f
     assert story.acts(CancelJob, START + 1) == []
     story.sees(PredecessorDrained(START + 2))
     assert [each.job_id for each in story.acts(CancelJob, START + 2)] == [17]
+
+
+def test_a_pod_that_came_and_went_before_its_cluster_was_known_leaves_nothing_behind() -> None:
+    world = new_world(CONFIG, started=START)
+    gone, stays = pod("gone"), pod("stays")
+    for event in (PodsListed(Scope.OURS, (gone, stays), START), PodGone(Scope.OURS, gone, START + 1)):
+        world.apply(event)
+    assert world.workloads == {}
+    world.apply(NamespacesListed((KUBE_SYSTEM,)))
+    assert [each.readable for each in world.workloads.values() if each.pods] == ["hpc/stays"]
