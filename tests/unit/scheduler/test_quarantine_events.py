@@ -26,7 +26,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.apply import job_polls, job_reads, plans, pods, results, slurm_nodes, submission_results
+from scheduler.apply import job_polls, job_reads, plans, pod_references, pods, results, slurm_nodes, submission_results
 from scheduler.events import (
     AbsenceConfirmed,
     ClaimsRead,
@@ -352,7 +352,7 @@ def test_an_owner_that_cannot_be_applied_to_one_pod_is_applied_to_the_others(mon
     story = guarded()
     story.sees(replace(BAD, owner=OWNER), replace(GOOD, owner=OWNER))
     [read] = story.acts(ReadOwner, NOW)
-    breaks(monkeypatch, kubernetes, "settle", lambda _, workload: workload.readable == "hpc/bad")
+    breaks(monkeypatch, pod_references, "settle", lambda _, workload: workload.readable == "hpc/bad")
     story.sees(OwnerRead(OWNER, None, NOW + 1, "hpc"))
     story.ended(read, at=NOW + 1)
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
