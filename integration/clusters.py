@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import requests
@@ -367,11 +368,17 @@ def replica_set(name: str, replicas: int, **wishes: Any) -> dict[str, Any]:
 class BridgeProcess:
     """`slurm-bridge run`, as a user starts it."""
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path, kubeconfig: str) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        folder: Path,
+        kubeconfig: str,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._folder = folder
         self._settings = dict(settings)
         self._kubeconfig = kubeconfig
-        self._environment: dict[str, str] = {}
+        self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         self.log = folder / "bridge.log"

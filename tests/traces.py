@@ -15,7 +15,11 @@ EXACT_S = 0.001
 
 @dataclass(frozen=True)
 class Span:
-    """A span; ids in hexadecimal digits, times in epoch seconds.  error: None: its status is no error"""
+    """A span; ids in hexadecimal digits, times in epoch seconds.
+
+    error    None: its status is no error
+    process  which process of the bridge sent it (`service.instance.id`)
+    """
 
     name: str
     trace: str
@@ -26,6 +30,7 @@ class Span:
     attributes: dict[str, Any]
     links: tuple[str, ...]
     error: str | None
+    process: str
 
     @property
     def took(self) -> float:
@@ -35,11 +40,12 @@ class Span:
 def spans_of(request: ExportTraceServiceRequest) -> Iterator[Span]:
     """The spans of a request by OTLP."""
     for resource in request.resource_spans:
+        about = {each.key: _value(each.value) for each in resource.resource.attributes}
         for scope in resource.scope_spans:
-            yield from map(_span_of, scope.spans)
+            yield from (_span_of(sent, about["service.instance.id"]) for sent in scope.spans)
 
 
-def _span_of(sent: trace_pb2.Span) -> Span:
+def _span_of(sent: trace_pb2.Span, process: str) -> Span:
     failed = sent.status.code == trace_pb2.Status.STATUS_CODE_ERROR
     return Span(
         sent.name,
@@ -51,6 +57,7 @@ def _span_of(sent: trace_pb2.Span) -> Span:
         {each.key: _value(each.value) for each in sent.attributes},
         tuple(link.trace_id.hex() for link in sent.links),
         sent.status.message if failed else None,
+        process,
     )
 
 

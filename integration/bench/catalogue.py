@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from integration.bench.ends import BenchError
 from integration.bench.scenarios import Scenario
-from integration.bench.scenarios.alone import alone, alone_bound
+from integration.bench.scenarios.alone import alone, alone_bound, alone_traced
 from integration.bench.scenarios.bound import bound
 from integration.bench.scenarios.burst import burst, packed
 from integration.bench.scenarios.ends import ends
@@ -25,6 +25,7 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         help_(),
         *(alone(number) for number in ([pods] if pods else [1000, 4000])),
         alone_bound(pods or 10_000),
+        alone_traced(pods or 1000),
         one(pods or 150),
         *(burst(number) for number in ([pods] if pods else [1000, 4000])),
         packed(pods or 1000),

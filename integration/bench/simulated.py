@@ -48,9 +48,9 @@ class Simulated:
     settings: dict[str, Any]
 
     @contextmanager
-    def launched(self) -> Iterator[BridgeProcess]:
-        """A bridge that has just been started; ended afterwards."""
-        process = BridgeProcess(self.settings, self.folder, str(self.folder / KUBECONFIG))
+    def launched(self, **environment: str) -> Iterator[BridgeProcess]:
+        """A bridge that has just been started, with these variables besides; ended afterwards."""
+        process = BridgeProcess(self.settings, self.folder, str(self.folder / KUBECONFIG), environment)
         process.launch()
         try:
             yield process

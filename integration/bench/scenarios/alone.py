@@ -13,10 +13,13 @@ from integration.bench.processes import Meter, Processes, Spent
 from integration.bench.profile import profiled_if
 from integration.bench.scenarios import Scenario
 from integration.bench.simulated import Simulated, simulated
+from integration.otlp import receiver
 
 PODS_A_NODE = 40  # of 64 CPUs: there is room
 WARM_UP = 50
 RESTARTS = 5
+TRACED_BURSTS = 3
+SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "500"}  # ms, so that what is measured includes the sending
 MS_PER_S = 1000
 
 
@@ -32,21 +35,55 @@ def alone_bound(pods: int) -> Scenario:
     )
 
 
+def alone_traced(pods: int) -> Scenario:
+    """Bursts of *pods* pods by bridges that send traces, and by bridges that do not, in turn."""
+    why = "it has three bursts of each"
+    return Scenario("alone-traced", alone=partial(_traced, "alone-traced", pods), repeats=1, why=why)
+
+
 async def _burst(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
     async with simulated(folder, _nodes(pods)) as both:
-        with both.launched() as process:
-            bridge = await subjects.until_ready(process)
-            await _bind(both, "warm", WARM_UP)
-            await both.end_all(within_s=60)
-            await bridge.at_rest()
-            processes = Processes()
-            with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
-                meter, began = processes.meter(), time.perf_counter()
-                await _bind(both, "p", pods)
-                took_s = time.perf_counter() - began
-                await bridge.at_rest()
-                spent = meter.read()
+        took_s, spent = await _one_burst(both, pods, profile)
     return _of_a_burst(scenario, pods, took_s, spent)
+
+
+async def _one_burst(
+    both: Simulated, pods: int, profile: Path | None = None, **environment: str
+) -> tuple[float, Spent]:
+    """Seconds, and what the bridge spent; all pods are gone afterwards."""
+    with both.launched(**environment) as process:
+        bridge = await subjects.until_ready(process)
+        await _bind(both, "warm", WARM_UP)
+        await both.end_all(within_s=60)
+        await bridge.at_rest()
+        processes = Processes()
+        with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
+            meter, began = processes.meter(), time.perf_counter()
+            await _bind(both, "p", pods)
+            took_s = time.perf_counter() - began
+            await bridge.at_rest()
+            spent = meter.read()
+        await both.end_all(within_s=60)
+    return took_s, spent
+
+
+async def _traced(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
+    """What is spent includes the sending, which goes on after the last bind."""
+    cpu_ms: dict[bool, list[float]] = {True: [], False: []}
+    with receiver() as received:
+        async with simulated(folder, _nodes(pods)) as both:
+            for traced in (False, True) * TRACED_BURSTS:
+                given = {"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint} | SENT_SOON if traced else {}
+                _, spent = await _one_burst(both, pods, profile, **given)
+                cpu_ms[traced].append(spent.cpu_s["bridge"] / pods * MS_PER_S)
+        spans = len(received.sent)
+    more = (percentile(cpu_ms[True], 0.5) / percentile(cpu_ms[False], 0.5) - 1) * 100
+    return [
+        Figure(scenario, "bridge: CPU a pod, without traces", "ms", tuple(cpu_ms[False])),
+        Figure(scenario, "bridge: CPU a pod, with traces", "ms", tuple(cpu_ms[True])),
+        Figure(scenario, "traces: more CPU a pod", "%", (more,), at_most(5)),
+        Figure(scenario, "spans a pod, until its end", "1", (spans / TRACED_BURSTS / (pods + WARM_UP),)),
+    ]
 
 
 def _of_a_burst(scenario: str, pods: int, took_s: float, spent: Spent) -> list[Figure]:
