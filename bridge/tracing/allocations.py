@@ -106,11 +106,11 @@ class Allocations:
         If its pods waited in vain, what came of them is sent.
         """
         waiting, (_, times) = self._waiting.pop(workload.key, None), self._gangs.pop(workload.key, (None, None))
-        if any(pod.node for pod in pods):
-            return times.created if times is not None else None
         spans, clocks = self._spans(workload, world), clocks_of(world)
         job = waiting.job if waiting is not None else job
         known = world.placeholders.get(job) if job is not None else None
+        if any(pod.node for pod in pods) or (not pods and known is not None and known.holds_nodes):
+            return times.created if times is not None else None
         asked = waiting.asked if waiting is not None else asked_at(known, clocks) if known is not None else None
         times = queued(clocks, pods, self._first_seen, asked if asked is not None else at, at)
         times = Queued(*(min(each, at) for each in times))

@@ -86,9 +86,7 @@ def each_trace_is_whole(traces: Receiver, wanted: set[str]) -> None:
     assert sorted(root.name for root in found) == ["gang"] * GANGS + ["workload"] * PODS
     for root in found:
         spans = by_trace[root.trace]
-        shown = [
-            (each.name, each.start - root.start, each.end - root.start) for each in sorted(spans, key=lambda s: s.start)
-        ]
+        shown = told(root, spans)
         assert orphans(spans) == [], shown
         assert min(each.took for each in spans) >= 0, shown
         assert adds_up(steps_of(root, spans), root), shown
@@ -103,10 +101,18 @@ def steps_of(root: Span, spans: list[Span]) -> list[Span]:
     direct = below(root, spans)
     members = [each for each in direct if each.name == "pod"]
     if root.name == "workload":
-        assert [each.name for each in direct] == [*STEPS], direct
+        assert [each.name for each in direct] == [*STEPS], told(root, spans)
         return direct
     assert len(members) == MEMBERS
     last = max(members, key=lambda each: each.end)
     common = [each for each in direct if each.name != "pod"]
     assert [each.name for each in common] == ["create", "gather", "submit", "queue", "release"]
     return [*common[:-1], *below(last, spans), common[-1]]
+
+
+def told(root: Span, spans: list[Span]) -> str:
+    """The spans of a trace, for people: when each began and ended, after the begin of the root, and which process sent it."""
+    lines = [f"trace {root.trace}: {root.attributes}"]
+    for each in sorted(spans, key=lambda span: (span.start, span.end)):
+        lines.append(f"{each.name:12} {each.start - root.start:8.3f} {each.end - root.start:8.3f} {each.process[:4]}")
+    return "\n".join(lines)
