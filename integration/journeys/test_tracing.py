@@ -112,7 +112,8 @@ def steps_of(root: Span, spans: list[Span]) -> list[Span]:
 
 def told(root: Span, spans: list[Span]) -> str:
     """The spans of a trace, for people: when each began and ended, after the begin of the root, and which process sent it."""
-    lines = [f"trace {root.trace}: {root.attributes}"]
-    for each in sorted(spans, key=lambda span: (span.start, span.end)):
-        lines.append(f"{each.name:12} {each.start - root.start:8.3f} {each.end - root.start:8.3f} {each.process[:4]}")
-    return "\n".join(lines)
+    lines = (
+        f"{each.name:12} {each.start - root.start:8.3f} {each.end - root.start:8.3f} {each.process[:4]}"
+        for each in sorted(spans, key=lambda span: (span.start, span.end))
+    )
+    return "\n".join((f"trace {root.trace}: {root.attributes}", *lines))
