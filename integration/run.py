@@ -61,7 +61,7 @@ def _contract(side: str) -> tuple[str, ...]:
 AT_ONCE = 6
 COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "kubectl", "readme", "reasons", "uninstall")
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
-FAULTS = _journeys("admission", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
+FAULTS = _journeys("admission", "canary", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
 NODES = _journeys("nodes", "time_limits")
 INSTALLED = _journeys("installed", "installed_webhook", "installed_mint", "chart", "installed_replicas")
 ENDS = _journeys("job_ends", "pod_ends")
