@@ -18,7 +18,7 @@ import requests
 import yaml
 
 from bridge.mint.token import minted
-from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, slurm_says
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, free_port, slurm_says
 from integration.journeys.conftest import POLICY
 from integration.otlp import Receiver, receiver
 from scheduler.names import whose
@@ -26,6 +26,7 @@ from scheduler.names import whose
 HOUR_S = 3600
 BEARER, COLLECTORS = "canary-bearer-5f0b1c", "canary-collector-77d2a4"
 BROKEN = "canary-that-is-no-token-9c31e8"
+RUNS_S = 20  # a bridge that Slurm refuses waits for ever
 ENOUGH = 65_536  # bytes of the page's stream that are read
 Space = Callable[[str], str]
 
@@ -162,7 +163,7 @@ def listens(said: Said, bridge: BridgeProcess, ns: str, options: list[str]) -> N
         for given in ({}, headers, {"Authorization": f"Bearer {BEARER}x"}):
             answer = requests.get(f"http://127.0.0.1:{bridge.port}/{path}", headers=given, timeout=30)
             said.add(f"/{path}", f"{answer.status_code} {answer.headers} {answer.text}")
-    with requests.get(f"http://127.0.0.1:{bridge.port}/events", stream=True, timeout=30) as stream:
+    with requests.get(f"http://127.0.0.1:{bridge.port}/events", headers=headers, stream=True, timeout=30) as stream:
         said.add("/events", next(stream.iter_content(ENOUGH)).decode(errors="replace"))
     said.add("doctor", command(said, "doctor", *options))
     said.add("explain", command(said, "explain", "accepted", "-n", ns, *options))
@@ -175,7 +176,7 @@ def command(said: Said, *arguments: str) -> str:
     )
     said.add("command lines", command_line(process.pid))
     try:
-        return process.communicate(timeout=60)[0]
+        return process.communicate(timeout=RUNS_S)[0]
     except subprocess.TimeoutExpired:
         process.terminate()
         return process.communicate()[0]
