@@ -18,7 +18,7 @@ from bridge.tracing.export import SpanExport
 from bridge.tracing.memory import remember
 from bridge.tracing.runs import Runs
 from bridge.tracing.span import JOB, WORKLOAD, spans_of
-from bridge.tracing.times import asked_at, clocks_of, ended_at, granted_at
+from bridge.tracing.times import asked_at, clocks_of, granted_at
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Outcome
@@ -54,7 +54,9 @@ class Recorder:
         self._runs = Runs()
         self._gang_ended: dict[str, float] = {}  # by workload key: when the last of the members that ended did
         self._ending: dict[str, _Ending] = {}  # by workload key
-        self._inherited: dict[str, float] = {}  # UIDs of pods that are to be sent again, and since when they are
+        self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again, and whether they had ended
+        self._read: set[str] = set()  # keys of workloads whose job was read since the last poll
+        self._looked = False  # at the inherited pods that had ended
 
     # --- what is observed ---------------------------------------------------------------------------------------------
 
@@ -69,6 +71,8 @@ class Recorder:
                 self._listed(event, world)
             case JobRead():
                 self._allocations.read(event, world)
+                if self._inherited and event.job is not None and (whose := names.whose(event.job.name)) is not None:
+                    self._read.add(whose[1])
             case JobsPolled() if self._ending or self._inherited:
                 self._polled(event, world)
 
@@ -77,8 +81,8 @@ class Recorder:
             self._bound_unconfirmed(pod, world)
         if pod.finished:
             self._pod_over(pod, world, self._clock())
-        elif pod.phase is not PodPhase.PENDING and self._runs.starts(pod.uid):
-            self._runs.started(pod, self._clock())
+        elif pod.phase is not PodPhase.PENDING:
+            self._runs.shown(pod, self._clock())
 
     def _pod_over(self, pod: Pod, world: World, at: float) -> None:
         """The pod ended or is gone, unless that is known already."""
@@ -100,14 +104,19 @@ class Recorder:
                 self._pod_over(last, world, event.at)
 
     def _polled(self, event: JobsPolled, world: World) -> None:
+        if not world.ready:
+            return
+        if not self._looked:
+            self._over_before(world)
+        while self._read:
+            if (workload := world.workloads.get(self._read.pop())) is not None:
+                self._send_again(workload, world)
         for key in tuple(self._ending):
             workload = world.workloads.get(key)
             jobs = world.jobs_of(workload) if workload is not None else ()
-            lives = any(job.key == key and not is_ended(event.states.get(job.id, job.states)) for job in jobs)
+            lives = any(not is_ended(event.states.get(job.id, job.states)) for job in jobs)
             if not lives and (workload is None or workload.in_flight is None):
                 self._finish(key, world)
-        for uid in tuple(self._inherited) if world.ready else ():
-            self._send_again(uid, world)
 
     # --- what the bridge did ------------------------------------------------------------------------------------------
 
@@ -153,8 +162,8 @@ class Recorder:
     def _bound(self, workload: Workload, granted: Granted, world: World) -> None:
         pod = granted.pod
         self._runs.bound(pod.uid, self._allocations.bound(workload, granted, world))
-        if pod.phase is PodPhase.RUNNING:  # the watch was faster than the answer to the bind
-            self._runs.started(pod, self._clock())
+        if pod.phase is not PodPhase.PENDING:  # the watch was faster than the answer to the bind
+            self._runs.shown(pod, self._clock())
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -176,8 +185,10 @@ class Recorder:
 
     def _end_unseen(self, workload: Workload, world: World, at: float) -> None:
         """The pods ended, or were deleted, while no process of the bridge saw that."""
-        clocks, pods = clocks_of(world), tuple(workload.pods.values())
-        self._all_ended(workload, pods, max((ended_at(pod, clocks, at) for pod in pods), default=at), world)
+        for pod in tuple(workload.pods.values()):
+            self._member_over(workload, pod, world, at)
+        if not workload.pods:
+            self._all_ended(workload, (), at, world)
 
     def _all_ended(self, workload: Workload, pods: tuple[Pod, ...], at: float, world: World) -> None:
         clocks, every = clocks_of(world), (*pods, *(gone.pod for gone in workload.gone.values()))
@@ -191,6 +202,7 @@ class Recorder:
         self._gang_ended.pop(key, None)
         created, job = ending.created, cancel.job_id if cancel is not None else None
         if workload is not None:
+            self._send_again(workload, world)
             begun = self._allocations.ended(workload, ending.pods, job, ending.at, world)
             created = min(created, begun if begun is not None else created)
         until, keys = max(ending.at, at), {WORKLOAD: key}
@@ -206,30 +218,30 @@ class Recorder:
 
     def _inherit(self, pods: tuple[Pod, ...], world: World) -> None:
         """Note the pods whose spans an earlier process may not have sent."""
-        now, clocks = self._clock(), clocks_of(world)
+        since, clocks = self._clock() - RESENT_S, clocks_of(world)
         for pod in pods:
             times = (pod.bound_at, pod.started, pod.times.running, pod.times.ended)
-            if pod.node and any(at is not None and clocks.end(at) >= now - RESENT_S for at in times):
-                remember(self._inherited, pod.uid, now)
+            if pod.node and any(at is not None and clocks.end(at) >= since for at in times):
+                remember(self._inherited, pod.uid, pod.finished)
 
-    def _send_again(self, uid: str, world: World) -> None:
-        """Send again what an earlier process may not have sent of the pod, as soon as its job has been read."""
-        workload = _workload_of(uid, world)
-        pod = workload.pods.get(uid) if workload is not None else None
-        if workload is None or pod is None or self._clock() > self._inherited[uid] + RESENT_S:
-            del self._inherited[uid]
-            return
-        job = _job_of(pod, workload, world)
-        if not pod.finished and (job is None or job.job is None):
-            return
-        if job is not None and job.job is not None:
+    def _over_before(self, world: World) -> None:
+        """Of the pods that had ended, send the end again: an earlier process may have ended their jobs, too."""
+        self._looked = True
+        for uid in [uid for uid, finished in self._inherited.items() if finished]:
+            if (workload := _workload_of(uid, world)) is not None and uid in workload.pods:
+                self._member_over(workload, workload.pods[uid], world, self._clock())
+
+    def _send_again(self, workload: Workload, world: World) -> None:
+        """Send the spans up to the start of pods whose earlier process may not have sent them; their job has been read."""
+        for pod in workload.pods.values():
+            job = _job_of(pod, workload, world)
+            if pod.uid not in self._inherited or job is None or job.job is None:
+                continue
+            del self._inherited[pod.uid]
             clocks = clocks_of(world)
             at = clocks.end(pod.bound_at) if pod.bound_at is not None else self._clock()
             asked, granted = asked_at(job, clocks) or at, granted_at(job, clocks, world.started) or at
             self._bound(workload, Granted(pod, job.id, pod.node, asked, granted, at, at), world)
-        del self._inherited[uid]
-        if pod.finished:
-            self._member_over(workload, pod, world, self._clock())
 
 
 def _workload_of(uid: str, world: World) -> Workload | None:

@@ -45,36 +45,40 @@ class Runs:
         """The pod was bound."""
         remember(self._bound, uid, bound)
 
-    def starts(self, uid: str) -> bool:
-        """True if the pod was bound and has not started yet."""
-        return uid in self._bound
-
-    def started(self, pod: Pod, at: float) -> None:
-        """The containers of a bound pod started: send where the time since the bind went, as kubelet shows it."""
-        bound = self._bound.pop(pod.uid)
+    def shown(self, pod: Pod, at: float) -> None:
+        """The pod is not pending any more: if its start is to be sent, send it."""
+        if (bound := self._bound.pop(pod.uid, None)) is None:
+            return
+        if not self._has_run(pod):
+            ended = max(bound.at, ended_at(pod, bound.clocks, at))
+            _send_start(bound, pod, ended, describe.failure(pod) or "the pod was deleted before it ran")
+            return
         began = running_at(pod, bound.clocks)
         until = max(bound.at, began if began is not None else at)
-        remember(self._began, pod.uid, until)
+        if not pod.finished:
+            remember(self._began, pod.uid, until)
         _send_start(bound, pod, until, None)
 
     def ended(self, spans: Spans, which: tuple[object, ...], parent: int, pod: Pod, clocks: Clocks, at: float) -> float:
         """The pod ended, at the latest at *at*: send how long it ran.  Returns when it ended."""
-        ended = ended_at(pod, clocks, at)
-        has_run = pod.uid in self._began or pod.times.running is not None or pod.phase in BEGAN
-        if (bound := self._bound.get(pod.uid)) is not None:
-            if not has_run:
-                del self._bound[pod.uid]
-                ended = max(bound.at, ended)
-                _send_start(bound, pod, ended, describe.failure(pod) or "the pod was deleted before it ran")
-                return ended
-            self.started(pod, at)
-        began = self._began.pop(pod.uid, None) or running_at(pod, clocks)
+        bound, ended = self._bound.get(pod.uid), ended_at(pod, clocks, at)
+        began = self._began.pop(pod.uid, None)
+        has_run = began is not None or self._has_run(pod)
+        self.shown(pod, at)
+        if began is None:
+            began = running_at(pod, clocks)
+        if bound is not None:
+            ended = max(bound.at, ended)
+            began = max(bound.at, began) if began is not None else ended
         if not has_run or began is None:
             return ended
         ended = max(began, ended)
         keys = {WORKLOAD: spans.key} | describe.kubernetes_clock(clocks) | describe.exit_code(pod)
         spans.send("run", which, began, ended, keys, parent=parent, error=describe.failure(pod))
         return ended
+
+    def _has_run(self, pod: Pod) -> bool:
+        return pod.uid in self._began or pod.times.running is not None or pod.phase in BEGAN
 
 
 def _send_start(bound: Bound, pod: Pod, until: float, error: str | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, ReadJob
 from scheduler.events import PodGone, Scope
@@ -191,3 +193,42 @@ def test_a_pod_that_a_process_saw_before_it_led_begins_at_its_creation() -> None
     story.does(bind, T + 81)
     story.stops(T + 90)
     assert (backend.one("create").took, backend.one("submit").end) == (0, T + 80)
+
+
+def test_when_the_job_is_read_again_only_at_its_end() -> None:
+    """A bridge reads the job of a pod that runs when it has to do something about it; until then a poll shows the job."""
+    backend, lost = Backend(), Backend()
+    first = Traced(lost)
+    first.queues(TRAIN, 17, at=T + 1)
+    is_granted_and_bound(first, T + 190)
+    running = runs(first, T + 202)
+    second = Traced(backend, started=T + 210, pods=[running])
+    second.polls({17: "RUNNING"}, at=T + 211)
+    second.now = T + 300
+    second.sees(replace(running, phase=PodPhase.SUCCEEDED, exit_code=0, times=replace(RUNS, ended=T + 299)))
+    for at in (301, 302):
+        second.polls({17: "RUNNING"}, at=T + at)
+    second.acts(ReadJob, T + 310)
+    second.reads(job_of(TRAIN, 17, submitted=T + 1, starts=T + 189), at=T + 311, granted=grant(17))
+    [cancel] = second.acts(CancelJob, T + 320)
+    second.does(cancel, T + 320.1, took=0.1)
+    second.polls({}, at=T + 322)
+    second.stops(T + 400)
+    whole(backend)
+    assert backend.one("release").took == pytest.approx(20.1)
+
+
+def test_when_the_pod_ended_meanwhile_and_nothing_tells_when() -> None:
+    backend = Backend()
+    first = Traced(backend)
+    first.queues(TRAIN, 17, at=T + 1)
+    is_granted_and_bound(first, T + 150)
+    running = runs(first, T + 202)
+    first.stops(T + 290)
+    second = Traced(backend, started=T + 900, pods=[replace(running, phase=PodPhase.SUCCEEDED)])
+    is_known_again(second, running, T + 901, "RUNNING", starts=T + 149)
+    [cancel] = second.acts(CancelJob, T + 920)
+    second.does(cancel, T + 921, took=1.0)
+    second.stops(T + 930)
+    whole(backend)
+    assert backend.one("run").end == T + 920, "when it was seen"
