@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,9 @@ class Allocations:
     def __init__(self, export: SpanExport, first_seen: dict[str, float]) -> None:
         self._export = export
         self._first_seen = first_seen
-        self._waiting: dict[str, Waiting] = {}  # by workload key
+        self._waiting: dict[str, Waiting] = {}  # by workload key, as the others
         self._gangs: dict[str, tuple[int, Queued]] = {}  # the job for which spans were sent, and their times
+        self._spans_of_gangs: dict[str, Spans] = {}  # so that each event of a gang costs about the same
 
     def submitted(self, workload: Workload, job: int, asked: float, world: World) -> None:
         """A job was submitted for the workload."""
@@ -66,7 +68,7 @@ class Allocations:
     def _wait(self, workload: Workload, job: int, asked: float | None, at: float, world: World) -> Waiting:
         """A job of the workload waits from now on.  at: when a former job of it waits no more"""
         former = self._waiting.pop(workload.key, None)
-        spans = former.spans if former is not None else self._spans(workload, world)
+        spans = former.spans if former is not None else self.spans(workload, world)
         if former is None and workload.hint is not None and workload.hint != job:  # of an earlier process
             former = Waiting(spans, workload.hint, None)
         if former is not None and former.job != job:
@@ -80,7 +82,7 @@ class Allocations:
     def bound(self, workload: Workload, granted: Granted, world: World) -> Bound:
         """A pod was bound: send its spans up to the bind, and with the first pod of a gang those of the gang."""
         waiting, clocks = self._waiting.pop(workload.key, None), clocks_of(world)
-        spans = waiting.spans if waiting is not None else self._spans(workload, world)
+        spans = waiting.spans if waiting is not None else self.spans(workload, world)
         job, times = self._gangs.get(workload.key, (None, None))
         if times is None or job != granted.job:
             pods = workload.pods.values()
@@ -99,20 +101,30 @@ class Allocations:
         return Bound(spans, which, parent, bound, clocks)
 
     def ended(
-        self, workload: Workload, pods: tuple[Pod, ...], job: int | None, at: float, world: World
+        self,
+        workload: Workload,
+        pods: tuple[Pod, ...],
+        first_seen: Mapping[str, float],
+        job: int | None,
+        at: float,
+        world: World,
     ) -> float | None:
-        """The workload ended.  job: its last job, None: not known.  Returns when the gang was created; None: not known
+        """The workload ended.  Returns when it was created, if it is a gang or was never bound; None: not known.
 
         If its pods waited in vain, what came of them is sent.
+
+        first_seen   as of the class, of these pods
+        job          its last job; None: not known
         """
         waiting, (_, times) = self._waiting.pop(workload.key, None), self._gangs.pop(workload.key, (None, None))
-        spans, clocks = self._spans(workload, world), clocks_of(world)
+        spans, clocks = self.spans(workload, world), clocks_of(world)
+        self._spans_of_gangs.pop(workload.key, None)
         job = waiting.job if waiting is not None else job
         known = world.placeholders.get(job) if job is not None else None
         if any(pod.node for pod in pods) or (not pods and known is not None and known.holds_nodes):
             return times.created if times is not None else None
         asked = waiting.asked if waiting is not None else asked_at(known, clocks) if known is not None else None
-        times = queued(clocks, pods, self._first_seen, asked if asked is not None else at, at)
+        times = queued(clocks, pods, first_seen, asked if asked is not None else at, at)
         times = Queued(*(min(each, at) for each in times))
         if waiting is not None:
             waiting.end(at)
@@ -130,8 +142,15 @@ class Allocations:
             about = describe.job(job, world) | describe.slurm_clock(clocks)
             spans.send(QUEUE, (job,), times.asked, times.granted, keys | about)
 
-    def _spans(self, workload: Workload, world: World) -> Spans:
-        return spans_of(self._export, world.cluster, workload.key, workload.pods.values())
+    def spans(self, workload: Workload, world: World) -> Spans:
+        """Sends the spans of the workload."""
+        known = self._spans_of_gangs.get(workload.key)
+        if known is not None:
+            return known
+        spans = spans_of(self._export, world.cluster, workload.key, workload.pods.values())
+        if workload.group is not None and workload.complete:
+            remember(self._spans_of_gangs, workload.key, spans)
+        return spans
 
 
 def _shown_since(workload: Workload, reason: str, world: World) -> float | None:

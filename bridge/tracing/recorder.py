@@ -9,7 +9,7 @@ last RESENT_S seconds before it began.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from bridge.tracing import describe
@@ -33,11 +33,16 @@ RESENT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """A workload all of whose pods have ended, and whose job may live still.  at: when the last pod ended"""
+    """A workload all of whose pods have ended, and whose job may live still.
+
+    at          when the last pod ended
+    first_seen  as of Recorder, of these pods
+    """
 
     pods: tuple[Pod, ...]
     created: float
     at: float
+    first_seen: Mapping[str, float]
 
 
 class Recorder:
@@ -94,6 +99,7 @@ class Recorder:
     def _listed(self, event: PodsListed, world: World) -> None:
         if Scope.OURS not in world.listed:  # the first list of this process
             self._inherit(event.pods, world)
+            self._looked = False
             return
         listed = {pod.uid for pod in event.pods}
         for pod in event.pods:
@@ -169,7 +175,7 @@ class Recorder:
 
     def _member_over(self, workload: Workload, pod: Pod, world: World, at: float) -> None:
         """A pod of the workload ended, at the latest at *at*; if it is the last one, the end of the job comes next."""
-        clocks, spans = clocks_of(world), spans_of(self._export, world.cluster, workload.key, workload.pods.values())
+        clocks, spans = clocks_of(world), self._allocations.spans(workload, world)
         which = (pod.uid,) if workload.group is not None else ()
         parent = spans.id("pod", pod.uid) if which else 0
         ended = self._runs.ended(spans, which, parent, pod, clocks, at) if pod.node else at
@@ -179,6 +185,8 @@ class Recorder:
             spans.send("pod", which, created, max(created, ended), keys, error=describe.failure(pod))
             ended = max(ended, self._gang_ended.get(workload.key, ended))
             remember(self._gang_ended, workload.key, ended)
+        if workload.pod_counts.unfinished > 1:
+            return
         others = [each for each in workload.pods.values() if each.uid != pod.uid]
         if all(each.finished for each in others):
             self._all_ended(workload, (pod, *others), ended, world)
@@ -193,7 +201,8 @@ class Recorder:
     def _all_ended(self, workload: Workload, pods: tuple[Pod, ...], at: float, world: World) -> None:
         clocks, every = clocks_of(world), (*pods, *(gone.pod for gone in workload.gone.values()))
         created = min(map(clocks.created, every), default=clocks.begin(workload.created))
-        remember(self._ending, workload.key, _Ending(every, created, max(created, at)))
+        seen = {pod.uid: self._first_seen[pod.uid] for pod in every if pod.uid in self._first_seen}
+        remember(self._ending, workload.key, _Ending(every, created, max(created, at), seen))
 
     def _finish(self, key: str, world: World, cancel: act.CancelJob | None = None, at: float = 0.0) -> None:
         """Send the end of the trace.  cancel: of the job, which ended at *at*; None: the job ended before, or none was"""
@@ -203,7 +212,7 @@ class Recorder:
         created, job = ending.created, cancel.job_id if cancel is not None else None
         if workload is not None:
             self._send_again(workload, world)
-            begun = self._allocations.ended(workload, ending.pods, job, ending.at, world)
+            begun = self._allocations.ended(workload, ending.pods, ending.first_seen, job, ending.at, world)
             created = min(created, begun if begun is not None else created)
         until, keys = max(ending.at, at), {WORKLOAD: key}
         if cancel is not None:

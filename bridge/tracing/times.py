@@ -11,7 +11,7 @@ if two processes of the bridge each send a part of them:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -71,7 +71,9 @@ class Queued(NamedTuple):
     granted: float
 
 
-def queued(clocks: Clocks, pods: Iterable[Pod], first_seen: dict[str, float], asked: float, granted: float) -> Queued:
+def queued(
+    clocks: Clocks, pods: Iterable[Pod], first_seen: Mapping[str, float], asked: float, granted: float
+) -> Queued:
     """first_seen: when this process saw each pod, by UID; pods that it did not see wait since their creation."""
     times = [(clocks.created(pod), first_seen.get(pod.uid, 0.0)) for pod in pods]
     created = min((each for each, _ in times), default=asked)

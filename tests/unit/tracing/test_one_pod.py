@@ -276,3 +276,15 @@ def test_clocks_that_differ_are_noted_on_the_spans_and_no_step_is_negative(ahead
     assert root.start == T
     assert adds_up(backend.below(root), root)
     assert all(span.took >= 0 for span in backend.spans)
+
+
+def test_the_time_until_the_bridge_saw_it_is_kept_of_a_pod_that_waited_in_vain() -> None:
+    backend = Backend()
+    story = Traced(backend)
+    story.now = T + 0.4
+    story.queues(TRAIN, 17, at=T + 1)
+    story.loses(TRAIN, T + 60)
+    [cancel] = story.acts(CancelJob, T + 61)
+    story.does(cancel, T + 62)
+    story.stops(T + 90)
+    assert backend.one("create").took == pytest.approx(0.4)
