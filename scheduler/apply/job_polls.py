@@ -18,6 +18,7 @@ from scheduler.model.slurm import States, holds_nodes, is_ended
 from scheduler.state import quarantine
 from scheduler.state.anomalies import judge_absence, reject
 from scheduler.state.phase import Phase
+from scheduler.state.workload import CANCELLED
 from scheduler.state.world import World
 
 P = ParamSpec("P")
@@ -46,6 +47,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
             continue
         elif is_ended(states) and not is_ended(was):  # of a waiting job, too: other jobs may have waited for its end
             world.freed_at = event.ended
+            _fold_job(world, job_id, _read_left_over, event)
         elif reused_ids.runs_again(was, states):
             arrived.append(job_id)
         _fold_job(world, job_id, _poll_shows, states, event)
@@ -114,6 +116,13 @@ def _component_ended(world: World, job_id: int) -> None:
     if leader is not None and leader.alive:
         leader.broken = True
         world.touch(leader)
+
+
+def _read_left_over(world: World, leader: int, event: ev.JobsPolled) -> None:
+    """Schedule reads of the components that outlive their leader: each is a job to be ended by itself (rule S2)."""
+    for job_id in [part for part, its_leader in world.component_of.items() if its_leader == leader]:
+        if not is_ended(event.states.get(job_id, CANCELLED)):
+            world.schedule_read(job_id, event.began)
 
 
 def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) -> None:

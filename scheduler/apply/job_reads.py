@@ -49,7 +49,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         world.foreign_read[event.job_id] = event.began
         _disprove(world, placeholder, event)
         return
-    if event.job.het_id is not None and event.job.het_offset:
+    if event.job.het_id is not None and event.job.het_offset and not _is_left_over(world, event.job):
         _note_component(world, event.job_id, event.job.het_id)
         _disprove(world, placeholder, event)  # not a workload's own job; but a pod may show this id, which Slurm reused
     elif placeholder is not None and reused_ids.is_failed_reacquisition(world, placeholder, event.job):
@@ -58,6 +58,12 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         world.drop(placeholder)
     else:
         _adopt(world, event, whose)
+
+
+def _is_left_over(world: World, component: Job) -> bool:
+    """True if the leader of this component has ended: a time limit ends one component alone (docs/decisions/0002)."""
+    leader = world.states.get(component.het_id or 0)
+    return is_ended(leader) if leader is not None else component.id in world.states
 
 
 def _note_component(world: World, job_id: int, leader: int) -> None:
@@ -131,6 +137,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     world.stop_reading(event.job_id)
     world.foreign.discard(event.job_id)
     world.foreign_read.pop(event.job_id, None)
+    world.component_of.pop(event.job_id, None)
     workload = world.workloads.get(key) or _workload_without_pods(world, key, read)
     job = _take_record(world, key, event, read.user)
     for part in read.parts:
@@ -138,7 +145,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
         former = world.placeholders.get(part.id)
         if former is not None and not former.denied:  # Slurm reused the id: a read of the component settles that record
             world.schedule_read(part.id, event.began)
-    job.broken = any(is_ended(part.states) for part in read.parts)
+    job.broken = bool(read.het_offset) or any(is_ended(part.states) for part in read.parts)
     _take_details(world, workload, job, read, event.grant)
     _prove(world, workload, job, read, event.began)
     _take_over(world, workload, job, read.states)

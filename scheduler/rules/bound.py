@@ -18,6 +18,7 @@ from scheduler.rules.termination import end_job_of_silent_node, record_former, s
 from scheduler.rules.uninstall import end_running, is_ending_pods
 from scheduler.state.phase import chosen
 from scheduler.state.workload import RUNNING, Placeholder, Workload
+from scheduler.state.world import World
 
 
 def bound(workload: Workload, this_pass: Pass) -> Decision:
@@ -32,6 +33,8 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     if workload.renamed is not None and workload.renamed == workload.hint:
         return _without_its_name(workload, this_pass)
     claimed = world.claimed_job(workload)
+    if len(workload.jobs) > 1 and (left_over := _left_over(workload, claimed, world)) is not None:
+        return cancel_broken(workload, left_over, this_pass) or NOTHING
     if claimed is None or (claimed.key not in (None, workload.key) and not world.may_have_bound(workload)):
         return _bound_by_others(workload, this_pass)
     if claimed.key not in (None, workload.key):
@@ -47,6 +50,12 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     if claimed.key == workload.key:
         return _hold_together(workload, claimed, this_pass)
     return _read_hint(workload, claimed, this_pass)
+
+
+def _left_over(workload: Workload, claimed: Placeholder | None, world: World) -> Placeholder | None:
+    """A component of the gang's job that outlived its leader: it is no grant of these pods.  None: there is none."""
+    own = (job for job in world.jobs_of(workload) if job is not claimed and job.key == workload.key and job.alive)
+    return next((job for job in own if job.broken), None)
 
 
 def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

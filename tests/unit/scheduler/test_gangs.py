@@ -800,6 +800,37 @@ def test_once_a_component_ended_the_whole_job_does() -> None:
     assert cancel.job_id == 17
 
 
+def test_a_component_that_outlives_its_leader_is_read_and_ended() -> None:
+    """A user shortened the time limit of the leader alone: the other component held its GPUs to the end of its own limit."""
+    story = Story()
+    for bind in launched(story):
+        story.ended(bind, at=NOW + 1)
+    [part] = het(story, 17, "RUNNING").parts
+    story.polls({17: "TIMEOUT", 18: "RUNNING"}, at=NOW + 20)
+    assert 18 in story.world.unread
+    story.reads(part, at=NOW + 21)
+    story.world.validate()
+    [cancel] = story.acts(CancelJob, NOW + 21)
+    assert (cancel.job_id, cancel.reason) == (18, "a component of job 18 ended")
+    story.ended(cancel, at=NOW + 21)
+    story.reads(replace(het(story, 17), states=frozenset({"TIMEOUT"})), at=NOW + 22)
+    ends = [each for each in story.decides(NOW + 22) if isinstance(each, DeletePod | FailByDeadline)]
+    assert {each.name for each in ends} == {"w-0", "w-1", "w-2"}
+
+
+def test_a_component_that_outlived_its_leader_and_its_pods_is_ended_after_a_restart() -> None:
+    former = Story()
+    launched(former)
+    [part] = het(former, 17, "RUNNING").parts
+    story = Story()
+    story.polls({17: "TIMEOUT", 18: "RUNNING"}, at=NOW)
+    [read] = [each for each in story.acts(ReadJob, NOW + 1) if each.job_id == 18]
+    story.reads(part, at=NOW + 1)
+    story.ended(read, at=NOW + 1)
+    [cancel] = story.acts(CancelJob, NOW + 20)
+    assert cancel.job_id == 18
+
+
 def test_a_component_that_ended_in_a_previous_process_is_seen_when_its_leader_is_read() -> None:
     story = Story()
     for bind in launched(story):
