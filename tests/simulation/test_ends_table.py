@@ -13,103 +13,13 @@ from typing import Any
 import pytest
 
 from bridge.simulation.kube import objects as objects
-from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.kube.objects import Object
 from bridge.simulation.slurm.jobs import SimJob
-from bridge.simulation.virtual_time import run
 from integration.ends_table import table
 from scheduler import names
-from tests.simulation.life import Life, invariants
+from tests.simulation.calm import SPACE, Calm, lived
 
-SPACE = "alice-a"
 KINDS = ("alone", "batch", "service")
-
-
-class Calm(Life):
-    """Two clusters and a bridge, and nothing that goes wrong by itself.  `last`: each pod as it was seen last."""
-
-    last: dict[str, Object]
-
-    async def act(self, story: Callable[[Calm], Awaitable[None]], *, accounting: bool = True) -> None:
-        self.last = {}
-        self.faults.on = False
-        self.slurm.accounting = self.slurm.accounting_up = accounting
-        self.inner = InProcessKube(self.kube, self.clock)
-        self.invariants = invariants(self.kube, self.slurm, self.clock)
-        living = [self.inner.live(), self._slurm_lives(), self._bridges(), self._looks()]
-        tasks = [asyncio.ensure_future(each) for each in living]
-        try:
-            await asyncio.sleep(20)  # the quiet period is over
-            await story(self)
-        finally:
-            for task in tasks:
-                task.cancel()
-            for ended in await asyncio.gather(*tasks, return_exceptions=True):
-                assert ended is None or isinstance(ended, asyncio.CancelledError), ended
-
-    async def _looks(self) -> None:
-        while True:
-            self.last |= {pod["metadata"]["uid"]: pod for pod in self.kube.store.all("pods")}
-            await asyncio.sleep(0.05)
-
-    # --- what tests do
-
-    def creates(self, kind: str, says: dict[str, str] | None = None, **spec: Any) -> None:
-        """alone: a pod; batch, service: a controller of one."""
-        policy = "Always" if kind == "service" else "Never"
-        made = objects.pod(SPACE, kind, requests={"cpu": "1"}, annotations=says or {}, restart_policy=policy, **spec)
-        labels = {"app": kind}
-        template = {"metadata": {"labels": labels, "annotations": says or {}}, "spec": made["spec"]}
-        if kind == "alone":
-            self.kube.create(self.kube_clock(), "pods", made)
-        elif kind == "batch":
-            self.kube.create(self.kube_clock(), "jobs", objects.batch_job(SPACE, kind, template))
-        else:
-            self.kube.create(self.kube_clock(), "replicasets", objects.replica_set(SPACE, kind, 1, template))
-        self.inner.wake()
-
-    async def until(self, met: Callable[[], object], within: float = 60.0) -> None:
-        async with asyncio.timeout(within):
-            while not met():  # noqa: ASYNC110 -- on a virtual clock
-                await asyncio.sleep(0.1)
-
-    def pods_of(self, kind: str) -> list[Object]:
-        """In the order in which they were made, also those that are gone."""
-        of_it = [pod for pod in self.last.values() if pod["metadata"]["name"].startswith(kind)]
-        return sorted(of_it, key=lambda pod: str(pod["metadata"]["uid"]))
-
-    async def first(self, kind: str, phase: str = "Running") -> Object:
-        await self.until(lambda: any(pod["status"].get("phase") == phase for pod in self.pods_of(kind)))
-        return self.pods_of(kind)[0]
-
-    def job_of(self, pod: Object) -> SimJob:
-        key = names.workload_key(pod["metadata"]["uid"])
-        return next(job for job in self.slurm.jobs.values() if job.name.endswith(f".{key}"))
-
-    def told(self, pod: Object) -> dict[str, Object]:
-        return {each["type"]: each for each in pod["status"].get("conditions") or []}
-
-    def there(self, pod: Object) -> bool:
-        return self.kube.store.get("pods", SPACE, pod["metadata"]["name"]) is not None
-
-    def ends(self, kind: str) -> str:
-        """The end of the first pod of that kind, in the words of the document."""
-        pod, *others = self.pods_of(kind)
-        words = ["deleted"] if not self.there(pod) else [f"`{pod['status']['phase']}`"]
-        if self.there(pod) and pod["status"]["phase"] == "Failed":
-            words.append(f"`{_reason(pod)}`")
-        if self.told(pod).get("DisruptionTarget", {}).get("status") == "True":
-            words.append("disrupted")
-        return ", ".join([*words, *(["replaced"] if others else [])])
-
-
-def _reason(pod: Object) -> str:
-    status = pod["status"]
-    return str(status.get("reason") or status["containerStatuses"][0]["state"]["terminated"]["reason"])
-
-
-def lived(story: Callable[[Calm], Awaitable[None]], *, accounting: bool = True) -> None:
-    run(Calm(1).act(story, accounting=accounting))
 
 
 # --- the pod ends first -------------------------------------------------------------------------------------------
@@ -234,14 +144,8 @@ def _near_its_end(life: Calm, job: SimJob) -> None:
     job.time_limit_min, job.ends = 3, int(life.slurm_clock()) + 150
 
 
-def _lost(life: Calm, job: SimJob) -> None:
-    life.slurm.end(job.id, "CANCELLED", life.slurm_clock())
-    del life.slurm.jobs[job.id]
-    life.slurm._ended.pop(job.id, None)
-
-
 def _lost_for_good(life: Calm, job: SimJob) -> None:
-    _lost(life, job)
+    life.loses(job)
     for node in life.slurm.nodes:
         life.slurm.drain(node, "an admin works on it")
     asyncio.get_running_loop().call_later(150, life._resume)
@@ -319,7 +223,7 @@ async def _hold(life: Calm, pods: list[Object]) -> None:
 
 async def _loses(life: Calm, pods: list[Object]) -> None:
     for pod in pods:
-        _lost(life, life.job_of(pod))
+        life.loses(life.job_of(pod))
 
 
 STAYS: dict[str, Callable[[Calm, list[Object]], Awaitable[None]]] = {

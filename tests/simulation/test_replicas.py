@@ -13,12 +13,14 @@ import pytest
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.virtual_time import START, run
 from scheduler.actions import BindPod
+from tests.simulation.disturbed import Place, Wire, kills
 from tests.simulation.life import Life, _live
 from tests.simulation.processes import PausingLoop, Process
 from tests.simulation.replicas import LEASE, NAMES, SPACE, Replicas
 from tests.simulation.test_seeds import _all_hold, wanted
 
 SEEDS, HOURS = 4, 0.05
+CALM = 16  # a seed whose clocks agree
 HOUR_S = 3600.0
 
 
@@ -223,6 +225,47 @@ def test_a_standby_whose_watch_hangs_lists_the_pods_before_it_binds() -> None:
         assert len(binds) == 1
 
     life.tell(story)
+
+
+class Handover(Calm):
+    """A pod comes, the leader stops cleanly, another pod comes; one replica is killed at a place of the story."""
+
+    def __post_init__(self) -> None:
+        Calm.__post_init__(self)
+        self.wire = self.faults = Wire(self.rng, kill=self._kill_leader)
+
+    def _kill_leader(self) -> None:
+        leading = [each for each in self.running.values() if each.replica is not None and each.replica.lease.holds()]
+        for each in leading or list(self.running.values()):
+            each.task.cancel()
+
+    def lived(self, place: Place | None = None) -> list[str]:
+        """Where each pod ended, after all."""
+        self.wire.place = place
+
+        async def story() -> None:
+            await self.leader()
+            await asyncio.sleep(20)
+            self.wire.counts = True
+            self.pod("first")
+            await self.bound("first")
+            self.running[await self.leader()].stop.set()
+            self.pod("second")
+            await self.bound("second")
+
+        self.tell(story)
+        running = [job.name.split("~")[0] for job in self.slurm.jobs.values() if job.state == "RUNNING"]
+        return sorted(running) + [pod["status"]["phase"] for pod in self.kube.store.all("pods")]
+
+
+def test_wherever_the_leader_is_killed_the_other_replica_finishes_the_work() -> None:
+    whole = Handover(CALM)
+    end = whole.lived()
+    assert end == ["alice-a/first", "alice-a/second", "Running", "Running"]
+    places = list(kills(whole.wire.seen))
+    assert {place.how for place in places} == {"killed-before", "killed-after", "killed-late"}
+    for place in places:
+        assert Handover(CALM).lived(place) == end, (place, whole.wire.seen[place.number])
 
 
 def test_a_process_that_stands_still_runs_nothing_until_it_wakes() -> None:
