@@ -146,6 +146,7 @@ def _take_or_make(world: World, key: str, pod: Pod, readable: str) -> Workload:
     workload = world.workloads.get(key)
     if workload is None:
         workload = world.workloads[key] = Workload(key, readable, created=pod.created)
+    workload.readable = workload.readable or readable  # a job of a previous process was read before its pods came
     return workload
 
 

@@ -84,14 +84,22 @@ class Facts(Tables):
         return clock.had_happened(theirs, pod.first) if seen is None else clock.happened(theirs, seen)
 
     def started_at(self, pod: Pod) -> float | None:
-        """When kubelet accepted the pod, by the bridge's clock; None: it has not, or the time is not known."""
+        """When kubelet accepted the pod, by the bridge's clock; None: it has not, or the time is not known.
+
+        The node's clock may differ.  So kubelet's time counts if it is between the bind, by the API server's clock, and the
+        observation, which a watch may delay.
+        """
         if pod.started is None:
             return None
+        clock = self.clocks[Side.KUBERNETES]
         seen = self.sightings.get(pod.uid) or Sighting(self.newest_event_at)
-        theirs = self.clocks[Side.KUBERNETES].ours(pod.started)
-        if seen.started is not None:
-            return theirs if abs(theirs - seen.started) <= EXACT_S else seen.started
-        return theirs if theirs <= seen.first + EXACT_S else None
+        theirs = clock.ours(pod.started)
+        if seen.started is None:
+            return theirs if theirs <= seen.first + EXACT_S else None
+        since = seen.started
+        if clock.is_known and pod.bound_at is not None:
+            since = min(since, clock.ours(pod.bound_at))
+        return theirs if since - EXACT_S <= theirs <= seen.started + EXACT_S else seen.started
 
     def inherited(self, workload: Workload) -> bool:
         """True if the workload is older than this process: a previous process may have bound its pods."""

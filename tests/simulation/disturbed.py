@@ -219,7 +219,8 @@ def _end(life: Calm) -> list[str]:
     for job in life.slurm.jobs.values():
         record = f"{job.derived_exit_code} {_base(job.accounted_comment)}" if shown.get(str(job.id)) else ""
         if str(job.id) in shown or not job.ended:
-            jobs.append(f"job {_base(job.name.split('~')[0])} {job.state} {record}")
+            state = "preempted" if job.ended and job.preempted else job.state  # by Slurm or the bridge, as one is first
+            jobs.append(f"job {_base(job.name.split('~')[0])} {state} {record}")
     nodes = [
         f"Slurm node {name} {'drained' if node.drained else 'in service'}" for name, node in life.slurm.nodes.items()
     ]

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from bridge.loop import Loop
 from bridge.simulation.kube import objects as objects
+from scheduler import decide as passes
 from scheduler import names
+from scheduler.events import Event, PodsListed, Scope
 from tests.simulation.calm import SPACE, Calm
 from tests.simulation.disturbed import Place, Story, Told, kills, observations, told
 
@@ -94,8 +97,10 @@ async def jobs_are_cancelled(life: Calm) -> None:
 
 async def a_job_is_preempted_with_a_grace(life: Calm) -> None:
     life.creates("batch")
-    life.slurm.preempt(life.job_of(await life.first("batch")).id, life.slurm_clock(), grace_s=40)
+    preempted = life.job_of(await life.first("batch"))
+    life.slurm.preempt(preempted.id, life.slurm_clock(), grace_s=120)  # longer than any delay
     await life.until(lambda: len(life.pods_of("batch")) > 1, 120)
+    await life.until(lambda: preempted.ended, 240)  # containers of a pod that vanished unobserved may run on (S3)
 
 
 async def time_limits_are_reached(life: Calm) -> None:
@@ -120,7 +125,7 @@ async def slurm_loses_a_job_and_has_no_place(life: Calm) -> None:
     life.loses(lost)
     for node in life.slurm.nodes:
         life.slurm.drain(node, "an admin works on it")
-    await life.until(lambda: not life.runs("alone"), 240)
+    await life.until(lambda: not life.runs("alone"), 600)  # a new process asks for the nodes again first (S7)
 
 
 async def a_gang_runs_and_ends(life: Calm) -> None:
@@ -140,6 +145,17 @@ async def a_gang_waits_for_its_last_member(life: Calm) -> None:
     await asyncio.sleep(20)
     life.creates_gang("ring", [{"cpu": "2"}], size=3, first=2)
     await life.first("ring-2")
+
+
+async def a_gang_is_deleted_and_comes_again(life: Calm) -> None:
+    """Under the same label, so the new pods may be given the job of the old ones."""
+    life.creates_gang("ring", [{"cpu": "2"}] * 2, LATER)
+    await submitted(life)
+    for number in range(2):
+        life.deletes(f"ring-{number}", 0)
+    await asyncio.sleep(2)
+    life.creates_gang("ring", [{"cpu": "2"}] * 2, LATER, first=2)
+    await life.first("ring-2", within=BEGINS_S)
 
 
 async def a_member_of_a_gang_is_replaced(life: Calm) -> None:
@@ -208,6 +224,7 @@ STORIES: tuple[Story, ...] = (
     a_gang_runs_and_ends,
     a_gang_of_two_shapes,
     a_gang_waits_for_its_last_member,
+    a_gang_is_deleted_and_comes_again,
     a_member_of_a_gang_is_replaced,
     an_image_never_comes,
     a_node_is_cordoned_and_uncordoned,
@@ -249,3 +266,28 @@ def test_wherever_the_bridge_is_killed_the_story_ends_the_same(story: Story) -> 
 def test_whatever_is_observed_late_twice_or_not_at_all_the_story_ends_the_same(story: Story) -> None:
     wrong = swept(story, observations)
     assert not wrong, "\n".join(wrong)
+
+
+# --- the sweep can fail -------------------------------------------------------------------------------------------
+
+
+def test_a_bridge_that_does_not_know_the_jobs_of_the_process_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(passes.IN_TURN, "reads of unknown jobs", lambda _: None)
+    wrong = swept(one_pod_runs_and_ends, lambda whole: kills(whole.seen))
+    assert [each for each in wrong if each.startswith("killed-after")], wrong
+
+
+def test_a_bridge_that_ignores_a_second_list_of_pods_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: set[int] = set()
+    emit = Loop.emit
+
+    def once(loop: Loop, event: Event) -> None:
+        if isinstance(event, PodsListed) and event.scope is Scope.OURS:
+            if id(loop) in listed:
+                return
+            listed.add(id(loop))
+        emit(loop, event)
+
+    monkeypatch.setattr(Loop, "emit", once)
+    wrong = swept(a_pod_is_deleted_while_it_waits, observations)
+    assert [each for each in wrong if each.startswith("line-dropped")], wrong

@@ -231,6 +231,29 @@ def test_a_time_limit_is_handed_to_kubelet_by_what_is_left_of_it(slurm: float, k
     assert abs(started + action.seconds - (ends - ALONE.grace_s - 10)) <= 3
 
 
+@pytest.mark.parametrize("kube", HOURS)
+def test_a_pod_whose_start_the_watch_shows_late_is_not_ended_early(kube: float) -> None:
+    story = Story()
+    started, ends = NOW + 2, NOW + 3600
+    story.sees(ClockObserved(Side.KUBERNETES, NOW + kube, NOW, NOW))
+    shown = story.runs(ALONE, 17, at=NOW)
+    shown = replace(shown, bound_at=NOW + kube, started=started + kube)
+    story.sees(PodSeen(Scope.OURS, shown, started + 40))
+    _, action = handed(story, ALONE, NOW + 50, ends, 0.0, ends)
+    assert abs(started + action.seconds - (ends - ALONE.grace_s - 10)) <= 3
+
+
+@pytest.mark.parametrize("ahead", [-400.0, 400.0])
+def test_the_clock_of_a_node_that_differs_does_not_count(ahead: float) -> None:
+    story = Story()
+    started, ends = NOW + 2, NOW + 3600
+    story.sees(ClockObserved(Side.KUBERNETES, NOW, NOW, NOW))
+    shown = story.runs(ALONE, 17, at=NOW)
+    story.sees(PodSeen(Scope.OURS, replace(shown, bound_at=NOW, started=started + ahead), started))
+    _, action = handed(story, ALONE, NOW + 50, ends, 0.0, ends)
+    assert abs(started + action.seconds - (ends - ALONE.grace_s - 10)) <= 3
+
+
 @pytest.mark.parametrize("slurm", HOURS)
 def test_after_a_restart_the_api_servers_own_time_tells_when_the_pod_started(slurm: float) -> None:
     kube = 7200.0

@@ -92,6 +92,22 @@ def test_a_gang_is_one_job_of_a_task_a_member() -> None:
     assert spec.name.startswith("hpc/ring~")
 
 
+def test_a_gang_that_comes_after_its_job_was_read_agrees_on_the_name_of_its_job() -> None:
+    """A process is killed before it cancels the job of a deleted gang; the gang comes again before the next process does."""
+    before = Story()
+    before.sees(*ring())
+    name = asks(before).spec.name
+    story = Story()
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(replace(job_of(member(0), 17, "PENDING"), name=name), at=NOW)
+    story.sees(*ring(created=NOW + 1))
+    story.polls({17: "RUNNING"}, at=NOW + 20)
+    [read] = story.acts(ReadJob, NOW + 20)
+    story.reads(replace(job_of(member(0), 17, "RUNNING"), name=name), at=NOW + 20, granted=granted(17, ("x1", 4)))
+    story.ended(read, at=NOW + 20)
+    assert len(story.acts(BindPod, NOW + 21)) == 4
+
+
 def test_members_that_wait_say_how_many_are_here() -> None:
     story = Story()
     story.sees(*ring()[:3])
