@@ -26,6 +26,7 @@ class Calm(Life):
         self.last = {}
         self.faults.on = False
         self.slurm.accounting = self.slurm.accounting_up = accounting
+        self.clock = asyncio.get_running_loop().time
         self.inner = self.new_inner()
         self.invariants = invariants(self.kube, self.slurm, self.clock)
         living = [self.inner.live(), self._slurm_lives(), self._bridges(), self._looks()]
