@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,18 +13,9 @@ from bridge.app import Bridge
 from bridge.executor import Executor
 from bridge.guard import Guard
 from bridge.health import Health
-from bridge.kube.client import KubeClient
-from bridge.settings import Settings
 from bridge.simulation.kube import objects as objects
-from bridge.simulation.kube.cluster import KubeCluster
-from bridge.simulation.kube.in_process import InProcessKube
-from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
-from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
-from bridge.simulation.virtual_time import START, run
-from bridge.slurm.client import SlurmClient
-from bridge.slurm.token import LiteralToken
+from bridge.simulation.virtual_time import run
 from bridge.telemetry import Telemetry
 from scheduler import decide, names
 from scheduler.actions import AllocateNow
@@ -33,44 +23,20 @@ from scheduler.apply import pods
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
+from tests.simulation.small_clusters import SETTINGS, SPACE, SmallClusters
 
-SPACE = "hpc"
-SETTINGS = Settings.model_validate({"policy": {"default": {"user": "alice"}}, "managed_namespaces": [SPACE]})
 AGAIN_S = SETTINGS.tuning.quarantine_s
 
 
-class Clusters:
-    """One node that both know, and the bridge between them as `slurm-bridge run` makes it."""
+class Clusters(SmallClusters):
+    """One node that both know."""
 
     def __init__(self) -> None:
-        self.kube = KubeCluster(1)
-        self.slurm = SlurmCluster(
-            [SlurmSimNode("x1", 8, 16_384)], (SimPartition("main", default=True),), (SimUser("alice", ("teama",)),)
-        )
-        self.kube.create(START, "nodes", objects.node("x1", cpu="8", memory="16Gi"))
-        self.kube.create(START, "namespaces", objects.namespace(SPACE))
-        self.inner = InProcessKube(self.kube, self.now)
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
+        super().__init__(SlurmSimNode("x1", 8, 16_384), {"x1": {"cpu": "8", "memory": "16Gi"}})
 
     async def live(self, story: Callable[[Bridge], Any], *, guarded: bool = True) -> None:
-        faulty_wire = InProcessSlurm(self.slurm, self.now)
-        slurm = SlurmClient(faulty_wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
-        await slurm.discover()
-        kube = KubeClient(self.inner, "slurm-bridge", self.now)
-        guard, telemetry = Guard(on=guarded), Telemetry(clock=self.now)
-        bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, telemetry, random.Random(0), guard=guard)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in (bridge.run(), self.inner.live(), self._ticks())]
+        async with self.run_bridge(Telemetry(clock=self.now), guard=Guard(on=guarded)) as bridge:
             await story(bridge)
-            for task in tasks:
-                task.cancel()
-
-    async def _ticks(self) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            self.slurm.tick(self.now())
 
     def make(self, name: str, **says: str) -> None:
         pod = objects.pod(SPACE, name, requests={"cpu": "1", "memory": "512Mi"}, annotations=says, grace_s=5)
@@ -92,12 +58,6 @@ class Clusters:
         assert pod is not None
         conditions = pod["status"].get("conditions", [])
         return next((each.get("reason", "") for each in conditions if each["type"] == "PodScheduled"), "")
-
-    async def until(self, holds: Callable[[], bool], within_s: float) -> None:
-        began = self.now()
-        while not holds():
-            assert self.now() - began < within_s, f"not within {within_s} s"
-            await asyncio.sleep(0.1)
 
 
 async def ready(bridge: Bridge, now: Callable[[], float]) -> tuple[int, str]:

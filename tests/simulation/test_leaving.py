@@ -13,7 +13,7 @@ from bridge.simulation.virtual_time import run
 from scheduler import names
 from scheduler.rules import uninstall
 from tests.simulation.life import CHAOS_S, Life, _live
-from tests.simulation.test_nodes import LABEL, SPACE, Clusters
+from tests.simulation.test_nodes import Clusters
 
 SEEDS = 12
 SEEN_S = 20.0  # so long after the faults the bridge has seen every pod
@@ -92,12 +92,7 @@ def test_an_own_node_leaves_slurm_when_its_last_pod_has_ended_also_if_the_uninst
 
     async def story() -> None:
         async with clusters.bridged():
-            clusters.label(**{LABEL: "true"})
-            await clusters.until(clusters.tainted, 95)
-            wants = {"cpu": "2", "nvidia.com/gpu": "1"}
-            clusters.kube.create(clusters.now(), "pods", objects.pod(SPACE, "train", requests=wants))
-            clusters.inner.wake()
-            await clusters.until(lambda: clusters.runs("train"), 3)
+            await clusters.run_on_own_node("train")
         async with clusters.bridged(how):
             await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 20)
         async with clusters.bridged(how) as bridge:

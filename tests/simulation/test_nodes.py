@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from bridge.app import Bridge
-from bridge.kube.client import KubeClient
-from bridge.settings import Settings
 from bridge.simulation.kube import objects as objects
-from bridge.simulation.kube.cluster import KubeCluster
-from bridge.simulation.kube.in_process import InProcessKube
-from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
-from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
-from bridge.simulation.virtual_time import START, run
-from bridge.slurm.client import SlurmClient
-from bridge.slurm.token import LiteralToken
+from bridge.simulation.virtual_time import run
 from scheduler import names
 from scheduler.actions import Action
 from scheduler.events import ActionEnded, Event
 from scheduler.state.world import World
+from tests.simulation.small_clusters import SPACE, SmallClusters
 
 LABEL = names.EXTERNAL_NODE_LABEL
-SPACE = "hpc"
-SETTINGS = Settings.model_validate({"policy": {"default": {"user": "alice"}}, "managed_namespaces": [SPACE]})
 
 
 class Quiet:
@@ -42,49 +30,29 @@ class Quiet:
     def passed(self, world: World, took_s: float, lag_s: float) -> None: ...
 
 
-class Clusters:
-    """A Kubernetes of two nodes, and a Slurm that knows neither; the bridge between them lives as long as it is let."""
+class Clusters(SmallClusters):
+    """A Kubernetes of two nodes, and a Slurm that knows neither."""
 
     def __init__(self) -> None:
-        self.kube = KubeCluster(1)
+        offers = {"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2"}
         own = SlurmSimNode("n1", devices={("gpu", ""): 1}, external=False, dynamic=False)
-        self.slurm = SlurmCluster([own], (SimPartition("main", default=True),), (SimUser("alice", ("teama",)),))
-        for name in ("x1", "x2"):
-            self.kube.create(START, "nodes", objects.node(name, cpu="8", memory="16Gi", **{"nvidia.com/gpu": "2"}))
-        self.kube.create(START, "namespaces", objects.namespace(SPACE))
-        self.inner = InProcessKube(self.kube, self.now)
+        super().__init__(own, {"x1": offers, "x2": offers})
 
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
+    def bridged(self, leaving: str = "") -> AbstractAsyncContextManager[Bridge]:
+        """One run of the bridge.  leaving: as of Config"""
+        return self.run_bridge(Quiet(), leaving=leaving)
 
-    @asynccontextmanager
-    async def bridged(self, leaving: str = "") -> AsyncIterator[Bridge]:
-        """One life of the bridge.  leaving: as of Config"""
-        faulty_wire = InProcessSlurm(self.slurm, self.now)
-        slurm = SlurmClient(faulty_wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
-        await slurm.discover()
-        kube = KubeClient(self.inner, "slurm-bridge", self.now)
-        bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, Quiet(), random.Random(0), leaving=leaving)
-        tasks = [asyncio.create_task(each) for each in (bridge.run(), self.inner.live(), self._ticks())]
-        try:
-            yield bridge
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    def state(self) -> object:
+        return self.said(), self.slurm.nodes
 
-    async def _ticks(self) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            self.slurm.tick(self.now())
-
-    async def until(self, holds: Callable[[], bool], within_s: float) -> float:
-        """Seconds until it held."""
-        began = self.now()
-        while not holds():
-            assert self.now() - began < within_s, f"not within {within_s} s: {self.said()}, {self.slurm.nodes}"
-            await asyncio.sleep(0.1)
-        return self.now() - began
+    async def run_on_own_node(self, name: str) -> None:
+        """Label a node, wait until it is registered, and until a pod with a GPU runs there."""
+        self.label(**{LABEL: "true"})
+        await self.until(self.tainted, 95)
+        wants = {"cpu": "2", "nvidia.com/gpu": "1"}
+        self.kube.create(self.now(), "pods", objects.pod(SPACE, name, requests=wants))
+        self.inner.wake()
+        await self.until(lambda: self.runs(name), 3)
 
     # --- what an admin does, and sees
 
@@ -190,12 +158,7 @@ def test_a_node_whose_object_is_deleted_under_a_running_pod_leaves_slurm_when_ku
 
     async def story() -> None:
         async with clusters.bridged():
-            clusters.label(**{LABEL: "true"})
-            await clusters.until(clusters.tainted, 95)
-            wants = {"cpu": "2", "nvidia.com/gpu": "1"}
-            clusters.kube.create(clusters.now(), "pods", objects.pod(SPACE, "train", requests=wants))
-            clusters.inner.wake()
-            await clusters.until(lambda: clusters.runs("train"), 3)
+            await clusters.run_on_own_node("train")
             clusters.kube.remove(clusters.now(), "nodes", clusters.node(), 0)
             clusters.inner.wake()
             await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 1)
