@@ -1,9 +1,10 @@
 """The settings: one YAML file, a few command-line options, and environment variables for the same options.
 
-Every field is documented here and nowhere else: docs/settings.md and the schema of the Helm chart are generated from the
-descriptions (`make reference`, `make chart-schema`).  The first line of a description says what the setting means, the second
-one when to change it.  Unknown keys are refused, and a mistake is one sentence that names the key.  An option wins over
-`SLURM_BRIDGE_…`, which wins over the file, which wins over the default.
+Every setting is declared and documented once: here, in settings_policy.py, or in the dataclass of the scheduler that uses it
+(`scheduler.model.setting`).  docs/settings.md and the schema of the Helm chart are generated from the descriptions (`make
+reference`, `make chart-schema`).  The first line of a description says what the setting means, the second one when to change
+it.  Unknown keys are refused, and a mistake is one sentence that names the key.  An option wins over `SLURM_BRIDGE_…`, which
+wins over the file, which wins over the default.
 """
 
 from __future__ import annotations
@@ -397,8 +398,8 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
 def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
     """The usable part of settings that `load` refuses, for further checks; and the keys that are in doubt.
 
-    Each key with a mistake is left out.  It may have been meant for any that is spelled nearly so, or for one without which
-    nothing goes.  Of a file that cannot be read every key is in doubt that nothing else gives.
+    Each key with a mistake is left out.  In doubt are the keys with nearly the same spelling, and the keys that are required,
+    unless they are given.  If the file cannot be read, all keys are in doubt that no option and no variable gives.
     """
     path, given = path_of(options, environment), _given(options, environment)
     try:

@@ -1,6 +1,8 @@
 """The policy in the settings file: the Slurm user of each namespace, and the limits of its jobs (I1).
 
-The policy is a part of the settings (bridge/settings.py).  No other part is read again at run time (policy_file.py).
+The policy is a part of the settings (bridge/settings.py).  No other part is read again at run time (policy_file.py).  The
+file writes a rule otherwise than the scheduler uses it: times as sbatch takes them, selectors as Kubernetes writes them, the
+tenant within its rule.  So these parts have models of their own.
 """
 
 from __future__ import annotations

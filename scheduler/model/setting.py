@@ -22,8 +22,6 @@ def setting(default: object, description: str = "", **limits: object) -> Any:
     # Strict: true is not 1, and "1" is a text.  YAML has lists where the scheduler has tuples, so those cannot be strict.
     limits["strict"] = not isinstance(default, bool | tuple)
     metadata = {"description": description, **limits} if description else limits
-    return (
-        field(default_factory=default, metadata=metadata)
-        if callable(default)
-        else field(default=default, metadata=metadata)
-    )
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
