@@ -137,7 +137,7 @@ def test_while_external_nodes_may_come_free_devices_of_other_nodes_are_not_asked
     assert kube.pod(ns, "train").spec.node_name in kube.external_nodes()
 
 
-def test_where_the_driver_goes_by_it_pods_are_told_their_devices_and_share_nodes_with_a_slurmd_too(
+def test_where_the_driver_goes_by_it_pods_get_their_devices_and_share_nodes_with_a_slurmd_too(
     driver: None, kube: Kube, slurm: Slurm, space: Space, with_slurmd: str, native: Callable[..., int]
 ) -> None:
     ns = space("alice")

@@ -177,7 +177,7 @@ def test_where_no_job_set_can_be_read_its_pods_say_what_to_give_and_need_no_more
     assert without_suffix(pods) == IN_ORDER
 
 
-def test_all_jobs_of_a_job_set_are_one_job_of_as_many_tasks_as_it_tells(kube: Kube, slurm: Slurm, space: Space) -> None:
+def test_all_jobs_of_a_job_set_are_one_job_of_as_many_tasks_as_it_shows(kube: Kube, slurm: Slurm, space: Space) -> None:
     here = space("alice")
     # The journey before this one needs a server that does not know the kind: for some time after it was taught one, and
     # forgot it, Kubernetes takes every owner of that kind for deleted.

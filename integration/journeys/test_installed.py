@@ -179,7 +179,7 @@ def test_a_namespace_without_a_role_binding_is_named_and_no_other_waits(terminal
 
 
 @pytest.mark.usefixtures("installed")
-def test_nobody_outside_the_pod_is_told_of_pods(kube: Kube) -> None:
+def test_nobody_outside_the_pod_learns_of_pods(kube: Kube) -> None:
     status, answer = kube.raw(
         "GET", f"/api/v1/namespaces/{OWN}/pods/{own_pod(kube)}:8080/proxy/explain?pod=other&namespace={SPACE}"
     )

@@ -99,7 +99,7 @@ def soon(bridge: BridgeProcess, roomy: list[str]) -> Iterator[None]:
         yield
 
 
-def test_every_row_of_the_table_is_told_here_or_on_simulated_clusters() -> None:
+def test_every_row_of_the_table_is_reported_here_or_on_simulated_clusters() -> None:
     assert ROWS.keys() | ELSEWHERE == JOB_TABLE.keys()
 
 

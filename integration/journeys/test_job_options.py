@@ -42,7 +42,7 @@ def bound(kube: Kube, namespace: str, name: str) -> None:
     eventually(f"{name} is bound", lambda: kube.pod(namespace, name).spec.node_name)
 
 
-def test_pods_wait_for_what_they_are_told_to_wait_for(kube: Kube, slurm: Slurm, space: Space) -> None:
+def test_pods_wait_for_what_they_are_asked_to_wait_for(kube: Kube, slurm: Slurm, space: Space) -> None:
     """K: and start soon when it has come, though Slurm as it is shipped looks at its queue every half minute only."""
     ns = space("alice")
     prepare = slurm.submit("bob", name="prepare", partition="main", begin_time=number(NEW_YEAR))

@@ -120,7 +120,7 @@ def test_two_tenants_each_with_his_own_user_and_limits(kube: Kube, slurm: Slurm,
     eventually("b2 goes on by itself", lambda: [p.metadata.name for p in kube.bound(bob)] == ["b2"])
 
 
-def test_a_namespace_that_is_not_managed_is_told_so(kube: Kube, slurm: Slurm, bridge: BridgeProcess) -> None:
+def test_a_namespace_that_is_not_managed_shows_that(kube: Kube, slurm: Slurm, bridge: BridgeProcess) -> None:
     kube.namespace("alice-unmanaged", managed=False)
     try:
         kube.run("alice-unmanaged", "p")
@@ -148,7 +148,7 @@ def test_what_cannot_be_read_is_refused_in_words_while_others_go_on(
     assert not slurm.live(f"{ns}/bad~")
 
 
-def test_what_slurm_refuses_is_told_with_its_words_and_number(kube: Kube, space: Space) -> None:
+def test_what_slurm_refuses_is_reported_with_its_words_and_number(kube: Kube, space: Space) -> None:
     ns = space("alice")
     kube.run(ns, "odd", says={"constraints": "nosuchfeature"})
     said = eventually("it says why", lambda: "SlurmJobRefused" in (s := kube.said(ns, "odd")) and s)

@@ -267,7 +267,7 @@ def test_what_an_admin_sets_down_is_shown_and_stays_so_until_he_resumes_it(node:
 # --- replaced, removed (N1, N5) -------------------------------------------------------------------------------------
 
 
-def test_a_node_with_fewer_devices_is_registered_anew_once_idle_and_a_plugins_restart_is_no_reason(
+def test_a_node_with_fewer_devices_is_registered_again_once_idle_and_a_plugins_restart_is_no_reason(
     node: str, kube: Kube, slurm: Slurm, space: Space
 ) -> None:
     ns = trains_on(node, kube, space)
@@ -313,7 +313,7 @@ def test_a_node_whose_label_is_taken_is_let_go_by_both(node: str, kube: Kube, sl
 # --- not responding (N3) --------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_a_signal_left_not_responding_says_so_and_is_made_anew_once_idle(
+def test_a_node_that_a_signal_left_not_responding_says_so_and_is_recreated_once_idle(
     node: str, kube: Kube, slurm: Slurm, space: Space
 ) -> None:
     ns = trains_on(node, kube, space)

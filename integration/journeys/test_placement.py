@@ -181,7 +181,7 @@ def test_a_gang_that_wants_its_nodes_whole_pays_for_its_own_memory_alone(
     assert stands(kube, ns) == set(held)
 
 
-def test_a_node_that_is_cordoned_is_told_to_every_component_of_a_waiting_gang(
+def test_a_node_that_is_cordoned_is_sent_to_every_component_of_a_waiting_gang(
     kube: Kube, slurm: Slurm, space: Space, full: None
 ) -> None:
     """A launcher without devices, and workers with: two jobs, each with a list of its own."""

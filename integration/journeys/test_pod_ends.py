@@ -67,11 +67,11 @@ PODS: dict[str, tuple[str, dict[str, Any], str]] = {
 HOLDS = {"slow": (10, "it ends slowly"), "forced": (2 + 10, "its containers may still run for its grace, and some")}
 
 
-def test_every_row_of_the_table_is_told() -> None:
+def test_every_row_of_the_table_is_reported() -> None:
     assert [*dict.fromkeys(row for row, _, _ in PODS.values()), NODES_ROW] == list(POD_TABLE)
 
 
-def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_tells_how(
+def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_shows_how(
     kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, needs_kubelets: None, own_rig: None
 ) -> None:
     ns = space("alice")

@@ -67,7 +67,7 @@ def test_kubectl_applies_a_pod_sees_it_run_and_deletes_it(user: Kubectl) -> None
     assert "NotFound" in user("get", "pod", "hello", check=False)
 
 
-def test_kubectl_tells_a_misspelt_field(user: Kubectl) -> None:
+def test_kubectl_shows_a_misspelt_field(user: Kubectl) -> None:
     misspelt = EXAMPLE.read_text().replace("hello", "typo").replace("containers:", "contianers:")
     assert 'unknown field "spec.contianers"' in user("apply", "-f", "-", check=False, stdin=misspelt)
 
@@ -151,7 +151,7 @@ def test_the_headless_run_is_one_json_object() -> None:
     assert 0 < at_once["p50"] <= at_once["p90"] <= at_once["p99"] <= at_once["max"] < every["max"]
 
 
-def test_the_headless_run_tells_a_story() -> None:
+def test_the_headless_run_prints_a_story() -> None:
     done = headless("--pods", "2")
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 of 2 pods bound, 0 failed; all promises kept" in done.stdout

@@ -56,7 +56,7 @@ async def shown() -> AsyncIterator[Shown]:
     await it.stop()
 
 
-async def test_a_broken_promise_is_red_and_told_in_words(shown: Shown, tab: Tab) -> None:
+async def test_a_broken_promise_is_red_and_reported_in_words(shown: Shown, tab: Tab) -> None:
     shown.state["promises"] = {
         "V1": {"says": "one running job a workload", "checked": 12345, "broken": 0},
         "V2": {"says": "a pod stands where its job is", "checked": 7, "broken": 1},
@@ -122,7 +122,7 @@ async def test_a_page_without_faults_and_promises_shows_none(shown: Shown, tab: 
     assert await tab.ask(hidden)
 
 
-async def test_before_anything_is_told_nothing_is_said_of_pods(shown: Shown, tab: Tab) -> None:
+async def test_before_any_list_nothing_is_shown_of_pods(shown: Shown, tab: Tab) -> None:
     shown.state = {}
     await tab.open(shown.url)
     assert await tab.ask("document.getElementById('none').innerText") == "Connecting …"
@@ -141,7 +141,7 @@ SIDES = {
 FAULT = {"label": "Break it", "does": "breaks it", "on": None, "unavailable": ""}
 
 
-async def test_a_bridge_that_went_away_is_said_and_taken_up_anew(shown: Shown, tab: Tab) -> None:
+async def test_a_bridge_that_went_away_is_said_and_taken_up_again(shown: Shown, tab: Tab) -> None:
     shown.state = {"pods": {"a": row("one")}, "counts": {"queued": 1}, "sides": SIDES, "faults": {"break": FAULT}}
     await tab.open(shown.url)
     await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 1")

@@ -165,7 +165,7 @@ def test_what_is_counted_is_what_the_definition_says_after_any_history(told: lis
 
 @given(steps)
 @settings(max_examples=50)
-def test_what_outgrows_the_memory_is_counted_anew(told: list[tuple[str, object, object]]) -> None:
+def test_what_outgrows_the_memory_is_counted_again(told: list[tuple[str, object, object]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in OUTGROWN:
             patch.setattr(module, name, 1)
@@ -267,7 +267,7 @@ def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_his
 
 @given(moments)
 @settings(max_examples=50)
-def test_what_outgrows_the_memory_of_expected_pods_is_counted_anew(told: list[tuple[str, object, object]]) -> None:
+def test_what_outgrows_the_memory_of_expected_pods_is_counted_again(told: list[tuple[str, object, object]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in OUTGROWN:
             patch.setattr(module, name, 1)

@@ -317,7 +317,7 @@ class Sees:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_world_that_is_told_hostile_values_decides_and_says_one_line(data: st.DataObject) -> None:
+def test_a_world_that_gets_hostile_values_decides_and_says_one_line(data: st.DataObject) -> None:
     sees = Sees()
     story = sees.story
     story.sees(NodesListed(tuple(data.draw(st.lists(nodes(), max_size=2, unique_by=lambda each: each.name)))))
@@ -335,7 +335,7 @@ def test_a_world_that_is_told_hostile_values_decides_and_says_one_line(data: st.
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_job_that_is_told_in_hostile_values_is_followed_and_explained(data: st.DataObject) -> None:
+def test_a_job_with_hostile_values_is_followed_and_explained(data: st.DataObject) -> None:
     sees = Sees()
     story, train = sees.story, pod("train", gpu=data.draw(st.sampled_from([0, 1])))
     asked = story.queues(train, 17, at=NOW)

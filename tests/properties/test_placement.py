@@ -94,7 +94,7 @@ def test_the_same_members_in_another_order_stand_the_same(laid: Laid, rng: Rando
 
 
 @given(parts(standing=False))
-def test_no_two_members_are_told_the_same_gpu(laid: Laid) -> None:
+def test_no_two_members_get_the_same_gpu(laid: Laid) -> None:
     members = sorted(all_of(laid[0]), key=rank_of)
     found = places(*laid)
     assert found is not None

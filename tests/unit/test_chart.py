@@ -73,6 +73,6 @@ def test_it_knows_all_that_a_kustomization_does() -> None:
         assert {each for each in kustomization["resources"] if not each.endswith(".yaml")} == others
 
 
-def test_the_bridge_is_restarted_for_all_settings_but_those_that_it_reads_anew() -> None:
+def test_the_bridge_is_restarted_for_all_settings_but_those_that_it_reads_again() -> None:
     [left_out] = re.findall(r'omit \(include "slurm-bridge\.settings" .*?\)((?: "\w+")+) \| toJson', TEMPLATES)
     assert set(re.findall(r'"(\w+)"', left_out)) == RELOADED

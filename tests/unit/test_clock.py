@@ -22,7 +22,7 @@ class Machine:
         return self.clock() - before
 
 
-def test_it_tells_the_machines_time() -> None:
+def test_it_shows_the_machines_time() -> None:
     machine = Machine()
     assert machine.clock() == machine.wall
     assert machine.passes(10) == pytest.approx(10)
@@ -49,7 +49,7 @@ def test_a_clock_that_is_set_is_followed_slowly(step: float) -> None:
     assert machine.clock.behind() == pytest.approx(0)
 
 
-def test_it_never_goes_back_whatever_the_machine_tells() -> None:
+def test_it_never_goes_back_whatever_the_machine_shows() -> None:
     rng, machine, last = random.Random(1), Machine(), 0.0
     for _ in range(1000):
         machine.monotonic += rng.choice((0.0, 0.001, 1.0, 100.0))

@@ -52,7 +52,7 @@ def test_every_dependency_waits_for_health_or_for_the_end() -> None:
             assert how == {"condition": wanted}, (name, other)
 
 
-def test_the_urls_are_told_after_everything_that_runs_is_healthy() -> None:
+def test_the_urls_are_shown_after_everything_that_runs_is_healthy() -> None:
     waited, before = set(), {"urls"}
     while before:
         before = {other for name in before for other in SERVICES[name].get("depends_on", {})} - waited

@@ -217,7 +217,7 @@ async def test_a_failure_is_an_outcome_with_words(error: RemoteError, outcome: O
     assert ended.job_id is None
 
 
-async def test_what_is_the_admins_to_mend_is_not_told_to_the_user_in_detail() -> None:
+async def test_what_is_the_admins_to_mend_is_not_shown_to_the_user_in_detail() -> None:
     no = Unauthorized("submit", "Slurm", "token file /etc/slurm/token: expired 3 h ago", 1007)
     ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=no)
     assert ended.refusal is not None
@@ -242,7 +242,7 @@ async def test_the_admin_sees_in_readyz_and_once_in_the_log_why_slurm_rejects_th
     assert made.rejection() == ""
 
 
-async def test_what_is_wrong_with_the_token_of_a_user_is_told_on_that_users_pods() -> None:
+async def test_what_is_wrong_with_the_token_of_a_user_is_reported_on_that_users_pods() -> None:
     no = NoUserToken("submit", "Slurm", "slurm-bridge cannot act as Slurm user alice: no file. Put one there.", 401)
     ended, _ = await perform(act.SubmitJob("key", SPEC, "why"), submit=no)
     assert ended.refusal is not None
@@ -302,14 +302,14 @@ async def test_the_grant_is_read_of_jobs_that_may_be_ours_and_hold_nodes(
     assert told == [JobRead(17, 100.0, 101.0, job, granted)]
 
 
-async def test_a_read_that_failed_tells_nothing() -> None:
+async def test_a_read_that_failed_shows_nothing() -> None:
     told: list[Event] = []
     lost = Unanswered("grant", "Slurm", "no answer")
     ended, _ = await perform(act.ReadJob(17, "why"), told, job=job_of(pod(), 17), grant=lost)
     assert (ended.outcome, told) == (Outcome.UNKNOWN, [])
 
 
-async def test_owners_and_claims_are_told() -> None:
+async def test_owners_and_claims_are_reported() -> None:
     told: list[Event] = []
     await perform(act.ReadOwner("hpc", OWNER, "why"), told, read_owner=Owner(OWNER))
     await perform(act.ReadClaims("key", "uid", "hpc", ("data",), "why"), told, read_claims=(Claim("data", True),))
@@ -321,7 +321,7 @@ async def test_owners_and_claims_are_told() -> None:
     [(pod(uid="uid", node="x1"), "x1"), (pod(uid="uid"), ""), (pod(uid="another", node="x1"), ""), (None, "")],
     ids=["stands there", "waits", "another incarnation", "gone"],
 )
-async def test_a_pod_that_is_read_is_told_by_where_this_incarnation_stands(now: Pod | None, node: str) -> None:
+async def test_a_pod_that_is_read_shows_the_node_of_this_incarnation(now: Pod | None, node: str) -> None:
     ended, _ = await perform(act.ReadPod(*POD, "why"), read_pod=now)
     assert (ended.outcome, ended.node) == (Outcome.DONE, node)
 
@@ -422,7 +422,7 @@ async def test_events_that_cannot_be_posted_are_counted_and_dropped() -> None:
 # --- what cannot be decoded -------------------------------------------------------------------------------------------
 
 
-async def test_an_object_that_cannot_be_decoded_is_told_once_for_each_reason() -> None:
+async def test_an_object_that_cannot_be_decoded_is_reported_once_for_each_reason() -> None:
     made, far = executor()
     pod_, node_ = Undecoded("pod", "hpc", "odd", "u-1", "nonsense"), Undecoded("node", "", "x1", "n-1", "nonsense")
     for what in (pod_, pod_, node_, replace(pod_, why="worse"), Undecoded("namespace", "", "hpc", "1", "nonsense")):

@@ -120,7 +120,7 @@ async def test_without_a_bridge_a_gang_that_gathers_says_how_many_are_here(both:
     assert "--ntasks=4" in text
 
 
-async def test_without_a_bridge_the_owner_that_tells_how_many_pods_a_gang_has_is_read(both: Both) -> None:
+async def test_without_a_bridge_the_owner_that_shows_how_many_pods_a_gang_has_is_read(both: Both) -> None:
     now = time.time()
     spec = {"parallelism": 3, "completions": 3, "template": {"spec": manifest()["spec"]}}
     meta = {"name": "ring", "namespace": "hpc", "annotations": {"slurm-bridge/time-limit": "90"}}
@@ -186,7 +186,7 @@ async def bridge_that_knows(story: Story) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_a_running_bridge_is_asked_first_and_tells_its_story(both: Both) -> None:
+async def test_a_running_bridge_is_asked_first_and_shows_its_story(both: Both) -> None:
     story, train = Story(), pod("train")
     story.runs(train, 17, at=1020.0)
     async with bridge_that_knows(story) as url:
@@ -288,7 +288,7 @@ async def test_a_manifest_that_fits_nowhere_counts_why(both: Both, tmp_path: Pat
     assert entry["trial"] is None
 
 
-async def test_what_a_gang_needs_is_told_by_shape_and_number(both: Both, tmp_path: Path) -> None:
+async def test_what_a_gang_needs_is_reported_by_shape_and_number(both: Both, tmp_path: Path) -> None:
     gang = {"labels": {"slurm-bridge/gang": "solve"}, "annotations": {"slurm-bridge/gang-size": "3"}}
     pods = [manifest("launcher", **gang)]
     pods += [manifest(f"worker-{number}", **gang, requests={"cpu": "2", "memory": "2Gi"}) for number in (0, 1)]

@@ -222,7 +222,7 @@ async def test_a_stateful_set_and_a_cron_job_say_that_they_are_plans_and_how_man
     ]
 
 
-async def test_a_stateful_set_that_makes_its_gang_pod_by_pod_is_told_to_make_them_in_parallel(both: Both) -> None:
+async def test_a_stateful_set_that_makes_its_gang_pod_by_pod_is_asked_to_make_them_in_parallel(both: Both) -> None:
     labelled = template(labels={"slurm-bridge/gang": "db"}, annotations={"slurm-bridge/gang-size": "3"})
     text, _ = await told(both, file(thing("apps/v1", "StatefulSet", "db", {"replicas": 3, "template": labelled})))
     assert "say podManagementPolicy: Parallel." in text

@@ -73,7 +73,7 @@ def test_a_right_that_is_missing_is_named_once_for_each_namespace() -> None:
     assert verdict.refused == ("create pods/eviction in namespace hpc: no role allows it",)
 
 
-def test_what_admission_forbids_is_told_apart() -> None:
+def test_what_admission_forbids_is_distinguished() -> None:
     no = said("get", "pods", code=403, namespace="hpc")
     assert judged(*EACH_USED, NOT_THERE, no).refused == ("get pods in namespace hpc: forbidden by admission",)
 

@@ -225,7 +225,7 @@ def value_of(lines: list[str], metric: str, label: str = "") -> float:
     return float(line.rsplit(" ", 1)[1])
 
 
-async def test_the_scrape_tells_how_far_clocks_are_apart() -> None:
+async def test_the_scrape_shows_how_far_clocks_are_apart() -> None:
     world = Story().world
     world.apply(ClockObserved(Side.KUBERNETES, START + 3600, START, START + 0.5))
     _, text, _ = await get(health(world), "/metrics")
@@ -236,7 +236,7 @@ async def test_the_scrape_tells_how_far_clocks_are_apart() -> None:
     )
 
 
-async def test_the_scrape_tells_how_far_the_machines_clock_is_yet_to_be_followed() -> None:
+async def test_the_scrape_shows_how_far_the_machines_clock_is_yet_to_be_followed() -> None:
     times = iter([1000.0, *[1060.0] * 9])
     telemetry = Telemetry()
     measure_clock(SlewedClock(lambda: next(times), lambda: 5.0), telemetry)

@@ -65,7 +65,9 @@ def test_a_plain_url_to_another_host_by_environment(
 
 
 @pytest.mark.parametrize("arguments", [[], ["walk"], ["run", "--colour"], ["run", "--config"]])
-def test_a_command_that_is_none_is_told_how_to_use_it(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_is_none_is_shown_how_to_use_it(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert left.value.code == EXIT_CONFIG

@@ -93,7 +93,7 @@ def test_of_many_documents_those_that_make_no_pods_are_named(tmp_path: Path) -> 
     assert found.podless == ("Service web", "ConfigMap c")
 
 
-def test_what_is_not_kubernetes_own_is_told_from_what_makes_no_pods(tmp_path: Path) -> None:
+def test_what_is_not_kubernetes_own_is_distinguished_from_what_makes_no_pods(tmp_path: Path) -> None:
     route = "{kind: Ingress, apiVersion: networking.k8s.io/v1, metadata: {name: i}}"
     spark = "{kind: SparkApplication, apiVersion: example.org/v1, metadata: {name: pi}}"
     found = planned(tmp_path, f"{route}\n---\n{spark}\n---\n{{kind: Job, apiVersion: b.io/v1, metadata: {{name: j}}}}")
@@ -127,7 +127,7 @@ def test_pods_of_a_gang_are_planned_as_many_as_their_controller_would_make(
     assert len({pod.uid for pod in found.pods}) == len(found.pods) == pods
 
 
-def test_pods_that_are_no_gang_are_told_of_by_one_of_them(tmp_path: Path) -> None:
+def test_pods_that_are_no_gang_are_planned_as_one_of_them(tmp_path: Path) -> None:
     assert len(many(tmp_path, "Deployment", "replicas: 3, ", gang="").pods) == 1
 
 
@@ -162,7 +162,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> 
     assert refusal(tmp_path, text) == sentence
 
 
-def test_what_is_no_pod_is_told_with_the_place_of_the_mistake(tmp_path: Path) -> None:
+def test_what_is_no_pod_is_reported_with_the_place_of_the_mistake(tmp_path: Path) -> None:
     sentence = refusal(tmp_path, POD.replace("slurm-bridge/qos: high", "slurm-bridge/time-limit: 2:00:00"))
     assert sentence.startswith("/m.yaml: train is no pod that Kubernetes would take: Expected `str`, got `int`")
 

@@ -136,7 +136,7 @@ def test_a_key_that_is_none_or_everybodys_is_refused(tmp_path: Path, content: by
         key_of(str(path))
 
 
-def test_users_come_from_the_command_line_files_and_policies_and_files_are_read_anew(tmp_path: Path) -> None:
+def test_users_come_from_the_command_line_files_and_policies_and_files_are_read_again(tmp_path: Path) -> None:
     listed, settings = tmp_path / "users", tmp_path / "settings.yaml"
     listed.write_text("bob\n# nobody\n\n carol   # of the third team\n")
     settings.write_text(
@@ -174,7 +174,9 @@ def command(key: Path, out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "bridge", "mint", "--key", str(key), "--out", str(out), *more]
 
 
-def test_it_tells_systemd_when_the_tokens_are_there_and_ends_with_sigterm(key: Path, out: Path, tmp_path: Path) -> None:
+def test_it_notifies_systemd_when_the_tokens_are_there_and_ends_with_sigterm(
+    key: Path, out: Path, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(tmp_path / "notify"))
         told.settimeout(60)

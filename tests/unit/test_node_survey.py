@@ -62,7 +62,7 @@ def test_a_grant_since_the_poll_is_held() -> None:
     assert (there["cpus"]["held"], there["memory_mib"]["held"], there["devices"]["gpu"]["held"]) == (4, 2048, 2)
 
 
-def test_of_a_tenants_pods_only_sums_are_told() -> None:
+def test_of_a_tenants_pods_only_sums_are_reported() -> None:
     story = Story()
     story.runs(pod("secret-name", namespace="hpc", labels={"secret-label": "1"}), 17, at=NOW)
     text = json.dumps(shown(story.world))
@@ -90,7 +90,7 @@ def test_on_a_node_where_nothing_can_start_nothing_is_free(
     assert there["cpus"]["total"] == 64
 
 
-def test_a_node_of_one_cluster_alone_is_told_and_closed() -> None:
+def test_a_node_of_one_cluster_alone_is_reported_and_closed() -> None:
     story = Story(nodes=[node("x1")])
     polled(story, slurm_node("only-slurm"))
     there = shown(story.world)
@@ -117,7 +117,7 @@ def test_a_node_has_its_state_as_kubectl_shows_it_and_the_taints_that_a_pod_must
         ({}, {}),
     ],
 )
-def test_devices_have_their_type_where_kubernetes_tells_types_apart(
+def test_devices_have_their_type_where_kubernetes_distinguishes_types(
     gres: dict[str, int], kinds: dict[str, int]
 ) -> None:
     translation = Translation(gres={"nvidia.com/gpu": "gpu", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb"})

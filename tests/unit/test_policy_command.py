@@ -201,7 +201,7 @@ def test_what_the_policy_gives_there_is_shown(tmp_path: Path, capsys: pytest.Cap
     ]
 
 
-def test_a_namespace_that_has_nobody_is_told_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_namespace_that_has_nobody_shows_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = shown(written(tmp_path, TEAMS), capsys, "-n", "team-a", "--labels", "")
     assert code == 1
     assert "namespace team-a has no label x/slurm-user." in said[1]

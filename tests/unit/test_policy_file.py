@@ -142,7 +142,7 @@ def test_other_keys_are_said_to_need_a_restart_and_the_policy_counts_all_the_sam
     assert admin.file.notes(admin.now) == []
 
 
-def test_templates_wait_for_a_restart_if_who_slurm_user_is_was_never_told(tmp_path: Path) -> None:
+def test_templates_wait_for_a_restart_if_slurm_user_was_never_known(tmp_path: Path) -> None:
     admin = Admin(tmp_path, slurm_user="")
     admin.mounts(user=LABEL)
     assert admin.looks() is None

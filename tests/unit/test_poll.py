@@ -93,7 +93,7 @@ def gaps(times: list[float]) -> list[float]:
     return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
-def test_it_tells_jobs_and_nodes_at_once() -> None:
+def test_it_reports_jobs_and_nodes_at_once() -> None:
     jobs, nodes = polled(Slurm({17: RUNS}), 0.5)
     assert isinstance(jobs, JobsPolled)
     assert jobs.states == {17: RUNS}
@@ -132,7 +132,7 @@ def test_nodes_are_asked_for_every_half_minute() -> None:
     assert all(30 <= gap <= 32 for gap in gaps(slurm.asked_nodes))
 
 
-def test_an_outage_is_told_once_and_its_end_too() -> None:
+def test_an_outage_is_reported_once_and_its_end_too() -> None:
     events = polled(Slurm({}, NO, NO, NO, {}), 10)
     sides = [each for each in events if isinstance(each, SideLost | SideBack)]
     assert [type(each) for each in sides] == [SideLost, SideBack]
@@ -152,7 +152,7 @@ def test_in_an_outage_the_pauses_grow_to_a_few_seconds() -> None:
     assert pauses == sorted(pauses)
 
 
-def test_jobs_are_told_though_the_nodes_cannot_be_had_and_that_is_said_once() -> None:
+def test_jobs_are_reported_though_the_nodes_cannot_be_had_and_that_is_said_once() -> None:
     slurm = Slurm({17: RUNS})
     slurm.nodes_fail = ContractError("nodes", "Slurm", "the answer has no nodes")
     events = polled(slurm, 30)
@@ -231,7 +231,7 @@ def test_grants_are_seen_right_behind_slurms_tick_once_it_is_known() -> None:
     assert len(slurm.asked) <= 205
 
 
-def test_what_could_not_be_read_of_a_list_is_told_with_the_poll() -> None:
+def test_what_could_not_be_read_of_a_list_is_reported_with_the_poll() -> None:
     slurm = Slurm({17: RUNS})
     slurm.left_out = (LeftOut("18", "no states"), LeftOut("53+0", "no states"))
     slurm.nodes_left_out = (LeftOut("x2", "no name"), LeftOut(None, "nothing at all"))
@@ -250,7 +250,7 @@ def test_a_job_whose_id_is_none_may_be_any_job() -> None:
     assert 4711 in jobs.unread
 
 
-def test_while_slurmdbd_is_away_nodes_and_jobs_are_told_without_partitions_and_slurm_is_not_lost() -> None:
+def test_while_slurmdbd_is_away_nodes_and_jobs_are_reported_without_partitions_and_slurm_is_not_lost() -> None:
     slurm = Slurm({17: RUNS})
     slurm.accounting_away_until = START + 60
     told = polled(slurm, 120)

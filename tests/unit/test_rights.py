@@ -135,7 +135,7 @@ async def test_a_few_namespaces_are_asked_about_at_a_time() -> None:
     assert len(found.lacking) < rights.CHECKED_AT_ONCE + 1
 
 
-async def test_rights_that_are_gone_everywhere_are_told_first_and_say_what_follows() -> None:
+async def test_rights_that_are_gone_everywhere_are_reported_first_and_say_what_follows() -> None:
     server = Server("hpc")
     found, clock = watching(server, hpc=MANAGED, lab=MANAGED)
     await found.check()
@@ -202,7 +202,7 @@ async def test_a_namespace_that_was_not_managed_while_it_got_its_rights_keeps_no
     assert told[-1] == RightsChecked({}, 0.0)
 
 
-async def test_the_world_is_told_where_pods_cannot_be_bound_and_when_they_can_again() -> None:
+async def test_the_world_gets_events_where_pods_cannot_be_bound_and_when_they_can_again() -> None:
     server = Server()
     found, clock = watching(server, hpc=MANAGED)
     await found.check()
@@ -233,7 +233,7 @@ async def test_pods_wait_for_what_they_could_not_be_bound_or_ended_without(right
     assert event.lacking == ({"hpc": sentence} if waits else {}), "the pods say it themselves"
 
 
-async def test_a_bridge_that_begins_to_lead_is_told_what_is_known() -> None:
+async def test_a_bridge_that_begins_to_lead_gets_what_is_known() -> None:
     found, _ = watching(Server(), hpc=MANAGED)
     await found.check()
     heard: list[Event] = []

@@ -185,7 +185,7 @@ def test_a_value_of_the_wrong_kind_names_its_key(tmp_path: Path, text: str, key:
     assert message.endswith(".")
 
 
-def test_of_many_mistakes_the_first_is_told_and_the_others_counted(tmp_path: Path) -> None:
+def test_of_many_mistakes_the_first_is_reported_and_the_others_counted(tmp_path: Path) -> None:
     assert "(2 more like it). Remove it" in mistake(tmp_path, "a: 1\nb: 2\nc: 3")
 
 

@@ -50,7 +50,7 @@ async def test_the_first_does_not_wait() -> None:
         assert time.now == 0.0
 
 
-async def test_who_comes_when_many_wait_is_told_to_come_again() -> None:
+async def test_who_comes_when_many_wait_is_asked_to_come_again() -> None:
     time = Time()
     share, release = Share(0.1, lambda: time.now, time.sleep), asyncio.Event()
 
@@ -108,7 +108,7 @@ async def test_an_explanation_that_compares_much_lets_the_loop_turn_in_between()
     assert (await get(health(world), "/explain?namespace=hpc&pod=train"))[0] == 200
 
 
-async def test_many_at_once_are_told_to_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_at_once_are_asked_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.share.MOST_WAIT", 0)
     for path in ("/explain?namespace=hpc&pod=train", "/metrics"):
         assert (await get(health(), path))[:2] == (429, "Too many requests at once; try again in a second.\n")

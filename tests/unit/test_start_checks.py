@@ -82,7 +82,7 @@ def test_users_whose_tokens_are_of_no_use_are_named_but_not_all_of_them(tmp_path
     assert len(told) == 6
 
 
-async def test_it_starts_while_slurmdbd_is_away_and_partitions_are_not_told() -> None:
+async def test_it_starts_while_slurmdbd_is_away_and_partitions_are_not_reported() -> None:
     cluster = SlurmCluster.example(started=NOW)
     policy = {"rules": [{"namespaces": ["hpc"], "user": "alice", "partition": {"default": "no-such"}}]}
     settings = Settings.model_validate({"slurm_url": "http://127.0.0.1:6820", "policy": policy})

@@ -205,7 +205,7 @@ async def test_refused_rights_end_it_with_exit_code_2_though_the_other_side_is_a
     assert "Traceback" not in bridge.log
 
 
-async def test_a_bridge_that_waits_ends_well_when_it_is_told_to(tmp_path: Path) -> None:
+async def test_a_bridge_that_waits_ends_well_when_it_is_asked_to(tmp_path: Path) -> None:
     servers = Servers(tmp_path)
     async with running(tmp_path, servers.options) as bridge:
         await waits(bridge, "slurm_url")
@@ -214,7 +214,7 @@ async def test_a_bridge_that_waits_ends_well_when_it_is_told_to(tmp_path: Path) 
     assert "stopped before both clusters had answered" in bridge.log
 
 
-async def test_systemd_is_told_when_it_is_ready_and_when_it_stops_and_not_before(tmp_path: Path) -> None:
+async def test_systemd_is_notified_when_it_is_ready_and_when_it_stops_and_not_before(tmp_path: Path) -> None:
     servers = Servers(tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))

@@ -124,7 +124,7 @@ def test_each_step_of_an_allocation_has_its_latency_by_partition_and_qos() -> No
     }
 
 
-def test_a_pod_that_was_deleted_before_its_bind_is_told_apart() -> None:
+def test_a_pod_that_was_deleted_before_its_bind_is_distinguished() -> None:
     telemetry, world = Telemetry(), Story().world
     telemetry.seen(PodSeen(Scope.OURS, TRAIN), world)
     telemetry.seen(PodGone(Scope.OURS, TRAIN, TRAIN.created + 30), world)

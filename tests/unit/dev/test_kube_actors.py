@@ -62,7 +62,7 @@ def ended(pod: Object) -> Object:
     return terminated
 
 
-def test_a_bound_pod_starts_soon_runs_its_time_and_ends_as_it_is_told() -> None:
+def test_a_bound_pod_starts_soon_runs_its_time_and_ends_as_its_annotations_say() -> None:
     cluster = Cluster()
     cluster.pod("good", annotations={RUN_S: "60"})
     cluster.pod("bad", annotations={RUN_S: "60", EXIT_CODE: "3"})

@@ -77,7 +77,7 @@ async def test_a_list_is_a_table_where_that_is_asked_for(kube: tuple[KubeCluster
         assert (await answer.json())["kind"] == "Status"
 
 
-async def test_a_watch_tells_rows_too(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
+async def test_a_watch_shows_rows_too(kube: tuple[KubeCluster, aiohttp.ClientSession]) -> None:
     import json
 
     cluster, session = kube

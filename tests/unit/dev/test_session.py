@@ -52,7 +52,7 @@ async def performing() -> AsyncIterator[tuple[Session, Run]]:
         await asyncio.gather(*playing, return_exceptions=True)
 
 
-async def test_a_slurm_that_is_away_from_the_start_is_told_as_what_is_missing() -> None:
+async def test_a_slurm_that_is_away_from_the_start_is_reported_as_what_is_missing() -> None:
     async with performing() as (session, run):
         session.cable.cut = True
         run.give_up_s = GIVE_UP_S
@@ -61,7 +61,7 @@ async def test_a_slurm_that_is_away_from_the_start_is_told_as_what_is_missing() 
     assert str(stalled.value).startswith("waited 3 s for the bridge to be ready: the bridge has not started")
 
 
-async def test_pods_that_are_not_bound_are_told_by_name_with_what_they_say() -> None:
+async def test_pods_that_are_not_bound_are_reported_by_name_with_what_they_say() -> None:
     async with performing() as (session, run):
         await run._until("the bridge", lambda: session.world is not None and session.world.ready)
         for name in sorted(session.slurm.simulated.nodes):  # type: ignore[union-attr]
@@ -76,7 +76,7 @@ async def test_pods_that_are_not_bound_are_told_by_name_with_what_they_say() -> 
         assert exit_code(run.result()) == 1
 
 
-async def test_a_broken_promise_is_told_with_its_words_and_fails_the_run() -> None:
+async def test_a_broken_promise_is_reported_with_its_words_and_fails_the_run() -> None:
     async with performing() as (session, run):
         run.pods = 0
         assert exit_code(run.result()) == 0

@@ -73,7 +73,7 @@ def test_jobs_of_one_id_never_have_one_sluid() -> None:
     assert face.ask("GET", f"job/{first}")[1]["jobs"][0]["step_id"]["sluid"] != seen
 
 
-def test_a_preemption_with_grace_is_told_before_it_comes() -> None:
+def test_a_preemption_with_grace_is_reported_before_it_comes() -> None:
     face = Face()
     job_id = face.allocate()
     face.cluster.preempt(job_id, face.now, grace_s=20)

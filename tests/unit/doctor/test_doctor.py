@@ -123,7 +123,7 @@ async def test_settings_that_are_no_yaml_say_what_to_do_and_so_does_their_token(
     assert said(found, "token", Level.UNKNOWN) == ["not checked: the settings cannot be used"]
 
 
-async def test_a_kubeconfig_that_is_a_program_is_no_kubeconfig_and_what_to_do_is_told_apart(both: Both) -> None:
+async def test_a_kubeconfig_that_is_a_program_is_no_kubeconfig_and_what_to_do_is_distinguished(both: Both) -> None:
     found = await both.findings(kubeconfig=sys.executable)
     [told] = [each for each in found if each.level is Level.ERROR]
     assert (told.check, told.do) == ("API server", "Point --kubeconfig or KUBECONFIG at one.")
@@ -165,7 +165,7 @@ async def test_neither_a_token_nor_somebody_who_answers_are_two_errors(both: Bot
     assert troubles(found) == [("slurmrestd", Level.ERROR), ("token", Level.ERROR)]
 
 
-async def test_a_slurmctld_that_is_away_is_told_from_a_slurmrestd_that_is(both: Both) -> None:
+async def test_a_slurmctld_that_is_away_is_distinguished_from_a_slurmrestd_that_is(both: Both) -> None:
     both.slurm.controller_up = False
     found = await both.findings()
     assert troubles(found) == [("slurmctld", Level.ERROR)]
@@ -467,7 +467,7 @@ async def test_a_token_from_which_jobs_of_others_are_hidden_is_an_error(both: Bo
     assert troubles(await both.findings()) == []
 
 
-async def test_an_older_slurm_tells_no_slurm_conf_and_that_is_said_with_a_command(
+async def test_an_older_slurm_shows_no_slurm_conf_and_that_is_said_with_a_command(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bridge.simulation.slurm.rest.VERSIONS", ("v0.0.44",))
@@ -485,7 +485,7 @@ async def test_a_policy_that_maps_nobody_is_an_error(both: Both) -> None:
     assert ("file", Level.ERROR) in troubles(await both.findings())
 
 
-async def test_a_bridge_that_is_not_ready_tells_why(both: Both) -> None:
+async def test_a_bridge_that_is_not_ready_shows_why(both: Both) -> None:
     found = await _with_a_server(both, 503, "Slurm: nothing listens there.\n")
     [sentence] = said(found, "bridge", Level.WARNING)
     assert sentence.endswith("is not ready: Slurm: nothing listens there.")
@@ -522,7 +522,7 @@ async def _with_a_server(both: Both, status: int, text: str) -> list[Finding]:
         await runner.cleanup()
 
 
-async def test_a_token_of_another_kubernetes_is_told_and_not_taken_for_a_server_that_is_away(both: Both) -> None:
+async def test_a_token_of_another_kubernetes_is_reported_and_not_taken_for_a_server_that_is_away(both: Both) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return web.json_response({"kind": "Status", "message": "Unauthorized"}, status=401)
 

@@ -282,7 +282,7 @@ async def test_a_plugin_runs_once_however_many_calls_wait_for_it(tmp_path: Path)
     assert runs_of(tmp_path) == 2
 
 
-async def test_a_plugin_is_found_beside_its_kubeconfig_and_told_what_is_asked(tmp_path: Path) -> None:
+async def test_a_plugin_is_found_beside_its_kubeconfig_and_gets_the_request(tmp_path: Path) -> None:
     plugin(tmp_path, 'info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])\nsay(token=info["kind"])')
     access = await load(kubeconfig(tmp_path, executing("./plugin")))
     assert await authorization(access) == "Bearer ExecCredential"
@@ -743,7 +743,7 @@ async def test_an_expiry_is_a_time_from_now_and_a_clock_that_is_set_later_does_n
     assert await authorization(access) == "Bearer t2"
 
 
-async def test_a_program_in_the_place_of_a_kubeconfig_is_told_without_a_word_of_python(tmp_path: Path) -> None:
+async def test_a_program_in_the_place_of_a_kubeconfig_is_reported_without_a_word_of_python(tmp_path: Path) -> None:
     program = tmp_path / "ls"
     program.write_bytes(b"\x7fELF\xc0\xff\xee")
     with pytest.raises(ConfigError) as failed:

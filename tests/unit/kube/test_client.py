@@ -214,7 +214,7 @@ async def test_a_name_from_elsewhere_cannot_leave_its_place_in_the_path() -> Non
     assert far.asked[0][1] == "/apis/apps/v1/namespaces/hpc/replicasets/..%2F..%2Fsecrets%2Fx%3Fy"
 
 
-async def test_every_call_is_told_with_its_outcome() -> None:
+async def test_every_call_is_reported_with_its_outcome() -> None:
     told: list[tuple[str, str]] = []
     far = FakeTransport(DONE, no(403, "Forbidden"), Unreachable("get", "Kubernetes", "no connection"))
     made = client(far)
@@ -296,7 +296,7 @@ async def test_the_startup_policy_of_a_leader_worker_set_is_a_word() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["hpc", "a%2Fb"])
-async def test_a_request_that_lacks_a_right_is_told_with_its_namespace(namespace: str) -> None:
+async def test_a_request_that_lacks_a_right_is_reported_with_its_namespace(namespace: str) -> None:
     told: list[str] = []
     asks = dataclasses.replace(client(FakeTransport(no(403, "Forbidden"))), on_forbidden=told.append)
     with pytest.raises(Unauthorized):
@@ -304,7 +304,7 @@ async def test_a_request_that_lacks_a_right_is_told_with_its_namespace(namespace
     assert told == [namespace]
 
 
-async def test_what_is_in_no_namespace_is_told_without_one_and_other_refusals_are_not() -> None:
+async def test_what_is_in_no_namespace_is_reported_without_one_and_other_refusals_are_not() -> None:
     told: list[str] = []
     answers = no(403, "Forbidden"), no(403, "Forbidden"), no(401, "Unauthorized")
     asks = dataclasses.replace(client(FakeTransport(*answers)), on_forbidden=told.append)

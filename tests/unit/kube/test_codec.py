@@ -166,7 +166,7 @@ def test_why_a_bound_pod_does_not_start_is_what_its_kubelet_says(
     ],
     ids=["between two", "waits for the next start", "kubelet has forgotten how"],
 )
-def test_a_container_that_is_started_again_and_again_is_told_by_how_it_ended(
+def test_a_container_that_is_started_again_and_again_is_reported_by_how_it_ended(
     state: dict[str, Any], last: dict[str, Any], crashes: str
 ) -> None:
     pod = read(None, {"phase": "Running", "containerStatuses": [{"name": "main", "state": state, "lastState": last}]})
@@ -204,7 +204,7 @@ def test_a_pod_with_a_grace_of_more_than_a_day_is_refused(grace_s: int, refused:
     assert read(deleting, terminationGracePeriodSeconds=30).refused_fields == (), "whoever deletes it chooses that"
 
 
-def test_amounts_are_rounded_up_and_sidecars_are_told_apart() -> None:
+def test_amounts_are_rounded_up_and_sidecars_are_distinguished() -> None:
     pod = read(
         containers=[
             {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "1.5"}, "limits": {"x.com/gpu": "1"}}}
@@ -483,7 +483,7 @@ def test_the_recursion_limit_is_as_before_whether_a_deep_text_was_decoded_or_not
     assert sys.getrecursionlimit() == before
 
 
-def test_an_item_that_cannot_be_decoded_is_told_with_its_name_and_harms_no_other() -> None:
+def test_an_item_that_cannot_be_decoded_is_reported_with_its_name_and_harms_no_other() -> None:
     odd = {"metadata": {"name": "odd", "namespace": "hpc", "uid": "u-9", "labels": 7}, "spec": {}}
     page = {"metadata": {"resourceVersion": "7"}, "items": [odd, {"metadata": {"name": "b"}, "spec": {}}, 5]}
     pods, undecoded = PODS.items(PODS.page(json.dumps(page).encode()))
@@ -494,7 +494,7 @@ def test_an_item_that_cannot_be_decoded_is_told_with_its_name_and_harms_no_other
     )
 
 
-def test_a_change_that_cannot_be_decoded_is_told_with_its_name_and_version() -> None:
+def test_a_change_that_cannot_be_decoded_is_reported_with_its_name_and_version() -> None:
     meta = {"name": "odd", "namespace": "hpc", "uid": "u-9", "resourceVersion": "8", "labels": 7}
     for kind, gone in (("MODIFIED", False), ("DELETED", True)):
         change = PODS.line(json.dumps({"type": kind, "object": {"metadata": meta, "spec": {}}}).encode())

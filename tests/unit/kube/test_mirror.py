@@ -123,7 +123,7 @@ def test_what_comes_later_goes_straight_on() -> None:
     assert len(spoiled) == 1
 
 
-def test_after_a_clean_stop_all_is_listed_anew_and_then_nothing_of_an_earlier_life_is_waited_for() -> None:
+def test_after_a_clean_stop_all_is_listed_again_and_then_nothing_of_an_earlier_life_is_waited_for() -> None:
     async def story() -> list[Event]:
         made, watches = mirror()
         lists = [ev.PodsListed(Scope.OURS, (pod("a"),), 91.0), ev.PodsListed(Scope.OTHERS, (), 91.0)]
@@ -146,7 +146,7 @@ def test_after_a_clean_stop_all_is_listed_anew_and_then_nothing_of_an_earlier_li
     assert sum(isinstance(each, ev.PredecessorDrained) for each in heard) == 1
 
 
-def test_after_a_crash_all_is_listed_anew_too_and_only_lists_asked_for_since_then_are_of_now() -> None:
+def test_after_a_crash_all_is_listed_again_too_and_only_lists_asked_for_since_then_are_of_now() -> None:
     async def story() -> list[Event]:
         made, watches = mirror()
         watches.lists = [ev.PodsListed(Scope.OURS, (pod("a"),), 91.0)]

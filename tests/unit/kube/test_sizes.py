@@ -202,7 +202,7 @@ def test_a_bound_pod_keeps_what_the_bridge_wrote_and_a_waiting_one_that_somethin
     assert isinstance(job_options(waiting), Refusal)
 
 
-def test_a_misspelt_key_is_told_though_its_value_is_not_kept_and_though_there_are_many() -> None:
+def test_a_misspelt_key_is_reported_though_its_value_is_not_kept_and_though_there_are_many() -> None:
     said_so = job_options(PODS.one(said({"annotations": {f"{PREFIX}partitoin": "x" * 100_000}})))
     assert isinstance(said_so, Refusal)
     assert "Did you mean slurm-bridge/partition?" in said_so.message

@@ -99,7 +99,7 @@ async def test_a_list_then_its_changes() -> None:
 
 
 @on_virtual_time
-async def test_a_page_that_fails_starts_the_list_over_and_nothing_half_is_told() -> None:
+async def test_a_page_that_fails_starts_the_list_over_and_nothing_half_is_reported() -> None:
     far = FakeTransport(listed("5", pod("a"), token="t"), AWAY, listed("8", pod("b")))
     watched = Watched(far)
     assert await watched.steps(1) == Listing()
@@ -128,7 +128,7 @@ async def test_a_forgotten_page_token_starts_the_list_over_at_once_the_first_tim
 
 
 @on_virtual_time
-async def test_a_forgotten_version_is_listed_anew_at_once_however_it_is_said() -> None:
+async def test_a_forgotten_version_is_listed_again_at_once_however_it_is_said() -> None:
     for stream in ([TOO_OLD], StreamRefused(no(410, "Expired"))):
         far = FakeTransport(listed("8"), streams=[stream])
         watched, began = Watched(far), now()
@@ -201,7 +201,7 @@ async def test_waiting_grows_is_never_the_same_and_has_a_limit() -> None:
 
 
 @on_virtual_time
-async def test_waiting_starts_small_again_after_the_watch_has_told_something() -> None:
+async def test_waiting_starts_small_again_after_the_watch_has_shown_something() -> None:
     far = FakeTransport(*[AWAY] * 8, listed("5"), streams=[[bookmark("6"), BROKEN], [bookmark("7")]])
     watched = Watched(far)
     await watched.steps(9)
@@ -230,7 +230,7 @@ async def test_an_answer_that_makes_no_sense_is_never_taken_for_an_empty_cluster
 
 
 @on_virtual_time
-async def test_a_line_that_makes_no_sense_is_a_gap_so_everything_is_listed_anew() -> None:
+async def test_a_line_that_makes_no_sense_is_a_gap_so_everything_is_listed_again() -> None:
     lines = [line("ADDED", pod("a", version="6")), b'{"type":"ADDED","object":7}']
     failed = line("ERROR", {"kind": "Status", "code": 500, "message": "etcd event lost"})
     for stream in (
@@ -310,7 +310,7 @@ async def test_one_word_for_the_health_of_all_watches() -> None:
 
 
 @on_virtual_time
-async def test_a_list_older_than_what_a_watch_told_before_is_asked_for_again() -> None:
+async def test_a_list_older_than_what_a_watch_showed_before_is_asked_for_again() -> None:
     far = FakeTransport(listed("5", pod("a")), listed("6"), listed("9", pod("b")), streams=[[bookmark("8"), TOO_OLD]])
     watched = Watched(far)
     assert await watched.steps(3) == Listing()
@@ -321,7 +321,7 @@ async def test_a_list_older_than_what_a_watch_told_before_is_asked_for_again() -
 
 
 @on_virtual_time
-async def test_watches_that_begin_anew_know_which_versions_the_process_saw() -> None:
+async def test_watches_that_begin_again_know_which_versions_the_process_saw() -> None:
     seen = SeenVersions()
     before = Watched(FakeTransport(listed("5"), streams=[[line("ADDED", pod("a", version="8"))]]), seen)
     await before.steps(2)
@@ -373,7 +373,7 @@ def odd(name: str = "odd", version: str = "7") -> dict[str, Any]:
 
 
 @on_virtual_time
-async def test_a_list_tells_of_what_it_cannot_decode_beside_the_others() -> None:
+async def test_a_list_reports_what_it_cannot_decode_beside_the_others() -> None:
     watched = Watched(FakeTransport(listed("5", pod("a"), odd(), pod("b"))))
     assert await watched.steps(1) == Watching("5")
     assert watched.told == ["listed a b, not odd"]

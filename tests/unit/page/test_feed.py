@@ -16,7 +16,7 @@ def told(feed: Feed, since: int = 0) -> dict[str, Any]:
     return {f"{section}/{key}": text.decode() for _, section, key, text in feed.since(since)}
 
 
-async def test_what_changed_is_told_and_what_is_gone_is_null() -> None:
+async def test_what_changed_is_reported_and_what_is_gone_is_null() -> None:
     state: Sections = {"pods": {"a": 1, "b": 2, "c": 3}, "nodes": {"x": 1}}
     feed = Feed(lambda: entries_of(state), raised)
     await feed.refresh()
@@ -42,7 +42,7 @@ async def test_what_is_gone_is_kept_until_every_reader_knows() -> None:
     assert told(feed, slow) == {}
 
 
-async def test_an_item_that_comes_back_is_told() -> None:
+async def test_an_item_that_comes_back_is_reported() -> None:
     state: Sections = {"pods": {"a": 1}}
     feed = Feed(lambda: entries_of(state), raised)
     await feed.refresh()

@@ -251,7 +251,7 @@ def test_of_what_was_never_known_there_is_no_detail() -> None:
     assert detail(Story().world, "nobody", (), NOW) is None
 
 
-def test_the_story_is_told_in_order() -> None:
+def test_the_story_is_shown_in_order() -> None:
     story = Story()
     story.runs(TRAIN, 17, at=NOW)
     told = detail(story.world, key_of(TRAIN), (), NOW)["story"]

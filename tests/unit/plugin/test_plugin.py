@@ -278,7 +278,7 @@ async def test_wide_adds_what_the_pod_asks_for_all_events_and_times(
     assert f"until the bind  {began}       +0s" in capsys.readouterr().out
 
 
-async def test_a_watch_of_one_pod_tells_it_again_when_it_or_its_events_change(
+async def test_a_watch_of_one_pod_shows_it_again_when_it_or_its_events_change(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod = tenant.waits("train")
@@ -462,7 +462,7 @@ def test_explain_without_slurm_says_which_commands_need_none(
     assert capsys.readouterr().err.splitlines()[-1] == command.NEED_SLURM
 
 
-async def test_a_user_without_the_right_to_read_pods_is_told_so(
+async def test_a_user_without_the_right_to_read_pods_gets_that_message(
     tenant: Tenant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def forbidden(_self: object, _call: object) -> Any:

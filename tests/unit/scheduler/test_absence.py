@@ -122,7 +122,7 @@ def test_an_id_that_was_given_out_again_is_another_clients_job() -> None:
     assert end.reason.startswith("Slurm lost the job of this pod (100)")
 
 
-def test_an_id_that_falls_below_what_was_seen_makes_everything_be_read_anew() -> None:
+def test_an_id_that_falls_below_what_was_seen_makes_everything_be_read_again() -> None:
     story = Story()
     running(story)
     story.polls({100: "RUNNING", 500: "RUNNING"}, at=NOW + 2)

@@ -78,7 +78,7 @@ def test_nothing_is_asked_for_where_no_node_is_left_and_it_says_so() -> None:
     assert said.message == ("0/2 nodes can run this pod in Slurm partition main: 2 not satisfying pod (anti-)affinity.")
 
 
-def test_a_waiting_job_is_told_when_its_neighbours_change() -> None:
+def test_a_waiting_job_is_updated_when_its_neighbours_change() -> None:
     story = Story()
     new = app("new", anti_affinity=of_app("a"))
     story.queues(new, 17, at=NOW)
@@ -88,7 +88,7 @@ def test_a_waiting_job_is_told_when_its_neighbours_change() -> None:
     assert update.spec.excluded_nodes == "x2"
 
 
-def test_a_waiting_job_is_told_when_it_is_read_where_another_is_about_to_stand() -> None:
+def test_a_waiting_job_is_updated_when_it_is_read_where_another_is_about_to_stand() -> None:
     """That the other's job runs says nothing yet of where; the read of it does."""
     story = Story()
     first, shy = app("first"), app("shy", anti_affinity=of_app("a"))
@@ -101,7 +101,7 @@ def test_a_waiting_job_is_told_when_it_is_read_where_another_is_about_to_stand()
     assert (update.job_id, update.spec.excluded_nodes) == (18, "x2")
 
 
-def test_an_anti_affinity_that_is_about_to_come_tells_pods_apart_that_are_alike_to_all_that_stand() -> None:
+def test_an_anti_affinity_that_is_about_to_come_distinguishes_pods_that_are_alike_to_all_that_stand() -> None:
     """The answer for the first of them was remembered for the second, whatever its labels were."""
     story = Story()
     shy, other, meant = app("shy", of="c", anti_affinity=of_app("a")), app("other", of="b"), app("meant")

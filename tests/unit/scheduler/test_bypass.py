@@ -73,7 +73,7 @@ def ended(acts: list[Action]) -> list[str]:
 # --- what it is -------------------------------------------------------------------------------------------------------
 
 
-def test_a_pod_with_a_node_of_its_own_choice_is_told_and_counted_and_lives() -> None:
+def test_a_pod_with_a_node_of_its_own_choice_is_reported_and_counted_and_lives() -> None:
     story = Story()
     story.sees(squatter())
     acts = goes_on(story)
@@ -153,7 +153,7 @@ def test_a_daemon_set_of_a_tenant_takes_no_node_unseen(owner: OwnerRef) -> None:
     assert story.world.bypassing
 
 
-def test_a_namespace_that_becomes_managed_later_has_its_pods_told_then_and_not_when_it_is_no_more() -> None:
+def test_a_namespace_that_becomes_managed_later_shows_its_pods_then_and_not_when_it_is_no_more() -> None:
     story = Story()
     story.sees(squatter(namespace="grey"), of_others(namespace="grey"))
     assert told(goes_on(story)) == {}
@@ -187,7 +187,7 @@ def test_a_pod_that_was_created_in_the_second_in_which_this_process_began_is_of_
     assert told(goes_on(story)).keys() == {"squatter"}
 
 
-def test_pods_beside_a_gang_of_their_own_without_a_grant_are_told() -> None:
+def test_pods_beside_a_gang_of_their_own_without_a_grant_are_reported() -> None:
     """A gang of one, and three more that claim to be of it."""
     story = Story(ENDING)
     gang = {"labels": {names.PREFIX + names.GANG: "ring"}}
@@ -293,7 +293,7 @@ def test_an_older_pod_that_another_client_bound_is_not_ended(seen_waiting: bool)
     assert told(acts).keys() == {"train"}
 
 
-def test_a_pod_whose_job_id_is_no_id_is_told_that_no_job_holds_its_place() -> None:
+def test_a_pod_whose_job_id_is_no_id_shows_that_no_job_holds_its_place() -> None:
     """Its job was cancelled while no bridge ran."""
     story = Story()
     story.sees(replace(story.bound(pod(created=START - 100), 17), annotations={names.JOB_ID: "x"}, started=START - 90))
@@ -374,7 +374,7 @@ def bound_by_a_copy(story: Story, job: Job, at: float) -> Pod:
     return on_node
 
 
-def test_a_job_that_waited_when_slurm_told_of_it_last_is_not_ended_where_a_copy_bound_the_pod_for_it() -> None:
+def test_a_job_that_waited_when_slurm_listed_it_last_is_not_ended_where_a_copy_bound_the_pod_for_it() -> None:
     """The copy knew before this bridge that Slurm had started the job."""
     story = Story(ENDING)
     job = asks(story, "PENDING")
@@ -395,7 +395,7 @@ def test_a_job_that_waits_on_is_ended_where_somebody_bound_its_pod_and_wrote_its
     assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [17]
 
 
-def test_another_copy_of_the_bridge_is_told_for_a_while_and_one_that_led_before_is_not() -> None:
+def test_another_copy_of_the_bridge_is_reported_for_a_while_and_one_that_led_before_is_not() -> None:
     story = Story()
     job = asks(story, "PENDING")
     assert another_bridge(story.world, NOW) == ""
@@ -413,7 +413,7 @@ def test_another_copy_of_the_bridge_is_told_for_a_while_and_one_that_led_before_
     assert another_bridge(soon.world, NOW) == "", "a request of the process before may take effect so late"
 
 
-def test_another_bridge_with_another_policy_is_told() -> None:
+def test_another_bridge_with_another_policy_is_reported() -> None:
     story = Story()
     asks(story, "PENDING")
     theirs = replace(job_of(pod(), 30), user="bob")

@@ -86,7 +86,7 @@ def test_after_a_restart_too(ahead: float) -> None:
     assert reason.startswith("released: only 1 of the 2 pods could be bound within 30 s")
 
 
-def test_a_member_that_was_made_anew_before_the_gang_was_whole_does_not_keep_it_half_bound() -> None:
+def test_a_member_that_was_recreated_before_the_gang_was_whole_does_not_keep_it_half_bound() -> None:
     story, (_, never_bound) = half_bound(0.0)
     story.loses(never_bound, NOW + 1)
     story.sees(replace(never_bound, uid="uid-again", created=NOW + 2))
@@ -171,7 +171,7 @@ def test_a_clock_that_says_what_time_it_is_is_known_to_the_second(
     assert clock.is_known
 
 
-def test_a_clock_that_agrees_is_not_corrected_by_the_second_in_which_it_is_told() -> None:
+def test_a_clock_that_agrees_is_not_corrected_by_the_second_in_which_it_is_reported() -> None:
     clock = ClusterClock()
     for tenth in range(100):
         at = 1000.0 + tenth / 10
@@ -255,7 +255,7 @@ def test_the_clock_of_a_node_that_differs_does_not_count(ahead: float) -> None:
 
 
 @pytest.mark.parametrize("slurm", HOURS)
-def test_after_a_restart_the_api_servers_own_time_tells_when_the_pod_started(slurm: float) -> None:
+def test_after_a_restart_the_api_servers_own_time_shows_when_the_pod_started(slurm: float) -> None:
     kube = 7200.0
     story = Story()
     started, ends = START - 3000, START + 600
@@ -293,7 +293,7 @@ def test_what_a_preemption_leaves_is_the_grace_of_the_pods(slurm: float) -> None
 
 
 @pytest.mark.parametrize("slurm", HOURS)
-def test_an_expected_start_is_told_by_the_bridges_clock(slurm: float) -> None:
+def test_an_expected_start_is_reported_by_the_bridges_clock(slurm: float) -> None:
     story = Story()
     story.queues(ALONE, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 1)

@@ -77,7 +77,7 @@ def test_an_eviction_is_announced_though_the_pod_is_gone_before_the_answer_is_lo
     assert story.world.workloads == {}, "nothing is kept of it"
 
 
-def test_an_end_by_deadline_whose_answer_was_lost_is_announced_when_kubelet_was_told() -> None:
+def test_an_end_by_deadline_whose_answer_was_lost_is_announced_when_kubelet_got_it() -> None:
     story = Story()
     end = ends(story, pod("train"))
     assert isinstance(end, FailByDeadline)

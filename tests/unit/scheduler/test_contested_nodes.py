@@ -61,7 +61,7 @@ def test_where_no_other_node_is_left_that_is_said_and_explained() -> None:
     assert nodes.misses == (("claiming the same Slurm node as another", 2),)
 
 
-def test_a_grant_on_a_node_that_two_claim_by_now_is_released_and_no_pod_is_bound() -> None:
+def test_a_grant_on_a_node_that_two_claim_now_is_released_and_no_pod_is_bound() -> None:
     story = Story()
     story.sees(pod())
     [allocate] = story.acts(AllocateNow, NOW)
@@ -145,7 +145,7 @@ def test_a_node_that_both_know_is_neither_drained_nor_resumed_while_two_claim_it
         assert nodes.stays(there, at=NOW + 1, until=NOW + 600) == [[]] * 20
 
 
-def test_with_shared_nodes_off_nodes_without_the_label_are_told_nothing() -> None:
+def test_with_shared_nodes_off_nodes_without_the_label_get_no_condition() -> None:
     nodes = Nodes([node("x1"), IMPOSTOR], [in_slurm(features=())])
     assert nodes.looks() == []
     assert nodes.world.contested == {"x1": ("aaa", "x1")}, "and yet neither is used"

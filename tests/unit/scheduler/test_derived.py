@@ -358,6 +358,6 @@ def test_an_edited_pod_is_not_held_back_by_its_users_limit_any_more() -> None:
     assert story.world.limited == {"alice": {}}
 
 
-def test_a_node_that_is_called_otherwise_in_slurm_is_named_anew(world: World) -> None:
+def test_a_node_that_is_called_otherwise_in_slurm_is_named_again(world: World) -> None:
     world.apply(NodeSeen(node("x2", labels={names.SLURM_NODE_LABEL: "another"})))
     assert world.by_slurm_name == {"x1": "x1", "another": "x2"}

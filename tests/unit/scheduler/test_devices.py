@@ -43,12 +43,12 @@ def test_without_a_driver_kubelet_chooses_and_no_pod_shows_anything() -> None:
     assert told(binds(Story(), ring(2, 2), granted({"gpu": "0-3"}, 4))) == {"w-0": "", "w-1": ""}
 
 
-def test_with_a_driver_each_is_told_its_own_by_rank() -> None:
+def test_with_a_driver_each_gets_its_own_by_rank() -> None:
     found = binds(Story(DRIVEN), ring(3, 2), granted({"gpu": "0-1,4-7"}, 6))
     assert told(found) == {"w-0": "0,1", "w-1": "4,5", "w-2": "6,7"}
 
 
-def test_a_pod_alone_is_told_all_of_the_grant() -> None:
+def test_a_pod_alone_gets_all_of_the_grant() -> None:
     [bind] = binds(Story(DRIVEN), [pod(gpu=2)], granted({"gpu": "10,2"}, 2))
     assert bind.annotations[names.JOB_GPUS] == "2,10"
 

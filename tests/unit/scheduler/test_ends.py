@@ -170,7 +170,7 @@ def test_a_job_that_the_pod_merely_names_is_not_recorded() -> None:
     assert story.decides(START + 60) == []
 
 
-def test_accounting_that_does_not_listen_is_told_again_a_few_times_and_then_no_more() -> None:
+def test_accounting_that_does_not_answer_is_called_again_a_few_times_and_then_no_more() -> None:
     story = Story(ACCOUNTED)
     finished(story)
     at, told = NOW + 6, 0
@@ -339,7 +339,7 @@ def test_a_pod_that_terminates_already_is_not_ended_twice() -> None:
     assert story.decides(NOW + 5) == []
 
 
-def test_the_end_of_a_job_is_remembered_until_its_pods_were_told() -> None:
+def test_the_end_of_a_job_is_remembered_until_its_pods_showed_it() -> None:
     """MinJobAge passes while Kubernetes does not answer."""
     story = Story()
     [end] = job_ends(story, TRAIN, "CANCELLED")

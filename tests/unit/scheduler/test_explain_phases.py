@@ -93,7 +93,7 @@ def test_a_choice_that_the_policy_does_not_allow_is_the_reason() -> None:
     assert explained(story, train).sentence.startswith('The account "teamx" is not allowed for namespace hpc.')
 
 
-def test_a_waiting_job_tells_slurms_reason_and_expected_start() -> None:
+def test_a_waiting_job_shows_slurms_reason_and_expected_start() -> None:
     story, train = Story(), pod("train")
     story.queues(train, 17, at=NOW)
     waiting = job_of(train, 17, "PENDING", reason="Priority", starts=NOW + 3600, planned_nodes="x2")
@@ -107,7 +107,7 @@ def test_a_waiting_job_tells_slurms_reason_and_expected_start() -> None:
     assert told.states == ((17, ("PENDING",)),)
 
 
-def test_a_waiting_job_whose_nodes_went_away_tells_both() -> None:
+def test_a_waiting_job_whose_nodes_went_away_shows_both() -> None:
     story, train = Story(), pod("train")
     story.queues(train, 17, at=NOW)
     story.reads(job_of(train, 17, "PENDING", reason="Resources"), at=NOW + 1)
@@ -117,7 +117,7 @@ def test_a_waiting_job_whose_nodes_went_away_tells_both() -> None:
     assert "0/2 nodes can run this pod in Slurm partition main: 1 cordoned, 1 not ready." in told.sentence
 
 
-def test_a_refusal_of_slurm_is_told_with_when_it_is_tried_again() -> None:
+def test_a_refusal_of_slurm_is_reported_with_when_it_is_tried_again() -> None:
     story, train = Story(), pod("train")
     story.sees(train)
     [asked] = story.acts(AllocateNow, NOW)
@@ -149,7 +149,7 @@ def test_a_pod_that_waits_for_a_full_limit_says_so() -> None:
     assert explained(story, train).sentence.startswith("Other pods are before it")
 
 
-def test_a_granted_pod_tells_what_its_bind_waits_for() -> None:
+def test_a_granted_pod_shows_what_its_bind_waits_for() -> None:
     story, train = Story(), pod("train")
     story.queues(train, 17, at=NOW - 2)
     story.polls({17: "RUNNING SUSPENDED"}, at=NOW - 1)
@@ -158,14 +158,14 @@ def test_a_granted_pod_tells_what_its_bind_waits_for() -> None:
     assert told.sentence.endswith("The bind waits: an admin suspended Slurm job 17 (scontrol resume 17 ends that).")
 
 
-def test_what_is_under_way_is_told() -> None:
+def test_what_is_under_way_is_reported() -> None:
     story, train = Story(), pod("train")
     story.sees(train)
     story.acts(AllocateNow, NOW)
     assert "asking Slurm for nodes in partition main as alice" in explained(story, train, NOW + 2).sentence
 
 
-def test_an_answer_that_was_lost_is_told() -> None:
+def test_an_answer_that_was_lost_is_reported() -> None:
     story, train = Story(), pod("train")
     story.sees(train)
     [asked] = story.acts(AllocateNow, NOW)
@@ -197,7 +197,7 @@ def test_a_bound_pod_names_its_node_and_job() -> None:
     assert [at for at, _ in told.story] == sorted(at for at, _ in told.story)
 
 
-def test_a_bound_pod_tells_what_is_said_of_its_job() -> None:
+def test_a_bound_pod_shows_what_is_said_of_its_job() -> None:
     story = Story()
     shown = story.runs(pod("train"), 17, at=NOW)
     story.sees(replace(shown, job_condition=Condition(False, names.SUSPENDED, "Slurm job 17 is suspended.")))
@@ -205,7 +205,7 @@ def test_a_bound_pod_tells_what_is_said_of_its_job() -> None:
     assert told.sentence.endswith("Running in Kubernetes. Slurm job 17 is suspended.")
 
 
-def test_a_pod_whose_job_was_cancelled_tells_so() -> None:
+def test_a_pod_whose_job_was_cancelled_shows_that() -> None:
     story, train = Story(), pod("train")
     shown = story.runs(train, 17, at=NOW)
     story.polls({17: "CANCELLED"}, at=NOW + 30)
@@ -215,7 +215,7 @@ def test_a_pod_whose_job_was_cancelled_tells_so() -> None:
     assert told.sentence == "It is on node x1, and its Slurm job is over: job 17 ended: CANCELLED."
 
 
-def test_a_pod_that_ended_tells_how() -> None:
+def test_a_pod_that_ended_shows_how() -> None:
     story, train = Story(), pod("train")
     story.sees(replace(story.runs(train, 17, at=NOW), phase=PodPhase.FAILED, exit_code=137, end_reason="OOMKilled"))
     assert explained(story, train).sentence == "It has ended (OOMKilled)."
@@ -246,7 +246,7 @@ def test_a_gang_that_gathers_says_how_many_are_here_and_what_it_will_ask_for_if_
     assert (told.missing, told.like) == (3, "w-0")
 
 
-def test_what_it_is_told_of_a_gang_that_gathers_is_what_its_pods_are_told() -> None:
+def test_what_explain_says_of_a_gang_that_gathers_is_what_its_pods_show() -> None:
     story = Story()
     late = NOW + 86_400
     told = gang_explained(story, member("w-0"), member("w-1"), at=late)
@@ -262,7 +262,7 @@ def test_those_that_are_missing_are_taken_to_be_like_the_last_that_is_here() -> 
     assert (told.missing, told.like) == (2, "w-0")
 
 
-def test_a_gang_of_which_some_have_gates_tells_both_and_knows_what_these_need() -> None:
+def test_a_gang_of_which_some_have_gates_shows_both_and_knows_what_these_need() -> None:
     told = gang_explained(Story(), member("w-0", 2), replace(member("w-1", 2, cpu=4000), gated=True))
     assert told.sentence.startswith("1 of 2 pods of gang ring are here in namespace hpc. 1 more has scheduling gates")
     assert told.spec is not None
@@ -284,7 +284,7 @@ def test_a_gang_of_unknown_size_says_which_annotation_it_lacks() -> None:
     assert told.missing is None
 
 
-def test_what_stands_in_the_way_of_a_gang_is_told_before_it_is_complete() -> None:
+def test_what_stands_in_the_way_of_a_gang_is_reported_before_it_is_complete() -> None:
     told = gang_explained(Story(), member("w-0", cpu=900_000))
     assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. 0/2 nodes can run this pod")
     assert told.spec is not None

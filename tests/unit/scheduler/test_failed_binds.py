@@ -102,7 +102,7 @@ def test_after_an_outage_of_the_api_server_the_first_grant_is_bound_at_once() ->
     assert len(servers.jobs) == 1
 
 
-def test_refusals_count_against_one_job_and_the_next_job_starts_anew() -> None:
+def test_refusals_count_against_one_job_and_the_next_job_starts_at_zero() -> None:
     story = Story()
     servers = Servers(story)
     story.sees(TRAIN)

@@ -139,7 +139,7 @@ def test_a_node_is_bound_by_its_name_in_kubernetes() -> None:
 # --- who may use it -----------------------------------------------------------------------------------------------
 
 
-def test_a_namespace_that_is_not_managed_is_told_so_until_it_is() -> None:
+def test_a_namespace_that_is_not_managed_shows_that_until_it_is() -> None:
     story = Story()
     story.sees(NamespaceSeen(Namespace("hpc", "1")), TRAIN)
     [said] = story.decides(NOW)
@@ -175,7 +175,7 @@ def test_a_label_that_says_no_is_a_no_and_a_namespace_that_goes_is_not_managed()
     assert [type(each) for each in story.decides(NOW)] == [SetPodCondition]
 
 
-def test_a_namespace_without_a_slurm_user_is_told_so() -> None:
+def test_a_namespace_without_a_slurm_user_shows_that() -> None:
     story = Story(replace(CONFIG, managed_namespaces=frozenset({"stray"})))
     story.sees(pod("stray", namespace="stray"))
     [said] = story.acts(SetPodCondition, NOW)
@@ -444,7 +444,7 @@ def test_a_pod_missing_from_a_list_is_gone(gone: bool) -> None:
     assert (story.acts(AllocateNow, NOW) == []) is gone
 
 
-def test_the_story_of_a_workload_is_told_in_order() -> None:
+def test_the_story_of_a_workload_is_shown_in_order() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
     story.loses(shown, at=NOW + 5)
@@ -478,7 +478,7 @@ def waits_for_its_volume(story: Story) -> ReadClaims | SelectVolumeNode:
     return place
 
 
-def test_a_claim_is_told_where_its_pod_goes_and_the_bind_waits_for_it() -> None:
+def test_a_claim_gets_the_node_of_its_pod_and_the_bind_waits_for_it() -> None:
     story = Story()
     place = waits_for_its_volume(story)
     story.sees(ClaimsRead(TRAIN.uid, (Claim("data", False, waits=True, selected="x1"),), NOW + 0.1))

@@ -274,7 +274,7 @@ def test_how_many_a_batch_job_means_is_read_of_it() -> None:
     assert asks(story).spec.tasks == 2
 
 
-def test_what_a_job_set_tells_counts_those_too_that_have_succeeded() -> None:
+def test_what_a_job_set_shows_counts_those_too_that_have_succeeded() -> None:
     story = Story()
     labels = {"jobset.sigs.k8s.io/jobset-name": "train"}
     of_set = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "train", "uid-set")
@@ -476,7 +476,7 @@ def test_another_clients_pod_in_a_freed_place_does_not_end_the_others() -> None:
         assert not story.acts(CancelJob, at)
 
 
-def test_when_their_job_ends_all_of_them_end_and_those_that_come_anew_wait_for_each_other() -> None:
+def test_when_their_job_ends_all_of_them_end_and_those_that_come_again_wait_for_each_other() -> None:
     story = Story()
     pods = ring(2, owner=JOB)
     story.sees(OwnerRead(JOB, Owner(JOB), NOW, "hpc"))
@@ -563,7 +563,7 @@ def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
     assert again.key_of_pod["uid-w-2"] != again.key_of_pod[shown.uid], "there is no place for one more"
 
 
-def test_what_could_not_be_asked_for_anew_does_not_end_those_that_run() -> None:
+def test_what_could_not_be_asked_for_again_does_not_end_those_that_run() -> None:
     """A gang of a previous process, one a node: a node is cordoned for later, and then another member is made again."""
     apart = (PodTerm((Requirement("app", "In", ("db",)),), frozenset({"hpc"})),)
     pods = ring(2, labels={"app": "db"}, anti_affinity=apart)
@@ -730,7 +730,7 @@ def test_nodes_that_an_exclusive_gang_may_not_use_do_not_count() -> None:
     ],
     ids=["too large", "on too few nodes", "one of its shapes"],
 )
-def test_a_gang_that_even_empty_nodes_could_not_take_is_told_so_and_nothing_is_submitted(
+def test_a_gang_that_even_empty_nodes_could_not_take_shows_that_and_nothing_is_submitted(
     pods: list[Pod], why: str
 ) -> None:
     """F3."""
@@ -939,7 +939,7 @@ def test_a_second_try_that_succeeds_is_not_recorded_with_the_exit_code_of_the_fi
     assert record.comment == "; ".join(f"{each.full_name}: Completed" for each in shown)
 
 
-def test_a_gang_that_is_made_anew_while_its_former_pods_end_has_both_jobs_recorded() -> None:
+def test_a_gang_that_is_recreated_while_its_former_pods_end_has_both_jobs_recorded() -> None:
     story = Story(replace(CONFIG, accounting=True))
     pods = ring(2)
     first = runs(story, pods, ("x1", 2))

@@ -141,7 +141,7 @@ def test_a_key_that_only_the_bridge_writes_is_refused_on_a_pod_that_is_not_bound
     assert spec_of(pod(), Owner(OWNER, annotations={key: "1"})) == spec_of(pod()), "of an owner it says nothing"
 
 
-def test_several_of_them_are_told_together() -> None:
+def test_several_of_them_are_reported_together() -> None:
     message = refusal_of(annotated({"rank": "0", "job-gpus": "0-7"}))
     assert message.startswith("Annotations slurm-bridge/job-gpus, slurm-bridge/rank are written only by slurm-bridge")
 

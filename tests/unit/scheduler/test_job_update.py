@@ -186,7 +186,7 @@ def test_a_pod_that_is_resized_while_it_waits_changes_its_job_in_place() -> None
     assert (update.spec.cpus_per_task, update.spec.memory_mib) == (4, 300)
 
 
-def test_when_nodes_change_waiting_jobs_are_told_once_a_second_at_most() -> None:
+def test_when_nodes_change_waiting_jobs_are_updated_once_a_second_at_most() -> None:
     story = queued()
     story.sees(NodeSeen(node("x2", unschedulable=True)))
     [update] = story.acts(UpdateJob, NOW + 2)
@@ -198,7 +198,7 @@ def test_when_nodes_change_waiting_jobs_are_told_once_a_second_at_most() -> None
     assert update.spec.excluded_nodes == ""
 
 
-def test_a_job_that_no_node_can_run_just_now_keeps_its_age_and_the_pod_is_told() -> None:
+def test_a_job_that_no_node_can_run_just_now_keeps_its_age_and_the_pod_shows_it() -> None:
     """A pool of nodes that reboots costs nobody his place in the queue."""
     story = queued()
     story.sees(NodeSeen(node("x1", unschedulable=True)), NodeSeen(node("x2", unschedulable=True)))
@@ -252,7 +252,7 @@ def components(story: Story, excluded: str = "") -> Job:
     return replace(launcher, het_id=17, het_offset=0, excluded_nodes=excluded, parts=(workers,))
 
 
-def test_when_nodes_change_each_component_is_told_by_its_own_id() -> None:
+def test_when_nodes_change_each_component_is_updated_by_its_own_id() -> None:
     story = two_components()
     story.sees(NodeSeen(node("x2", unschedulable=True)))
     acts = story.decides(NOW + 2)

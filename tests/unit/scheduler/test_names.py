@@ -51,7 +51,7 @@ def test_two_clusters_share_one_slurm_without_sharing_names() -> None:
     assert names.cluster_id("one") != names.cluster_id("two")
 
 
-def test_two_schedulers_of_one_cluster_are_told_apart() -> None:
+def test_two_schedulers_of_one_cluster_are_distinguished() -> None:
     """Else each would end the other's jobs as left behind (L2)."""
     assert names.cluster_id("one") == names.cluster_id("one", names.SCHEDULER_NAME)
     assert names.cluster_id("one") != names.cluster_id("one", "slurm-bridge-dev")

@@ -294,7 +294,7 @@ def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_whil
     assert [type(each) for each in nodes.looks(NOW + 64)] == [RegisterNode], "without devices it may be taken"
 
 
-def test_devices_that_slurm_does_not_count_are_said_and_registering_anew_is_not_tried() -> None:
+def test_devices_that_slurm_does_not_count_are_said_and_registering_again_is_not_tried() -> None:
     """Slurm makes such a node, without its devices and without a word."""
     nodes = Nodes([labelled()], [in_slurm(gres={})])
     [show] = nodes.looks()
@@ -412,7 +412,7 @@ def test_a_node_that_comes_and_goes_is_not_set_down() -> None:
         (labelled(memory=400_000), "it has 400000 MiB now"),
     ],
 )
-def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_anew(now: Node, why: str) -> None:
+def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_again(now: Node, why: str) -> None:
     nodes = Nodes([labelled()], [in_slurm("x1", "MIXED")])
     nodes.sees(NodeSeen(now))
     assert nodes.stays(in_slurm("x1", "MIXED"), at=NOW, until=NOW + 599) == [[]] * 20
@@ -549,7 +549,7 @@ def test_an_external_node_that_does_not_respond_is_named_and_left_alone_while_jo
     assert not any(nodes.stays(silent, at=NOW, until=NOW + 1200))
 
 
-def test_a_node_that_does_not_respond_is_registered_anew_when_no_job_is_there() -> None:
+def test_a_node_that_does_not_respond_is_registered_again_when_no_job_is_there() -> None:
     silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
     nodes = Nodes([labelled()], [silent])
     done = [each for some in nodes.stays(silent, at=NOW, until=NOW + 90) for each in some]
@@ -599,7 +599,7 @@ def test_a_lost_answer_about_a_node_is_followed_by_a_poll() -> None:
     assert [type(each) for each in nodes.looks(NOW + 11)] == [SetNodeCondition]
 
 
-def test_what_an_admin_drained_is_not_removed_and_so_not_registered_anew_as_if_it_were_whole() -> None:
+def test_what_an_admin_drained_is_not_removed_and_so_not_registered_again_as_if_it_were_whole() -> None:
     theirs = in_slurm("x1", "DRAIN", "IDLE", reason="fan broken")
     nodes = Nodes([labelled(), node("x2")], [theirs])
     nodes.looks()
@@ -697,7 +697,7 @@ def test_a_node_that_two_kubernetes_nodes_claim_is_not_worth_a_reconfigure(
     assert sum(isinstance(each, Reconfigure) for done in acts for each in done) == reconfigures
 
 
-def test_the_times_of_a_node_that_two_kubernetes_nodes_claim_begin_anew() -> None:
+def test_the_times_of_a_node_that_two_kubernetes_nodes_claim_begin_again() -> None:
     silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
     nodes = Nodes([labelled()], [silent])
     assert nodes.world.node_state.silent == {"x1": START}

@@ -107,7 +107,7 @@ def test_bound_pods_live_on() -> None:
         assert story.decides(NOW + 60 * minute) == []
 
 
-def test_after_an_outage_what_is_known_by_its_id_alone_is_read_anew() -> None:
+def test_after_an_outage_what_is_known_by_its_id_alone_is_read_again() -> None:
     story = Story()
     story.runs(pod("runs"), 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 0.5)

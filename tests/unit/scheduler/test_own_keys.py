@@ -142,7 +142,7 @@ def test_edits_of_pods_in_a_namespace_that_is_managed_no_more_are_left_alone() -
     assert story.decides(NOW + 2) == []
 
 
-def test_a_pod_that_wrote_a_key_while_its_job_waited_is_told_and_what_it_wrote_does_not_survive_the_bind() -> None:
+def test_a_pod_that_wrote_a_key_while_its_job_waited_is_reported_and_what_it_wrote_does_not_survive_the_bind() -> None:
     story = Story()
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 1)

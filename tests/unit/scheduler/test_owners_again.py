@@ -187,7 +187,7 @@ def test_an_owner_that_answers_500_is_said_on_the_pod_and_read_again_until_it_ca
     assert len(owners.of(BindPod)) == 1
 
 
-def test_a_gang_whose_size_only_such_an_owner_tells_says_so_too() -> None:
+def test_a_gang_whose_size_only_such_an_owner_shows_says_so_too() -> None:
     story = Story()
     owners = waits_for(story, pod("a", owner=SETS, labels={"jobset.sigs.k8s.io/jobset-name": "train"}))
     owners.live(NOW, NOW + 60)

@@ -306,7 +306,7 @@ def test_a_running_pod_that_was_dropped_keeps_its_room_and_its_job(monkeypatch: 
     assert not [each for each in acts if isinstance(each, CancelJob | DeletePod | SubmitJob | AllocateNow)]
 
 
-def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_ones(
+def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_jobs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The job was read as a stranger's while the pod was in quarantine; its nodes are asked for again (S7)."""
@@ -368,7 +368,7 @@ def test_a_waiting_pod_that_was_dropped_is_not_asked_for_twice(monkeypatch: pyte
     assert quarantined(story) == set()
 
 
-def test_a_gang_is_dropped_and_made_anew_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_is_dropped_and_recreated_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, says = {names.PREFIX + names.GANG: "ring"}, {"gang-size": "3"}
     ring = [pod(f"w-{number}", labels=labels, says=says) for number in range(3)]
     story = Story(guarded=True)
@@ -525,7 +525,7 @@ def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
 # --- what users see -------------------------------------------------------------------------------------------------
 
 
-def test_explain_tells_of_the_quarantine_and_runs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_shows_the_quarantine_and_runs_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     breaks(monkeypatch, pods, "take_hint", of("dropped"))
     story = Story(guarded=True)

@@ -72,7 +72,7 @@ def test_a_reason_is_translated_where_it_says_little(job: Job, words: str) -> No
 
 
 @pytest.mark.parametrize("reason", ["", "None"])
-def test_a_job_that_slurm_has_not_looked_at_yet_is_told_of_only_when_that_lasts(reason: str) -> None:
+def test_a_job_that_slurm_has_not_looked_at_yet_is_reported_only_when_that_lasts(reason: str) -> None:
     story = Story()
     queued(story)
     assert said(story, waits(reason=reason), NOW + 1) == []
@@ -307,7 +307,7 @@ def test_when_a_begin_time_has_come_slurm_is_asked_to_look_at_its_queue() -> Non
     assert story.acts(NudgeScheduler, DUE + 3) == []
 
 
-def test_a_begin_time_of_a_job_of_a_previous_process_is_what_slurm_tells() -> None:
+def test_a_begin_time_of_a_job_of_a_previous_process_is_what_slurm_shows() -> None:
     story = Story()
     story.sees(LATER)
     story.polls({17: "PENDING"}, at=NOW)
@@ -338,7 +338,7 @@ def test_a_job_that_waits_as_its_user_said_is_no_sign_of_a_twin() -> None:
     assert 3 in {read.job_id for read in story.acts(ReadJob, NOW + 5)}
 
 
-def test_who_is_held_back_by_a_twin_has_everything_read_anew_but_seldom() -> None:
+def test_who_is_held_back_by_a_twin_has_everything_read_again_but_seldom() -> None:
     """A search of another workload, which found nothing of this one's, does not keep it waiting for minutes."""
     story = Story()
     story.polls({3: "RUNNING"}, at=NOW)

@@ -127,7 +127,7 @@ def test_a_pod_whose_submission_was_not_answered_does_not_stand_in_its_own_way()
     raise AssertionError("it was never asked for again")
 
 
-def test_the_limit_of_one_rule_is_none_of_another_ones_business() -> None:
+def test_the_limit_of_one_rule_is_none_of_another_rules_business() -> None:
     story = limited(max_jobs=1)
     story.runs(pod("p0"), 1, at=NOW)
     story.polls({1: "RUNNING"}, at=NOW + 1)
@@ -318,7 +318,7 @@ def test_another_namespaces_first_pod_comes_after_its_turn_and_not_after_a_thous
     assert before <= 3
 
 
-def test_and_pods_that_wait_to_be_told_something_delay_no_others_bind_or_word() -> None:
+def test_and_pods_that_wait_for_their_statuses_delay_no_others_bind_or_word() -> None:
     """A thousand pods are refused; the writes that say so are a lane of their own, and taken in turn."""
     story = Story(without(CONFIG, reports=4))
     story.sees(*(pod(f"f{number}", says={"nice": "x"}) for number in range(1000)))

@@ -477,7 +477,7 @@ def asked_while(story: Story, running: Job, *, seconds: int) -> list[AllocateNow
     [("1970-01-01T00:16:20Z", True), ("1970-01-01T00:16:40Z", False), ("tomorrow", True), ("", True)],
     ids=["submitted after job-since", "submitted before job-since", "job-since is not a time", "no job-since"],
 )
-def test_a_restarted_bridge_tells_a_renamed_replacement_from_a_strangers_job_by_job_since(
+def test_a_restarted_bridge_distinguishes_a_renamed_replacement_from_a_strangers_job_by_job_since(
     since: str, is_lost: bool
 ) -> None:
     """Both were submitted while the pod ran.  A job that was submitted later than job-since is not the pod's."""
@@ -489,7 +489,7 @@ def test_a_restarted_bridge_tells_a_renamed_replacement_from_a_strangers_job_by_
     assert story.world.workloads[key_of(TRAIN)].hint == 17
 
 
-def test_a_new_job_with_the_id_of_the_lost_one_is_told_apart_by_its_time() -> None:
+def test_a_new_job_with_the_id_of_the_lost_one_is_distinguished_by_its_time() -> None:
     story = Story()
     story.sees(replace(story.runs(TRAIN, 17, on="x2", at=NOW), started=NOW))
     loses(story, NOW + 7)

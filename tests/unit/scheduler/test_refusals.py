@@ -25,7 +25,7 @@ def refused(story: Story, number: int = 2045, at: float = NOW, **fields: object)
     story.ended(asked, Outcome.REFUSED, at=at, number=number, **fields)
 
 
-def test_a_refusal_for_good_is_told_with_slurms_own_words_and_number() -> None:
+def test_a_refusal_for_good_is_reported_with_slurms_own_words_and_number() -> None:
     story = Story()
     refused(story)
     [said] = story.decides(NOW)
@@ -75,7 +75,7 @@ def test_it_is_asked_again_when_the_pod_is_resized() -> None:
     assert len(story.acts(AllocateNow, NOW + 2)) == 1
 
 
-def test_a_dependency_on_a_job_that_slurm_does_not_know_is_told_and_not_taken_for_a_twin() -> None:
+def test_a_dependency_on_a_job_that_slurm_does_not_know_is_reported_and_not_taken_for_a_twin() -> None:
     """Slurm's number for both is 2038; a submission never meets a twin."""
     story = Story()
     story.sees(pod("train", says={"dependency": "afterok:8"}))
@@ -98,7 +98,7 @@ def test_it_is_asked_again_when_slurms_partitions_change() -> None:
     assert len(story.acts(AllocateNow, NOW + 3)) == 1
 
 
-def test_a_partition_that_slurm_does_not_have_is_told_before_anything_is_sent() -> None:
+def test_a_partition_that_slurm_does_not_have_is_reported_before_anything_is_sent() -> None:
     story = Story()
     story.sees(SlurmNodesPolled(NODES, (PARTITIONS[0],), NOW))
     story.sees(pod("train", says={"partition": "gpu"}))
@@ -188,7 +188,7 @@ def test_when_an_own_job_of_that_user_ends_the_oldest_that_a_limit_held_back_goe
 # --- F3 -----------------------------------------------------------------------------------------------------------
 
 
-def test_no_feasible_node_is_told_and_nothing_is_submitted_until_there_is_one() -> None:
+def test_no_feasible_node_is_reported_and_nothing_is_submitted_until_there_is_one() -> None:
     story = Story(nodes=[node("x1", ready=False)])
     story.sees(TRAIN)
     [said] = story.decides(NOW)
@@ -200,7 +200,7 @@ def test_no_feasible_node_is_told_and_nothing_is_submitted_until_there_is_one() 
     assert len(story.acts(AllocateNow, NOW + 401)) == 1
 
 
-def test_what_is_told_changes_with_the_reason() -> None:
+def test_what_is_reported_changes_with_the_reason() -> None:
     story = Story(nodes=[node("x1", ready=False)])
     story.sees(TRAIN)
     story.decides(NOW)

@@ -311,7 +311,7 @@ def test_a_gang_asks_again_for_a_node_that_is_empty_but_takes_only_some_of_its_p
     assert asked.spec.excluded_nodes == ""
 
 
-def test_a_gang_that_is_kept_away_from_nodes_is_told_which() -> None:
+def test_a_gang_that_is_kept_away_from_nodes_shows_which() -> None:
     story = Story()
     story.sees(PodSeen(Scope.OTHERS, replace(OTHER, containers=pod(cpu=30_000).containers)))
     story.sees(*ring(3))
@@ -387,7 +387,7 @@ def test_a_preempted_pod_that_still_terminates_is_waited_for() -> None:
     assert [bind.name for bind in story.acts(BindPod, NOW + 20)] == ["big"]
 
 
-def test_a_pod_that_is_refused_by_now_gives_its_grant_back() -> None:
+def test_a_pod_that_is_refused_now_gives_its_grant_back() -> None:
     """Adopted from a previous process, whose policy was another."""
     story = Story()
     edited = pod("train", says={"account": "teamx"})

@@ -120,7 +120,7 @@ def test_one_that_takes_any_gpu_takes_the_place_of_one_that_wanted_a_type(life: 
     assert comes(story, says={"gres": "gpu:1"}) == (["x1"], [])
 
 
-def test_a_larger_one_that_comes_before_anybody_is_bound_has_the_gang_asked_for_anew() -> None:
+def test_a_larger_one_that_comes_before_anybody_is_bound_has_the_gang_asked_for_again() -> None:
     story = Story()
     pods = [member(number, 2) for number in range(2)]
     story.polls(at=LATER)
@@ -157,7 +157,7 @@ def test_a_larger_worker_waits_for_its_component() -> None:
     assert "Pod w-0 asks for 3 CPUs, more than its place in job 17 has." in told.message
 
 
-def test_a_launcher_that_is_made_anew_after_a_restart_takes_its_place() -> None:
+def test_a_launcher_that_is_recreated_after_a_restart_takes_its_place() -> None:
     first = Story()
     binds = launched(first)
     for bind in binds:

@@ -104,7 +104,7 @@ def test_a_job_that_a_waiting_pod_shows_beside_its_gang_that_runs_is_read_and_en
     assert [cancel.job_id for cancel in story.acts(CancelJob, START + 20)] == [9]
 
 
-def test_a_hint_that_leads_nowhere_is_dropped_and_slurm_is_asked_anew() -> None:
+def test_a_hint_that_leads_nowhere_is_dropped_and_slurm_is_asked_again() -> None:
     story = Story()
     story.polls({17: "RUNNING"}, at=START + 0.1)
     story.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", "… Job 17, as of …")))
@@ -157,7 +157,7 @@ def test_the_search_is_brief() -> None:
     assert len(story.acts(AllocateNow, START + 3.2)) == 1
 
 
-def test_what_a_standby_knew_of_the_pods_is_listed_anew_before_a_pod_is_bound() -> None:
+def test_what_a_standby_knew_of_the_pods_is_listed_again_before_a_pod_is_bound() -> None:
     """Its watch may have been behind: another pod may have the room (V3)."""
     story = Story()
     story.sees(PodsListed(Scope.OURS, (TRAIN,), START, inherited=True))

@@ -153,7 +153,7 @@ def test_a_read_that_was_sent_before_the_job_was_made_does_not_call_it_foreign()
     assert not story.world.placeholders[5].denied
 
 
-def test_a_bind_for_a_job_whose_id_is_anothers_by_now_leaves_its_pod_without_a_job() -> None:
+def test_a_bind_for_a_job_whose_id_is_anothers_now_leaves_its_pod_without_a_job() -> None:
     """The pod is on a node, and Slurm lost its job: the same node is requested once more (S7)."""
     story = Story()
     story.sees(OLD)

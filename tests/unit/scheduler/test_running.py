@@ -70,7 +70,7 @@ def looks_and_learns(story: Story, what: Pod, *states: str, at: float, **job: An
 # --- a time limit (S4b) -------------------------------------------------------------------------------------------
 
 
-def test_kubelet_is_told_to_end_the_pod_so_that_its_grace_is_over_ten_seconds_before_slurms_end() -> None:
+def test_kubelet_is_asked_to_end_the_pod_so_that_its_grace_is_over_ten_seconds_before_slurms_end() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     assert story.decides(ENDS - 121) == []
@@ -230,7 +230,7 @@ def test_a_budget_that_refuses_an_eviction_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(("what", "kind"), [(TRAIN, FailByDeadline), (OWNED, DeletePod), (web("web"), DeletePod)])
-def test_a_preemption_is_told_at_once_and_what_is_left_is_the_grace(what: Pod, kind: type[Action]) -> None:
+def test_a_preemption_is_reported_at_once_and_what_is_left_is_the_grace(what: Pod, kind: type[Action]) -> None:
     story = Story(ALONE)
     shown = runs(story, what)
     story.polls({17: "RUNNING SIGNALING"}, at=NOW + 50)
@@ -243,7 +243,7 @@ def test_a_preemption_is_told_at_once_and_what_is_left_is_the_grace(what: Pod, k
     assert not getattr(end, "counts", False)
 
 
-def test_a_preemption_near_the_end_of_its_time_is_told_at_once_too() -> None:
+def test_a_preemption_near_the_end_of_its_time_is_reported_at_once_too() -> None:
     """That kubelet was handed that end is no reason to keep the pod's grace from it."""
     story = Story(ALONE)
     shown = runs(story, OWNED)

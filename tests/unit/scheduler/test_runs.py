@@ -108,7 +108,7 @@ def test_members_that_are_being_deleted_have_no_say_in_the_size_either() -> None
 # --- one run --------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_batch_job_makes_anew_is_fewer_by_those_that_succeeded() -> None:
+def test_what_a_batch_job_recreates_is_fewer_by_those_that_succeeded() -> None:
     """Its job is preempted when one of three has succeeded: the same Job replaces the other two."""
     story = own_annotation(Story(), "a")
     shown = runs(story, [of_a_cron_job("a", number, NOW) for number in range(3)], ("x1", 3))
@@ -133,7 +133,7 @@ def test_a_replacement_takes_the_freed_place_though_another_member_has_succeeded
     assert (bind.uid, bind.job_id) == ("again", 17)
 
 
-def test_a_job_set_that_starts_anew_needs_all_of_its_pods_again() -> None:
+def test_a_job_set_that_starts_again_needs_all_of_its_pods_again() -> None:
     """What succeeded in the attempt before is still there while the first pods of the next attempt come."""
     ref = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "train", "uid-jobset")
     batch = OwnerRef("batch/v1", "Job", "train-w-0", "uid-batch")

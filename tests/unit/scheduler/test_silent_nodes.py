@@ -114,7 +114,7 @@ def test_two_tenants_never_hold_one_gpu_though_slurm_gives_it_again() -> None:
     assert [act for act in acts if isinstance(act, BindPod)] == []
 
 
-def test_a_gang_whose_member_is_replaced_while_its_node_is_silent_is_started_anew() -> None:
+def test_a_gang_whose_member_is_replaced_while_its_node_is_silent_is_restarted() -> None:
     """It cannot go on without, and nobody will ever say that the lost one is gone."""
     story = Story()
     pods = ring(2)

@@ -297,7 +297,7 @@ NO = [
 
 
 @pytest.mark.parametrize(("what", "sentence"), [line[1:] for line in NO], ids=[line[0] for line in NO])
-def test_a_pod_that_cannot_become_a_job_is_told_exactly_this(what: Pod, sentence: str) -> None:
+def test_a_pod_that_cannot_become_a_job_shows_exactly_this(what: Pod, sentence: str) -> None:
     assert becomes(what) == Refusal(names.REFUSED, sentence)
 
 
@@ -363,7 +363,7 @@ def test_no_user_is_charged_for_less_than_the_containers_take(what: Pod, asks: s
     ("alias", "value", "asks"),
     [("cpu-per-task", "1", "1 CPUs"), ("mem-per-node", "1M", "1 MiB"), ("gres", "gpu:1", "1 gpu")],
 )
-def test_an_understatement_by_an_alias_or_by_an_owner_is_told_as_it_was_written(
+def test_an_understatement_by_an_alias_or_by_an_owner_is_reported_as_it_was_written(
     alias: str, value: str, asks: str
 ) -> None:
     key = names.ALIAS_PREFIX + alias

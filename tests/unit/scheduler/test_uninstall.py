@@ -69,7 +69,7 @@ def left(story: Story, at: float = NOW) -> list[str]:
 
 
 @pytest.mark.parametrize("config", [WAIT, END])
-def test_a_pod_that_waits_gets_no_job_and_is_told_so_once(config: Any) -> None:
+def test_a_pod_that_waits_gets_no_job_and_shows_that_once(config: Any) -> None:
     story = met(config)
     story.sees(TRAIN)
     [said] = story.decides(NOW)
@@ -81,7 +81,7 @@ def test_a_pod_that_waits_gets_no_job_and_is_told_so_once(config: Any) -> None:
     assert story.decides(NOW + 10) == []
 
 
-def test_a_pod_that_could_not_be_told_is_left_until_it_is() -> None:
+def test_a_pod_that_could_not_get_its_status_is_left_until_it_does() -> None:
     story = met()
     story.sees(TRAIN)
     [said] = story.decides(NOW)
@@ -90,14 +90,14 @@ def test_a_pod_that_could_not_be_told_is_left_until_it_is() -> None:
     assert len(story.acts(SetPodCondition, NOW + 10)) == 1
 
 
-def test_a_pod_that_an_earlier_run_told_is_told_no_more() -> None:
+def test_a_pod_that_has_its_status_from_an_earlier_run_gets_no_other() -> None:
     story = met()
     story.sees(replace(TRAIN, scheduled=Condition(False, names.LEAVING, uninstall.MESSAGE)))
     assert story.decides(NOW) == []
     assert left(story) == []
 
 
-def test_a_job_that_waits_is_ended_after_the_quiet_period_and_its_pod_told() -> None:
+def test_a_job_that_waits_is_ended_after_the_quiet_period_and_its_pod_shows_it() -> None:
     story = met()
     waiting(story)
     assert story.acts(CancelJob, START + 1) == []
@@ -129,7 +129,7 @@ def test_a_job_whose_pods_are_gone_is_ended() -> None:
     assert [each.job_id for each in story.acts(CancelJob, NOW)] == [17]
 
 
-def test_members_of_an_incomplete_gang_are_told_too() -> None:
+def test_members_of_an_incomplete_gang_get_a_status_too() -> None:
     gang: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
     story = met()
     story.sees(pod("ring-0", **gang))
@@ -219,7 +219,7 @@ def test_a_job_that_slurm_loses_is_not_asked_for_again() -> None:
     assert [type(each) for each in done] == [FailByDeadline]
 
 
-def test_accounting_is_told_how_pods_ended_before_nothing_is_left() -> None:
+def test_accounting_gets_how_pods_ended_before_nothing_is_left() -> None:
     story = Story(replace(WAIT, accounting=True))
     shown = running(story)
     story.sees(replace(shown, phase=PodPhase.SUCCEEDED))

@@ -104,7 +104,7 @@ async def test_without_accounting_nothing_is_found_and_nothing_is_recorded(wire:
     assert wire.asked == []
 
 
-async def test_a_token_file_that_vanished_is_told_in_words_and_nothing_is_sent(
+async def test_a_token_file_that_vanished_is_reported_in_words_and_nothing_is_sent(
     cluster: SlurmCluster, wire: Witness, tmp_path: Path
 ) -> None:
     client = await discovered(cluster, wire, acting_tokens=FileToken(tmp_path / "gone"))
@@ -113,7 +113,7 @@ async def test_a_token_file_that_vanished_is_told_in_words_and_nothing_is_sent(
     assert wire.asked == []
 
 
-async def test_an_expired_token_is_told_with_what_to_do(cluster: SlurmCluster, wire: Witness) -> None:
+async def test_an_expired_token_is_reported_with_what_to_do(cluster: SlurmCluster, wire: Witness) -> None:
     client = SlurmClient(wire, LiteralToken(cluster.token("slurm", expires=NOW - 7200)), clock=lambda: NOW)
     await client.discover()
     with pytest.raises(Unauthorized, match=r"expired 2 h ago\. Renew it"):

@@ -101,7 +101,7 @@ def test_the_part_that_was_asked_for_is_taken_from_a_heterogeneous_job() -> None
         codec.job(answer, 55)
 
 
-def test_the_leader_of_a_heterogeneous_job_tells_all_of_it_and_another_component_itself() -> None:
+def test_the_leader_of_a_heterogeneous_job_shows_all_of_it_and_another_component_itself() -> None:
     parts = [
         job(job_id=53 + i, tasks=number(i + 1), het_job_id=number(53), het_job_offset=number(i)) for i in (0, 2, 1)
     ]
@@ -158,7 +158,7 @@ def test_a_core_is_as_many_cpus_as_slurm_conf_says() -> None:
     assert codec.cpus_per_core(msgspec.convert(sent, tuple[wire.Node, ...])) == {"threads": 2}
 
 
-def test_what_a_job_holds_of_each_node_is_told_by_the_job_itself_where_slurm_gives_away_single_cpus() -> None:
+def test_what_a_job_holds_of_each_node_is_reported_by_the_job_itself_where_slurm_gives_away_single_cpus() -> None:
     def held(select: str) -> object:
         allocation = [{"name": "t1", "cpus": {"count": 3, "used": 0}}, {"name": "t2", "cpus": {"count": 1, "used": 0}}]
         resources = {"select_type": [select], "nodes": {"allocation": allocation}}

@@ -18,7 +18,7 @@ def line(**fields: object) -> str:
     return str(told["node_conf"])
 
 
-def test_a_node_without_devices_is_told_its_size_and_address() -> None:
+def test_a_node_without_devices_is_sent_with_its_size_and_address() -> None:
     assert line(features=("slurm-bridge-k0", "gpu")) == (
         "NodeName=x1 NodeAddr=198.51.100.7 Sockets=1 CoresPerSocket=63 ThreadsPerCore=1 RealMemory=510976 "
         "Feature=slurm-bridge-k0,gpu State=EXTERNAL"
@@ -37,11 +37,11 @@ def test_a_node_without_devices_is_told_its_size_and_address() -> None:
         ),
     ],
 )
-def test_devices_are_told_by_files_numbered_one_after_the_other(gres: object, said: str) -> None:
+def test_devices_are_sent_as_files_numbered_one_after_the_other(gres: object, said: str) -> None:
     assert said in line(gres=gres)
 
 
-def test_the_place_in_each_topology_is_told() -> None:
+def test_the_place_in_each_topology_is_sent() -> None:
     assert " Topology=blocks:b-2,tree:s1 State=" in line(topology=(("blocks", "b-2"), ("tree", "s1")))
 
 

@@ -59,7 +59,7 @@ def test_the_line_that_scontrol_prints_is_a_token_too(tmp_path: Path) -> None:
     assert FileToken(file).token() == jwt()
 
 
-def test_an_expired_token_is_told_with_its_age_and_what_to_do(tmp_path: Path) -> None:
+def test_an_expired_token_is_reported_with_its_age_and_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(jwt(exp=NOW - 3 * 3600))
     source = FileToken(file)

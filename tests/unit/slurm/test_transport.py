@@ -543,7 +543,7 @@ def of_another_key(certificates: Certificates, folder: Path) -> list[Path]:
         ),
     ],
 )
-def test_tls_files_that_cannot_be_used_are_told_at_start(
+def test_tls_files_that_cannot_be_used_are_reported_at_start(
     certificates: Certificates, tmp_path: Path, broken: Callable[[Certificates, Path], list[Path]], says: str
 ) -> None:
     paths = [str(path) for path in broken(certificates, tmp_path)]
@@ -648,7 +648,7 @@ def refusing(certificates: Certificates, version: ssl.TLSVersion) -> Iterator[st
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_client_certificate_that_the_server_refuses_is_told_as_that(
+async def test_a_client_certificate_that_the_server_refuses_is_reported_as_that(
     certificates: Certificates, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     """TLS 1.3 reports it after the handshake, in place of a response."""
@@ -664,7 +664,7 @@ async def test_a_client_certificate_that_the_server_refuses_is_told_as_that(
     )
 
 
-async def test_a_server_that_wants_a_client_certificate_is_told_as_that(certificates: Certificates) -> None:
+async def test_a_server_that_wants_a_client_certificate_is_reported_as_that(certificates: Certificates) -> None:
     tls = TlsFiles(str(certificates.authority))
     with refusing(certificates, ssl.TLSVersion.TLSv1_3) as where:
         async with HttpPool(f"https://{where}", tls=tls) as pool:

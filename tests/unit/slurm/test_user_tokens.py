@@ -85,7 +85,7 @@ async def test_nodes_are_changed_with_the_token_for_nodes(cluster: SlurmCluster,
     assert caught.value.code == 2010
 
 
-async def test_slurm_tells_what_a_job_holds_and_lets_its_end_be_recorded_to_its_user_alone(
+async def test_slurm_shows_what_a_job_holds_and_lets_its_end_be_recorded_to_its_user_alone(
     client: SlurmClient, cluster: SlurmCluster
 ) -> None:
     job_id = await client.allocate_now(spec())
@@ -195,7 +195,7 @@ def test_tokens_of_users_who_are_not_asked_for_are_not_looked_at(tmp_path: Path)
     assert [user for user, _ in users.troubles(frozenset({"alice", "bob"}), NOW)] == ["bob"]
 
 
-async def test_the_core_is_told_whose_token_is_of_no_use_and_when_there_is_another(tmp_path: Path) -> None:
+async def test_the_core_knows_whose_token_is_of_no_use_and_when_there_is_another(tmp_path: Path) -> None:
     users = UserTokens(tmp_path)
     told: asyncio.Queue[Event] = asyncio.Queue()
     give(tmp_path, "bob", jwt(sun="bob", exp=NOW))

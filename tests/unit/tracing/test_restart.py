@@ -218,7 +218,7 @@ def test_when_the_job_is_read_again_only_at_its_end() -> None:
     assert backend.one("release").took == pytest.approx(20.1)
 
 
-def test_when_the_pod_ended_meanwhile_and_nothing_tells_when() -> None:
+def test_when_the_pod_ended_meanwhile_and_nothing_shows_when() -> None:
     backend = Backend()
     first = Traced(backend)
     first.queues(TRAIN, 17, at=T + 1)

@@ -69,7 +69,7 @@ def mistakes() -> dict[str, tuple[bytes, bytes, str]]:
 
 
 @pytest.mark.parametrize("case", mistakes())
-def test_what_cannot_be_used_is_told(case: str) -> None:
+def test_what_cannot_be_used_is_reported(case: str) -> None:
     certificate, key, why = mistakes()[case]
     with pytest.raises(Unusable) as told:
         read(certificate, key)

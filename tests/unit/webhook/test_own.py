@@ -214,7 +214,7 @@ async def test_a_secret_that_was_emptied_gets_another_certificate_and_the_one_in
         (lambda data, _: {"tls.crt": data["tls.crt"]}, "there is no private key in PEM"),
     ],
 )
-async def test_a_secret_that_somebody_spoiled_is_replaced_and_told(
+async def test_a_secret_that_somebody_spoiled_is_replaced_and_reported(
     harm: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster()

@@ -113,7 +113,7 @@ async def test_a_review_that_does_not_arrive_is_given_up(monkeypatch: pytest.Mon
         assert status == 200, "its place is free again"
 
 
-async def test_more_reviews_at_once_than_there_is_memory_for_are_told_to_come_again(
+async def test_more_reviews_at_once_than_there_is_memory_for_are_asked_to_come_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MOST_AT_ONCE", 0)
@@ -130,7 +130,7 @@ async def counted(there: Running, authority: bytes) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines) if float(value)}
 
 
-async def test_reviews_are_counted_by_outcome_and_the_expiry_of_the_certificate_is_told(
+async def test_reviews_are_counted_by_outcome_and_the_expiry_of_the_certificate_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, other = made(), made(NOW + DAY)
