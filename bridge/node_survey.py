@@ -22,7 +22,8 @@ from bridge.pace import Pace
 from scheduler import names
 from scheduler.model.kubernetes import Node
 from scheduler.model.slurm import SlurmNode, States
-from scheduler.place.feasible import BLOCKING, slurm_name
+from scheduler.place.feasible import slurm_name
+from scheduler.place.fit import BLOCKING
 from scheduler.state.workload import Placeholder
 from scheduler.state.world import World
 

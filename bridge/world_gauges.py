@@ -12,10 +12,10 @@ from bridge.labels import BoundedLabels
 from scheduler import names
 from scheduler.model.kubernetes import Node, Pod, PodPhase
 from scheduler.model.slurm import ENDED, States
-from scheduler.state.phase import Phase, chosen
+from scheduler.place.fit import needs
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
-from scheduler.translate.job_spec import needs
 
 Values = list[tuple[float, dict[str, str]]]  # of a metric, with their labels
 Register = Callable[[str, str, Callable[[], Values]], None]
@@ -137,11 +137,8 @@ class WorldGauges:
 
     def _oldest_unbound_grant(self) -> Values:
         world = self._world()
-        jobs = (
-            chosen(each, world.jobs_of(each))
-            for each in map(world.workloads.__getitem__, world.by_phase[Phase.GRANTED])
-        )
-        since = [job.granted_at for job in jobs if job is not None and job.granted_at is not None]
+        jobs = (world.job_of[key] for key in world.by_phase[Phase.GRANTED] if key in world.job_of)
+        since = [job.granted_at for job in jobs if job.granted_at is not None]
         return [(max(0.0, self._clock() - min(since)) if since else 0.0, {})]
 
 
@@ -152,7 +149,7 @@ def why_waiting(world: World, workload: Workload, phase: Phase) -> tuple[str, st
     ("GangGathering").  "unknown": it was not read, or no pod shows one.  The partition is "none" before a submission.
     """
     if phase is Phase.QUEUED:
-        job = chosen(workload, world.jobs_of(workload))
+        job = world.job_of.get(workload.key)
         reason = job.job.reason if job is not None and job.job is not None else ""
         return reason or UNKNOWN, world.partition_of.get(workload.key) or workload.asked_in or NO_PARTITION
     partition = workload.asked_in or NO_PARTITION

@@ -145,7 +145,10 @@ class AllocateNow(_AboutSubmission):
 
 @dataclass(frozen=True, slots=True)
 class SubmitJob(_AboutSubmission):
-    """`POST job/submit`: the job waits in Slurm's queue."""
+    """`POST job/submit`: the job waits in Slurm's queue.
+
+    components   of a heterogeneous job: the UIDs of the pods of each component; the request does not show them
+    """
 
     limit_class: ClassVar = "submits"
     effect: ClassVar = Effect.WORKLOAD
@@ -154,6 +157,7 @@ class SubmitJob(_AboutSubmission):
     key: str
     spec: JobSpec
     reason: str
+    components: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from scheduler.actions import Kind, Plan
 from scheduler.apply.membership import pods_of_group
 from scheduler.events import Side
 from scheduler.rules.bound import bound
-from scheduler.rules.decision import Decision
+from scheduler.rules.decision import NOTHING, Decision
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import gathering
 from scheduler.rules.granted import granted
@@ -137,7 +137,8 @@ def _visit(workload: Workload, this_pass: Pass) -> bool:
     this_pass.visited.append(workload.key)
     if world.undecoded.among(workload.pods):
         return True  # visited again when that pod is decoded, or is gone
-    apply(news(workload, this_pass), workload, this_pass)
+    if (shown := news(workload, this_pass)) is not NOTHING:
+        apply(shown, workload, this_pass)
     apply(RULES[world.phase_of[workload.key]](workload, this_pass), workload, this_pass)
     return True
 

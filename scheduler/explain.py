@@ -21,7 +21,8 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode, States
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
-from scheduler.place.feasible import CONTESTED, checks, feasible, miss, node_requirements, slurm_name
+from scheduler.place.feasible import CONTESTED, feasible, slurm_name
+from scheduler.place.fit import checks, miss, node_requirements
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import why_gathering

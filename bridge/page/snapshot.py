@@ -17,8 +17,8 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.model.slurm import GrantedNode, SlurmNode
-from scheduler.place.assign import NodeInfo
 from scheduler.place.feasible import slurm_name
+from scheduler.place.fit import NodeInfo
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.workload import NOT_CONSIDERED, Placeholder, Workload
 from scheduler.state.world import World

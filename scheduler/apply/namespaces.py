@@ -25,6 +25,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
     if world.namespaces is not None:
         before = world.namespaces.get(event.namespace.name)
         world.namespaces[event.namespace.name] = event.namespace
+        world.cluster = world.mark_of_cluster()
         if before is None or before.labels != event.namespace.labels:
             _managed_changed(world)
             identity_changed(world, {event.namespace.name})
@@ -43,6 +44,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     namespaces = with_undecoded(event.namespaces, world.namespaces, event.undecoded)
     is_first = world.namespaces is None
     before, world.namespaces = world.namespaces or {}, namespaces
+    world.cluster = world.mark_of_cluster()
     _managed_changed(world)
     changed = {name for name, each in namespaces.items() if name not in before or before[name].labels != each.labels}
     (namespaces_first_listed if is_first else identity_changed)(world, changed)
@@ -53,6 +55,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
 
 def _managed_changed(world: World) -> None:
     """Namespaces became managed, or are not any more: pods of the others are neither submitted nor bound."""
+    world.identity_changes += 1
     for each in (Phase.UNSUBMITTED, Phase.GRANTED, Phase.ORPHANED):
         world.dirty.update(world.by_phase[each])
     world.dirty.update(dict.fromkeys(key for key in world.by_phase[Phase.BOUND] if world.workloads[key].strays))

@@ -14,6 +14,7 @@ from scheduler.actions import Kind
 from scheduler.apply import node_results
 from scheduler.apply.membership import settle, settle_by_plan
 from scheduler.apply.submission_results import lost_job_of
+from scheduler.model.amounts import EMPTY
 from scheduler.model.kubernetes import owner_key
 from scheduler.state import quarantine
 from scheduler.state.phase import Phase
@@ -134,8 +135,16 @@ def _set_timers(world: World, wake: Mapping[str, float], now: float) -> None:
 def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, at: float) -> None:
     workload = world.workloads[action.key]
     lost = lost_job_of(world, workload) if action.spec.required_nodes else None
-    asked_for = frozenset(pod.uid for pod in workload.members)
-    workload.in_flight = InFlight(action, at, lost_job=lost.id if lost is not None else None, asked_for=asked_for)
+    members = workload.members
+    parts = action.components if isinstance(action, act.SubmitJob) else ()
+    workload.in_flight = InFlight(
+        action,
+        at,
+        lost_job=lost.id if lost is not None else None,
+        asked_for=frozenset(pod.uid for pod in members),
+        components={uid: index for index, pods in enumerate(parts) for uid in pods} if parts else EMPTY,
+        asked_as=world.known_tenant(members),
+    )
     world.clear_refusal(workload)
     partition = action.spec.partition or world.default_partition
     workload.asked_in = partition

@@ -56,6 +56,7 @@ def namespaces_first_listed(world: World, namespaces: Collection[str]) -> None:
 
 def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
     """Mark the workloads of these namespaces (None: of all), and read again the jobs whose user the policy did not give."""
+    world.identity_changes += 1
     if namespaces is None:
         world.policy_at = world.newest_event_at
     else:

@@ -140,7 +140,8 @@ def _submitted(
     world.foreign_read.pop(job_id, None)
     job = Placeholder(job_id, workload.key, action.spec.user, frozenset(), known_since=event.at)
     job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
-    job.asked_for = held.asked_for if held is not None else frozenset()
+    if held is not None:
+        job.asked_for, job.components, job.asked_as = held.asked_for, held.components, held.asked_as
     _forget_lost(world, workload)
     stale = world.placeholders.get(job_id)
     if stale is not None:

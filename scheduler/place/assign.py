@@ -1,36 +1,14 @@
-"""Granted nodes → pods, and whether the pods fit there right now (F6, S11; invariant V3).
-
-Slurm grants what Slurm counts.  Before the bind the node is checked as Kubernetes counts it: its allocatable resources less
-those of every unfinished pod there, of any scheduler.  Slurm frees the resources of a preempted job at once, while its pod
-may still be terminating.
-"""
+"""Granted nodes → pods: whether a grant has what the job asked for (S11), and the place of each pod in it (W8)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.model.amounts import EMPTY, Amounts
-from scheduler.model.clocks import grace_ends
-from scheduler.model.kubernetes import ALL_PORTS, HostPort, Node, Pod
+from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
-from scheduler.place.host_ports import in_the_way
 from scheduler.translate.grouping import by_rank
-from scheduler.translate.job_spec import needs
-
-EXTRA_WAIT_S = 60.0  # a bind waits for a terminating pod for its grace and this time (F6)
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """Why a pod cannot be bound to its granted node now.
-
-    until   the bind waits for terminating pods, at most until then (epoch seconds); None: waiting does not help
-    """
-
-    why: str
-    until: float | None = None
 
 
 def shortfall(spec: JobSpec, grant: Grant) -> str:
@@ -116,18 +94,28 @@ def places(
 
     Pods get places by rank, in Slurm's order of nodes (W8), so that one grant always gives the same places.
     """
+    ranked = by_rank([pod for part in parts for pod in part.members])
     chosen: dict[str, GrantedNode] = {}
     for part in parts:
-        found = _nodes_in_order(part, bound_to, leaving)
+        found = _nodes_in_order(part, _of(part, ranked) if len(parts) > 1 else ranked, bound_to, leaving)
         if found is None:
             return None
         chosen |= found
-    return _numbered(by_rank(pod for part in parts for pod in part.members), chosen)
+    return _numbered(ranked, chosen)
 
 
-def _nodes_in_order(part: Part, bound_to: Mapping[str, str], leaving: Sequence[str]) -> dict[str, GrantedNode] | None:
-    """The node of each pod, by UID; None: there are too few places.  Bound pods keep their nodes, even out of rank order."""
-    ranked = by_rank(part.members)
+def _of(part: Part, ranked: Sequence[Pod]) -> Sequence[Pod]:
+    uids = {pod.uid for pod in part.members}
+    return [pod for pod in ranked if pod.uid in uids]
+
+
+def _nodes_in_order(
+    part: Part, ranked: Sequence[Pod], bound_to: Mapping[str, str], leaving: Sequence[str]
+) -> dict[str, GrantedNode] | None:
+    """The node of each pod, by UID; None: there are too few places.  Bound pods keep their nodes, even out of rank order.
+
+    ranked   the pods of the part, by rank
+    """
     held = Counter(leaving)
     most = len(ranked)  # a bound, whatever Slurm says of the node
     slots = [node for node in part.nodes for _ in range(min(tasks_on(node, part.spec) - held[node.name], most))]
@@ -160,149 +148,3 @@ def _numbered(ranked: Sequence[Pod], chosen: Mapping[str, GrantedNode]) -> Mappi
         on_node[node.name] = local_rank + 1
         found[pod.uid] = Place(node, rank, local_rank)
     return found
-
-
-class NodeInfo:
-    """The unfinished pods on one node, and the sum of their needs, kept up to date."""
-
-    __slots__ = ("_ends", "_holders", "_needs", "_ports", "pods", "taken")
-
-    def __init__(self) -> None:
-        self.pods: dict[str, Pod] = {}
-        self._ends: dict[str, float] = {}  # pods that are being deleted: when their grace ends, by the bridge's clock
-        self.taken: dict[str, int] = {}
-        self._needs: dict[str, Amounts] = {}
-        self._ports: dict[str, tuple[HostPort, ...]] = {}  # of pods with host ports
-        self._holders: dict[tuple[int, str], dict[str, dict[str, None]]] = {}  # port, protocol to address to UIDs
-
-    def put(self, pod: Pod, at: float | None = None, most_grace_s: float = float("inf")) -> Pod | None:
-        """Add or replace the pod.  Returns the pod as it was before; None: it was not here.
-
-        at            when the bridge saw the pod like this, by its clock; None: deletion times are by that clock, too
-        most_grace_s  the longest grace that counts: Kubernetes accepts 300 years
-        """
-        before = self.pods.get(pod.uid)
-        self.pods[pod.uid] = pod
-        if pod.deleting_at is None:
-            self._ends.pop(pod.uid, None)
-        elif before is None or (before.deleting_at, before.grace_s) != (pod.deleting_at, pod.grace_s):
-            grace_s = min(pod.grace_s, most_grace_s)
-            ends = pod.deleting_at if at is None else grace_ends(pod.deleting_at, grace_s, at)
-            self._ends[pod.uid] = min(ends, self._ends.get(pod.uid, ends))
-        if before is None or not _same_requests(before, pod):
-            self._count(self._needs.get(pod.uid, {}), -1)
-            self._needs[pod.uid] = needed = needs(pod)
-            self._count(needed, 1)
-        if before is None and pod.host_ports:
-            self._ports[pod.uid] = pod.host_ports
-            for each in pod.host_ports:
-                by_address = self._holders.setdefault((each.port, each.protocol), {})
-                by_address.setdefault(each.address, {})[pod.uid] = None
-        return before
-
-    def remove(self, uid: str) -> Pod | None:
-        """Remove the pod.  Returns the removed pod; None: it was not here."""
-        left = self.pods.pop(uid, None)
-        self._ends.pop(uid, None)
-        if left is not None:
-            self._count(self._needs.pop(uid), -1)
-            for each in self._ports.pop(uid, ()):
-                self._free(each, uid)
-        return left
-
-    def without(self, uid: str) -> NodeInfo:
-        """A copy of the node without that pod, with all sums recomputed."""
-        copy = NodeInfo()
-        for pod in self.pods.values():
-            if pod.uid != uid:
-                copy.put(pod)
-        copy._ends = {other: ends for other, ends in self._ends.items() if other != uid}
-        return copy
-
-    def grace_ends(self, uid: str) -> float | None:
-        """When the grace of that pod ends, by the bridge's clock; None: it is not being deleted, or not here."""
-        return self._ends.get(uid)
-
-    def needed_by(self, uid: str) -> Amounts:
-        """The needs of that pod; empty if it is not here."""
-        return self._needs.get(uid, EMPTY)
-
-    def listening(self, wanted: Iterable[HostPort]) -> Iterator[Pod]:
-        """The pods here that hold a host port which excludes one of these."""
-        for port in (*wanted, ALL_PORTS):
-            held = self._holders.get((port.port, port.protocol), {})
-            for address in in_the_way(port.address, held):
-                yield from (self.pods[uid] for uid in held[address])
-
-    def _free(self, port: HostPort, uid: str) -> None:
-        by_address = self._holders.get((port.port, port.protocol), {})
-        holders = by_address.get(port.address, {})
-        holders.pop(uid, None)
-        if not holders:
-            by_address.pop(port.address, None)
-        if not by_address:
-            self._holders.pop((port.port, port.protocol), None)
-
-    def _count(self, amounts: Amounts, sign: int) -> None:
-        for resource, amount in amounts.items():
-            taken = self.taken.get(resource, 0) + sign * amount
-            if taken:
-                self.taken[resource] = taken
-            else:
-                self.taken.pop(resource, None)
-
-
-def _same_requests(one: Pod, other: Pod) -> bool:
-    return (
-        one.containers == other.containers
-        and one.init_containers == other.init_containers
-        and one.pod_requests == other.pod_requests
-        and one.overhead == other.overhead
-    )
-
-
-def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -> Blocked | None:
-    """Why the pod cannot be bound to the node now (F6); None: it can.
-
-    name    of the node in Slurm, if Kubernetes has none
-    there   the pods on the node, also those that this pass binds; no pod is in two of them
-    """
-    if node is None:
-        return Blocked(f"Kubernetes has no node for Slurm's {name}")
-    if not node.ready:
-        return Blocked(f"node {name} is not ready")
-    if node.unschedulable:
-        return Blocked(f"node {name} is cordoned")
-    lacking = _lacking(pod, node, there, leave_out_terminating=False)
-    if not lacking:
-        return None
-    if _lacking(pod, node, there, leave_out_terminating=True):
-        return Blocked(f"on node {name} other pods take the {lacking} that it needs")
-    going = [other for other in _terminating(there) if other.uid != pod.uid]
-    until = max(ends for each in there for other in going if (ends := each.grace_ends(other.uid)) is not None)
-    until += EXTRA_WAIT_S
-    who = ", ".join(sorted(other.full_name for other in going)[:3])
-    return Blocked(f"on node {name} {who} still {'terminates' if len(going) == 1 else 'terminate'}", until)
-
-
-def _terminating(there: Sequence[NodeInfo]) -> list[Pod]:
-    return [other for each in there for other in each.pods.values() if other.deleting_at is not None]
-
-
-def _lacking(pod: Pod, node: Node, there: Sequence[NodeInfo], *, leave_out_terminating: bool) -> str:
-    """The first resource of which the node has too little for this pod beside the others; "": none."""
-    for each in there if pod.host_ports else ():
-        for other in each.listening(pod.host_ports):
-            if other.uid != pod.uid and not (leave_out_terminating and other.deleting_at is not None):
-                return "host port"
-    aside = {pod.uid, *(other.uid for other in _terminating(there))} if leave_out_terminating else {pod.uid}
-    wanted = needs(pod)
-    left_out = [counted for each in there for uid in aside if (counted := each.needed_by(uid))]
-    for resource, amount in wanted.items():
-        for each in there:
-            amount += each.taken.get(resource, 0)
-        for counted in left_out:
-            amount -= counted.get(resource, 0)
-        if amount > node.allocatable.get(resource, 0):
-            return "place" if resource == "pods" else resource
-    return ""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from scheduler.model.kubernetes import HostPort, Node, Pod, PodTerm
 from scheduler.model.slurm import JobSpec
 from scheduler.place.affinity_terms import matches
+from scheduler.place.fit import needs
 from scheduler.place.host_ports import common_port, conflicting_port
-from scheduler.translate.job_spec import needs
 
 MOST_COMPARED = 10_000  # terms of a gang with kinds of its pods: some 10 ms
 

@@ -20,11 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model.amounts import Amounts
 from scheduler.model.kubernetes import Node, Pod
-from scheduler.place.assign import EXTRA_WAIT_S
+from scheduler.place.fit import EXTRA_WAIT_S, needs
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
-from scheduler.translate.job_spec import needs
 
 JUDGED = 5  # units of a pass's effort (Pass.effort): finding out whether one node has room
 PODS_COUNTED = 4  # checking for so many pods whether Slurm counts them is one unit of effort

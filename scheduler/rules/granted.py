@@ -1,47 +1,197 @@
-"""GRANTED: the job holds nodes, and pods are yet to be bound to these (S1, W5, W9)."""
+"""GRANTED: the job holds nodes, and pods are yet to be bound to these (S1, W5, W9).
+
+This file has the order of the checks before a bind; binding.py places the pods and binds them.  What the submission decided
+is carried: the specification of the job, whose needs it names, and their tenant (Placeholder).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from scheduler import names
+from scheduler.events import Side
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Job, JobSpec
+from scheduler.model.text import span
+from scheduler.place.assign import shortfall
 from scheduler.place.feasible import slurm_name
-from scheduler.rules.binding import bind
+from scheduler.policy.rules import Tenant
+from scheduler.rules.binding import Binding, cannot_use, on_its_way, place_and_bind, release_grant
 from scheduler.rules.decision import NOTHING, Decision, wake
-from scheduler.rules.identity import cancel, cancel_twins_of_others
+from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, cancel_twins_of_others, read_job
+from scheduler.rules.replacements import are_replacements
 from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import watch
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.submission import is_managed
+from scheduler.rules.status import outage, statuses
+from scheduler.rules.submission import as_the_bound_ask, is_managed, not_managed, read_first, spec_for
 from scheduler.rules.termination import end_job_of_silent_node, silent_until
 from scheduler.rules.uninstall import end_running, is_ending_pods, releases_grant, withdraw
-from scheduler.state.phase import chosen
 from scheduler.state.workload import Placeholder, Workload
 
 
 def granted(workload: Workload, this_pass: Pass) -> Decision:
     """Bind; the members of a gang that run already are watched meanwhile, however long the others wait for their places."""
-    job = chosen(workload, this_pass.world.jobs_of(workload))
-    assert job is not None, "GRANTED has a placeholder"
-    silent = silent_until(workload, this_pass)
+    job = this_pass.world.job_of[workload.key]
+    some_run = workload.pod_counts.unbound < workload.pod_counts.unfinished
+    silent = silent_until(workload, this_pass) if some_run else None
     if silent is not None and this_pass.now >= silent:
         return end_job_of_silent_node(workload, job, this_pass)
-    visit = wake(silent) if silent is not None else NOTHING
-    if releases_grant(workload, this_pass):
-        return visit + withdraw(workload, job, this_pass)
-    if is_ending_pods(this_pass):
-        return visit + end_running(workload, job, this_pass)
-    if job.grant is not None and not stands_on_grant(workload, job, this_pass):
-        return visit + cancel_elsewhere(workload, job, this_pass)
-    members = _bind_members(workload, job, this_pass)
-    twins = cancel_twins_of_others(workload, job, this_pass)
-    return visit + (twins.followed_by(if_not=members) if twins is not None else members)
+    found = _by_its_grant(workload, job, this_pass, some_run=some_run)
+    return wake(silent) + found if silent is not None else found
 
 
-def _bind_members(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """Bind the members that are not bound yet; if nothing is planned for these, watch the others."""
-    binds = bind(workload, job, this_pass)
-    if workload.in_flight is not None or not any(map(workload.node_of, workload.unfinished)):
-        return binds
-    # one thing at a time: the next visit is at once, as what was planned need not end before it
-    return binds.followed_by(if_planned=wake(this_pass.now), if_not=_watch_bound(workload, job, this_pass))
+def _by_its_grant(workload: Workload, job: Placeholder, this_pass: Pass, *, some_run: bool) -> Decision:
+    """Release the grant if it cannot be kept; otherwise bind the members that are not bound yet."""
+    if this_pass.world.config.leaving and releases_grant(workload, this_pass):
+        return withdraw(workload, job, this_pass)
+    if this_pass.world.config.leaving and is_ending_pods(this_pass):
+        return end_running(workload, job, this_pass)
+    if some_run and job.grant is not None and not stands_on_grant(workload, job, this_pass):
+        return cancel_elsewhere(workload, job, this_pass)
+    members = _bind(workload, job, this_pass)
+    if some_run and workload.in_flight is None:
+        # one thing at a time: the next visit is at once, as what was planned need not end before it
+        members = members.followed_by(if_planned=wake(this_pass.now), if_not=_watch_bound(workload, job, this_pass))
+    twins = cancel_twins_of_others(workload, job, this_pass) if len(workload.jobs) > 1 else None
+    return twins.followed_by(if_not=members) if twins is not None else members
+
+
+def _bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Slurm gave nodes: bind, or wait for room, or release the grant (S1, S11, F6)."""
+    if workload.in_flight is not None:
+        return NOTHING
+    world, members, unfinished, nodes = this_pass.world, workload.members, workload.unfinished, workload.nodes()
+    unbound = [pod for pod in members if pod.uid not in nodes and pod.uid not in workload.pods_in_flight]
+    if not unbound:
+        return NOTHING
+    if (first := _comes_first(workload, unbound, job, this_pass)) is not None:
+        return first
+    if job.grant is None or job.known_since < world.trust_since:  # slurmctld was away since: the id may be reused
+        return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
+    # The pods known from before this process led may lack a pod that takes the room; the next list wakes this workload.
+    if world.pods_inherited:
+        return Decision(why="The list of pods is read again, because another replica led before.")
+    # The owners of pods that the submission names are read; their volumes may have changed since.
+    unread = [pod for pod in unbound if pod.claims or not _was_asked_for(pod, job)]
+    if unread and (reads := read_first(workload, unread, this_pass)) is not None:
+        return reads
+    replacing = any(pod.uid in nodes for pod in members) and are_replacements(workload, unbound, job)
+    return _use_grant(Binding(workload, job, job.grant, unfinished, members, unbound, nodes, replacing), this_pass)
+
+
+def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> Decision | None:
+    """What is done, or waited for, before the grant is looked at; None: nothing."""
+    lost = this_pass.world.lost.get(Side.SLURM)
+    if lost is not None and job.known_since < lost.since:  # read before the outage: the job may have ended meanwhile
+        return outage(unbound, lost, f"The pod waits to be bound for job {job.id}.", this_pass)
+    if job.broken:
+        return cancel_broken(workload, job, this_pass)
+    if not_now := _not_now(unbound, job, this_pass):
+        return statuses(unbound, names.GRANT_WAITS, f"The bind waits: {not_now}.")
+    return None
+
+
+def _was_asked_for(pod: Pod, job: Placeholder) -> bool:
+    """True if this process submitted the job for the pod, and the needs of the pod are those that it named."""
+    return job.spec is not None and pod.uid in job.asked_for
+
+
+def _use_grant(binding: Binding, this_pass: Pass) -> Decision:
+    """All facts that a bind needs are known: bind these pods, if the grant has what the job asked for."""
+    workload, job, members, unbound = binding.workload, binding.job, binding.members, binding.unbound
+    if why_not := _not_allowed(binding, this_pass):
+        return cannot_use(binding, why_not, this_pass)
+    asked = _asked(binding, this_pass)
+    if isinstance(asked, Refusal):
+        return cannot_use(binding, asked.message, this_pass)
+    if missing := shortfall(asked, binding.grant):
+        exclude = binding.grant.nodes[0].name if len(binding.grant.nodes) == 1 else ""
+        return cannot_use(binding, f"Slurm granted it without {missing}", this_pass, exclude=exclude)
+    until = _all_bound_by(binding, this_pass)
+    if until is not None and this_pass.now >= until:
+        within = f"within {span(this_pass.tuning.gang_bind_deadline_s)} (tuning: gang_bind_deadline_s)"
+        why = f"only {len(members) - len(unbound)} of the {len(members)} pods could be bound {within}"
+        return release_grant(workload, job, this_pass, why)
+    placed = place_and_bind(binding, asked, this_pass)
+    if len(workload.jobs) > 1:
+        placed += cancel_twins(workload, job, this_pass) or NOTHING
+    return wake(until) + placed if until is not None else placed
+
+
+def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
+    """Why no pod is bound to the nodes of the job for the moment; "": nothing is in the way."""
+    if "SUSPENDED" in job.states:  # another job may use its nodes meanwhile (S6)
+        return f"an admin suspended Slurm job {job.id} (scontrol resume {job.id} ends that)"
+    if "SIGNALING" in job.states and job.job is not None and job.job.preempted is not None:  # the job ends soon (S5)
+        return f"Slurm preempts job {job.id}"
+    for pod in unbound:
+        if (
+            pod.uid in this_pass.world.unanswered_binds
+            and job.grant is not None
+            and not on_its_way(pod, job.grant, this_pass)
+        ):
+            return f"the answer to an earlier bind of {pod.full_name} was lost; the pod is read first"
+    return ""
+
+
+def _not_allowed(binding: Binding, this_pass: Pass) -> str:
+    """Why one of the pods may not use that job, in words; "": they may."""
+    world, job = this_pass.world, binding.job
+    held = job.asked_as if job.asked_as is not None and job.asked_as.changes == world.identity_changes else None
+    for pod in binding.unbound:
+        if held is not None and pod.uid in job.asked_for:
+            tenant: Tenant | Refusal = held.tenant
+        elif is_managed(pod, world):
+            tenant = world.tenant_of(pod)
+        else:
+            return not_managed(pod)
+        if isinstance(tenant, Refusal):
+            return tenant.message
+        if job.job is not None and (why := _beyond(tenant, pod, binding.workload, job, job.job, this_pass)):
+            return why
+    return ""
+
+
+def _beyond(tenant: Tenant, pod: Pod, workload: Workload, job: Placeholder, read: Job, this_pass: Pass) -> str:
+    """What the policy does not allow of the job as it was read, in words; "": nothing.
+
+    A job that this process did not submit may have been submitted under another policy, or by its user by hand (V8).  The
+    user may also change the account, partition or QOS of a waiting job.  The values that the bridge asked for stay allowed.
+    """
+    spec = job.spec
+    for what, choice, value, asked in (
+        (names.ACCOUNT, tenant.accounts, read.account, spec.account if spec is not None else ""),
+        (names.PARTITION, tenant.partitions, read.partition, workload.asked_in if spec is not None else ""),
+        (names.QOS, tenant.qos, read.qos, spec.qos if spec is not None else ""),
+    ):
+        slurms_own = (
+            this_pass.world.default_partition if what == names.PARTITION else ""
+        )  # not known while slurmdbd is away
+        usual = asked or choice.default or slurms_own or value
+        if value != usual and isinstance(refused := choice.pick(what, value, f"namespace {pod.namespace}"), Refusal):
+            return refused.message
+    return ""
+
+
+def _asked(binding: Binding, this_pass: Pass) -> JobSpec | Refusal:
+    """The specification of the job.  If a previous process submitted the job: the specification of its pods now.
+
+    A replacement may ask for other resources than the pod whose place it takes, so it proves nothing about the job.
+    """
+    if binding.job.spec is not None:
+        return binding.job.spec
+    if binding.replacing and not binding.grant.parts:
+        return as_the_bound_ask(binding.workload, this_pass)
+    return spec_for(binding.workload, this_pass)
+
+
+def _all_bound_by(binding: Binding, this_pass: Pass) -> float | None:
+    """The deadline for the binds of the other members (V4), epoch seconds; None: no member is bound yet, or has to be."""
+    if binding.replacing or not any(pod.uid in binding.nodes for pod in binding.members):
+        return None
+    return max(binding.workload.first_bound_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
 
 
 def _watch_bound(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

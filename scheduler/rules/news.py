@@ -13,6 +13,8 @@ from scheduler.state.confirmation import event_of
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 
+HAS_JOB = (Phase.QUEUED, Phase.GRANTED, Phase.BOUND)
+
 
 def news(workload: Workload, this_pass: Pass) -> Decision:
     """Events that the pods of a workload in any phase show once; and the read of a job that a waiting pod names."""
@@ -23,7 +25,7 @@ def news(workload: Workload, this_pass: Pass) -> Decision:
         found += _report_proven(workload)
     if workload.release_messages:
         found += _report_release(workload)
-    if this_pass.world.phase_of[workload.key] in (Phase.QUEUED, Phase.GRANTED, Phase.BOUND):
+    if workload.jobs != {workload.hint} and this_pass.world.phase_of[workload.key] in HAS_JOB:
         found += _read_what_waiting_pods_show(workload, this_pass)
     return found
 

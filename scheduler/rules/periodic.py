@@ -14,7 +14,7 @@ from scheduler.events import Side
 from scheduler.rules.guard import guarded
 from scheduler.rules.identity import trusted
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.state.phase import Phase, chosen
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Placeholder
 
 FRONT = 3  # waiting workloads that count as the front of the queue
@@ -83,7 +83,7 @@ def read_details(this_pass: Pass) -> None:
         return
     again = ((key, last + tuning.detail_every_s) for key, last in world.detail_round.items())
     for key in chain(_due(world.detail_new.items(), this_pass), _front(this_pass), _due(again, this_pass)):
-        job = guarded(this_pass, Kind.WORKLOAD, key, None, _chosen, this_pass, key)
+        job = world.job_of.get(key)
         if job is None or this_pass.is_being_read(job.id):
             continue
         if this_pass.free("reads") <= 0:
@@ -115,11 +115,6 @@ def read_running(this_pass: Pass) -> None:
             return
         known = job.grant is not None
         this_pass.add(act.ReadJob(job.id, f"when does job {job.id} end?", key, bucket="running", grant=not known))
-
-
-def _chosen(this_pass: Pass, key: str) -> Placeholder | None:
-    workload = this_pass.world.workloads[key]
-    return chosen(workload, this_pass.world.jobs_of(workload))
 
 
 def _running(this_pass: Pass, key: str) -> Placeholder | None:
@@ -166,7 +161,7 @@ def nudge(this_pass: Pass) -> None:
     front = min(queued, key=lambda key: world.workloads[key].created, default=None)
     if front is None:
         return
-    job = guarded(this_pass, Kind.WORKLOAD, front, None, _chosen, this_pass, front)
+    job = this_pass.world.job_of.get(front)
     if job is not None and trusted(job, this_pass):
         why = "a begin time has come" if this_pass.begin_is_due else "capacity was freed"
         why += ": Slurm is asked to look at its queue"

@@ -15,7 +15,6 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import outage, status, waiting
 from scheduler.rules.submission import spec_for
 from scheduler.rules.uninstall import withdraw
-from scheduler.state.phase import chosen
 from scheduler.state.workload import NOT_CONSIDERED, Attempt, Placeholder, Workload
 from scheduler.translate import job_update
 
@@ -25,8 +24,7 @@ BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own cl
 def queued(workload: Workload, this_pass: Pass) -> Decision:
     """A placeholder waits in Slurm: keep it as the user wants it, and show what Slurm says (Q2, F2, K8)."""
     world = this_pass.world
-    job = chosen(workload, world.jobs_of(workload))
-    assert job is not None, "QUEUED has a placeholder"
+    job = world.job_of[workload.key]
     if world.config.leaving:
         return withdraw(workload, job, this_pass)
     ends = cancel_twins(workload, job, this_pass) or cancel_broken(workload, job, this_pass)

@@ -17,8 +17,8 @@ from scheduler.actions import Action, Kind, Plan
 from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
 from scheduler.model.slurm import JobSpec
-from scheduler.place.affinity import GrantedPods
-from scheduler.place.assign import NodeInfo
+from scheduler.place.fit import NodeInfo
+from scheduler.state.earlier_binds import EarlierBinds
 from scheduler.state.phase import WAITING, Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -40,7 +40,13 @@ class Pass:
         self.tuning: Tuning = world.config.tuning
         self._begin_plan()
         self._begin_counts()
+        # a pod has affinity terms, so nodes may be closed to some pods (F5); False: to none
+        self.any_affinity = bool(world.affinity_workloads) or world.affinity_index.any_anti_affinity
+        # whether pods are compared at all: with terms of other pods (F5), or with ports that they hold (F1)
+        self._compares = self.any_affinity or world.affinity_index.has_changes or bool(world.wants_ports)
         self._compared = _compared(world)
+        # None: the quiet period is over, so no bind of a previous process can take effect any more
+        self.earlier_binds = EarlierBinds(world) if now < world.quiet_until() else None
 
     def _begin_plan(self) -> None:
         """The parts of the plan that this pass writes."""
@@ -75,9 +81,6 @@ class Pass:
         self.submitted: defaultdict[str, int] = defaultdict(int)
         self.assumed: dict[str, NodeInfo] = {}
         self.binding: set[str] = set()  # keys of the workloads of which this pass binds pods
-        self._coming: dict[str, list[GrantedPods]] | None = None  # by node; None: not computed yet
-        self._without_jobs: dict[str, list[tuple[str, NodeInfo]]] = {}  # by node: of workloads whose job has ended
-        self._possible_binds: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
         self.reading: set[object] = set()
         self.conditions_planned: set[str] = set()  # UIDs of pods whose condition this pass writes
         self.effort = 0  # in nodes judged, some 2 µs each
@@ -100,6 +103,11 @@ class Pass:
                 return False
             self.used[limit_class] += 1
         self.actions.append(action)
+        self._note(action)
+        return True
+
+    def _note(self, action: Action) -> None:
+        """Note what the action takes, or changes, for the workloads that this pass visits later."""
         match action:
             case act.AllocateNow():
                 self.immediate[action.spec.partition or self.world.default_partition] += 1
@@ -109,11 +117,7 @@ class Pass:
             case act.SubmitJob():
                 self.submitted[action.spec.partition or self.world.default_partition] += 1
             case act.BindPod():
-                self.binding.add(action.key)
-                there = self.world.node_info.get(action.node)
-                if there is None or action.uid not in there.pods:  # a bind that is repeated takes no more room
-                    pod = self.world.workloads[action.key].pods[action.uid]
-                    self.assumed.setdefault(action.node, NodeInfo()).put(pod)
+                self._assume(action)
             case act.SetPodCondition() if action.condition:
                 self.conditions_planned.add(action.uid)
             case act.EvictPod():
@@ -122,7 +126,16 @@ class Pass:
                     self.moving.add(owner_key(pod.namespace, pod.owner))
             case _ if (target := _read_by(action)) is not None:
                 self.reading.add(target)
-        return True
+
+    def _assume(self, bind: act.BindPod) -> None:
+        """The pod takes its room on the node."""
+        self.binding.add(bind.key)
+        there = self.world.node_info.get(bind.node)
+        if there is not None and bind.uid in there.pods:  # a bind that is repeated takes no more room
+            return
+        if bind.node not in self.assumed:
+            self.assumed[bind.node] = NodeInfo()
+        self.assumed[bind.node].put(self.world.workloads[bind.key].pods[bind.uid])
 
     def take_back(self, planned: int, forgotten: int) -> None:
         """Remove from the plan all but the first `planned` actions and the first `forgotten` workloads to be forgotten."""
@@ -213,7 +226,7 @@ class Pass:
     def prepared(self, workload: Workload) -> bool:
         """False if its visit compares more neighbours than this pass has time for: a part of that is done now."""
         world, now = self.world, self.world.phase_of[workload.key]
-        if not (world.affinity_index.any_anti_affinity or world.affinity_workloads) or now not in WAITING:
+        if not self.any_affinity or now not in WAITING:
             return True
         left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
         is_known = now is Phase.GRANTED and all(
@@ -224,7 +237,9 @@ class Pass:
     @property
     def spent(self) -> int:
         """The effort of this pass so far, in nodes judged.  At `tuning.pass_effort` the rest is left to the next pass."""
-        return self.effort + (_compared(self.world) - self._compared) // COMPARED_PER_NODE
+        earlier = self.earlier_binds.effort if self.earlier_binds is not None else 0
+        compared = _compared(self.world) - self._compared if self._compares else 0
+        return self.effort + earlier + compared // COMPARED_PER_NODE
 
     def from_slurm(self, at: float) -> float:
         """A time by slurmctld's clock, by the bridge's clock."""
@@ -264,47 +279,6 @@ class Pass:
     def node_infos(self, node: str) -> list[NodeInfo]:
         """The pods on that node, and the pods that this pass binds to it."""
         return [there for index in (self.world.node_info, self.assumed) if (there := index.get(node)) is not None]
-
-    def possible_binds(self, node: str, key: str) -> list[NodeInfo]:
-        """Pods of each other workload that a bind of a previous process may still put on that node.
-
-        Such a bind can take effect until the quiet period ends.  Which of the granted nodes it names is not known.  So all
-        pods of the workload are counted on each of these nodes.  What Slurm counts is left out if the job lives, because no
-        two grants share it; if the job has ended, Slurm may have given all of it to others.
-        """
-        if self.now >= self.world.quiet_until():
-            return []
-        if self._coming is None:
-            self._coming = {}
-            self.effort += len(self.world.by_phase[Phase.GRANTED])
-            for each in self.world.granted_unbound():
-                for name in each.nodes:
-                    self._coming.setdefault(name, []).append(each)
-            self._land_without_jobs()
-        others = (each for each in self._coming.get(node, ()) if each.key != key and each.key not in self.binding)
-        living = [there for each in others if (there := self._possible_binds_of(each)).pods]
-        return living + [there for each, there in self._without_jobs.get(node, ()) if each != key]
-
-    def _land_without_jobs(self) -> None:
-        self.effort += len(self.world.placeholders) // COMPARED_PER_NODE
-        for each in self.world.granted_before():
-            there = NodeInfo()
-            for pod in each.pods.values():
-                self.effort += 1
-                there.put(pod)
-            for name in each.nodes:
-                self._without_jobs.setdefault(name, []).append((each.key, there))
-
-    def _possible_binds_of(self, coming: GrantedPods) -> NodeInfo:
-        there = self._possible_binds.get(coming.key)
-        if there is None:
-            there = self._possible_binds[coming.key] = NodeInfo()
-            for pod in self.world.possibly_bound_before(coming):
-                self.effort += 1
-                there.put(pod)
-            for resource in self.world.counted_by_slurm:
-                there.taken.pop(resource, None)
-        return there
 
     def is_being_read(self, what: object) -> bool:
         """True if a read of that job, owner or pod is planned or in flight."""

@@ -15,7 +15,8 @@ from scheduler.model.slurm import SINGLETON, JobSpec, SlurmNode
 from scheduler.model.text import span
 from scheduler.place.affinity import OwnPods, has_self_affinity, has_self_anti_affinity
 from scheduler.place.capacity import lacking, laid_out
-from scheduler.place.feasible import Feasible, NodeRequirements, feasible, node_requirements, texts, weight
+from scheduler.place.feasible import Feasible, feasible, texts, weight
+from scheduler.place.fit import NodeRequirements, node_requirements
 from scheduler.place.sharing import has_mutual_anti_affinity, most_pods_on, sharing_conflict
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
@@ -114,19 +115,19 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
 
 def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     """The job to submit, nodes included; or why there is none."""
-    return _one_job(asked_by(workload, this_pass), this_pass)
+    return one_job(asked_by(workload, this_pass), this_pass)
 
 
 def as_the_bound_ask(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     """The job to submit if every member were like the last bound member."""
     members = workload.members
     bound = by_rank([pod for pod in members if workload.node_of(pod)])
-    return _one_job(_asked_by(workload, bound, len(members) - len(bound), this_pass), this_pass)
+    return one_job(_asked_by(workload, bound, len(members) - len(bound), this_pass), this_pass)
 
 
 def foreseen_job(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     """The job to submit once the gang is complete, if the missing pods are like the last pod that exists."""
-    return _one_job(_asked_by(workload, present_pods(workload), missing_pods(workload), this_pass), this_pass)
+    return one_job(_asked_by(workload, present_pods(workload), missing_pods(workload), this_pass), this_pass)
 
 
 def present_pods(workload: Workload) -> list[Pod]:
@@ -139,7 +140,8 @@ def missing_pods(workload: Workload) -> int:
     return max(0, workload.size - len(present_pods(workload)))
 
 
-def _one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> JobSpec | Refusal:
+def one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> JobSpec | Refusal:
+    """The job for all of these pods, nodes included; or why there is none.  asked: what each of them asks for alone"""
     spec = asked if isinstance(asked, Refusal) else together(asked)
     if isinstance(spec, Refusal) or isinstance(asked, Refusal) or len(asked) == 1:
         return spec
@@ -340,8 +342,11 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass:
     return known
 
 
-def submit(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
-    """The ladder (ARCHITECTURE 5): nodes at once if that is likely to be granted, else a place in the queue."""
+def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], this_pass: Pass) -> Decision:
+    """The ladder (ARCHITECTURE 5): nodes at once if that is likely to be granted, else a place in the queue.
+
+    asked   what each pod asks for alone
+    """
     partition = spec.partition or this_pass.world.default_partition
     where = f"partition {partition} as {spec.user}"
     first_try = _first_try(partition, this_pass)
@@ -356,7 +361,9 @@ def submit(workload: Workload, spec: JobSpec, this_pass: Pass) -> Decision:
         allocate = act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")
         return _charged(plan_action(allocate), this_pass)
     # the job will wait in the queue, so the workload leaves these nodes out until it judges them again
-    submit = plan_action(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}"))
+    parts = components(asked) if wanted.parts else ()
+    pods = tuple(tuple(pod.uid for pod in each) for _, each in parts)
+    submit = plan_action(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}", pods))
     return _charged(submit, this_pass) + (note(leave_out=left_out) if left_out is not None else NOTHING)
 
 

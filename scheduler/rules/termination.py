@@ -12,6 +12,7 @@ from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
 from scheduler.model.text import span
 from scheduler.place.feasible import slurm_name
+from scheduler.place.fit import needs
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, read_job, scan_until, search_for_job
 from scheduler.rules.reacquire import reacquire
@@ -20,7 +21,6 @@ from scheduler.rules.status import clock, status, statuses
 from scheduler.rules.submission import is_managed, not_managed
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Attempt, DeletedPod, Placeholder, Workload
-from scheduler.translate.job_spec import needs
 
 OUTLIVES_S = 30.0  # a pod that outlives its deadline and its grace by so long is ended by other means
 AT_ONCE_S = 1  # grace of a deletion after a grace that is over; with 0 the object would go before its containers

@@ -14,7 +14,16 @@ from scheduler.rules.missing_rights import without_rights
 from scheduler.rules.owners import read_again, read_stale_owners
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock, outage, statuses
-from scheduler.rules.submission import is_managed, not_managed, over_limit, read_first, spec_for, submit, too_large
+from scheduler.rules.submission import (
+    asked_by,
+    is_managed,
+    not_managed,
+    one_job,
+    over_limit,
+    read_first,
+    submit,
+    too_large,
+)
 from scheduler.rules.uninstall import no_new_job
 from scheduler.state.job_ownership import living_stray
 from scheduler.state.workload import Workload
@@ -44,7 +53,8 @@ def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
 
 def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
     """Ask Slurm for the job of these pods, or show why that is refused; after a refusal by Slurm not before its time."""
-    spec = spec_for(workload, this_pass)
+    asked = asked_by(workload, this_pass)
+    spec = one_job(asked, this_pass)
     refusal = spec if isinstance(spec, Refusal) else too_large(workload, spec, this_pass.world)
     shown = NOTHING
     if (why_not := refusal or workload.refused) is not None:
@@ -52,11 +62,12 @@ def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> 
     if refusal is not None:
         return shown
     assert isinstance(spec, JobSpec)
+    assert not isinstance(asked, Refusal)
     tried_at = workload.retry_at if workload.refused is not None else workload.wait_until
     scanned_at = scan_until(workload, this_pass)
     if this_pass.now < max(tried_at, scanned_at):
         return shown + wake(max(tried_at, scanned_at), _why_later(workload, tried_at, scanned_at, this_pass.now))
-    return shown + submit(workload, spec, this_pass)
+    return shown + submit(workload, spec, asked, this_pass)
 
 
 def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: float) -> str:

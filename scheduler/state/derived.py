@@ -26,13 +26,13 @@ from scheduler.model.cache import BoundedCache, BoundedDict
 from scheduler.model.kubernetes import owner_key
 from scheduler.nodes.observed import NEVER
 from scheduler.place.affinity import AffinityIndex
-from scheduler.place.assign import NodeInfo
 from scheduler.place.feasible import slurm_name
+from scheduler.place.fit import NodeInfo
 from scheduler.place.host_ports import HostPorts
 from scheduler.policy.tenants import Identities
 from scheduler.state.jobs import Jobs
-from scheduler.state.phase import WAITING, Phase, phase
-from scheduler.state.workload import PodCounts, Workload
+from scheduler.state.phase import WAITING, Phase, phase, phase_and_job
+from scheduler.state.workload import Placeholder, PodCounts, Workload
 
 _NOTHING = "nothing"
 
@@ -106,6 +106,17 @@ def _phase_of(world: Jobs) -> dict[str, Phase]:
         else phase(workload, world.placeholders, absent_s)
         for key, workload in world.workloads.items()
     }
+
+
+def _job_of(world: Jobs) -> dict[str, Placeholder]:
+    absent_s = world.config.tuning.absent_s
+    found = {
+        key: world.job_of.get(key)
+        if key in world.unsettled
+        else phase_and_job(workload, world.placeholders, absent_s)[1]
+        for key, workload in world.workloads.items()
+    }
+    return {key: job for key, job in found.items() if job is not None}
 
 
 def _by_phase(world: Jobs) -> dict[Phase, dict[str, None]]:
@@ -194,9 +205,15 @@ def _parked_in(world: Jobs) -> dict[str, set[str]]:
     return parked_in
 
 
+def _cluster(world: Jobs) -> str:
+    return world.mark_of_cluster()
+
+
 # In this order: some are computed from those before them.
 INDEXES: Mapping[str, Callable[[Jobs], object]] = {
+    "cluster": _cluster,
     "phase_of": _phase_of,
+    "job_of": _job_of,
     "by_phase": _by_phase,
     "key_of_pod": _key_of_pod,
     "node_of": _node_of,
@@ -372,6 +389,21 @@ def _holds_are_in_flight(world: Jobs) -> Iterator[_Difference]:
         yield "reading_refs", ref, "read in flight", _NOTHING
 
 
+def _what_submissions_decided_holds(world: Jobs) -> Iterator[_Difference]:
+    """The binding relies on it, and derives neither the tenant nor the components again (see Placeholder)."""
+    for workload in world.workloads.values():
+        for job in (*world.jobs_of(workload), workload.in_flight):
+            if job is None:
+                continue
+            if job.components and job.components.keys() != job.asked_for:
+                yield "components", workload.key, job.components.keys(), job.asked_for
+            if job.asked_as is None or job.asked_as.changes != world.identity_changes:
+                continue
+            for pod in workload.pods.values():
+                if pod.uid in job.asked_for and world.known_tenant([pod]) != job.asked_as:
+                    yield "asked_as", pod.full_name, job.asked_as, world.known_tenant([pod])
+
+
 def _timers_and_queues(world: Jobs) -> Iterator[_Difference]:
     timers = set(world.timers)
     for key, at in world.wakes.items():
@@ -417,6 +449,7 @@ CHECKS: tuple[Callable[[Jobs], Iterator[_Difference]], ...] = (
     _rounds_of_reads,
     _limits,
     _holds_are_in_flight,
+    _what_submissions_decided_holds,
     _timers_and_queues,
     _grants_that_are_about_to_be_bound,
     _nodes_in_step,

@@ -5,6 +5,8 @@ Times are epoch seconds by the bridge's clock, unless a parameter says otherwise
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
@@ -12,9 +14,10 @@ from scheduler.model.clocks import EXACT_S, Sighting
 from scheduler.model.kubernetes import NodeTerm, Owner, OwnerRef, Pod, owner_key
 from scheduler.model.slurm import UNLIMITED
 from scheduler.place.feasible import slurm_name
+from scheduler.policy.rules import Tenant
 from scheduler.state.phase import Phase
 from scheduler.state.tables import Tables
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import KnownTenant, Placeholder, Workload
 from scheduler.translate.job_spec import TranslationContext
 
 WHOLE_SECOND_S = 1.0  # creation times are cut to whole seconds
@@ -49,6 +52,14 @@ class Facts(Tables):
         labelled = known is not None and known.labels.get(names.MANAGED_LABEL) == "true"
         return labelled or namespace in self.config.managed_namespaces
 
+    def known_tenant(self, pods: Sequence[Pod]) -> KnownTenant | None:
+        """The tenant of these pods; None: they have none, or not the same, or are not managed."""
+        tenants = [self.tenant_of(pod) for pod in pods if self.manages(pod.namespace)]
+        first = tenants[0] if len(tenants) == len(pods) > 0 else None
+        if not isinstance(first, Tenant) or any(each is not first for each in tenants):
+            return None
+        return KnownTenant(first, self.identity_changes)
+
     def quiet_until(self) -> float:
         """The end of the quiet period, in which nothing is cancelled, evicted or released (ARCHITECTURE 3)."""
         return self.started if self.predecessor_drained else self.started + self.config.tuning.quiet_s
@@ -71,8 +82,17 @@ class Facts(Tables):
 
     def created_at(self, pod: Pod) -> float:
         """When the pod was created, by the bridge's clock."""
-        seen = self.sightings.get(pod.uid) or Sighting(self.newest_event_at)
-        return self.since(pod.created, seen, None if pod.uid in self.first_listed else seen.first)
+        return self.created([pod])[0]
+
+    def created(self, pods: Iterable[Pod]) -> list[float]:
+        """When each of these pods was created, by the bridge's clock."""
+        clock, unseen = self.clocks[Side.KUBERNETES], Sighting(self.newest_event_at)
+        return [
+            (clock.had_happened if pod.uid in self.first_listed else clock.happened)(
+                pod.created, self.sightings.get(pod.uid, unseen).first
+            )
+            for pod in pods
+        ]
 
     def since(self, theirs: float | None, pod: Sighting, seen: float | None) -> float:
         """When something of a pod happened, by the bridge's clock.

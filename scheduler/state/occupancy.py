@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from scheduler.events import Side
-from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Node, Pod
 from scheduler.place.affinity import NOWHERE, AffinityIndex, GrantedPods, OwnPods, distinct_to_affinity
-from scheduler.place.assign import NodeInfo
 from scheduler.place.feasible import slurm_name
+from scheduler.place.fit import NodeInfo
 from scheduler.place.host_ports import HostPorts
 from scheduler.state.facts import Facts
-from scheduler.state.phase import WAITING, Phase, chosen
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.phase import WAITING, Phase
+from scheduler.state.workload import Workload
 from scheduler.translate.pod_limits import beyond_limits
 
 
@@ -185,38 +184,12 @@ class Occupancy(Facts):
         """As `granted_unbound`, recomputed."""
         for key in self.by_phase[Phase.GRANTED]:
             workload = self.workloads[key]
-            job = chosen(workload, self.jobs_of(workload))
+            job = self.job_of.get(key)
             granted = job.grant.everywhere if job is not None and job.grant is not None else ()
             nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
             coming = [pod for pod in workload.members if not workload.node_of(pod)]
             if nodes and (kinds := distinct_to_affinity(coming)):
                 yield GrantedPods(key, {pod.uid: pod for pod in kinds}, nodes)
-
-    def possibly_bound_before(self, coming: GrantedPods) -> list[Pod]:
-        """The pods of a workload which a previous process may have bound without an answer.
-
-        Each pod may come to each node of the grant, until the quiet period ends.  A pod for which a bind of this process is
-        in flight, or has no answer, is counted on its node already.
-        """
-        workload = self.workloads[coming.key]
-        job = chosen(workload, self.jobs_of(workload))
-        if job is None or job.asked_at is not None:
-            return []
-        return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
-
-    def granted_before(self) -> Iterator[GrantedPods]:
-        """Workloads whose grant of a previous process ended, with their pods, which that process may have bound.
-
-        Such a bind may still take effect, until the quiet period ends.  Slurm may have given everything there to others.
-        """
-        for job in self.placeholders.values():
-            workload = self.workloads.get(job.key or "")
-            if workload is None or job.asked_at is not None or not job.ended:
-                continue
-            coming = [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in self.assumed]
-            nodes = frozenset(self.by_slurm_name[name] for name in _nodes_of(job) if name in self.by_slurm_name)
-            if coming and nodes:
-                yield GrantedPods(workload.key, {pod.uid: pod for pod in coming}, nodes)
 
     def grant_changed(self, workload: Workload) -> None:
         """The workload received a grant, or lost it: its nodes count as taken for affinity, or not any more (F5)."""
@@ -256,16 +229,6 @@ class Occupancy(Facts):
 
         waiting = (key for phase in WAITING for key in self.by_phase[phase])
         return [key for key in waiting if any(map(concerned, self.workloads[key].pods.values()))]
-
-
-def _nodes_of(job: Placeholder) -> list[str]:
-    """The nodes of the job by Slurm's names, as far as they are known; Slurm shows those of an ended job, too."""
-    if job.grant is not None:
-        return [each.name for each in job.grant.everywhere]
-    try:
-        return expand(job.job.nodes) if job.job is not None else []
-    except HostlistError:  # an answer that makes no sense
-        return []
 
 
 def _counts_the_same(one: Pod, other: Pod) -> bool:

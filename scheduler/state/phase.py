@@ -37,23 +37,30 @@ WAITING = (
 
 def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float) -> Phase:
     """The phase of the workload.  absent_s: how long a job must be absent to count as lost, seconds"""
+    return phase_and_job(workload, placeholders, absent_s)[0]
+
+
+def phase_and_job(
+    workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float
+) -> tuple[Phase, Placeholder | None]:
+    """The phase, and the job that makes the workload QUEUED or GRANTED; None: in the other phases."""
     pod_counts = workload.pod_counts
     if not pod_counts.unfinished:
-        return Phase.DONE
+        return Phase.DONE, None
     candidates = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
     candidates += [workload.lost_job] if workload.lost_job is not None else []
     if pod_counts.unbound < pod_counts.unfinished and orphaned(workload, candidates, absent_s):
-        return Phase.ORPHANED
+        return Phase.ORPHANED, None
     if not pod_counts.unbound:
-        return Phase.BOUND
+        return Phase.BOUND, None
     live = chosen(workload, candidates)
     if pod_counts.unbound < pod_counts.unfinished:
-        return Phase.GRANTED if live is not None and live.holds_nodes else Phase.BOUND
+        return (Phase.GRANTED, live) if live is not None and live.holds_nodes else (Phase.BOUND, None)
     if not workload.complete:
-        return Phase.GATHERING
+        return Phase.GATHERING, None
     if live is None:
-        return Phase.UNSUBMITTED
-    return Phase.GRANTED if live.holds_nodes else Phase.QUEUED
+        return Phase.UNSUBMITTED, None
+    return (Phase.GRANTED if live.holds_nodes else Phase.QUEUED), live
 
 
 def orphaned(workload: Workload, candidates: Iterable[Placeholder], absent_s: float) -> bool:

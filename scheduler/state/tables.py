@@ -23,8 +23,8 @@ from scheduler.model.slurm import JobSpec, Partition, SlurmNode, States
 from scheduler.nodes.observed import NodeState
 from scheduler.place.affinity import AffinityIndex, GrantedPods
 from scheduler.place.affinity_terms import WaitingTerms
-from scheduler.place.assign import NodeInfo
-from scheduler.place.feasible import Feasible, NodeRequirements
+from scheduler.place.feasible import Feasible
+from scheduler.place.fit import NodeInfo, NodeRequirements
 from scheduler.place.host_ports import HostPorts
 from scheduler.policy.rules import Tenant
 from scheduler.policy.tenants import Identities
@@ -72,6 +72,8 @@ class Tables:
 
     def _init_policy(self) -> None:
         """The policy, and the limits that it sets."""
+        # how often the policy, or the labels of a namespace, changed
+        self.identity_changes = 0
         # the time of the last change of the policy
         self.policy_at = float("-inf")
         # policy or labels changed before everything was listed once: which jobs are to be read is not known yet
@@ -89,6 +91,8 @@ class Tables:
     def _init_kubernetes(self) -> None:
         """Objects of the API server.  None: not listed yet."""
         self.namespaces: dict[str, Namespace] | None = None
+        # the mark of this Kubernetes cluster in job names; "": the namespace from whose UID it is made was not seen yet
+        self.cluster = ""
         # namespace to a sentence that says which rights are missing there
         self.lacking_rights: dict[str, str] = {}
         self.nodes: dict[str, Node] | None = None
@@ -233,6 +237,8 @@ class Tables:
         """Indexes that are derived from the workloads (scheduler/state/derived.py)."""
         self.by_phase: dict[Phase, dict[str, None]] = {each: {} for each in Phase}
         self.phase_of: dict[str, Phase] = {}
+        # workload to the job that makes it QUEUED or GRANTED
+        self.job_of: dict[str, Placeholder] = {}
         # workload to the partition in which its job waits, and the number of such workloads by partition
         self.partition_of: dict[str, str] = {}
         self.queued_in: Counter[str] = Counter()
@@ -304,14 +310,13 @@ class Tables:
 
     @property
     def cluster_known(self) -> bool:
-        """True if the namespace from whose UID the mark of this cluster is made was seen."""
-        return self.namespaces is not None and "kube-system" in self.namespaces
+        """True if the mark of this cluster is known."""
+        return bool(self.cluster)
 
-    @property
-    def cluster(self) -> str:
-        """The mark of this Kubernetes cluster in job names."""
-        assert self.namespaces is not None, "asked before the namespaces were listed"
-        return names.cluster_id(self.namespaces["kube-system"].uid, self.config.scheduler_name)
+    def mark_of_cluster(self) -> str:
+        """The mark of this Kubernetes cluster in job names; "": not known yet."""
+        known = (self.namespaces or {}).get("kube-system")
+        return names.cluster_id(known.uid, self.config.scheduler_name) if known is not None else ""
 
     def is_quarantined(self, key: str) -> bool:
         """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""

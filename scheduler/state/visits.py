@@ -7,8 +7,9 @@ workload for a visit.  A workload also is visited when its timer is due, or when
 from __future__ import annotations
 
 from scheduler import actions as act
+from scheduler.model.amounts import EMPTY
 from scheduler.state.occupancy import Occupancy
-from scheduler.state.phase import WAITING, Phase, phase
+from scheduler.state.phase import WAITING, Phase, phase_and_job
 from scheduler.state.token_buckets import FairQueue
 from scheduler.state.workload import Attempt, Backoff, Workload
 
@@ -25,26 +26,7 @@ class Visits(Occupancy):
         """Derive the phase of the workload, keep the indexes, and mark the workload for a visit."""
         key = workload.key
         self.dirty[key] = None
-        now = phase(workload, self.placeholders, self.config.tuning.absent_s)
-        before = self.phase_of.get(key)
-        if now is Phase.GRANTED:
-            self.coming = None
-        if before is not now:
-            if before is not None:
-                self.by_phase[before].pop(key, None)
-            self.by_phase[now][key] = None
-            self.phase_of[key] = now
-            if Phase.GRANTED in (before, now):
-                self.grant_changed(workload)
-            if now is Phase.BOUND:
-                workload.left_out = None
-            for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
-                index.pop(key, None)
-            learned = max((job.known_since for job in self.jobs_of(workload)), default=float("-inf"))
-            if now is Phase.QUEUED:
-                self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
-            elif self._may_run(workload, now) and workload.hint is not None:
-                self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
+        now = self._derive_phase(workload)
         _keep(self.searching_workloads, key, workload.job_search is not None)
         if self.quotas.counted:
             self.quotas.count(workload, self.jobs_of(workload))
@@ -55,6 +37,39 @@ class Visits(Occupancy):
         elif key in self.affinity_workloads and key not in self.waiting_terms:
             self.waiting_terms.add(key, workload.pods.values())
         self.count_queued(workload)
+
+    def _derive_phase(self, workload: Workload) -> Phase:
+        """Derive the phase, and the job that makes it so.  If the phase is another one, keep the indexes by phase."""
+        key = workload.key
+        now, job = phase_and_job(workload, self.placeholders, self.config.tuning.absent_s)
+        if job is not None:
+            self.job_of[key] = job
+        else:
+            self.job_of.pop(key, None)
+        before = self.phase_of.get(key)
+        if now is Phase.GRANTED:
+            self.coming = None
+        if before is not now:
+            if before is not None:
+                self.by_phase[before].pop(key, None)
+            self.by_phase[now][key] = None
+            self.phase_of[key] = now
+            self._phase_changed(workload, before, now)
+        return now
+
+    def _phase_changed(self, workload: Workload, before: Phase | None, now: Phase) -> None:
+        key = workload.key
+        if Phase.GRANTED in (before, now):
+            self.grant_changed(workload)
+        if now is Phase.BOUND:
+            workload.left_out = None
+        for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
+            index.pop(key, None)
+        learned = max((job.known_since for job in self.jobs_of(workload)), default=float("-inf"))
+        if now is Phase.QUEUED:
+            self.detail_new[key] = learned + self.config.tuning.detail_fresh_s
+        elif self._may_run(workload, now) and workload.hint is not None:
+            self.running_new[key] = max(learned, self.started) + self.config.tuning.running_fresh_s
 
     @staticmethod
     def _may_run(workload: Workload, now: Phase) -> bool:
@@ -125,6 +140,9 @@ class Visits(Occupancy):
         """The input of the workload changed: what was refused may be accepted now (Q4)."""
         self.clear_refusal(workload)
         workload.retry_at = float("-inf")
+        for asked in (*self.jobs_of(workload), workload.in_flight):
+            if asked is not None:
+                asked.components = EMPTY
         self.count_queued(workload)
 
     def clear_refusal(self, workload: Workload) -> None:
@@ -155,6 +173,7 @@ class Visits(Occupancy):
             keys.pop(key, None)
         self.by_phase[Phase.DONE][key] = None
         self.phase_of[key] = Phase.DONE
+        self.job_of.pop(key, None)
         if queued := self.partition_of.pop(key, ""):
             self.queued_in[queued] -= 1
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):

@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 from scheduler import names
 from scheduler.actions import Action, BindPod, DeletePod, EvictPod, FailByDeadline
+from scheduler.model.amounts import EMPTY
 from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
+from scheduler.policy.rules import Tenant
 from scheduler.translate.grouping import Group, Rank
 from scheduler.tuning import Tuning
 
@@ -28,6 +30,17 @@ RUNNING: States = frozenset({"RUNNING"})
 CANCELLED: States = frozenset({"CANCELLED"})
 
 Announced = BindPod | DeletePod | FailByDeadline | EvictPod  # writes that are announced by a Kubernetes event
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTenant:
+    """The tenant of pods in a managed namespace.  It holds until the policy, or the labels of a namespace, change.
+
+    changes   World.identity_changes at that time
+    """
+
+    tenant: Tenant
+    changes: int
 
 
 @dataclass(slots=True)
@@ -53,6 +66,9 @@ class Placeholder:
                   None: not yet, or this process submitted the job
     asked_at      when this process sent the submission; None: another process did
     asked_for     UIDs of the pods whose needs the submission names; the needs of other pods are compared before a bind
+    components    of a heterogeneous job: UID of each of these pods to the index of its component; {}: an ordinary job, or
+                  another process submitted it, or what the pods ask for changed since
+    asked_as      the tenant of these pods, as decided at the submission; None: pods differ, or another process did
     bind_refused  pod UID to how many binds to the present grant the API server refused
     bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
     """
@@ -83,6 +99,8 @@ class Placeholder:
     not_recorded: int = 0
     asked_at: float | None = None
     asked_for: frozenset[str] = frozenset()
+    components: Mapping[str, int] = EMPTY
+    asked_as: KnownTenant | None = None
     granted_at: float | None = None
     bind_refused: Counter[str] = field(default_factory=Counter)
     bind_trouble: str = ""
@@ -151,7 +169,7 @@ class InFlight:
 
     until      when to stop waiting for its effect; None: it has not ended
     lost_job   of a submission for the nodes of a lost job: the id of that job (S7)
-    asked_for  of a submission: UIDs of the pods whose needs it names
+    asked_for, components, asked_as  of a submission: as in Placeholder
     """
 
     action: Action
@@ -159,6 +177,8 @@ class InFlight:
     until: float | None = None
     lost_job: int | None = None
     asked_for: frozenset[str] = frozenset()
+    components: Mapping[str, int] = EMPTY
+    asked_as: KnownTenant | None = None
 
 
 MOST_BOUND_BY_OTHERS = 16  # binds by other clients that are remembered
@@ -627,6 +647,12 @@ class Workload:
     def node_of(self, pod: Pod) -> str:
         """The node of the pod, by the watch or by a bind of the bridge; "": none."""
         return pod.node or self.bound.get(pod.uid, "")
+
+    def nodes(self) -> dict[str, str]:
+        """UID to node, as `node_of` has it, of the pods that have one."""
+        if self.pod_counts.unbound == len(self.pods):
+            return {}
+        return {pod.uid: node for pod in self.pods.values() if (node := self.node_of(pod))}
 
     def is_bound_for(self, pod: Pod, job: Placeholder) -> bool:
         """True if the pod runs for that job: the bridge bound it, or it names the job and the job is proven the workload's.

@@ -84,6 +84,7 @@ class World(Jobs):
             self.foreign.discard(job_id)
             self.schedule_read(job_id, self.last_poll_began)
         before = self.phase_of.pop(key, None)
+        self.job_of.pop(key, None)
         if before is not None:
             self.by_phase[before].pop(key, None)
         queued = self.partition_of.pop(key, "")

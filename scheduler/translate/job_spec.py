@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from scheduler import names
 from scheduler.model.amounts import EMPTY, Amounts
-from scheduler.model.cache import BoundedDict
 from scheduler.model.kubernetes import Container, Owner, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, UNLIMITED, JobSpec, Shape
@@ -62,28 +61,8 @@ class TranslationContext:
 # --- what a pod needs ---------------------------------------------------------------------------------------------
 
 
-MAX_AMOUNTS_REMEMBERED = 100_000  # some 20 MiB
-# By the id() of the objects with the requests, which are kept here: pods with equal requests share these objects.
-_needs: BoundedDict[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = BoundedDict(MAX_AMOUNTS_REMEMBERED)
-_WEIGHT = 16  # of a pod that asks for nothing, in amounts
-
-
-def needs(pod: Pod) -> Amounts:
-    """Requests as kubelet and kube-scheduler count them, and one pod: what must fit on a node (F1)."""
-    asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
-    shape = tuple(map(id, asked))
-    if shape not in _needs:
-        amounts = summed(pod)
-        weight = _WEIGHT + len(amounts)
-        for each in (*pod.containers, *pod.init_containers):
-            weight += 4 + len(each.requests) + len(each.limits)
-        _needs.keep(shape, (asked, amounts), weight)
-        return amounts
-    return _needs[shape][1]
-
-
 def summed(pod: Pod) -> Amounts:
-    """The same, without the cache."""
+    """Requests as kubelet and kube-scheduler count them, and one pod: what must fit on a node (F1)."""
     amounts = _effective(pod, _requests, pod.pod_requests)
     amounts["pods"] = 1
     return amounts

@@ -15,7 +15,7 @@ from scheduler.place import affinity
 from scheduler.place import affinity_terms as term_index
 from scheduler.place.affinity import AffinityIndex, GrantedPods, OwnPods
 from scheduler.place.affinity_terms import WaitingTerms
-from scheduler.place.assign import NodeInfo
+from scheduler.place.fit import NodeInfo
 from scheduler.place.host_ports import HostPorts
 from tests.builders import pod
 

@@ -32,13 +32,12 @@ from scheduler.apply import (
 from scheduler.events import AbsenceConfirmed, Event, Planned, Side, SideBack
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
-from scheduler.place.assign import NodeInfo
+from scheduler.place.fit import NodeInfo, needs
 from scheduler.rules import binding, driver, granted, identity, submission, unsubmitted
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state import anomalies
 from scheduler.state.workload import Placeholder, PodCounts, Workload
 from scheduler.state.world import World
-from scheduler.translate.job_spec import needs
 from tests.builders import without
 from tests.properties.test_core_histories import CONFIG_HERE, Histories
 
@@ -91,7 +90,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (identity, ("trusted",)),
     (anomalies, ("missing",)),
     (driver, ("apply", "write_status")),
-    (granted, ("bind",)),
+    (granted, ("place_and_bind", "_use_grant")),
     (unsubmitted, ("submit",)),
 )
 

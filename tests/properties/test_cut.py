@@ -13,8 +13,8 @@ from bridge.kube.codec import PODS
 from bridge.kube.cut import cut
 from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
 from scheduler.place.affinity_terms import matches
+from scheduler.place.fit import needs
 from scheduler.place.host_ports import HostPorts
-from scheduler.translate.job_spec import needs
 from scheduler.translate.pod_limits import beyond_limits
 
 COUNTS = st.sampled_from((0, 1, 2, 3, 20, 63, 64, 65, 128, 129, 300))

@@ -9,9 +9,10 @@ from scheduler import names
 from scheduler.model.kubernetes import Container, Owner, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, JobSpec
+from scheduler.place.fit import needs
 from scheduler.policy.rules import ANY, Choice, Tenant
 from scheduler.translate.job_options import job_options, user_input
-from scheduler.translate.job_spec import MIB, MOST_AMOUNT, Translation, TranslationContext, jobspec, needs, peak
+from scheduler.translate.job_spec import MIB, MOST_AMOUNT, Translation, TranslationContext, jobspec, peak
 from scheduler.translate.values import MAX_TEXT
 from tests.builders import CLUSTER, OWNER, key_of, pod
 

@@ -9,7 +9,7 @@ import pytest
 
 from bridge.cli.manifest import Contents, Planned, read
 from bridge.errors import ConfigError
-from scheduler.translate.job_spec import needs
+from scheduler.place.fit import needs
 
 NOW = 1_800_000_000.0
 POD = """

@@ -10,7 +10,8 @@ from bridge.slurm.admin_reads import NodeDetails
 from scheduler import names
 from scheduler.model.kubernetes import Namespace, Node
 from scheduler.model.refusal import Refusal
-from scheduler.place.feasible import slurm_name, untolerated
+from scheduler.place.feasible import slurm_name
+from scheduler.place.fit import untolerated
 from scheduler.policy.rules import ANY, Policy
 from scheduler.policy.templates import is_template
 

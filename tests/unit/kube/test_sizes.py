@@ -21,8 +21,8 @@ from scheduler.model.kubernetes import ALL_PORTS, OwnerRef, Pod, PodTerm
 from scheduler.model.quantity import amount
 from scheduler.model.refusal import Refusal
 from scheduler.place.affinity_terms import matches
+from scheduler.place.fit import needs
 from scheduler.translate.job_options import job_options
-from scheduler.translate.job_spec import needs
 from scheduler.translate.pod_limits import beyond_limits
 from tests.builders import pod as built
 

@@ -13,7 +13,7 @@ from scheduler.events import PodGone, PodSeen, Scope
 from scheduler.model.kubernetes import Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
 from scheduler.place.affinity import AffinityIndex, OwnPods
-from scheduler.place.assign import NodeInfo
+from scheduler.place.fit import NodeInfo
 from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20

@@ -182,6 +182,20 @@ def _disorders_the_timers(world: World) -> None:
     world.timers[:] = [(START + 9, "a"), (START + 5, "b")]
 
 
+def _gives_a_workload_the_job_of_another(world: World) -> None:
+    world.job_of[key_of(QUEUED)] = world.placeholders[17]
+
+
+def _believes_what_another_policy_would_decide(world: World) -> None:
+    known = world.placeholders[18].asked_as
+    assert known is not None
+    world.placeholders[18].asked_as = replace(known, tenant=replace(known.tenant, user="bob"))
+
+
+def _gives_a_pod_a_component_that_it_was_not_submitted_in(world: World) -> None:
+    world.placeholders[18].components = {WAITING.uid: 0}
+
+
 def _counts_a_node_of_no_name(world: World) -> None:
     world.node_state.named["x9"] = {"x9"}
 
@@ -247,6 +261,9 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
         (_awaits_a_read_that_was_not_sent, "reading"),
         (_awaits_owners_that_were_not_asked_for, "reading_refs"),
         (_disorders_the_timers, "timers"),
+        (_gives_a_workload_the_job_of_another, "job_of"),
+        (_believes_what_another_policy_would_decide, "asked_as"),
+        (_gives_a_pod_a_component_that_it_was_not_submitted_in, "components"),
         (_counts_a_node_of_no_name, "node_state.named"),
         (_forgets_that_a_workload_waits_for_its_turn, "parked_in"),
         (_attaches_a_workload_to_a_job_that_it_does_not_know, "jobs"),

@@ -9,7 +9,8 @@ import pytest
 from scheduler import names
 from scheduler.model.kubernetes import HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.feasible import Feasible, checks, feasible, matcher, node_requirements, slurm_name, untolerated
+from scheduler.place.feasible import Feasible, feasible, slurm_name
+from scheduler.place.fit import checks, matcher, node_requirements, untolerated
 from scheduler.place.host_ports import HostPorts
 from scheduler.place.host_ports import ports_conflict as ports_conflict_
 from tests.builders import amounts, node, pod, slurm_node

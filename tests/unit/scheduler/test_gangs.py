@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +24,8 @@ from scheduler.actions import (
     UpdateJob,
 )
 from scheduler.apply.events import new_world
-from scheduler.events import NamespacesListed, NodeSeen, OwnerRead, PodsListed, Scope, SlurmNodesPolled
-from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, PodTerm, Requirement
+from scheduler.events import Event, NamespacesListed, NodeSeen, OwnerRead, PodSeen, PodsListed, Scope, SlurmNodesPolled
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, PodTerm, Requirement, Taint, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode
 from scheduler.state.phase import Phase
 from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, key_of, node, pod, slurm_node
@@ -772,10 +773,13 @@ def het(story: Story, job_id: int, *states: str) -> Job:
     return Job(job_id, spec.name, "alice", running, partition="main", het_id=job_id, het_offset=0, parts=(part,))
 
 
-def launched(story: Story) -> list[BindPod]:
-    """A launcher and two workers: one heterogeneous job, started by Slurm's next pass as jobs 17 and 18."""
+def launched(story: Story, pods: Sequence[Pod] = (), *meanwhile: Event) -> list[BindPod]:
+    """A launcher and two workers: one heterogeneous job, started by Slurm's next pass as jobs 17 and 18.
+
+    meanwhile   what happens between the submission and the grant
+    """
     story.polls(at=NOW)
-    story.sees(*launcher_and_workers())
+    story.sees(*(pods or launcher_and_workers()))
     [submit] = [each for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
     assert isinstance(submit, SubmitJob)
     assert [(each.tasks, each.cpus_per_task, each.gres) for each in (submit.spec, *submit.spec.parts)] == [
@@ -783,6 +787,7 @@ def launched(story: Story) -> list[BindPod]:
         (2, 2, (("gpu", 1),)),
     ]
     story.ended(submit, at=NOW, job_id=17)
+    story.sees(*meanwhile)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
     story.decides(NOW + 1)
     story.reads(het(story, 17, "RUNNING"), at=NOW + 1, granted=two_parts(17))
@@ -795,6 +800,22 @@ def test_members_of_several_shapes_are_components_of_one_job() -> None:
     assert where(binds) == {"w-0": "x1", "w-1": "x2", "w-2": "x2"}
     assert {(bind.job_id, bind.annotations[names.JOB_NODES]) for bind in binds} == {(17, "x[1-2]")}
     assert {bind.name: bind.annotations[names.LOCAL_RANK] for bind in binds} == {"w-0": "0", "w-1": "0", "w-2": "1"}
+
+
+def test_each_pod_takes_a_place_of_the_component_that_it_was_submitted_in_though_other_nodes_changed() -> None:
+    """A node that was not granted got a taint that one of two equal workers tolerates: translated now, they differ."""
+    taint = Taint("maintenance", "", "NoSchedule")
+    launcher, worker, other = launcher_and_workers()
+    tolerant = replace(other, tolerations=(Toleration("maintenance", "Exists"),))
+    story = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    binds = launched(story, [launcher, worker, tolerant], NodeSeen(node("x3", taints=(taint,))))
+    assert where(binds) == {"w-0": "x1", "w-1": "x2", "w-2": "x2"}
+
+
+def test_pods_whose_input_changed_since_the_submission_are_translated_again() -> None:
+    story, pods = Story(), launcher_and_workers()
+    edited = replace(pods[2], annotations={**pods[2].annotations, names.PREFIX + names.CONSTRAINTS: "fast"})
+    assert launched(story, pods, PodSeen(Scope.OURS, edited)) == []
 
 
 def test_a_component_is_no_twin_and_is_not_submitted_again() -> None:

@@ -16,11 +16,10 @@ from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTe
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
 from scheduler.place.affinity import MAX_COUNTED_PLACES, PER_TERM, OwnPods
 from scheduler.place.affinity_terms import FEW
-from scheduler.place.assign import NodeInfo
+from scheduler.place.fit import NodeInfo, needs
 from scheduler.place.host_ports import HostPorts, ports_conflict
 from scheduler.state.phase import Phase
 from scheduler.state.turns import Turns
-from scheduler.translate.job_spec import needs
 from tests.builders import CONFIG, START, Story, grant, job_of, node, pod, without
 
 NOW = START + 20

@@ -24,10 +24,9 @@ from scheduler.model.kubernetes import (
     Requirement,
     Toleration,
 )
+from scheduler.place import fit
 from scheduler.place.affinity_terms import MAX_DEAD, MAX_SAID, TermIndex
-from scheduler.place.assign import NodeInfo
-from scheduler.translate import job_spec
-from scheduler.translate.job_spec import needs
+from scheduler.place.fit import NodeInfo, needs
 from scheduler.translate.pod_limits import MAX_SHAPES
 from tests.builders import START, Story, job_of, pod
 
@@ -198,7 +197,7 @@ def test_what_pods_ask_for_is_remembered_by_how_much_it_is() -> None:
     for number in range(300):
         amounts = {f"site/{number}-{each}": 1 for each in range(1000)}
         assert len(needs(pod(containers=(Container("main", amounts),)))) == 1001
-        assert sum(len(amounts) for _, amounts in job_spec._needs.values()) <= job_spec.MAX_AMOUNTS_REMEMBERED
+        assert sum(len(amounts) for _, amounts in fit._needs.values()) <= fit.MAX_AMOUNTS_REMEMBERED
 
 
 def test_the_schedulers_of_pods_that_are_gone_are_forgotten() -> None:

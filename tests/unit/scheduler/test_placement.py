@@ -6,7 +6,8 @@ import pytest
 
 from scheduler.model.kubernetes import Container, HostPort, Pod
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
-from scheduler.place.assign import EXTRA_WAIT_S, Blocked, NodeInfo, Part, blocked, places, shortfall
+from scheduler.place.assign import Part, places, shortfall
+from scheduler.place.fit import EXTRA_WAIT_S, Blocked, NodeInfo, blocked
 from tests.builders import grant, node, pod
 
 SPEC = JobSpec("job", "alice", cpus_per_task=2, memory_mib=100, gres=(("gpu:h100", 2),))

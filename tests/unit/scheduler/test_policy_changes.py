@@ -169,6 +169,26 @@ def test_what_slurm_refused_is_asked_for_again_by_another_policy() -> None:
     assert asked.spec.account == ""
 
 
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_grant_is_judged_by_the_policy_that_holds_when_the_pod_is_bound(is_answered: bool) -> None:
+    """What the submission decided of the pod's identity holds only until the policy changes."""
+    story = story_of(Rule(("hpc",), Tenant("alice")))
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    nobody = PolicyChanged(Policy((Rule(("other",), Tenant("bob")),)), NOW + 1)
+    if is_answered:
+        story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+        story.sees(nobody)
+    else:
+        story.sees(nobody)
+        story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+    story.world.validate()
+    acts = story.decides(NOW + 1)
+    assert not [each for each in acts if isinstance(each, BindPod)]
+    [cancel] = [each for each in acts if isinstance(each, CancelJob)]
+    assert "hpc" in cancel.reason
+
+
 def test_pods_that_run_stay_under_another_policy_and_their_job_ends_with_them() -> None:
     story = story_of()
     shown = story.runs(TRAIN, 17, at=NOW)

@@ -461,9 +461,9 @@ def test_a_job_that_cannot_be_folded_is_read_again_after_a_while(monkeypatch: py
 def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from scheduler.place import assign
+    from scheduler.place import fit
 
-    mend = breaks(monkeypatch, assign, "needs", lambda one: one.name == "odd")
+    mend = breaks(monkeypatch, fit, "needs", lambda one: one.name == "odd")
     story = Story(guarded=True)
     beside, odd = pod("beside", cpu=3000, node="x1"), pod("odd", node="x1")
     story.sees(PodsListed(Scope.OTHERS, (beside, odd), NOW))

@@ -34,9 +34,8 @@ from scheduler.events import (
 )
 from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
-from scheduler.place.assign import NodeInfo
-from scheduler.rules.binding import _may_be_taken
-from scheduler.rules.scheduling_pass import Pass
+from scheduler.place.fit import NodeInfo
+from scheduler.state.earlier_binds import EarlierBinds
 from scheduler.state.phase import Phase
 from scheduler.translate.job_spec import Translation
 from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, without
@@ -467,13 +466,12 @@ def test_a_bind_waits_for_the_end_of_the_quiet_period_where_it_would_take_long_t
     landing = NodeInfo()
     for each in range(20):
         landing.put(pod(f"landing-{each}"))
-    this_pass = Pass(story.world, LATER)
-    this_pass.possible_binds = lambda node, key: [landing]  # type: ignore[method-assign]
-    workload = story.world.workloads[key_of(second)]
-    found = _may_be_taken(workload, second, node("x1"), [], this_pass)
+    earlier = EarlierBinds(story.world)
+    earlier.on = lambda node, key, binding: [landing]  # type: ignore[method-assign]
+    found = earlier.obstacle(second, key_of(second), node("x1"), [], ())
     assert found is not None
     assert found.until == QUIET_END
-    assert this_pass.effort > 0
+    assert earlier.effort > 0
 
 
 def test_where_the_former_leader_has_ended_all_its_requests_the_next_one_waits_for_nothing() -> None:

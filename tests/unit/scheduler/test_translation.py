@@ -16,8 +16,9 @@ from scheduler import names
 from scheduler.model.kubernetes import Container, Owner, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import MAX_NICE, UNLIMITED, JobSpec
+from scheduler.place.fit import needs
 from scheduler.policy.rules import ANY, Choice, Tenant
-from scheduler.translate.job_spec import Translation, TranslationContext, jobspec, needs, peak
+from scheduler.translate.job_spec import Translation, TranslationContext, jobspec, peak
 from scheduler.translate.values import LONGEST_WAIT_S
 from tests.builders import CLUSTER, MIB, OWNER, amounts, key_of, pod
 

@@ -1,0 +1,130 @@
+"""Pods that a bind of a previous process may still put on a node, until the quiet period ends (V3).
+
+Which of the granted nodes such a bind names is not known.  So all pods of a workload are counted on each of its nodes.  What
+Slurm counts is left out if the job lives, because no two grants share it; if the job has ended, Slurm may have given all of
+it to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.kubernetes import Node, Pod
+from scheduler.place.affinity import GrantedPods, violates_anti_affinity
+from scheduler.place.fit import Blocked, NodeInfo, blocked
+from scheduler.state.phase import Phase
+from scheduler.state.workload import Placeholder
+from scheduler.state.world import World
+
+MOST_COMPARED = (
+    256  # terms with pods that may still be bound; if there are more, the bind waits for the end of the period
+)
+COMPARED_PER_NODE = 4  # so many terms or jobs are looked at in the time in which one node is judged
+
+
+class EarlierBinds:
+    """The possible binds of a previous process, as one pass sees them.
+
+    effort   the work so far, in nodes judged
+    """
+
+    def __init__(self, world: World) -> None:
+        self.effort = 0
+        self._world = world
+        self._granted: dict[str, list[GrantedPods]] | None = None  # by node; None: not computed yet
+        self._of: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
+        self._without_jobs: dict[str, list[tuple[str, NodeInfo]]] = {}  # by node: of workloads whose job has ended
+
+    def obstacle(
+        self, pod: Pod, key: str, node: Node | None, there: Sequence[NodeInfo], binding: Collection[str]
+    ) -> Blocked | None:
+        """Why the pod waits for the end of the quiet period; None: it has room beside all pods that may still land there.
+
+        key      of its workload
+        there    the pods on the node, and those about to be bound with this pod
+        binding  keys of the workloads of which this pass binds pods: those do not count
+        """
+        landing = self.on(node.name, key, binding) if node is not None else []
+        if node is None or not landing:
+            return None
+        if blocked(pod, node, node.name, [*there, *landing]) is None and not self._may_shun(pod, landing):
+            return None
+        why = f"slurm-bridge has just started, and a bind that it sent before may still put another pod on node {node.name}"
+        return Blocked(why, self._world.quiet_until())
+
+    def on(self, node: str, key: str, binding: Collection[str]) -> list[NodeInfo]:
+        """The pods of each other workload that may still land on that node."""
+        if self._granted is None:
+            self._granted = {}
+            self.effort += len(self._world.by_phase[Phase.GRANTED])
+            for each in self._world.granted_unbound():
+                for name in each.nodes:
+                    self._granted.setdefault(name, []).append(each)
+            self._land_without_jobs()
+        others = (each for each in self._granted.get(node, ()) if each.key != key and each.key not in binding)
+        living = [there for each in others if (there := self._landing(each)).pods]
+        return living + [there for each, there in self._without_jobs.get(node, ()) if each != key]
+
+    def _may_shun(self, pod: Pod, landing: Sequence[NodeInfo]) -> bool:
+        """True if anti-affinity keeps the pod away from one of these; also if there are too many terms to compare."""
+        others = [other for each in landing for other in each.pods.values()]
+        terms = len(pod.anti_affinity) * len(others) + sum(len(other.anti_affinity) for other in others)
+        self.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
+        return terms > MOST_COMPARED or violates_anti_affinity(pod, others)
+
+    def _landing(self, granted: GrantedPods) -> NodeInfo:
+        """The pods of a workload with a grant that may land, without what Slurm counts."""
+        there = self._of.get(granted.key)
+        if there is None:
+            there = self._of[granted.key] = self._counted(self._possibly_bound(granted.key))
+            for resource in self._world.counted_by_slurm:
+                there.taken.pop(resource, None)
+        return there
+
+    def _land_without_jobs(self) -> None:
+        self.effort += len(self._world.placeholders) // COMPARED_PER_NODE
+        for each in self._granted_before():
+            there = self._counted(each.pods.values())
+            for name in each.nodes:
+                self._without_jobs.setdefault(name, []).append((each.key, there))
+
+    def _counted(self, pods: Collection[Pod]) -> NodeInfo:
+        there = NodeInfo()
+        self.effort += len(pods)
+        for pod in pods:
+            there.put(pod)
+        return there
+
+    def _possibly_bound(self, key: str) -> list[Pod]:
+        """The pods of a workload which a previous process may have bound without an answer.
+
+        A pod for which a bind of this process is in flight, or has no answer, is counted on its node already.
+        """
+        job = self._world.job_of.get(key)
+        return self._unbound(key) if job is not None and job.asked_at is None else []
+
+    def _granted_before(self) -> Iterator[GrantedPods]:
+        """Workloads whose grant of a previous process ended, with their pods, which that process may have bound."""
+        names = self._world.by_slurm_name
+        for job in self._world.placeholders.values():
+            if job.key not in self._world.workloads or job.asked_at is not None or not job.ended:
+                continue
+            coming = self._unbound(job.key)
+            nodes = frozenset(names[name] for name in _nodes_of(job) if name in names)
+            if coming and nodes:
+                yield GrantedPods(job.key, {pod.uid: pod for pod in coming}, nodes)
+
+    def _unbound(self, key: str) -> list[Pod]:
+        workload, assumed = self._world.workloads[key], self._world.assumed
+        return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in assumed]
+
+
+def _nodes_of(job: Placeholder) -> list[str]:
+    """The nodes of the job by Slurm's names, as far as they are known; Slurm shows those of an ended job, too."""
+    if job.grant is not None:
+        return [each.name for each in job.grant.everywhere]
+    try:
+        return expand(job.job.nodes) if job.job is not None else []
+    except HostlistError:  # an answer that makes no sense
+        return []
