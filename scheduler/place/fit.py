@@ -363,14 +363,14 @@ def _lacking(pod: Pod, node: Node, there: Sequence[NodeInfo], *, leave_out_termi
 class Site:
     """A granted node as both clusters show it now, and the pods there.
 
-    name      its name in Slurm; node: of Kubernetes, None: no node has that name
+    granted   its name in Slurm; node: of Kubernetes, None: no node has that name
     in_slurm  None: Slurm does not list it
     claims    the nodes of Kubernetes that claim the name, if several do
     there     the pods on the node; planned: those that this pass binds; expected: those about to be bound with the pod that
               is judged; None: none
     """
 
-    name: str
+    granted: str
     node: Node | None
     in_slurm: SlurmNode | None
     claims: Sequence[str]
@@ -398,10 +398,10 @@ def obstacle(pod: Pod, site: Site, volumes: tuple[tuple[NodeTerm, ...], ...], cl
     volumes   the node affinity of each bound volume of the pod
     closed    Kubernetes names of nodes that other pods close to it now
     """
+    node, granted = site.node, site.granted
     if site.claims:  # a pod may not land on the wrong one
-        return Blocked(f"the nodes {', '.join(site.claims)} of Kubernetes claim to be Slurm's {site.name}")
-    node = site.node
-    found = blocked(pod, node, node.name if node is not None else site.name, site.pods)
+        return Blocked(f"the nodes {', '.join(site.claims)} of Kubernetes claim to be Slurm's {granted}")
+    found = blocked(pod, node, node.name if node is not None else granted, site.pods)
     if found is not None or node is None:
         return found
     selector = tuple(pod.node_selector.items())

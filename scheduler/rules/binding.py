@@ -93,28 +93,29 @@ def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -
     sites = {name: _site(name, this_pass) for name in {found[pod.uid].node.name for pod in unbound}}
     until, waits = float("-inf"), ""
     for pod in unbound:
-        site = sites[found[pod.uid].node.name]
+        granted = found[pod.uid].node.name
+        site = sites[granted]
         closed = world.closed_to(pod, world.own_pods("", [pod])) if this_pass.any_affinity else NOWHERE
-        why = obstacle(pod, site, world.volumes_of(pod) if pod.claims else (), closed)
-        if why is None and (earlier := this_pass.earlier_binds) is not None:
-            why = earlier.obstacle(pod, binding.workload.key, site.node, site.pods, this_pass.binding)
-        if why is not None:
-            ends = _waits_until(why, binding, this_pass)
+        blocked = obstacle(pod, site, world.volumes_of(pod) if pod.claims else (), closed)
+        if blocked is None and (earlier := this_pass.earlier_binds) is not None:
+            blocked = earlier.obstacle(pod, binding.workload.key, site.node, site.pods, this_pass.binding)
+        if blocked is not None:
+            ends = _waits_until(blocked, binding, this_pass)
             if ends is None:
-                return release_grant(binding.workload, job, this_pass, why.why, exclude=site.name)
+                return release_grant(binding.workload, job, this_pass, blocked.why, exclude=granted)
             if ends > until:
-                until, waits = ends, f"Slurm job {job.id} was granted {site.name}; the bind waits: {why.why}."
+                until, waits = ends, f"Slurm job {job.id} was granted {granted}; the bind waits: {blocked.why}."
         if len(unbound) > 1:  # the next of these pods may come to the same node
             site.expect(pod)
     return _waits(unbound, waits) + wake(until) if waits else None
 
 
-def _waits_until(why: Blocked, binding: Binding, this_pass: Pass) -> float | None:
+def _waits_until(blocked: Blocked, binding: Binding, this_pass: Pass) -> float | None:
     """Until when the bind waits for what is in the way; None: not any longer."""
     if binding.replacing:
-        return why.until if why.until is not None else this_pass.now + RETRY_PLACE_S
+        return blocked.until if blocked.until is not None else this_pass.now + RETRY_PLACE_S
     granted_at = binding.job.granted_at if binding.job.granted_at is not None else this_pass.now
-    return why.until if why.until is not None and this_pass.now < max(why.until, granted_at) else None
+    return blocked.until if blocked.until is not None and this_pass.now < max(blocked.until, granted_at) else None
 
 
 def _site(granted: str, this_pass: Pass) -> Site:
