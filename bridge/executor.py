@@ -28,11 +28,12 @@ from bridge.errors import (
 from bridge.guard import Guard
 from bridge.kube.client import KubeClient
 from bridge.slurm.client import SlurmClient
+from bridge.slurm.limits import known_limits
 from bridge.slurm.transport import SIDE as SLURM
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Action, Outcome
-from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, OwnerRead
+from scheduler.events import ActionEnded, ClaimsRead, Event, JobRead, LimitsRead, OwnerRead
 from scheduler.model.kubernetes import Undecoded
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, holds_nodes
@@ -219,6 +220,9 @@ class Executor:
         found = await self._slurm.find(action.name)
         return ActionEnded(action, Outcome.DONE, began, self._clock(), found=found)
 
+    async def _read_limits(self, action: act.ReadLimits, began: float) -> None:
+        self._emit(LimitsRead(action.of, await known_limits(self._slurm, action.of, began)))
+
     async def _update_job(self, action: act.UpdateJob, began: float) -> None:
         job_id = action.job_id if action.component_id is None else action.component_id
         component = (action.spec, *action.spec.parts)[action.component]
@@ -323,6 +327,7 @@ class Executor:
         act.SubmitJob: _submit,
         act.ReadJob: _read_job,
         act.FindJobs: _find_jobs,
+        act.ReadLimits: _read_limits,
         act.UpdateJob: _update_job,
         act.NudgeScheduler: _nudge,
         act.CancelJob: _cancel_job,

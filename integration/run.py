@@ -59,7 +59,9 @@ def _contract(side: str) -> tuple[str, ...]:
 # two cores busy all the time; beside more of them a server takes so long to start that tests fail which say nothing of it.
 # Journeys of a person at a terminal, and those about gangs and placement, need no real kubelets.
 AT_ONCE = 6
-COMMANDS = _journeys("bench", "dev", "doctor_explain", "examples", "kubectl", "readme", "reasons", "uninstall")
+COMMANDS = _journeys(
+    "bench", "dev", "doctor_explain", "examples", "expected_start", "kubectl", "readme", "reasons", "uninstall"
+)
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
 FAULTS = _journeys("admission", "canary", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
 NODES = _journeys("nodes", "time_limits")

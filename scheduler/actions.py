@@ -14,6 +14,7 @@ from enum import Enum
 from typing import ClassVar, get_args
 
 from scheduler.model.kubernetes import OwnerKey, OwnerRef
+from scheduler.model.limits import LimitsOf
 from scheduler.model.slurm import JobSpec, NodeSpec, SlurmNode
 
 
@@ -195,6 +196,23 @@ class FindJobs(_Kind):
     @property
     def subject(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits(_Kind):
+    """Read from slurmdbd the limits on the jobs that `of` names (Q2).  key: the workload whose job they hold back"""
+
+    limit_class: ClassVar = "reads"
+    effect: ClassVar = Effect.NOTHING
+    urgent: ClassVar = False
+
+    key: str
+    of: LimitsOf
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return "/".join(filter(None, self.of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -665,6 +683,7 @@ Action = (
     | SubmitJob
     | ReadJob
     | FindJobs
+    | ReadLimits
     | UpdateJob
     | NudgeScheduler
     | CancelJob

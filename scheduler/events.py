@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from scheduler.actions import Action, Outcome, Plan
 from scheduler.model.kubernetes import Claim, Namespace, Node, Owner, OwnerRef, Pod, Undecoded
+from scheduler.model.limits import KnownLimits, LimitsOf
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, Partition, SlurmNode, States
 from scheduler.policy.rules import Policy
@@ -183,6 +184,14 @@ class JobRead:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsRead:
+    """The limits on the jobs that `of` names, as slurmdbd shows them."""
+
+    of: LimitsOf
+    known: KnownLimits
+
+
+@dataclass(frozen=True, slots=True)
 class SlurmNodesPolled:
     """began: when the request was sent; None: as `at`.  partitions None: Slurm lists none (slurmdbd is away)."""
 
@@ -330,6 +339,7 @@ Event = (
     | ClaimsRead
     | JobsPolled
     | JobRead
+    | LimitsRead
     | SlurmNodesPolled
     | SideLost
     | SideBack

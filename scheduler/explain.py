@@ -300,7 +300,7 @@ def _sentence(
         case Phase.UNSUBMITTED:
             return _why_unsubmitted(pod, refusal, decision, this_pass)
         case Phase.QUEUED:
-            return _why_queued(pod, job, decision, this_pass)
+            return _why_queued(workload, pod, job, decision, this_pass)
         case Phase.GRANTED:
             return _why_granted(pod, job, decision)
         case Phase.BOUND:
@@ -350,13 +350,13 @@ def _why_unsubmitted(pod: Pod, refusal: Refusal | None, decision: Decision, this
     )
 
 
-def _why_queued(pod: Pod, job: Placeholder | None, decision: Decision, this_pass: Pass) -> str:
+def _why_queued(workload: Workload, pod: Pod, job: Placeholder | None, decision: Decision, this_pass: Pass) -> str:
     assert job is not None, "QUEUED has a placeholder"
     if shown := _shown(decision, pod):
         return shown
     if job.job is None:
         return f"It waits in Slurm's queue as job {job.id}, of which no more has been read yet."
-    return waits(job.job, this_pass)
+    return waits(workload, job.job, this_pass)
 
 
 def _why_granted(pod: Pod, job: Placeholder | None, decision: Decision) -> str:

@@ -30,6 +30,7 @@ from bridge.settings import Settings
 from bridge.slurm import admin_reads as slurm_survey
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.client import SlurmClient
+from bridge.slurm.costs import Costs, Terms, billing_of, terms_of
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.events import new_world
@@ -72,6 +73,7 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
     namespace, name = _named(options)
     explanation, why_not = await _ask_bridge(chosen, options, namespace, name)
     notes = [f"{why_not} {INSTEAD}, which do not show what a bridge remembers."] if why_not else []
+    costs: Costs | None = None
     try:
         async with AsyncExitStack() as stack:
             clusters = _Clusters(chosen, stack)
@@ -79,13 +81,14 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
                 explanation = await clusters.explain_pod(namespace, name)
             else:
                 explanation = await clusters.with_unread_jobs(explanation, notes)
+            costs = await clusters.costs_if_read(explanation, notes)
             events = await clusters.events_of(namespace, name, notes)
     except BridgeError as error:
         if explanation is None:
             raise ConfigError(f"{why_not} {INSTEAD}: {_one_line(error)}") from None
         notes.append(f"Events of the pod are not shown: {said(error)}")
         events = ()
-    return [Answer(f"Pod {namespace}/{name}", explanation, events, tuple(notes))]
+    return [Answer(f"Pod {namespace}/{name}", explanation, events, tuple(notes), costs=costs)]
 
 
 def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
@@ -156,9 +159,9 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
                     f"Its schedulerName is {named}: only with {chosen.scheduler_name} does the bridge take it."
                 )
             explanation = replace(explain(world, world.key_of_pod[each.pod.uid], now), story=(), next=())
-            trial = await clusters.trial(explanation)
+            trial, costs = await clusters.trial(explanation), await clusters.costs(explanation)
             title = f"{each.what}, as in {options['file']}"
-            answers.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial))
+            answers.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial, costs=costs))
     left_out = []
     if found.podless:
         left_out.append(f"Makes no pods, and is left out: {', '.join(found.podless)}.")
@@ -191,6 +194,7 @@ class _Clusters:
         self.chosen = chosen
         self._connections = Connections(chosen, stack)
         self._discovered = False
+        self._terms: dict[tuple[str, str, str, str], Terms] = {}
 
     async def transport(self) -> HttpTransport:
         return await self._connections.transport()
@@ -252,6 +256,30 @@ class _Clusters:
         if explanation.spec is None or explanation.refusal is not None:
             return None
         return await slurm_survey.trial(await self.slurm(), explanation.spec)
+
+    async def costs(self, explanation: Explanation) -> Costs | None:
+        """What its job costs, or would cost; None: there is no job to submit."""
+        spec = explanation.spec
+        if spec is None:
+            return None
+        slurm = await self.slurm()
+        job = explanation.jobs[-1] if explanation.jobs else None
+        partition = job.partition if job is not None else spec.partition
+        if not partition:
+            partition = next((each.name for each in await slurm.partitions() if each.default), "")
+        account, qos = (job.account, job.qos) if job is not None else (spec.account, spec.qos)
+        asked = (spec.user, account, partition, qos)
+        if asked not in self._terms:  # the pods of a manifest mostly have the same
+            self._terms[asked] = await terms_of(slurm, *asked)
+        return Costs(billing_of(spec, self._terms[asked]), self._terms[asked])
+
+    async def costs_if_read(self, explanation: Explanation, notes: list[str]) -> Costs | None:
+        """As `costs`; None, and a note, if Slurm cannot be asked."""
+        try:
+            return await self.costs(explanation)
+        except BridgeError as error:
+            notes.append(f"What it costs is not shown: {said(error)}")
+            return None
 
     async def complete(self, world: World, uid: str) -> None:
         """Read what the pods of its workload refer to: owners, the object that defines the gang size, and volumes."""

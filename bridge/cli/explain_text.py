@@ -15,6 +15,7 @@ from bridge.explanation_json import plain
 from bridge.kube.admin_reads import PodEvent
 from bridge.slurm import bodies
 from bridge.slurm.admin_reads import Verdict
+from bridge.slurm.costs import Costs
 from scheduler.explain import Explanation, as_sbatch
 from scheduler.model.slurm import SINGLETON, UNLIMITED, Job, JobSpec
 from scheduler.model.text import dated
@@ -34,6 +35,7 @@ class Answer:
     planned  it does not exist, a manifest would make it
     notes    what is not in this, and why
     trial    whether Slurm itself would take the job; None: it was not asked
+    costs    what the job costs; None: there is no job, or a note says why it is not shown
     """
 
     title: str
@@ -42,6 +44,7 @@ class Answer:
     notes: tuple[str, ...] = ()
     planned: bool = False
     trial: Verdict | None = None
+    costs: Costs | None = None
 
 
 def as_text(answers: Sequence[Answer], width: int, now: float) -> str:
@@ -57,6 +60,7 @@ def _lines(answer: Answer, width: int, now: float) -> Iterator[str]:
     yield from _next(what, width)
     yield from _jobs(what, now, width)
     yield from _spec(what, answer.planned, width)
+    yield from _costs(answer.costs, width)
     yield from _nodes(what, width)
     yield from _story(answer, now, width)
     if answer.notes:
@@ -198,6 +202,34 @@ def _limit(minutes: int) -> str:
     return "none" if minutes == UNLIMITED else f"{minutes} min"
 
 
+def _costs(costs: Costs | None, width: int) -> Iterator[str]:
+    if costs is None:
+        return
+    yield ""
+    yield "What it costs"
+    yield from _pairs(_costs_told(costs), width)
+    for sentence in costs.terms.absent:
+        yield from _wrapped(sentence, width)
+
+
+def _costs_told(costs: Costs) -> Iterator[tuple[str, str]]:
+    terms = costs.terms
+    weights = f"TRESBillingWeights {terms.weights}" if terms.weights else "no TRESBillingWeights: its CPUs count"
+    if costs.billing is not None:
+        yield "billing", f"{costs.billing:g} an hour in partition {terms.partition} ({weights})"
+    elif terms.weights:
+        yield "billing", f"not known: the weights of partition {terms.partition} cannot be read ({terms.weights})"
+    if (share := terms.share) is not None:
+        yield (
+            "fair share",
+            f"factor {share.factor:.2f} of user {share.user} in account {share.account} (0 to 1: more comes first); "
+            f"{share.shares:.0%} of the shares, {share.used:.0%} of the usage there",
+        )
+    for number, limit in enumerate(terms.limits):
+        used = f", {limit.used} used" if limit.used is not None else ""
+        yield "limits" if number == 0 else " ", f"{limit.limit}{used}"
+
+
 def _nodes(what: Explanation, width: int) -> Iterator[str]:
     nodes = what.nodes
     if nodes is None:
@@ -271,5 +303,6 @@ def _entry(answer: Answer) -> dict[str, Any]:
         "sbatch": as_sbatch(spec) if spec is not None else None,
         "events": msgspec.to_builtins(answer.events),
         "trial": msgspec.to_builtins(answer.trial),
+        "costs": msgspec.to_builtins(answer.costs),
         "notes": list(answer.notes),
     }

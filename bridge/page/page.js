@@ -358,9 +358,10 @@ async function readDetail() {
 
 const COLOURS = { "waiting for Slurm": "wait", "created → asked Slurm": "wait", runs: "run", "job ended": "end" };
 
-function drawDetail({ story, waterfall }) {
+function drawDetail({ story, waterfall, waits = "" }) {
   const pod = ordered.find((each) => each.pod.key === chosen)?.pod;
   if (pod) write($("detail-pod"), `of pod ${pod.namespace}/${pod.name}${pod.job === null ? "" : `, Slurm job ${pod.job}`}`);
+  write($("waits"), waits);
   const now = serverNow();
   const from = Math.min(...waterfall.map((step) => step.start));
   const to = Math.max(...waterfall.map((step) => step.end ?? now), from + 0.001);

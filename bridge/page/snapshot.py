@@ -19,6 +19,8 @@ from scheduler.model.kubernetes import Node, Pod
 from scheduler.model.slurm import GrantedNode, SlurmNode
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import NodeInfo
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import waits
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.workload import NOT_CONSIDERED, Placeholder, Workload
 from scheduler.state.world import World
@@ -231,12 +233,21 @@ RUNS = "runs"
 
 
 def detail(world: World, key: str, steps: Iterable[Step], now: float) -> Item:
-    """History and waterfall of one workload; None if it is not known."""
+    """History and waterfall of one workload, and why it waits in Slurm as of now; None if the workload is not known."""
     workload, steps = world.workloads.get(key), [step for step in steps if step.name in STEPS]
     if workload is None and not steps:
         return None
     story = [{"at": at, "what": what} for at, what in world.story(key)]
-    return {"story": story, "waterfall": list(waterfall(workload, _job(world, workload), steps, now))}
+    bars = list(waterfall(workload, _job(world, workload), steps, now))
+    return {"story": story, "waterfall": bars, "waits": _waits_now(world, workload, now)}
+
+
+def _waits_now(world: World, workload: Workload | None, now: float) -> str:
+    """Slurm's reason, the expected start and the place in the queue, which the pod shows as of the last change (Q2)."""
+    job = world.waiting_job(workload) if workload is not None else None
+    if workload is None or job is None or job.job is None or job.job.reason in NOT_CONSIDERED:
+        return ""
+    return waits(workload, job.job, Pass(world, now))
 
 
 def _job(world: World, workload: Workload | None) -> Placeholder | None:

@@ -113,6 +113,7 @@ def _one_job(seen: wire.Job) -> Job:
         ends=moment(seen.end_time),
         preempted=moment(seen.preempt_time),
         planned_nodes=seen.scheduled_nodes,
+        priority=seen.priority.value,
         nodes=seen.nodes,
         sluid=seen.step_id.sluid,
         time_limit_min=UNLIMITED if seen.time_limit.infinite else seen.time_limit.value,
@@ -270,6 +271,7 @@ def _partition(seen: wire.Partition) -> Partition:
         default="DEFAULT" in (seen.flags or ()),
         up="UP" in seen.partition.state,
         max_time_min=seen.maximums.time.value,
+        qos=seen.qos.assigned,
     )
 
 

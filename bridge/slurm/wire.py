@@ -155,6 +155,7 @@ class Job(msgspec.Struct):
     end_time: object = None
     preempt_time: object = None
     scheduled_nodes: str = ""
+    priority: Number = msgspec.field(default_factory=Number)
     nodes: str = ""
     excluded_nodes: str = ""
     dependency: str = ""
@@ -257,11 +258,16 @@ class Maximums(msgspec.Struct):
     time: Number = msgspec.field(default_factory=Number)
 
 
+class PartitionQos(msgspec.Struct):
+    assigned: str = ""
+
+
 class Partition(msgspec.Struct):
     """One item of `GET partitions/`."""
 
     name: str
     partition: PartitionState
+    qos: PartitionQos = msgspec.field(default_factory=PartitionQos)
     maximums: Maximums = msgspec.field(default_factory=Maximums)
     flags: tuple[str, ...] | None = ()
 

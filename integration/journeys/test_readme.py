@@ -20,9 +20,8 @@ pytestmark = pytest.mark.usefixtures("no_bridge")
 SPACE = "hpc"  # in README, and of the demo's simulated Kubernetes
 DEMO_SPACE = "slurm-bridge-dev"
 CLOCK = r"(\d{4}-\d\d-\d\d )?\d\d:\d\d UTC"
-WAITS = (
-    rf"Waiting in Slurm partition gpu \(\w+: [^)]+\)(; expected start {CLOCK}( on \S+)?)?\. Job \d+, as of {CLOCK}\."
-)
+START = rf"; expected start {CLOCK}( on [^,; ]+)?"
+WAITS = rf"Waiting in Slurm partition gpu \(\w+: [^)]+\)({START})?[^.]*\. Job \d+, as of {CLOCK}\."
 
 
 @pytest.fixture

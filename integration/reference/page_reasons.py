@@ -19,6 +19,16 @@ While the job of a pod waits, the pod's condition `PodScheduled` shows Slurm's r
 
     Waiting in Slurm partition gpu (Priority: others are before it in the queue). Job 4711, as of 13:40 UTC.
 
+The message also says, as far as Slurm tells it, when the job is expected to start, and on which nodes; how far that can be
+trusted, once 9 jobs started in the partition; and the place among the bridge's waiting jobs there. For a limit it says the
+value and what has it:
+
+    Waiting in Slurm partition gpu (AssocGrpGRES: its account allows all its jobs together no more GRES such as GPUs now
+    (GrpTRES=gres/gpu=4 of user bob in account teamb)). Job 4711, as of 13:40 UTC.
+    Waiting in Slurm partition gpu (Priority: others are before it in the queue); expected start 14:10 UTC on g3,
+    between 14:05 and 14:20 UTC (41 of 50 past estimates of this partition held); number 3 of slurm-bridge's 12
+    waiting jobs there. Job 4712, as of 13:40 UTC.
+
 This page lists every reason of Slurm 26.05. The pod shows a reason of a newer Slurm without a meaning. `it` is the job.
 """
 
@@ -26,7 +36,9 @@ LIMITS = """
 ## Limits
 
 The name of the limit is in parentheses, as in `sacctmgr`. `Assoc…` limits belong to the association (account and user) or to
-a parent account. Other limits belong to the QOS of the job or of its partition.
+a parent account. Other limits belong to the QOS of the job or of its partition. The pod shows the value, too, if slurmdbd
+shows it to the bridge's token. slurmrestd does not show what is used of a limit: `slurm-bridge explain` counts the jobs
+that run, and `scontrol show assoc_mgr` has it.
 
 """
 

@@ -85,7 +85,10 @@ SINKS: dict[str, Sink] = {
 LOGGED = {
     **{name: Sink((1, "why"), fixed=IN_LOG) for name in ("wake", "wait_for")},
     "Decision": Sink((3, "why"), fixed=IN_LOG),
-    **{name: Sink((2, "reason"), fixed=IN_LOG) for name in ("AllocateNow", "SubmitJob", "FindJobs", "ReadOwner")},
+    **{
+        name: Sink((2, "reason"), fixed=IN_LOG)
+        for name in ("AllocateNow", "SubmitJob", "FindJobs", "ReadLimits", "ReadOwner")
+    },
     **{name: Sink((1, "reason"), fixed=IN_LOG) for name in ("ReadJob", "RegisterNode", "RemoveNode")},
     **{name: Sink((4, "reason"), fixed=IN_LOG) for name in ("CancelJob", "ReadClaims", "ReadPod")},
     "RecordEnd": Sink((5, "reason"), fixed=IN_LOG),

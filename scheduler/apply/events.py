@@ -12,6 +12,7 @@ from scheduler import events as ev
 from scheduler.apply import (
     job_polls,
     job_reads,
+    job_results,
     kubernetes_nodes,
     namespaces,
     outages,
@@ -39,6 +40,7 @@ FOLDS: Mapping[type, Callable[[World, Any], None]] = {
     **outages.FOLDS,
     **plans.FOLDS,
     **results.FOLDS,
+    **job_results.FOLDS,
     **policy.FOLDS,
 }
 

@@ -20,8 +20,11 @@ from scheduler.state import strays
 from scheduler.state.anomalies import reject
 from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray
 from scheduler.state.phase import Phase
+from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import CANCELLED, NOT_CONSIDERED, Placeholder, Workload
 from scheduler.state.world import World
+
+MOST_ESTIMATES = 4  # of one job: one that waits for days does not outweigh the others
 
 
 def _job_read(world: World, event: ev.JobRead) -> None:
@@ -147,6 +150,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
             world.schedule_read(part.id, event.began)
     job.broken = bool(read.het_offset) or any(is_ended(part.states) for part in read.parts)
     _take_details(world, workload, job, read, event.grant)
+    _take_expected_start(world, job, read, event.ended)
     _prove(world, workload, job, read, event.began)
     _take_over(world, workload, job, read.states)
     world.set_states(job, read.states, event.ended)
@@ -178,6 +182,7 @@ def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeh
         return job
     if job.key not in (None, key):
         job.spec = job.adopted_as = job.grant = None  # Slurm reused the id: this is another job
+        job.estimates = ()
     reused_ids.detach_others(world, key, job, event.began)
     return job
 
@@ -210,6 +215,23 @@ def _take_details(world: World, workload: Workload, job: Placeholder, read: Job,
         world.grant_changed(workload)
     elif job.grant is not None and _is_on_other_nodes(job.grant, read):  # requeued and started again between two polls
         job.grant = None
+
+
+def _take_expected_start(world: World, job: Placeholder, read: Job, at: float) -> None:
+    """Keep the expected start of a waiting job; if the job has started, judge how good these were (Q2).
+
+    Of a job that is held, or waits for other jobs or a time, Slurm does not estimate how long it waits for nodes.
+    """
+    starts = world.clocks[Side.SLURM].ours(read.starts) if read.starts is not None else None
+    if holds_nodes(read.states) and starts is not None:
+        world.estimates.started(job.estimates, starts)
+        job.estimates = ()
+    elif "PENDING" not in read.states or read.reason in NO_CONTENDER:
+        job.estimates = ()
+    elif starts is not None and len(job.estimates) < MOST_ESTIMATES:
+        before = job.estimates[-1] if job.estimates else None
+        new = world.estimates.estimate(read.partition, starts, at, before)
+        job.estimates += (new,) if new is not None else ()
 
 
 def _is_on_other_nodes(grant: Grant, read: Job) -> bool:

@@ -10,10 +10,12 @@ from scheduler import events as ev
 from scheduler.actions import Outcome
 from scheduler.apply.reused_ids import job_of_call
 from scheduler.apply.submission_results import UNKNOWN_NODE
+from scheduler.model.limits import KnownLimits, LimitsOf
 from scheduler.state.workload import CANCELLED, Attempt, Placeholder
 from scheduler.state.world import World
 from scheduler.translate.job_update import adopted, taken
 
+MOST_LIMITS = 512  # users in accounts with a QOS
 MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
 
 
@@ -121,10 +123,34 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
         world.touch(world.placeholders[action.job_id])
 
 
+def _limits_ended(world: World, action: act.ReadLimits, event: ev.ActionEnded) -> None:
+    """The limits themselves come as LimitsRead.  If they could not be read, they are read again after the usual time."""
+    world.reading_limits.discard(action.of)
+    _note_accounting_lost(world, event)
+    if event.outcome is not Outcome.DONE:
+        before = world.limits.get(action.of)
+        keep_limits(world, action.of, KnownLimits(event.at, before.limits if before is not None else ()))
+
+
+def keep_limits(world: World, of: LimitsOf, known: KnownLimits) -> None:
+    """Keep these limits; of too many, those that were read first are dropped."""
+    world.limits.pop(of, None)
+    world.limits[of] = known
+    if len(world.limits) > MOST_LIMITS:
+        del world.limits[next(iter(world.limits))]
+
+
+def _limits_read(world: World, event: ev.LimitsRead) -> None:
+    keep_limits(world, event.of, event.known)
+
+
 ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.CancelJob: _cancel_ended,
     act.UpdateJob: _update_ended,
     act.RecordEnd: _record_ended,
     act.FindJobs: _find_ended,
     act.ReadJob: _read_ended,
+    act.ReadLimits: _limits_ended,
 }
+
+FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.LimitsRead: _limits_read}

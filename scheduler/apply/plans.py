@@ -193,6 +193,11 @@ def _read_planned(world: World, action: act.ReadJob, at: float) -> None:
         world.running_round[action.key] = at
 
 
+def _limits_read_planned(world: World, action: act.ReadLimits, at: float) -> None:
+    world.reading_limits.add(action.of)
+    world.token_buckets["limits"].take(at, 1)
+
+
 def _nudge_planned(world: World, action: act.NudgeScheduler, at: float) -> None:
     world.nudged_at = at
 
@@ -233,7 +238,8 @@ def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float)
         return
     before = workload.last_status.get(action.uid)
     event_at = at if action.event else (before.event_at if before else float("-inf"))
-    status = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at)
+    is_first = action.event == names.SUBMITTED
+    status = LastStatus(action.condition, action.message, action.essence, action.starts, at, event_at, is_first)
     workload.last_status[action.uid] = status
 
 
@@ -281,6 +287,7 @@ _ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
     act.RecordEnd: _slurm_action_planned,
     act.FindJobs: _slurm_action_planned,
     act.ReadJob: _read_planned,
+    act.ReadLimits: _limits_read_planned,
     act.NudgeScheduler: _nudge_planned,
     act.BindPod: _pod_action_planned,
     act.DeletePod: _pod_action_planned,

@@ -135,6 +135,7 @@ def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondi
     status = workload.last_status.get(action.uid) if workload else None
     if status is not None and event.outcome is not Outcome.DONE and status.message == action.message:
         status.condition = status.message = ""  # set the condition again, after the usual pause
+        status.is_first = False
         status.essence = ()
 
 

@@ -12,6 +12,7 @@ given to another job, and a pod may have gone or moved to another workload.  So 
   CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission was given the
   RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
   FindJobs                   nothing: the ids in the answer are read
+  ReadLimits                 nothing: what was read is a fact of its own (LimitsRead)
   ReadJob                    nothing: what was read is a fact of its own (JobRead), held against what was learned later
   NudgeScheduler             nothing
   BindPod                    the pod of that UID, in whichever workload it is by now; its job, if that is still the same

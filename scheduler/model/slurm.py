@@ -83,12 +83,17 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """max_time_min: the longest time limit in minutes; None: no limit."""
+    """A partition.
+
+    max_time_min  the longest time limit in minutes; None: no limit
+    qos           the QOS whose limits all jobs in the partition are under, too; "": none
+    """
 
     name: str
     default: bool = False
     up: bool = True
     max_time_min: int | None = None
+    qos: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ class Job:
     exit_code                 the number before the colon in sacct's ExitCode
     tasks                     the number of tasks asked for
     as_of                     slurmctld's time of the answer, epoch seconds; None: not known
+    priority                  its place in the queue: higher first; it changes with its age; None: not known
     het_id, het_offset        of a component of a heterogeneous job: the leader's id, and which component it is (the leader
                               is 0); None: an ordinary job
     parts                     of the leader of a heterogeneous job: the further components, in their order
@@ -134,6 +140,7 @@ class Job:
     het_offset: int | None = None
     parts: tuple[Job, ...] = ()
     as_of: float | None = field(default=None, compare=False)
+    priority: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,10 +130,10 @@ def _front(this_pass: Pass) -> Iterator[str]:
     for key in islice(world.by_phase[Phase.QUEUED], FRONT):
         if (last := world.detail_round.get(key)) is None:
             continue
-        if last + this_pass.tuning.condition_s <= this_pass.now:
+        if last + this_pass.tuning.detail_front_s <= this_pass.now:
             yield key
         else:
-            this_pass.wake_shared(last + this_pass.tuning.condition_s)
+            this_pass.wake_shared(last + this_pass.tuning.detail_front_s)
 
 
 def _due(ordered: Iterable[tuple[str, float]], this_pass: Pass) -> Iterator[str]:

@@ -10,6 +10,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
+from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import outage, status, waiting
@@ -48,7 +49,8 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
     said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unlooked_s
     if read.reason in NOT_CONSIDERED and not note and this_pass.now < said_at:
         return wake(said_at)
-    return waiting(workload, pod, read, this_pass, note)
+    reads, until = read_limits(workload, job, this_pass)
+    return reads + (wake(until) if until is not None else waiting(workload, pod, read, this_pass, note))
 
 
 def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[Decision, str]:

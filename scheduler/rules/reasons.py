@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 
@@ -19,11 +19,15 @@ class Reason:
     meaning   a clause for the sentence on the pod
     user      what the pod's user can do; "": nothing but wait
     admin     what an admin can do; "": nothing
+    limit     the limit that the reason is about, as sacctmgr(1) names it ("GrpTRES=gres/…"); "": it is about none
+    by_qos    the limit is one of a QOS, not of an association
     """
 
     meaning: str
     user: str = ""
     admin: str = ""
+    limit: str = ""
+    by_qos: bool = False
 
 
 _RESERVATION = "correct or remove the annotation `reservation`"
@@ -147,7 +151,7 @@ def meaning_of(reason: str) -> Reason | None:
     if reason in REASONS:
         return REASONS[reason]
     found = _LIMIT.fullmatch(reason)
-    return None if found is None else _limit(found)
+    return None if found is None else replace(_limit(found), limit=_named(found), by_qos=found["whose"] != "Assoc")
 
 
 def _limit(found: re.Match[str]) -> Reason:

@@ -151,14 +151,10 @@ class Pass:
                     self.binding.discard(action.key)
                     if (there := self.assumed.get(action.node)) is not None:
                         there.remove(action.uid)
-                case act.ReadJob():
-                    self.reading.discard(action.job_id)
                 case act.SetPodCondition() if action.condition:
                     self.conditions_planned.discard(action.uid)
-                case act.ReadOwner():
-                    self.reading.discard(owner_key(action.namespace, action.ref))
-                case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():
-                    self.reading.discard(action.uid)
+                case _ if (target := _read_by(action)) is not None:
+                    self.reading.discard(target)
             if isinstance(action, act.CancelJob | act.SubmitJob):
                 self.newly_excluded.pop(action.key, None)
                 self.left_out.pop(action.key, None)
@@ -281,8 +277,11 @@ class Pass:
         return [there for index in (self.world.node_info, self.assumed) if (there := index.get(node)) is not None]
 
     def is_being_read(self, what: object) -> bool:
-        """True if a read of that job, owner or pod is planned or in flight."""
-        return what in self.reading or what in self.world.reading or what in self.world.reading_refs
+        """True if a read of that job, owner or pod, or of those limits, is planned or in flight."""
+        world = self.world
+        return (
+            what in self.reading or what in world.reading or what in world.reading_refs or what in world.reading_limits
+        )
 
     def is_read_already(self, action: Action) -> bool:
         """True if the action is a read, and the same is being read already."""
@@ -299,6 +298,8 @@ def _read_by(action: Action) -> object:
     match action:
         case act.ReadJob():
             return action.job_id
+        case act.ReadLimits():
+            return action.of
         case act.ReadOwner():
             return owner_key(action.namespace, action.ref)
         case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():

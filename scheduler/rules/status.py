@@ -17,14 +17,18 @@ from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, line, moment
 from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, combine, wake
+from scheduler.rules.limits import with_value
 from scheduler.rules.reasons import meaning_of
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.estimates import Interval, moved
+from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import LastStatus, Workload
 
-START_SLACK_S = 60.0  # an expected start that moves by less is not news …
-START_SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
 DAY_S = 86_400
 _TIME = re.compile(r"(?:\d+-\d\d-\d\d )?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it
+_INTERVAL = re.compile(r", between [^()]+? UTC(?: \(\d+ of \d+ past estimates of this partition held\))?")
+_LIMIT = re.compile(r"\(((?:Grp|Max|Min)[A-Za-z]+)[^()]*\)")
+_PLACE = re.compile(r"; number \d+ of slurm-bridge's \d+ waiting jobs there")
 _START = re.compile(r"; expected start (\d+-\d\d-\d\d )?(\d\d:\d\d) UTC")
 
 
@@ -76,8 +80,9 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
         if _same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
             this_pass.wake_at(workload.key, renew_at)
             return
-        if this_pass.now < last.at + this_pass.tuning.condition_s:
-            this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
+        not_before = last.at + (this_pass.tuning.detail_fresh_s if last.is_first else this_pass.tuning.condition_s)
+        if this_pass.now < not_before:
+            this_pass.wake_at(workload.key, not_before)
             return
     report = SetPodCondition(
         workload.key,
@@ -100,17 +105,24 @@ def _last_of_previous_process(
 ) -> LastStatus | None:
     """The status that a previous process set on the pod, if it says the same; None: it says something else, or nothing.
 
-    If the status has an essence, times in its message do not count, apart from the expected start: otherwise each restart
-    would write the condition of all waiting pods.  The event counts as posted when this process started.
+    If the status has an essence, what passes in its message does not count, apart from the expected start: otherwise each
+    restart would write the condition of all waiting pods.  The event counts as posted when this process started.
     """
     shown = workload.shown_condition(new.pod)
     if shown is None or shown.reason != new.reason:
         return None
     is_same = shown.message == message
-    if not is_same and (new.essence is None or _TIME.sub("", shown.message) != _TIME.sub("", message)):
+    if not is_same and (new.essence is None or _lasting(shown.message) != _lasting(message)):
         return None
     starts = new.starts if is_same else _nearest_start(shown.message, new.starts, this_pass.now)
     return LastStatus(new.reason, shown.message, essence, starts, event_at=this_pass.world.started)
+
+
+def _lasting(message: str) -> str:
+    """The message without times, the interval of the expected start, the place in the queue, and the value of a limit."""
+    for passing in (_INTERVAL, _PLACE, _TIME):
+        message = passing.sub("", message)
+    return _LIMIT.sub(r"(\1)", message)
 
 
 def _nearest_start(message: str, starts: float | None, now: float) -> float | None:
@@ -172,7 +184,7 @@ def _same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float
         return False
     if last.starts is None or starts is None:
         return last.starts is starts
-    return abs(starts - last.starts) <= max(START_SLACK_S, START_SLACK_SHARE * (last.starts - now))
+    return not moved(last.starts, starts, now)
 
 
 def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass) -> Decision:
@@ -187,17 +199,34 @@ def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass)
     return combine(status(pod, names.UNAVAILABLE, message, essence=essence, warning=True) for pod in pods)
 
 
-def waits(job: Job, this_pass: Pass) -> str:
-    """Slurm's reason in words, the partition, the expected start, the planned nodes, and as of when (Q2)."""
+def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
+    """Slurm's reason in words, the partition, the expected start, the place in the queue, and as of when (Q2)."""
     reason = job.reason or "None"
     known = meaning_of(reason)
-    said = f"{reason}: {known.meaning}" if known is not None else reason
-    start = ""
+    said = f"{reason}: {with_value(known, job, this_pass.world)}" if known is not None else reason
+    start, now = _start(job, this_pass), this_pass.now
+    place = this_pass.world.waiting_order.place(workload.key)
+    queue = f"; number {place.number} of slurm-bridge's {place.of} waiting jobs there" if place and place.of > 1 else ""
+    return f"Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {clock(now, now)}."
+
+
+def _start(job: Job, this_pass: Pass) -> str:
+    """The clause about the expected start; "": Slurm gives none."""
     now, starts = this_pass.now, _expected_start(job, this_pass)
-    if starts is not None:
-        start = f"; expected start {clock(starts, now)}"
-        start += f" on {job.planned_nodes}" if job.planned_nodes else ""
-    return f"Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {clock(now, now)}."
+    if starts is None:
+        return ""
+    nodes = f" on {job.planned_nodes}" if job.planned_nodes else ""
+    estimated = job.reason not in NO_CONTENDER
+    found = this_pass.world.estimates.interval(job.partition, starts, now) if estimated else None
+    between = f", {_between(found, now)}" if found is not None else ""
+    return f"; expected start {clock(starts, now)}{nodes}{between}"
+
+
+def _between(found: Interval, now: float) -> str:
+    """ "between 14:05 and 14:20 UTC (8 of 10 past estimates of this partition held)"."""
+    earliest, latest = clock(found.earliest, now), clock(found.latest, now)
+    rate = f" ({found.held} of {found.judged} past estimates of this partition held)" if found.judged else ""
+    return f"between {earliest.removesuffix(' UTC')} and {latest}{rate}"
 
 
 def _expected_start(job: Job, this_pass: Pass) -> float | None:
@@ -208,7 +237,7 @@ def _expected_start(job: Job, this_pass: Pass) -> float | None:
 
 def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str = "") -> Decision:
     """Why the pod waits in Slurm's queue, and what else its status says (`note`, a sentence)."""
-    message = waits(job, this_pass) + (f" {note}" if note else "")
+    message = waits(workload, job, this_pass) + (f" {note}" if note else "")
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING

@@ -32,6 +32,7 @@ from scheduler.place.host_ports import HostPorts
 from scheduler.policy.tenants import Identities
 from scheduler.state.jobs import Jobs
 from scheduler.state.phase import WAITING, Phase, phase, phase_and_job
+from scheduler.state.waiting_order import WaitingOrder
 from scheduler.state.workload import Placeholder, PodCounts, Workload
 
 _NOTHING = "nothing"
@@ -180,6 +181,15 @@ def _queued_in(world: Jobs) -> Counter[str]:
     return Counter(_partition_of(world).values())
 
 
+def _waiting_order(world: Jobs) -> WaitingOrder:
+    order = WaitingOrder()
+    for key, workload in world.workloads.items():
+        if (job := world.waiting_job(workload)) is not None:
+            priority = job.job.priority if job.job is not None else None
+            order.put(key, world.waits_in(workload), priority, job.id)
+    return order
+
+
 def _unread(world: Jobs) -> list[int]:
     return sorted(world.first_listed_at.keys() - world.reads_postponed.keys())
 
@@ -223,6 +233,7 @@ INDEXES: Mapping[str, Callable[[Jobs], object]] = {
     "waits_for_ports": _waits_for_ports,
     "partition_of": _partition_of,
     "queued_in": _queued_in,
+    "waiting_order": _waiting_order,
     "unread": _unread,
     "under_way": _under_way,
     "immediate_in_flight": _immediate_under_way,
@@ -383,6 +394,8 @@ def _holds_are_in_flight(world: Jobs) -> Iterator[_Difference]:
     in_flight = world.in_flight.values()
     for job_id in world.reading - {each.job_id for each in in_flight if isinstance(each, act.ReadJob)}:
         yield "reading", job_id, "read in flight", _NOTHING
+    for of in world.reading_limits - {each.of for each in in_flight if isinstance(each, act.ReadLimits)}:
+        yield "reading_limits", of, "read in flight", _NOTHING
     of_pods = {each.uid for each in in_flight if isinstance(each, act.ReadClaims | act.SelectVolumeNode | act.ReadPod)}
     of_owners = {owner_key(each.namespace, each.ref) for each in in_flight if isinstance(each, act.ReadOwner)}
     for ref in world.reading_refs - of_pods - of_owners:

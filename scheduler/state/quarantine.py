@@ -283,6 +283,7 @@ def _recount(world: World) -> None:
     world.anti_affinity_in_flight.clear()
     world.reading.clear()
     world.reading_refs.clear()
+    world.reading_limits.clear()
     nodes = set()
     for action in world.in_flight.values():
         world.under_way[action.limit_class] += 1
@@ -293,6 +294,8 @@ def _recount(world: World) -> None:
                     world.anti_affinity_in_flight.add(action.key)
             case act.ReadJob():
                 world.reading.add(action.job_id)
+            case act.ReadLimits():
+                world.reading_limits.add(action.of)
             case act.ReadOwner():
                 world.reading_refs.add(owner_key(action.namespace, action.ref))
             case act.ReadClaims() | act.SelectVolumeNode() | act.ReadPod():

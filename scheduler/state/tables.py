@@ -18,6 +18,7 @@ from scheduler.model.anomaly import Anomaly
 from scheduler.model.cache import BoundedCache, BoundedDict
 from scheduler.model.clocks import ClusterClock, Sighting
 from scheduler.model.kubernetes import Claim, Namespace, Node, Owner, OwnerKey, Pod
+from scheduler.model.limits import KnownLimits, LimitsOf
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, Partition, SlurmNode, States
 from scheduler.nodes.observed import NodeState
@@ -28,11 +29,13 @@ from scheduler.place.fit import NodeInfo, NodeRequirements
 from scheduler.place.host_ports import HostPorts
 from scheduler.policy.rules import Tenant
 from scheduler.policy.tenants import Identities
+from scheduler.state.estimates import StartEstimates
 from scheduler.state.phase import Phase
 from scheduler.state.quarantined import Alarm, Quarantined, Subject
 from scheduler.state.quotas import Quotas
 from scheduler.state.token_buckets import Breaker, FairQueue, TokenBucket
 from scheduler.state.undecoded import UndecodedObjects
+from scheduler.state.waiting_order import WaitingOrder
 from scheduler.state.workload import MOST_BOUND_BY_OTHERS, BoundByOther, LostBind, Placeholder, Workload
 from scheduler.tuning import Config, Tuning
 
@@ -164,6 +167,11 @@ class Tables:
         self.partitions: dict[str, Partition] = {}
         self.default_partition = ""
         self.breakers: dict[str, Breaker] = {}
+        # the limits that hold waiting jobs back; those that are being read
+        self.limits: dict[LimitsOf, KnownLimits] = {}
+        self.reading_limits: set[LimitsOf] = set()
+        # how good Slurm's expected starts were
+        self.estimates = StartEstimates()
         # True if the last grant showed memory; Slurm does not count memory with CR_Core, CR_CPU or CR_Socket
         self.counts_memory = True
         self.accounting_lost: ev.AccountingLost | None = None
@@ -242,6 +250,8 @@ class Tables:
         # workload to the partition in which its job waits, and the number of such workloads by partition
         self.partition_of: dict[str, str] = {}
         self.queued_in: Counter[str] = Counter()
+        # those of these workloads whose job is in the queue, in the order of priority
+        self.waiting_order = WaitingOrder()
         # queued workload to when its job is to be read for the first time, or when it was read last, oldest first
         self.detail_new: dict[str, float] = {}
         self.detail_round: dict[str, float] = {}
@@ -332,6 +342,7 @@ class Tables:
 def _token_buckets(tuning: Tuning) -> dict[str, TokenBucket]:
     return {
         "detail": TokenBucket(tuning.detail_rate, tuning.detail_rate),
+        "limits": TokenBucket(tuning.limits_rate, tuning.limits_rate),
         "running": TokenBucket(tuning.running_rate, tuning.running_rate),
         "unknown": TokenBucket(tuning.unknown_rate, tuning.unknown_rate),
         "scan": TokenBucket(tuning.scan_rate, tuning.scan_rate / 5),

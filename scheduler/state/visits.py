@@ -11,7 +11,7 @@ from scheduler.model.amounts import EMPTY
 from scheduler.state.occupancy import Occupancy
 from scheduler.state.phase import WAITING, Phase, phase_and_job
 from scheduler.state.token_buckets import FairQueue
-from scheduler.state.workload import Attempt, Backoff, Workload
+from scheduler.state.workload import Attempt, Backoff, Placeholder, Workload
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (Slurm facts 8).
 NO_CONTENDER = frozenset(
@@ -86,13 +86,18 @@ class Visits(Occupancy):
             submits = workload.in_flight is not None and isinstance(workload.in_flight.action, act.SubmitJob)
             about_to = workload.immediate_refused and not self.is_quarantined(workload.key)
             return workload.asked_in if submits or about_to else ""
-        if now is not Phase.QUEUED:
-            return ""
-        job = next((job for job in self.jobs_of(workload) if job.key == workload.key and job.alive), None)
-        if job is None or (job.job is not None and job.job.reason in NO_CONTENDER):
+        job = self.waiting_job(workload)
+        if job is None:
             return ""
         asked = job.job.partition if job.job else (job.spec.partition if job.spec else "")
         return asked or self.default_partition
+
+    def waiting_job(self, workload: Workload) -> Placeholder | None:
+        """The job of the workload that waits for nodes; None: it has none, or one that wants no nodes now."""
+        if self.phase_of.get(workload.key) is not Phase.QUEUED:
+            return None
+        job = next((job for job in self.jobs_of(workload) if job.key == workload.key and job.alive), None)
+        return None if job is None or (job.job is not None and job.job.reason in NO_CONTENDER) else job
 
     def count_queued(self, workload: Workload) -> None:
         """Count in which partition a job of the workload waits now."""
@@ -103,6 +108,10 @@ class Visits(Occupancy):
         if partition:
             self.queued_in[partition] += 1
             self.partition_of[workload.key] = partition
+        if (job := self.waiting_job(workload)) is not None:
+            self.waiting_order.put(workload.key, partition, job.job.priority if job.job is not None else None, job.id)
+        else:
+            self.waiting_order.drop(workload.key)
 
     def due(self, now: float) -> tuple[list[str], float | None]:
         """The keys whose time has come, and the time of the next one; visits only the due part of the heap of timers."""
@@ -176,6 +185,7 @@ class Visits(Occupancy):
         self.job_of.pop(key, None)
         if queued := self.partition_of.pop(key, ""):
             self.queued_in[queued] -= 1
+        self.waiting_order.drop(key)
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
         _keep(self.searching_workloads, key, workload.job_search is not None)

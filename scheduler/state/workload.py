@@ -20,6 +20,7 @@ from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
 from scheduler.policy.rules import Tenant
+from scheduler.state.estimates import Estimate
 from scheduler.translate.grouping import Group, Rank
 from scheduler.tuning import Tuning
 
@@ -69,6 +70,7 @@ class Placeholder:
     components    of a heterogeneous job: UID of each of these pods to the index of its component; {}: an ordinary job, or
                   another process submitted it, or what the pods ask for changed since
     asked_as      the tenant of these pods, as decided at the submission; None: pods differ, or another process did
+    estimates     the expected starts that Slurm gave while it waits, which are judged when it starts
     bind_refused  pod UID to how many binds to the present grant the API server refused
     bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
     """
@@ -102,6 +104,7 @@ class Placeholder:
     components: Mapping[str, int] = EMPTY
     asked_as: KnownTenant | None = None
     granted_at: float | None = None
+    estimates: tuple[Estimate, ...] = ()
     bind_refused: Counter[str] = field(default_factory=Counter)
     bind_trouble: str = ""
 
@@ -238,7 +241,11 @@ class Backoff(NamedTuple):
 
 @dataclass(slots=True)
 class LastStatus:
-    """The status that was last set on a pod.  essence: the parts of the message that count as a change (Q2)."""
+    """The status that was last set on a pod.
+
+    essence     the parts of the message that count as a change (Q2)
+    is_first    it is the first one about a job in Slurm's queue, whose first reason Slurm often corrects within seconds
+    """
 
     condition: str
     message: str
@@ -246,6 +253,7 @@ class LastStatus:
     starts: float | None = None
     at: float = float("-inf")
     event_at: float = float("-inf")
+    is_first: bool = False
 
 
 @dataclass(slots=True)

@@ -90,6 +90,7 @@ class World(Jobs):
         queued = self.partition_of.pop(key, "")
         if queued:
             self.queued_in[queued] -= 1
+        self.waiting_order.drop(key)
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
         for marks in (self.searching_workloads, self.waits_for_ports, *self.limited.values()):

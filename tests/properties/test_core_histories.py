@@ -25,6 +25,7 @@ from scheduler.events import (
     Event,
     JobRead,
     JobsPolled,
+    LimitsRead,
     NodeGone,
     NodeSeen,
     OwnerRead,
@@ -39,6 +40,7 @@ from scheduler.events import (
     SlurmNodesPolled,
 )
 from scheduler.model.kubernetes import Claim, Owner, Pod, PodPhase, PodTerm, Requirement, owner_key
+from scheduler.model.limits import KnownLimits, Limit
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, GrantedNode, Job, Partition, holds_nodes, is_ended
 from scheduler.state.derived import rebuilt
@@ -594,6 +596,9 @@ class Histories(RuleBasedStateMachine):
                 job = self.jobs.get(action.job_id)
                 grant = self.grants.get(action.job_id) if job is not None and holds_nodes(job.states) else None
                 self.tell(JobRead(action.job_id, self.now, self.now, job, grant))
+            case act.ReadLimits():
+                limit = Limit("GrpTRES", "gres/gpu", 4, f"account {action.of.account}")
+                self.tell(LimitsRead(action.of, KnownLimits(self.now, () if problem else (limit,))))
             case act.ReadOwner():
                 self.tell(OwnerRead(action.ref, Owner(action.ref), self.now, action.namespace))
             case act.ReadClaims():

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,25 @@ async def test_a_manifest_that_fits_shows_the_request_and_that_slurm_would_take_
     assert entry["request"]["job"]["account"] == "teama"
     assert entry["trial"]["number"] == 2018
     assert both.slurm.jobs == {}
+
+
+async def test_a_manifest_shows_what_its_job_would_cost(both: Both, tmp_path: Path) -> None:
+    text, [entry] = await told_of_manifest(both, tmp_path, manifest(requests={"cpu": "3", "memory": "1Gi"}))
+    [_, costs] = text.split("\nWhat it costs\n")
+    assert costs.startswith(
+        "  billing     3 an hour in partition main (no TRESBillingWeights: its CPUs count)\n"
+        "  fair share  factor 1.00 of user alice in account teama (0 to 1: more comes first); 50% of the shares"
+    )
+    assert entry["costs"]["billing"] == 3
+    assert entry["costs"]["terms"]["absent"] == []
+
+
+async def test_the_limits_of_a_waiting_pod_are_shown_with_what_is_used(both: Both) -> None:
+    made = both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    await submitted(both, made)
+    both.slurm.users["alice"] = replace(both.slurm.users["alice"], group_tres={"gpu": 2})
+    text = await told_of_pod(both, "train")
+    assert "\n  limits      GrpTRES=gres/gpu=2 of user alice in account teama, 0 used\n" in text
 
 
 async def test_a_manifest_that_slurm_would_refuse_says_so_in_slurms_words(both: Both, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ ROW = re.compile(r"^    ((?:\w+, )*\w+)  +\S", re.MULTILINE)
 THEIRS = {
     "batch_sched_delay",
     "bf_interval",
+    "billable_tres",
     "defer_batch",
     "disable_token_creation",
     "parentbased_always_on",
@@ -36,6 +37,8 @@ THEIRS = {
     "process_cpu_seconds_total",
     "process_open_fds",
     "process_resident_memory_bytes",
+    "run_seconds",
+    "tres_req_str",
     "update_time",
     "user_id",
 }

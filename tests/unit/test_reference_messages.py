@@ -28,6 +28,7 @@ NO_MESSAGE = {
     "scheduler.translate.grouping": r"\{api version\}/.*|batch Job|Kueue pod group",  # a key; kinds of groups
     "scheduler.rules.guard": r"the words for pods in quarantine",  # the log, after an error of our own
     "scheduler.model.hostlist": r".*",  # answers of Slurm that make no sense: /readyz, as "Slurm: …"
+    "scheduler.model.limits": r".* of \{of\}",  # the value of a limit: docs/reasons.md
     "scheduler.translate.job_spec": r"\{(have|count)\} \{name\}",  # amounts
     "scheduler.rules.uninstall": r".*",  # `uninstall`
     "scheduler.apply.membership": r".* stands for itself",  # traces
@@ -80,7 +81,7 @@ def test_every_reason_has_its_messages() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "Waiting in Slurm partition {job.partition} ({said}){start}. Job {job.id}, as of {time}.",
+        "Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {time}.",
         "Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it slurm-bridge/managed=true.",
         "Changed by another client and written back: {list}. Only slurm-bridge writes there.",
         "{path}: must be a mapping of keys to values. | Write lines like key: value there.",

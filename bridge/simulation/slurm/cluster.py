@@ -85,6 +85,7 @@ class SlurmCluster:
         self.slurm_conf: dict[str, Any] = {}  # values of slurm.conf that differ from those that follow from the cluster
         self.reservations: set[str] = set()
         self.operators: set[str] = set()  # users whose AdminLevel is Operator
+        self.private_accounts = False  # PrivateData=accounts,usage, of slurmdbd and of slurmctld
         self.max_job_count = max_job_count
         self.min_job_age_s = min_job_age_s
         self.accounted: dict[str, list[SimJob]] = {}  # by name; what slurmdbd believes, lost jobs included

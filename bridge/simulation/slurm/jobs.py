@@ -31,6 +31,7 @@ class SimPartition:
 
     tier        PriorityTier: a waiting job of a higher tier goes first
     preempted   its running jobs give way to jobs of a higher tier (PreemptMode=REQUEUE)
+    billing_weights   TRESBillingWeights
     """
 
     name: str
@@ -40,6 +41,7 @@ class SimPartition:
     default: bool = False
     up: bool = True
     preempted: bool = False
+    billing_weights: str = ""
 
 
 @dataclass(frozen=True, slots=True)

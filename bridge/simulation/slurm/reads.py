@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -168,6 +169,15 @@ def partitions(asked: Asked, _: str) -> Answer:
     return yes(asked, {"partitions": [_partition(p, asked.version) for p in asked.cluster.partitions.values()]})
 
 
+def one_partition(asked: Asked, argument: str) -> Answer:
+    """As `partitions`; of a partition that does not exist 500 and 2000."""
+    if asked.cluster.accounting and not asked.cluster.accounting_up:
+        return refusal(asked, 111, "slurmdb_tres_get")
+    if argument not in asked.cluster.partitions:
+        raise SlurmRefusal(2000)
+    return yes(asked, {"partitions": [_partition(asked.cluster.partitions[argument], asked.version)]})
+
+
 def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
     longest = partition.max_time_min
     shown: dict[str, Any] = {
@@ -176,6 +186,8 @@ def _partition(partition: SimPartition, version: str) -> Mapping[str, Any]:
         "preempt_mode": ["REQUEUE"] if partition.preempted else ["CLUSTER_GLOBAL"],
         "grace_time": 0,
         "node_sets": "ALL",
+        "qos": {"allowed": "", "deny": "", "assigned": ""},
+        "tres": {"billing_weights": partition.billing_weights},
         "defaults": {"time": number(partition.default_time_min)},
         "maximums": {"time": number(longest) if longest is not None else {"set": False, "infinite": True, "number": 0}},
     }
@@ -205,7 +217,11 @@ def reservations(asked: Asked, _: str) -> Answer:
 
 
 def accounted(asked: Asked, _: str) -> Answer:
-    found = [job for name in asked.query.get("job_name", ()) for job in asked.cluster.accounted.get(name, ())]
+    """`GET slurmdb/…/jobs/`: the jobs of some names, or all that are in a state."""
+    if "RUNNING" in asked.query.get("state", ()):
+        found = [job for job in asked.cluster.jobs.values() if job.holds]
+    else:
+        found = [job for name in asked.query.get("job_name", ()) for job in asked.cluster.accounted.get(name, ())]
     jobs = [
         {
             "job_id": job.id,
@@ -215,11 +231,25 @@ def accounted(asked: Asked, _: str) -> Answer:
             "time": {"end": job.ends if job.ended else 0, "submission": job.submitted},
             "comment": {"job": job.accounted_comment},
             "derived_exit_code": {"return_code": number(job.derived_exit_code)},
+            "account": job.account,
+            "qos": job.qos,
+            "tres": {"allocated": _allocated(job)},
         }
         for job in found
     ]
     nothing = {"description": "slurmdb_jobs_get() found nothing", "source": "_dump_jobs"}
     return yes(asked, {"jobs": jobs}, () if jobs else (nothing,))
+
+
+def _allocated(job: SimJob) -> list[Mapping[str, Any]]:
+    """What a job holds, or held."""
+    devices: Counter[str] = Counter()
+    for holding in job.holdings:
+        for (name, kind), indices in holding.devices.items():
+            devices.update({each: len(indices) for each in {name, f"{name}:{kind}" if kind else name}})
+    cpus = sum(holding.cores.bit_count() for holding in job.holdings)
+    held = [{"type": "cpu", "name": "", "count": cpus}, {"type": "node", "name": "", "count": len(job.holdings)}]
+    return [*held, *({"type": "gres", "name": name, "count": count} for name, count in devices.items())]
 
 
 def _ranges(indices: tuple[int, ...]) -> str:

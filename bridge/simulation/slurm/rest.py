@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from bridge.simulation.slurm import reads, writes
+from bridge.simulation.slurm import accounts, reads, writes
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.error_numbers import SlurmRefusal
 from bridge.simulation.slurm.requests import NO_URL, SLURM_USER, TEXT, VERSIONS, Answer, Asked, refusal
@@ -78,6 +78,7 @@ _ROUTES: Mapping[tuple[str, str, str, int], Callable[[Asked, str], Answer]] = {
     ("GET", "slurm", "nodes", 3): reads.nodes,
     ("GET", "slurm", "node", 4): reads.one_node,
     ("GET", "slurm", "partitions", 3): reads.partitions,
+    ("GET", "slurm", "partition", 4): reads.one_partition,
     ("POST", "slurm", "job", 4): writes.post_job,
     ("DELETE", "slurm", "jobs", 3): writes.cancel,
     ("POST", "slurm", "new", 4): writes.new_node,
@@ -92,4 +93,7 @@ _ROUTES: Mapping[tuple[str, str, str, int], Callable[[Asked, str], Answer]] = {
     ("GET", "slurmdb", "jobs", 3): reads.accounted,
     ("POST", "slurmdb", "job", 4): writes.record,
     ("GET", "slurmdb", "user", 4): reads.user,
+    ("GET", "slurmdb", "associations", 3): accounts.associations,
+    ("GET", "slurmdb", "qos", 4): accounts.qos,
+    ("GET", "slurm", "shares", 3): accounts.shares,
 }

@@ -53,6 +53,20 @@ def test_a_waiting_pod_says_what_the_bridge_said() -> None:
     assert shown["why"].startswith("Waiting in Slurm partition main (Resources: ")
 
 
+def test_the_detail_of_a_waiting_pod_says_why_it_waits_as_of_now() -> None:
+    story, other = Story(), pod("other")
+    for number, each in ((17, TRAIN), (18, other)):
+        story.queues(each, number, at=NOW + number)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 20)
+    assert detail(story.world, key_of(TRAIN), (), NOW + 20)["waits"] == "", "nothing is known yet"
+    for number, each in ((17, TRAIN), (18, other)):
+        story.reads(replace(job_of(each, number, "PENDING"), reason="Priority", priority=number), at=NOW + 21)
+    assert detail(story.world, key_of(TRAIN), (), NOW + 90)["waits"] == (
+        "Waiting in Slurm partition main (Priority: others are before it in the queue); "
+        "number 2 of slurm-bridge's 2 waiting jobs there. Job 17, as of 00:18 UTC."
+    )
+
+
 def test_a_bound_pod_shows_its_job_and_its_node() -> None:
     story = Story()
     story.runs(TRAIN, 17, on="x2", at=NOW)

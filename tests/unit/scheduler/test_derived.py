@@ -67,6 +67,10 @@ def _counts_one_job_too_many(world: World) -> None:
     world.queued_in["main"] += 1
 
 
+def _lets_a_job_leave_the_queue(world: World) -> None:
+    world.waiting_order.drop(key_of(QUEUED))
+
+
 def _counts_a_member_twice(world: World) -> None:
     world.workloads[key_of(QUEUED)].pod_counts.members += 1
 
@@ -233,6 +237,7 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
         (_frees_a_host_port, "host_ports"),
         (_forgets_an_anti_affinity, "affinity_index"),
         (_counts_one_job_too_many, "queued_in"),
+        (_lets_a_job_leave_the_queue, "waiting_order"),
         (_counts_a_member_twice, "pod_counts of hpc/queued"),
         (_misses_a_job, "expected"),
         (_counts_an_action_that_ended, "under_way"),

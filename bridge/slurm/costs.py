@@ -1,0 +1,343 @@
+"""What a job costs, where Slurm lets it be read: its billing weight, the fair share of its account, limits and what is used.
+
+Only `explain` reads these.  What slurmrestd shows to which token, and what an answer weighs, is in Slurm facts 10.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from bridge.errors import RemoteError, said
+from bridge.slurm.admin_reads import CONFIGURATION_SINCE
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.limits import associations, known_limits
+from bridge.slurm.wire import Envelope, Number
+from scheduler.model.limits import Limit, LimitsOf
+from scheduler.model.slurm import JobSpec, holds_nodes
+
+_T = TypeVar("_T")
+MOST_RUNNING = 500  # jobs: a record in slurmdbd has 6 kB, and slurmrestd keeps the memory of large answers
+MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_WEIGHT = re.compile(r"\s*([^=,]+)=([0-9]+(?:\.[0-9]*)?)([KMGTP]?)\s*", re.IGNORECASE)
+NO_ACCOUNTING = "This Slurm has no slurmdbd: there are no accounts, no limits and no fair share."
+TOO_MANY = f"What is used of the limits is not read: more than {MOST_RUNNING} jobs run. See `scontrol show assoc_mgr`."
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The fair share of a user in an account.
+
+    factor   0 to 1: the larger, the higher the priority
+    shares, used   shares of 1 that it has among its siblings, and of what they all used, as it decays
+    """
+
+    user: str
+    account: str
+    factor: float
+    shares: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class LimitInUse:
+    """A limit as Limit writes it.  used: of it, by jobs that run now; None: not known."""
+
+    limit: str
+    used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a user's jobs run in a partition.
+
+    weights   TRESBillingWeights of the partition, "": none; None: not shown
+    flags     PriorityFlags of slurm.conf
+    absent    why something is not among this, in sentences
+    """
+
+    partition: str
+    weights: str | None = None
+    flags: tuple[str, ...] = ()
+    share: Share | None = None
+    limits: tuple[LimitInUse, ...] = ()
+    absent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What one job costs.  billing: billing units an hour; None: not known."""
+
+    billing: float | None
+    terms: Terms
+
+
+# --- what slurmrestd sends ------------------------------------------------------------------------------------------
+
+
+class _Weights(msgspec.Struct):
+    billing_weights: str | None = ""
+
+
+class _PartitionQos(msgspec.Struct):
+    assigned: str = ""
+
+
+class _Partition(msgspec.Struct):
+    name: str
+    tres: _Weights = msgspec.field(default_factory=_Weights)
+    qos: _PartitionQos = msgspec.field(default_factory=_PartitionQos)
+
+
+class PartitionAnswer(Envelope, kw_only=True):
+    """`GET partition/{name}`."""
+
+    partitions: tuple[_Partition, ...]
+
+
+class _Conf(msgspec.Struct, rename="pascal"):
+    priority_flags: tuple[str, ...] | None = ()
+
+
+class PriorityAnswer(Envelope, kw_only=True):
+    """`GET conf`, as far as it decides how billing units are counted."""
+
+    slurm_conf: _Conf
+
+
+class _FairShare(msgspec.Struct):
+    factor: Number = msgspec.field(default_factory=Number)
+
+
+class _Share(msgspec.Struct):
+    name: str = ""
+    parent: str = ""
+    partition: str = ""
+    fairshare: _FairShare = msgspec.field(default_factory=_FairShare)
+    shares_normalized: Number = msgspec.field(default_factory=Number)
+    effective_usage: Number = msgspec.field(default_factory=Number)
+
+
+class _Shares(msgspec.Struct):
+    shares: tuple[_Share, ...] = ()
+
+
+class SharesAnswer(Envelope, kw_only=True):
+    """`GET shares`: 7 kB for each association."""
+
+    shares: _Shares
+
+
+class _Tres(msgspec.Struct):
+    type: str
+    count: int
+    name: str = ""
+
+
+class _Allocated(msgspec.Struct):
+    allocated: tuple[_Tres, ...] = ()
+
+
+class RunningJob(msgspec.Struct):
+    """One item of `GET slurmdb/…/jobs`."""
+
+    user: str = ""
+    account: str = ""
+    qos: str = ""
+    tres: _Allocated = msgspec.field(default_factory=_Allocated)
+
+
+class RunningAnswer(Envelope, kw_only=True):
+    """`GET slurmdb/…/jobs?state=RUNNING`."""
+
+    jobs: tuple[RunningJob, ...]
+
+
+_PARTITION = msgspec.json.Decoder(PartitionAnswer)
+_CONF = msgspec.json.Decoder(PriorityAnswer)
+_SHARES = msgspec.json.Decoder(SharesAnswer)
+_RUNNING = msgspec.json.Decoder(RunningAnswer)
+
+
+# --- what is asked --------------------------------------------------------------------------------------------------
+
+
+async def terms_of(slurm: SlurmClient, user: str, account: str, partition: str, qos: str) -> Terms:
+    """The terms of these jobs.  account "": the default account of the user; qos "": limits of no QOS are read.
+
+    Raises nothing: an answer that is refused, or does not come, is a sentence in `absent`.
+    """
+    return await _Reading(slurm, user, account, partition, qos).terms()
+
+
+class _Reading:
+    """The reads of some terms, each of which may fail without the others."""
+
+    def __init__(self, slurm: SlurmClient, user: str, account: str, partition: str, qos: str) -> None:
+        self._slurm, self._user, self._account = slurm, user, account
+        self._partition_name, self._qos = partition, qos
+        self._absent: list[str] = []
+
+    async def terms(self) -> Terms:
+        partition = await self._or_say(self._partition(), f"Partition {self._partition_name} is not shown")
+        weights = (partition.tres.billing_weights or "") if partition is not None else None
+        flags = await self._or_say(self._priority_flags(), "How weights are added up is not shown") if weights else ()
+        share: Share | None = None
+        limits: tuple[LimitInUse, ...] = ()
+        if self._slurm.discovery is None or not self._slurm.discovery.accounting:
+            self._absent.append(NO_ACCOUNTING)
+        elif await self._has_account():
+            share = await self._or_say(self._share(), "The fair share is not shown")
+            limits = await self._limits(partition.qos.assigned if partition is not None else "")
+        return Terms(self._partition_name, weights, flags or (), share, limits, tuple(self._absent))
+
+    async def _or_say(self, asked: Awaitable[_T], what: str) -> _T | None:
+        try:
+            return await asked
+        except RemoteError as error:
+            self._absent.append(f"{what}: {said(error)}")
+            return None
+
+    async def _partition(self) -> _Partition | None:
+        path = f"partition/{quote(self._partition_name, safe='')}"
+        found = (await self._slurm.ask("partition", "GET", path, _PARTITION)).partitions
+        return found[0] if found else None
+
+    async def _priority_flags(self) -> tuple[str, ...]:
+        """(): Slurm adds the weights up, or this API version does not show slurm.conf."""
+        if self._slurm.discovery is None or self._slurm.discovery.api < CONFIGURATION_SINCE:
+            return ()
+        return (await self._slurm.ask("configuration", "GET", "conf/", _CONF)).slurm_conf.priority_flags or ()
+
+    async def _has_account(self) -> bool:
+        """True if the account is known: that of the job, or the default account of its user."""
+        if not self._account:
+            found = await self._or_say(associations(self._slurm, user=self._user), "The default account is not shown")
+            self._account = next((each.account for each in found or () if each.is_default), "")
+            if found is not None and not self._account:
+                self._absent.append(f"slurmdbd shows no default account of user {self._user} to the bridge's token.")
+        return bool(self._account)
+
+    async def _share(self) -> Share | None:
+        shown = (await self._slurm.ask("shares", "GET", "shares/", _SHARES)).shares.shares
+        for each in shown:
+            if (each.name, each.parent) == (self._user, self._account) and not each.partition:
+                factor, shares, used = each.fairshare.factor, each.shares_normalized, each.effective_usage
+                return Share(each.name, each.parent, factor.number, shares.number, used.number)
+        whose = f"user {self._user} in account {self._account}"
+        self._absent.append(
+            f"Slurm shows no fair share of {whose}: PrivateData hides it, or the priority does not use it."
+        )
+        return None
+
+    async def _limits(self, partition_qos: str) -> tuple[LimitInUse, ...]:
+        of = LimitsOf(self._user, self._account, self._qos, partition_qos)
+        known = await self._or_say(known_limits(self._slurm, of, time.time()), "The limits are not shown")
+        if known is None:
+            return ()
+        self._absent += [known.unseen] if known.unseen else []
+        running = (
+            await self._or_say(self._running(), "What is used of the limits is not shown") if known.limits else None
+        )
+        return tuple(LimitInUse(str(each), used_of(each, of, running)) for each in known.limits)
+
+    async def _running(self) -> tuple[RunningJob, ...] | None:
+        """The jobs that run now; None: they are too many."""
+        states = await self._slurm.states()
+        if sum(map(holds_nodes, states.values())) > MOST_RUNNING:
+            self._absent.append(TOO_MANY)
+            return None
+        path = "jobs/?state=RUNNING&skip_steps=true"
+        return (await self._slurm.ask("running", "GET", path, _RUNNING, side="slurmdb")).jobs
+
+
+# --- how it is counted ----------------------------------------------------------------------------------------------
+
+
+def billing_of(spec: JobSpec, terms: Terms) -> float | None:
+    """The billing units of a job for an hour; without weights its CPUs count.  None: the weights are not known.
+
+    MAX_TRES among the flags takes the largest of the amounts on nodes, MAX_TRES_GRES the largest but GRES.
+    """
+    by_resource = weights_in(terms.weights) if terms.weights is not None else None
+    if by_resource is None:
+        return None
+    amounts = _amounts(spec)
+    if not by_resource:
+        return amounts["cpu"]
+    billed = {name: amounts.get(name, 0.0) * weight for name, weight in by_resource.items()}
+    on_nodes = [value for name, value in billed.items() if name in ("cpu", "mem")]
+    devices = [value for name, value in billed.items() if name.startswith("gres/")]
+    rest = sum(billed.values()) - sum(on_nodes) - sum(devices)
+    upper = {flag.upper() for flag in terms.flags}
+    if "MAX_TRES_GRES" in upper:
+        return max(on_nodes, default=0.0) + sum(devices) + rest
+    return max([*on_nodes, *devices], default=0.0) + rest if "MAX_TRES" in upper else sum(billed.values())
+
+
+def weights_in(text: str) -> dict[str, float] | None:
+    """ "CPU=1.0,Mem=0.25G" -> {"cpu": 1.0, "mem": 0.25 / 1024}: by lower-case name, of memory by MiB.  None: unreadable."""
+    weights: dict[str, float] = {}
+    for item in filter(None, text.split(",")):
+        found = _WEIGHT.fullmatch(item)
+        if found is None:
+            return None
+        name = found[1].lower()
+        weights[name] = float(found[2]) / (MIB[found[3].upper()] if name == "mem" else 1.0)
+    return weights
+
+
+def _amounts(spec: JobSpec) -> dict[str, float]:
+    """What the job asks for, by the lower-case name of the resource; a typed GRES counts under its plain name, too."""
+    amounts: Counter[str] = Counter()
+    for part in (spec, *spec.parts):
+        amounts["cpu"] += part.cpus_per_task * part.tasks
+        amounts["mem"] += part.memory_mib * part.tasks
+        amounts["node"] += part.min_nodes or 1
+        for name, count in part.gres:
+            for each in {name, name.partition(":")[0]}:
+                amounts[f"gres/{each}".lower()] += count * part.tasks
+        for name, count in part.licenses:
+            amounts[f"license/{name}".lower()] += count
+    return {name: float(amount) for name, amount in amounts.items()}
+
+
+def used_of(limit: Limit, of: LimitsOf, running: Sequence[RunningJob] | None) -> int | None:
+    """How much of the limit is used by jobs that run; None: not known (minutes, accounts above, jobs in the queue)."""
+    if running is None or limit.name not in _COUNTED:
+        return None
+    if not limit.by_qos:
+        whose = [each for each in running if (each.user, each.account) == (of.user, of.account)]
+        counted = whose if limit.of.startswith("user ") else None
+    else:
+        in_qos = [each for each in running if f"QOS {each.qos}" == limit.of]
+        counted = [each for each in in_qos if _is_in_scope(each, limit.name, of)]
+    if counted is None:
+        return None
+    return sum(_held(each, limit.resource) for each in counted) if limit.resource else len(counted)
+
+
+# Limits on what runs now.
+_COUNTED = frozenset({"GrpTRES", "GrpJobs", "MaxJobs", "MaxJobsPerUser", "MaxJobsPerAccount", "MaxTRESPerUser"}) | {
+    "MaxTRESPerAccount"
+}
+
+
+def _is_in_scope(job: RunningJob, name: str, of: LimitsOf) -> bool:
+    if name.endswith("PerUser"):
+        return job.user == of.user
+    return job.account == of.account if name.endswith("PerAccount") else True
+
+
+def _held(job: RunningJob, resource: str) -> int:
+    for each in job.tres.allocated:
+        if (f"{each.type}/{each.name}" if each.name else each.type) == resource:
+            return max(0, each.count)
+    return 0

@@ -1,0 +1,130 @@
+"""The expected start as an interval, and the place among the bridge's waiting jobs (Q2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.actions import SetPodCondition
+from scheduler.model.kubernetes import Condition
+from scheduler.model.slurm import Job
+from tests.builders import START, Story, job_of, pod
+
+NOW = START + 20
+TRAIN = pod("train")
+FIRST, SECOND = pod("first"), pod("second")
+
+
+def waits(what: object = TRAIN, job_id: int = 17, reason: str = "Priority", **fields: object) -> Job:
+    return replace(job_of(what, job_id, "PENDING"), reason=reason, **fields)  # type: ignore[arg-type]
+
+
+def said(story: Story, job: Job, at: float) -> list[str]:
+    story.reads(job, at=at)
+    return [report.message for report in story.acts(SetPodCondition, at)]
+
+
+def acts(story: Story, at: float) -> None:
+    """Decide, and let every action end at once."""
+    for action in story.decides(at):
+        story.ended(action, at=at)
+
+
+def starts_after(story: Story, number: int, *, told: float, took: float, at: float) -> float:
+    """A job of which Slurm expected that it waits so long, and that waited another time.  Returns when it started."""
+    name = pod(f"p{number}")
+    story.queues(name, number, at=at)
+    story.polls({number: "PENDING"}, at=at + 0.5)
+    story.reads(waits(name, number, starts=at + 1 + told), at=at + 1)
+    acts(story, at + 1)
+    started = at + 1 + took
+    story.polls({number: "RUNNING"}, at=started)
+    story.reads(replace(job_of(name, number, "RUNNING"), starts=started), at=started)
+    story.loses(name, at=started + 1)
+    story.polls({number: "CANCELLED"}, at=started + 2)
+    story.reads(replace(job_of(name, number, "CANCELLED"), starts=started), at=started + 2)
+    acts(story, started + 3)
+    story.polls({}, at=started + 4)
+    story.polls({}, at=started + 8)
+    acts(story, started + 9)
+    return started + 10
+
+
+def experienced(jobs: int) -> tuple[Story, float]:
+    """A bridge that saw so many jobs wait half as long as Slurm expected, one after the other."""
+    story, at = Story(), NOW
+    for number in range(1, 1 + jobs):
+        at = starts_after(story, number, told=1000, took=500 + number, at=at)
+    return story, at
+
+
+def queued(story: Story, at: float) -> None:
+    story.queues(TRAIN, 99, at=at)
+    story.polls({99: "PENDING"}, at=at + 0.5)
+
+
+def test_an_expected_start_has_an_interval_after_nine_starts_in_its_partition() -> None:
+    for jobs, is_known in ((8, False), (9, True)):
+        story, at = experienced(jobs)
+        queued(story, at)
+        [message] = said(story, waits(job_id=99, starts=at + 4001, planned_nodes="x2"), at + 1)
+        assert (", between " in message) is is_known, message
+
+
+def test_the_interval_says_how_many_intervals_held_once_ten_were_judged() -> None:
+    story, at = experienced(19)
+    queued(story, at)
+    [message] = said(story, waits(job_id=99, starts=at + 4001, planned_nodes="x2"), at + 1)
+    # Of the starts since the ninth each was a little later than those before, so that none of the intervals held.
+    assert " on x2, between " in message
+    assert " (0 of 10 past estimates of this partition held). Job 99, as of " in message
+
+
+def test_a_begin_time_is_no_estimate() -> None:
+    story, at = experienced(12)
+    queued(story, at)
+    [message] = said(story, waits(job_id=99, reason="BeginTime", starts=at + 4001), at + 1)
+    assert ", between " not in message
+
+
+def test_an_interval_that_changes_is_not_news() -> None:
+    story, at = experienced(9)
+    queued(story, at)
+    assert len(said(story, waits(job_id=99, starts=at + 4001), at + 1)) == 1
+    for minute in range(1, 29):
+        assert said(story, waits(job_id=99, starts=at + 4001), at + 60 * minute) == []
+
+
+def test_a_restart_forgets_the_interval_and_writes_nothing_for_it() -> None:
+    story, at = experienced(9)
+    queued(story, at)
+    [message] = said(story, waits(job_id=99, starts=at + 4001), at + 1)
+    assert ", between " in message
+    next_life = Story(started=at + 2)
+    next_life.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", message)))
+    next_life.polls({99: "PENDING"}, at=at + 30)
+    next_life.reads(waits(job_id=99, starts=at + 4001), at=at + 30)
+    assert [each for step in range(10) for each in next_life.acts(SetPodCondition, at + 30 + step)] == []
+
+
+def test_a_pod_says_its_place_among_the_waiting_jobs_of_the_bridge() -> None:
+    story = Story()
+    for number, each in ((17, FIRST), (18, SECOND)):
+        story.queues(each, number, at=NOW + number)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 20)
+    [first] = said(story, waits(FIRST, 17, priority=1), NOW + 21)
+    assert "; number 1 of slurm-bridge's 2 waiting jobs there. Job 17" in first, "the other was not read yet"
+    [second] = said(story, waits(SECOND, 18, priority=9), NOW + 22)
+    assert "; number 1 of slurm-bridge's 2 waiting jobs there. Job 18" in second
+    for second in range(1, 60):
+        assert said(story, waits(FIRST, 17, priority=1), NOW + 22 + second) == [], "a place that changes is no news"
+
+
+def test_a_job_that_waits_for_others_has_no_place_in_the_queue() -> None:
+    story = Story()
+    for number, each in ((17, FIRST), (18, SECOND)):
+        story.queues(each, number, at=NOW + number)
+    story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 20)
+    [first] = said(story, waits(FIRST, 17, "Dependency"), NOW + 21)
+    [second] = said(story, waits(SECOND, 18), NOW + 22)
+    assert "number" not in first
+    assert "number" not in second, "it is the only one"

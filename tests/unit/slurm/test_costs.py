@@ -1,0 +1,140 @@
+"""What a job costs: billing units by the weights of its partition, and what is used of a limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.in_process import InProcessSlurm
+from bridge.simulation.slurm.jobs import SimPartition
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.costs import MOST_RUNNING, NO_ACCOUNTING, RunningJob, Terms, billing_of, terms_of, used_of, weights_in
+from bridge.slurm.token import LiteralToken
+from scheduler.model.limits import Limit, LimitsOf
+from scheduler.model.slurm import JobSpec
+
+WEIGHTS = "CPU=1.0,Mem=0.25G,GRES/gpu=10.0"
+JOB = JobSpec("name", "bob", 2, 2048, gres=(("gpu", 3),))
+OF = LimitsOf("bob", "teamb", "normal")
+
+
+@pytest.mark.parametrize(
+    ("weights", "flags", "billing"),
+    [
+        (WEIGHTS, (), 2 + 0.5 + 30),  # measured: billable_tres 32.5
+        (WEIGHTS, ("FAIR_TREE", "MAX_TRES"), 30),
+        (WEIGHTS, ("MAX_TRES_GRES",), 2 + 30),
+        ("", (), 2),
+        ("cpu=0.5,Node=3,license/matlab=7", (), 1 + 3),
+        ("Mem=1", (), 2048),
+        ("Mem=1T", (), 2048 / 1024**2),
+        ("CPU=lots", (), None),
+        (None, (), None),
+    ],
+)
+def test_billing_units_follow_the_weights(weights: str | None, flags: tuple[str, ...], billing: float | None) -> None:
+    assert billing_of(JOB, Terms("gpu", weights, flags)) == billing
+
+
+def test_a_gang_costs_what_all_of_its_tasks_and_components_cost() -> None:
+    leader = JobSpec(
+        "name", "bob", 1, 1024, tasks=2, parts=(JobSpec("name", "bob", 4, 1024, gres=(("gpu:h100", 1),), tasks=3),)
+    )
+    assert billing_of(leader, Terms("gpu", WEIGHTS)) == (2 + 12) + 0.25 * 5 + 30
+
+
+def test_weights_that_cannot_be_read_are_not_guessed() -> None:
+    assert weights_in("CPU=1,GRES/gpu=2.5") == {"cpu": 1.0, "gres/gpu": 2.5}
+    for text in ("CPU", "CPU=", "CPU=-1", "CPU=1.2.3", "=3"):
+        assert weights_in(text) is None
+
+
+def running(user: str = "bob", account: str = "teamb", qos: str = "normal", gpus: int = 3) -> RunningJob:
+    allocated = [{"type": "cpu", "name": "", "count": 2}, {"type": "gres", "name": "gpu", "count": gpus}]
+    import msgspec
+
+    return msgspec.convert({"user": user, "account": account, "qos": qos, "tres": {"allocated": allocated}}, RunningJob)
+
+
+@pytest.mark.parametrize(
+    ("limit", "used"),
+    [
+        (Limit("GrpTRES", "gres/gpu", 4, "user bob in account teamb"), 3),
+        (Limit("GrpTRES", "cpu", 4, "user bob in account teamb"), 2),
+        (Limit("MaxJobs", "", 4, "user bob in account teamb"), 1),
+        (Limit("GrpTRES", "gres/gpu", 4, "account teamb"), None),  # accounts below it count, too
+        (Limit("GrpTRESMins", "cpu", 4, "user bob in account teamb"), None),
+        (Limit("MaxSubmitJobs", "", 4, "user bob in account teamb"), None),
+        (Limit("GrpTRES", "gres/gpu", 9, "QOS normal", by_qos=True), 7),
+        (Limit("MaxTRESPerUser", "gres/gpu", 9, "QOS normal", by_qos=True), 3),
+        (Limit("MaxJobsPerAccount", "", 9, "QOS normal", by_qos=True), 2),
+    ],
+)
+def test_what_is_used_is_counted_among_the_jobs_that_the_limit_is_about(limit: Limit, used: int | None) -> None:
+    jobs = [running(), running("carol", gpus=4), running("alice", "teama", "low", gpus=8)]
+    assert used_of(limit, OF, jobs) == used
+    assert used_of(limit, OF, None) is None
+
+
+class Asked:
+    """A simulated Slurm, in which bob's jobs run on these terms."""
+
+    def __init__(self, *, accounting: bool = True) -> None:
+        example = SlurmCluster.example()
+        partitions = [SimPartition("main", default=True), SimPartition("gpu", billing_weights=WEIGHTS)]
+        self.cluster = SlurmCluster(example.nodes.values(), partitions, example.users.values(), accounting=accounting)
+
+    async def terms(self, user: str = "bob", account: str = "", token: str = "slurm") -> Terms:
+        tokens = LiteralToken(self.cluster.token(token))
+        client = SlurmClient(InProcessSlurm(self.cluster, lambda: 1000.0), tokens)
+        await client.discover()
+        return await terms_of(client, user, account, "gpu", "normal")
+
+
+async def test_weights_fair_share_and_limits_are_read() -> None:
+    terms = await Asked().terms()
+    assert terms.weights == WEIGHTS
+    assert terms.share is not None
+    assert (terms.share.user, terms.share.account, terms.share.factor) == ("bob", "teamb", 1.0)
+    assert [(each.limit, each.used) for each in terms.limits] == [
+        ("MaxSubmitJobs=50 of user bob in account teamb", None),
+        ("GrpTRES=gres/gpu=4 of user bob in account teamb", 0),
+    ]
+    assert terms.absent == ()
+
+
+async def test_what_is_private_is_said_to_be_absent() -> None:
+    asked = Asked()
+    asked.cluster.private_accounts = True
+    mine, others = await asked.terms(token="bob"), await asked.terms("alice", "teama", token="bob")
+    assert mine.absent == ()
+    assert others.share is None
+    assert others.limits == ()
+    assert [each.split(":")[0] for each in others.absent] == [
+        "Slurm shows no fair share of user alice in account teama",
+        "slurmdbd does not show the association of user alice in account teama to the bridge's token",
+    ]
+
+
+async def test_a_slurm_without_accounting_says_so_in_one_sentence() -> None:
+    terms = await Asked(accounting=False).terms()
+    assert (terms.weights, terms.absent) == (WEIGHTS, (NO_ACCOUNTING,))
+
+
+async def test_a_slurmdbd_that_is_away_is_said_and_hides_only_its_own() -> None:
+    asked = Asked()
+    asked.cluster.accounting_up = False
+    terms = await asked.terms(account="teamb")
+    assert terms.share is not None
+    assert len(terms.absent) == 2, "the partition, and the limits"
+    assert all("slurmdbd" in each for each in terms.absent)
+
+
+async def test_nobody_reads_the_records_of_thousands_of_jobs() -> None:
+    asked = Asked()
+    for number in range(MOST_RUNNING + 1):
+        job_id = 10_000 + number
+        asked.cluster.jobs[job_id] = type("Running", (), {"id": job_id, "het_id": 0, "state": "RUNNING", "flags": ()})()  # type: ignore[assignment]
+    terms = await asked.terms(account="teamb")
+    assert [each.used for each in terms.limits] == [None, None]
+    assert f"more than {MOST_RUNNING} jobs run" in terms.absent[-1]
