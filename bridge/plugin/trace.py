@@ -22,6 +22,10 @@ from scheduler.model.text import dated
 LEAST_BAR = 20  # columns
 DEFAULT_WIDTH = 100
 MOST_EVENTS = 15
+COSTS = (
+    "Kubernetes does not show what the job costs, its fair share and its limits: kubectl slurm explain {name} asks Slurm, "
+    "for which it needs a token."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,8 @@ def explained(
     if colour:
         heads = [line.replace(state, f"{colour}{state}{RESET}") if line.startswith("State") else line for line in heads]
     lines = [*heads, "", *_wrapped(why(seen) or "Nothing is wrong that Kubernetes shows.", screen)]
+    if not pod.node and not pod.finished and seen.job:
+        lines += ["", *_wrapped(COSTS.format(name=pod.full_name), screen)]
     if events:
         lines += ["", "Events (UTC)"]
         for each in events if wide else events[-MOST_EVENTS:]:

@@ -45,6 +45,7 @@ async def runs_soon(slurm: Slurm, job_id: int) -> None:
 async def test_a_job_waits_for_its_begin_time_which_it_tells(slurm: Slurm) -> None:
     job = await read(slurm, await waiting(slurm, "BeginTime", begin=NEW_YEAR))
     assert job.starts == NEW_YEAR
+    assert job.priority is not None
 
 
 async def test_a_begin_time_that_is_taken_back_or_past_holds_nothing(slurm: Slurm) -> None:

@@ -199,6 +199,7 @@ async def test_why_says_what_the_bridge_says_and_the_events(tenant: Tenant, caps
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("Pod: hpc/train State: Pending For: ")
     assert f"Job: 4711 {WAITING}" in text
+    assert "its fair share and its limits: kubectl slurm explain hpc/train asks Slurm" in text
     assert "SlurmJobSubmitted: Submitted as job 4711." in text
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.actions import SetPodCondition
+from scheduler.actions import ReadJob, SetPodCondition, SubmitJob
 from scheduler.model.kubernetes import Condition
 from scheduler.model.slurm import Job
-from tests.builders import START, Story, job_of, pod
+from scheduler.state.estimates import Estimate
+from tests.builders import START, Story, job_of, key_of, pod
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -128,3 +129,36 @@ def test_a_job_that_waits_for_others_has_no_place_in_the_queue() -> None:
     [second] = said(story, waits(SECOND, 18), NOW + 22)
     assert "number" not in first
     assert "number" not in second, "it is the only one"
+
+
+def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> None:
+    """Priorities grow, places change and other jobs start meanwhile; what Slurm says of each job stays."""
+    story, pods = Story(), {100 + number: pod(f"p{number}") for number in range(1000)}
+    first, *others = pods
+    story.queues(pods[first], first, at=NOW)
+    story.sees(*(pods[job_id] for job_id in others))
+    ids = iter(others)
+    while asked := story.acts(SubmitJob, NOW):
+        for each in asked:
+            story.ended(each, at=NOW, job_id=next(ids))
+    story.polls(dict.fromkeys(pods, "PENDING"), at=NOW + 0.5)
+    keys = {each.key: job_id for job_id in pods if (each := story.world.workloads[key_of(pods[job_id])])}
+    written, reads = dict[str, int](), 0
+    for half_second in range(2 * 400):
+        at = NOW + 1 + half_second / 2
+        if half_second % 40 == 0:
+            story.world.estimates.started([Estimate("main", at, at + 100)], at + half_second % 97)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                priority = half_second * (action.job_id % 7)
+                story.reads(
+                    waits(pods[action.job_id], action.job_id, starts=NOW + 9000 + action.job_id, priority=priority),
+                    at=at,
+                )
+                reads += 1
+            elif isinstance(action, SetPodCondition):
+                written[action.key] = written.get(action.key, 0) + 1
+                assert half_second < 2 * 340, "a minute before the end all is said"
+            story.ended(action, at=at)
+    assert written == dict.fromkeys(keys, 1)
+    assert reads <= 8 * 400 + 8
