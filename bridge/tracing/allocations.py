@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bridge.tracing import describe
 from bridge.tracing.export import SpanExport
 from bridge.tracing.memory import remember
 from bridge.tracing.reasons import QUEUE, Waiting
 from bridge.tracing.runs import Bound
-from bridge.tracing.span import JOB, WORKLOAD, Spans, spans_of
-from bridge.tracing.times import Queued, asked_at, clocks_of, in_order, queued
+from bridge.tracing.span import JOB, NOTHING, Spans, spans_of
+from bridge.tracing.times import Clocks, Queued, asked_at, clocks_of, in_order, queued
 from scheduler.events import JobRead
 from scheduler.model.kubernetes import Pod
 from scheduler.state.workload import Workload
@@ -73,7 +72,7 @@ class Allocations:
             former = Waiting(spans, workload.hint, None)
         if former is not None and former.job != job:
             former.end(at)
-            began, keys = former.asked if former.asked is not None else at, {JOB: former.job, WORKLOAD: workload.key}
+            began, keys = former.asked if former.asked is not None else at, {JOB: former.job}
             spans.send(QUEUE, (former.job,), began, max(began, at), keys, parent=spans.id("submit"))
         waiting = Waiting(spans, job, asked)
         remember(self._waiting, workload.key, waiting)
@@ -89,15 +88,14 @@ class Allocations:
             times = queued(clocks, pods, self._first_seen, granted.asked, granted.granted)
             if waiting is not None and waiting.job == granted.job:
                 waiting.end(times.granted)
-            self._send(spans, times, workload, world, granted.job)
+            self._send(spans, times, clocks, workload, world, granted.job)
             if workload.group is not None:
                 remember(self._gangs, workload.key, (granted.job, times))
         began, sent, bound = in_order(times.granted, granted.sent, granted.at)
         which = (granted.pod.uid,) if workload.group is not None else ()
         parent = spans.id("pod", granted.pod.uid) if which else 0
-        keys = {JOB: granted.job, WORKLOAD: workload.key, "k8s.node.name": granted.node}
-        spans.send("grant", which, began, sent, keys, parent=parent)
-        spans.send("bind", which, sent, bound, keys, parent=parent)
+        spans.send("grant", which, began, sent, NOTHING, parent=parent)
+        spans.send("bind", which, sent, bound, {"k8s.node.name": granted.node}, parent=parent)
         return Bound(spans, which, parent, bound, clocks)
 
     def ended(
@@ -128,19 +126,19 @@ class Allocations:
         times = Queued(*(min(each, at) for each in times))
         if waiting is not None:
             waiting.end(at)
-        self._send(spans, times, workload, world, job)
+        self._send(spans, times, clocks, workload, world, job)
         return times.created
 
-    def _send(self, spans: Spans, times: Queued, workload: Workload, world: World, job: int | None) -> None:
-        keys: dict[str, Any] = {WORKLOAD: spans.key}
-        clocks = clocks_of(world)
-        spans.send("create", (), times.created, times.seen, keys | describe.kubernetes_clock(clocks))
+    def _send(
+        self, spans: Spans, times: Queued, clocks: Clocks, workload: Workload, world: World, job: int | None
+    ) -> None:
+        spans.send("create", (), times.created, times.seen, describe.kubernetes_clock(clocks))
         if workload.group is not None:
-            spans.send("gather", (), times.seen, times.gathered, keys | describe.gang(workload))
-        spans.send("submit", (), times.gathered, times.asked, keys)
+            spans.send("gather", (), times.seen, times.gathered, describe.gang(workload))
+        spans.send("submit", (), times.gathered, times.asked, NOTHING)
         if job is not None:
             about = describe.job(job, world) | describe.slurm_clock(clocks)
-            spans.send(QUEUE, (job,), times.asked, times.granted, keys | about)
+            spans.send(QUEUE, (job,), times.asked, times.granted, about)
 
     def spans(self, workload: Workload, world: World) -> Spans:
         """Sends the spans of the workload."""

@@ -64,7 +64,6 @@ def job(job_id: int, world: World) -> Attributes:
     said |= {"slurm.user": known.user}
     if (about := read or asked) is not None:
         said |= {"slurm.account": about.account, "slurm.partition": about.partition, "slurm.qos": about.qos}
-        said["slurm.job.name"] = about.name
     if read is not None:
         said |= {"slurm.job.submit_time": read.submitted, "slurm.nodes": read.nodes or read.planned_nodes}
         said |= {"slurm.job.start_time": read.starts if known.holds_nodes else None}

@@ -15,7 +15,7 @@ from typing import Any
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
@@ -55,11 +55,32 @@ def exporter_of_environment() -> SpanExporter | None:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The trace that spans belong to, as the SDK knows it.  sampled: False if the sampler drops the trace"""
+    """The trace that spans belong to, as the SDK knows it.
 
-    trace_id: int
-    flags: TraceFlags
+    root     its root span, which is the parent of most spans
+    sampled  False if the sampler drops the trace
+    """
+
+    root: SpanContext
     sampled: bool
+
+    def span(self, span_id: int, *, is_remote: bool = False) -> SpanContext:
+        """A span of the trace."""
+        return SpanContext(self.root.trace_id, span_id, is_remote, self.root.trace_flags)
+
+
+class _Hashed(Resource):
+    """A resource whose hash is known: the encoder asks for it with each span, and the SDK's own writes JSON each time."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._hash = super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
 class SpanExport:
@@ -67,7 +88,7 @@ class SpanExport:
 
     def __init__(self, exporter: SpanExporter | None, resource: Resource) -> None:
         self.on = exporter is not None
-        self._resource = resource
+        self._resource = _Hashed(resource.attributes, resource.schema_url)
         self._scope = InstrumentationScope("slurm-bridge")
         self._sampler = TracerProvider(resource=resource, shutdown_on_exit=False).sampler
         most = None if os.environ.get(QUEUE) else QUEUE_MOST
@@ -75,13 +96,12 @@ class SpanExport:
 
     def destination(self, trace: WorkloadTrace) -> Destination:
         """The same for all spans of a workload: samplers decide by the caller and the trace id."""
-        trace_id = int(trace.root.trace_id, 16)
-        if not self.on:
-            return Destination(trace_id, TraceFlags(0), sampled=False)
+        root = _context(trace.root._replace(flags=TraceFlags.SAMPLED))
+        if not self.on or (trace.caller is None and self._sampler is DEFAULT_ON):
+            return Destination(root, sampled=self.on)
         parent = set_span_in_context(NonRecordingSpan(_context(trace.caller))) if trace.caller is not None else None
-        result = self._sampler.should_sample(parent, trace_id, "workload")
-        sampled = result.decision is Decision.RECORD_AND_SAMPLE
-        return Destination(trace_id, TraceFlags(TraceFlags.SAMPLED if sampled else 0), sampled)
+        result = self._sampler.should_sample(parent, root.trace_id, "workload")
+        return Destination(root, sampled=result.decision is Decision.RECORD_AND_SAMPLE)
 
     def send(
         self,
@@ -105,14 +125,15 @@ class SpanExport:
         if self._processor is None or not to.sampled:
             return
         began = nanoseconds(start)
+        parent = to.root if parent_id == to.root.span_id else to.span(parent_id, is_remote=True) if parent_id else None
         span = ReadableSpan(
             name,
-            SpanContext(to.trace_id, span_id, False, to.flags),
-            SpanContext(to.trace_id, parent_id, True, to.flags) if parent_id else None,
+            to.span(span_id),
+            parent,
             self._resource,
             attributes,
             (),
-            tuple(Link(_context(other)) for other in links),
+            tuple(Link(_context(other)) for other in links) if links else (),
             SpanKind.INTERNAL,
             status=_OK if error is None else Status(StatusCode.ERROR, error),
             start_time=began,

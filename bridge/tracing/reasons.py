@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bridge.tracing.span import JOB, WORKLOAD, Spans
+from bridge.tracing.span import JOB, Spans
 
 QUEUE = "queue"
 UNREAD = "None"  # Slurm's own word for a job that it has not considered yet
@@ -42,7 +42,7 @@ class Waiting:
         if not self.reason:
             return
         spans, until = self.spans, max(at, self.since)
-        attributes = {JOB: self.job, WORKLOAD: spans.key, "slurm.job.state_reason": self.reason}
+        attributes = {JOB: self.job, "slurm.job.state_reason": self.reason}
         which = (self.job, round(self.since, 3))
         spans.send(self.reason, which, self.since, until, attributes, parent=spans.id(QUEUE, self.job))
         self.reason, self.since = "", until

@@ -59,7 +59,7 @@ class Recorder:
         self._runs = Runs()
         self._gang_ended: dict[str, float] = {}  # by workload key: when the last of the members that ended did
         self._ending: dict[str, _Ending] = {}  # by workload key
-        self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again, and whether they had ended
+        self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again; True: they had ended, and tell when
         self._read: set[str] = set()  # keys of workloads whose job was read since the last poll
         self._looked = False  # at the inherited pods that had ended
 
@@ -214,14 +214,14 @@ class Recorder:
             self._send_again(workload, world)
             begun = self._allocations.ended(workload, ending.pods, ending.first_seen, job, ending.at, world)
             created = min(created, begun if begun is not None else created)
-        until, keys = max(ending.at, at), {WORKLOAD: key}
+        until = max(ending.at, at)
         if cancel is not None:
-            spans.send("release", (), ending.at, until, {**keys, JOB: cancel.job_id})
+            spans.send("release", (), ending.at, until, {JOB: cancel.job_id})
         about = describe.workload(ending.pods, workload, world, cancel)
         clock = describe.kubernetes_clock(clocks) | describe.slurm_clock(clocks)
         error = next(filter(None, map(describe.failure, ending.pods)), None)
         name = "gang" if workload is not None and workload.group is not None else "workload"
-        spans.send_root(name, created, until, keys | about | clock, error)
+        spans.send_root(name, created, until, {WORKLOAD: key} | about | clock, error)
 
     # --- after a restart ----------------------------------------------------------------------------------------------
 
@@ -231,12 +231,12 @@ class Recorder:
         for pod in pods:
             times = (pod.bound_at, pod.started, pod.times.running, pod.times.ended)
             if pod.node and any(at is not None and clocks.end(at) >= since for at in times):
-                remember(self._inherited, pod.uid, pod.finished)
+                remember(self._inherited, pod.uid, pod.finished and pod.times.ended is not None)
 
     def _over_before(self, world: World) -> None:
-        """Of the pods that had ended, send the end again: an earlier process may have ended their jobs, too."""
+        """Send the end of the pods again that had ended: an earlier process may have ended their jobs, too."""
         self._looked = True
-        for uid in [uid for uid, finished in self._inherited.items() if finished]:
+        for uid in [uid for uid, ended in self._inherited.items() if ended]:
             if (workload := _workload_of(uid, world)) is not None and uid in workload.pods:
                 self._member_over(workload, workload.pods[uid], world, self._clock())
 

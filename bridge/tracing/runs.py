@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bridge.tracing import describe
 from bridge.tracing.memory import remember
-from bridge.tracing.span import WORKLOAD, Spans
+from bridge.tracing.span import Spans
 from bridge.tracing.times import Clocks, ended_at, running_at
 from scheduler.model.kubernetes import Pod, PodPhase
 
@@ -73,7 +73,7 @@ class Runs:
         if not has_run or began is None:
             return ended
         ended = max(began, ended)
-        keys = {WORKLOAD: spans.key} | describe.kubernetes_clock(clocks) | describe.exit_code(pod)
+        keys = describe.kubernetes_clock(clocks) | describe.exit_code(pod)
         spans.send("run", which, began, ended, keys, parent=parent, error=describe.failure(pod))
         return ended
 
@@ -82,7 +82,7 @@ class Runs:
 
 
 def _send_start(bound: Bound, pod: Pod, until: float, error: str | None) -> None:
-    spans, keys = bound.spans, {WORKLOAD: bound.spans.key} | describe.kubernetes_clock(bound.clocks)
+    spans, keys = bound.spans, describe.kubernetes_clock(bound.clocks)
     spans.send("start", bound.which, bound.at, until, keys, parent=bound.parent, error=error)
     parent, begin = spans.id("start", *bound.which), bound.at
     initialized = pod.times.initialized if pod.init_containers else None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bridge.tracing.export import Attributes, Destination, SpanExport
 from scheduler import names
@@ -23,6 +24,7 @@ from scheduler.model.trace_context import TraceContext, WorkloadTrace, trace_of
 
 WORKLOAD = "slurm_bridge.workload"  # the key of the workload
 JOB = "slurm.job.id"
+NOTHING: Attributes = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +32,14 @@ class Spans:
     """Sends the spans of one workload.  root: the id of its root span"""
 
     key: str
-    cluster: str
     trace: WorkloadTrace
     root: int
     to: Destination
     export: SpanExport
 
     def id(self, step: str, *which: object) -> int:
-        """The id of a span: the same in every process."""
-        text = ".".join((self.cluster, self.key, step, *map(str, which)))
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) or 1
+        """The id of a span: the same in every process.  The id of the root follows from the workload alone."""
+        return self.root ^ _mark(step, which)
 
     def send(
         self,
@@ -67,8 +67,14 @@ class Spans:
         self.export.send(self.to, name, self.root, caller, start, end, attributes, links=links, error=error)
 
 
+@lru_cache(1024)  # most steps are of all workloads
+def _mark(step: str, which: tuple[object, ...]) -> int:
+    text = ".".join((step, *map(str, which)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
+
+
 def spans_of(export: SpanExport, cluster: str, key: str, pods: Iterable[Pod]) -> Spans:
     """The spans of a workload with these pods."""
     own = names.traceparent(cluster, key)
     trace = trace_of(own, (pod.annotations[names.TRACEPARENT] for pod in pods if names.TRACEPARENT in pod.annotations))
-    return Spans(key, cluster, trace, int(trace.root.span_id, 16), export.destination(trace), export)
+    return Spans(key, trace, int(trace.root.span_id, 16), export.destination(trace), export)

@@ -208,7 +208,7 @@ def heard_enough(said: Said) -> None:
         "doctor": "token",
         "explain": "accepted",
         "start": "token",
-        "pods": "SlurmJob",
+        "pods": PREFIX + "job-id",
         "jobs": "traceparent=00-",
         "events": "Slurm",
         "traces": "k8s.pod.name",

@@ -232,3 +232,15 @@ def test_when_the_pod_ended_meanwhile_and_nothing_shows_when() -> None:
     second.stops(T + 930)
     whole(backend)
     assert backend.one("run").end == T + 920, "when it was seen"
+
+
+def test_a_pod_that_ended_shortly_before_is_sent_again_only_if_it_tells_when() -> None:
+    over = replace(TRAIN, node="x1", phase=PodPhase.SUCCEEDED, started=T + 199, bound_at=T + 198)
+    over = replace(over, annotations={names.JOB_ID: "17"})
+    for times, sent in ((PodTimes(), []), (replace(RUNS, ended=T + 209), ["run", "workload"])):
+        backend = Backend()
+        second = Traced(backend, started=T + 212, pods=[replace(over, times=times)])
+        second.polls({17: "CANCELLED"}, at=T + 213)
+        second.polls({17: "CANCELLED"}, at=T + 214)
+        second.stops(T + 220)
+        assert backend.names() == sent
