@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -28,6 +29,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from bridge.tracing.delivery import Delivery, lower
 from scheduler.model.trace_context import TraceContext, WorkloadTrace
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -39,8 +41,17 @@ Attributes = Mapping[str, Any]  # to strings, numbers, and tuples of strings
 log = logging.getLogger("slurm-bridge")
 
 
+def without_password(url: str) -> str:
+    """The URL without the user and password that it may have."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # no URL
+        return "the Collector"
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
 def exporter_of_environment() -> SpanExporter | None:
-    """The exporter that the OTEL_* variables ask for; None: none."""
+    """An exporter as the OTEL_* variables ask for it; None: they ask for none."""
     given = os.environ
     off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER") == "none"
     if off or not any(given.get(name) for name in ENDPOINTS):
@@ -50,7 +61,9 @@ def exporter_of_environment() -> SpanExporter | None:
     # Imported late: it loads an HTTP client and protobuf, which are needed for an export alone.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    return OTLPSpanExporter()
+    lower("opentelemetry.exporter")
+    where = next(filter(None, map(given.get, reversed(ENDPOINTS))), "")
+    return Delivery(OTLPSpanExporter(), without_password(where))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +101,7 @@ class SpanExport:
 
     def __init__(self, exporter: SpanExporter | None, resource: Resource) -> None:
         self.on = exporter is not None
+        self._exporter = exporter
         self._resource = _Hashed(resource.attributes, resource.schema_url)
         self._scope = InstrumentationScope("slurm-bridge")
         self._sampler = TracerProvider(resource=resource, shutdown_on_exit=False).sampler
@@ -141,6 +155,11 @@ class SpanExport:
             instrumentation_scope=self._scope,
         )
         self._processor.on_end(span)
+
+    @property
+    def dropped(self) -> int:
+        """The number of spans that the Collector did not take."""
+        return self._exporter.dropped if isinstance(self._exporter, Delivery) else 0
 
     def close(self) -> None:
         """Send what waits; blocks."""

@@ -1,0 +1,69 @@
+"""Whether the Collector takes spans: said once when it does not, and once when it does again.
+
+The SDK's exporter logs each attempt, with the names of Python's classes.  Those lines go to the debug log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+log = logging.getLogger("slurm-bridge")
+
+
+class Delivery(SpanExporter):
+    """Sends by another exporter.
+
+    where     the endpoint, for people
+    dropped   how many spans were not taken
+    """
+
+    def __init__(self, exporter: SpanExporter, where: str) -> None:
+        self._exporter = exporter
+        self._where = where
+        self._fails = False
+        self.dropped = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """See SpanExporter."""
+        result = self._exporter.export(spans)
+        fails = result is not SpanExportResult.SUCCESS
+        if fails:
+            self.dropped += len(spans)
+        if fails != self._fails:
+            self._fails = fails
+            if fails:
+                log.warning(
+                    "traces: %s does not take spans, so they are dropped; pods and jobs go on. Look at the Collector, and at "
+                    "the variables OTEL_EXPORTER_OTLP_*; `log_level: debug` shows each attempt",
+                    self._where,
+                )
+            else:
+                log.warning("traces: %s takes spans again", self._where)
+        return result
+
+    def shutdown(self) -> None:
+        """See SpanExporter."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """See SpanExporter."""
+        return self._exporter.force_flush(timeout_millis)
+
+
+class ToDebugLog(logging.Handler):
+    """Lowers what another logger says to the debug log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        log.debug("%s", record.getMessage())
+
+
+def lower(logger: str) -> None:
+    """What that logger says goes to the debug log."""
+    found = logging.getLogger(logger)
+    found.propagate = False
+    found.handlers = [ToDebugLog()]
