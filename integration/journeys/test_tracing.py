@@ -92,8 +92,17 @@ def each_trace_is_whole(traces: Receiver, wanted: set[str]) -> None:
         assert adds_up(steps_of(root, spans), root), shown
         for start in (each for each in spans if each.name == "start"):
             assert adds_up(below(start, spans), start), shown
-    waited = [span for span in traces.spans if span.name == "Licenses"]
-    assert len({span.trace for span in waited}) == LICENSED
+    waited = [(span, queue_of(span, by_trace[span.trace])) for span in traces.spans if span.name == "Licenses"]
+    assert 0 < len(waited) <= LICENSED, "of a job that got nodes soon after the restart, it was not read again"
+    for span, queue in waited:
+        assert queue.start - 1 <= span.start, "the pod tells in whole seconds since when"
+        assert span.end <= queue.end
+
+
+def queue_of(span: Span, spans: list[Span]) -> Span:
+    [queue] = [each for each in spans if each.id == span.parent]
+    assert queue.name == "queue"
+    return queue
 
 
 def steps_of(root: Span, spans: list[Span]) -> list[Span]:
