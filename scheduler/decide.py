@@ -107,7 +107,7 @@ def _visit_in_turn(keys: Iterable[str], this_pass: Pass) -> None:
         this_pass.effort += VISIT
         visit(world.workloads[turns.peek()], this_pass, _visit)
         before, spent = spent, this_pass.spent
-        turns.took(spent - before)
+        turns.charge(spent - before)
     _defer(turns, this_pass)
 
 

@@ -65,8 +65,8 @@ def apply_event(world: World, event: ev.Event) -> None:
     try:
         FOLDS[type(event)](world, event)
         if world.quarantine:
-            quarantine.folded(world, event)
+            quarantine.note_applied(world, event)
     except Exception as error:
         if not world.guarded:
             raise
-        quarantine.fold_failed(world, event, error)
+        quarantine.contain(world, event, error)

@@ -87,7 +87,7 @@ def _judge_absence(world: World, at: float) -> None:
     try:
         judge_absence(world, at)
     except Exception as error:  # noqa: BLE001 - contained, or raised
-        quarantine.shared_failed(world, "whether many jobs are missing", error)
+        quarantine.contain_shared(world, "whether many jobs are missing", error)
         world.held_back_since = at if world.held_back_since is None else world.held_back_since
         world.claims_held_back_since = at if world.claims_held_back_since is None else world.claims_held_back_since
 

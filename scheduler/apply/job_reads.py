@@ -40,12 +40,12 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         strays.job_read(world, event.job_id, event.job)
     if event.job is None:
         if event.job_id in world.first_listed_at and not is_ended(world.states.get(event.job_id, CANCELLED)):
-            world.read_failed(event.job_id, event.ended)  # the poll lists the job: it may be ours
+            world.note_failed_read(event.job_id, event.ended)  # the poll lists the job: it may be ours
         else:
             world.stop_reading(event.job_id)
         _disprove(world, placeholder, event)
         return
-    whose = _identify(world, event.job) or reused_ids.key_of_renamed(placeholder, event.job)
+    whose = _decide_whose(world, event.job) or reused_ids.key_of_renamed(placeholder, event.job)
     if whose is None:
         world.stop_reading(event.job_id)
         world.foreign.add(event.job_id)
@@ -106,8 +106,8 @@ def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
     world.touch(job)
 
 
-def _identify(world: World, job: Job) -> str | None:
-    """The key of a job that is ours: by its name, and by its user (ARCHITECTURE 4).
+def _decide_whose(world: World, job: Job) -> str | None:
+    """Decide whose job was read, by its name and user (ARCHITECTURE 4).  Returns the key; None: not ours, which is noted.
 
     All components of a heterogeneous job have the same name.  If its user renamed the leader, the other components show it.
     """

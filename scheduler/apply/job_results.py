@@ -22,7 +22,7 @@ MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over so
 def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) -> None:
     workload = world.workloads.get(action.key)
     if workload is not None:
-        workload.release(action)
+        workload.end_in_flight(action)
     job = job_of_call(world, action, event.began)
     if event.outcome is Outcome.DONE:
         renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
@@ -47,7 +47,7 @@ def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) ->
     workload = world.workloads.get(action.key)
     if workload is None:
         return
-    workload.release(action)
+    workload.end_in_flight(action)
     job = job_of_call(world, action, event.began)
     if event.outcome is Outcome.DONE:
         world.accounting_lost = None
@@ -66,7 +66,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     workload = world.workloads.get(action.key)
     if workload is None:
         return
-    workload.release(action)
+    workload.end_in_flight(action)
     job = job_of_call(world, action, event.began)
     if job is None:
         return
@@ -102,7 +102,7 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
     workload = world.workloads.get(action.key)
     if workload is None:
         return
-    workload.release(action)
+    workload.end_in_flight(action)
     _note_accounting_lost(world, event)
     for job_id in event.found:
         job = world.placeholders.get(job_id)
@@ -115,7 +115,7 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
     """The job itself comes as JobRead.  This ends the action, and workloads of the job are visited."""
     world.reading.discard(action.job_id)
     if event.outcome is not Outcome.DONE and action.job_id in world.first_listed_at:
-        world.read_failed(action.job_id, event.at)
+        world.note_failed_read(action.job_id, event.at)
     workload = world.workloads.get(action.key)
     if workload is not None and event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, attempt=Attempt.READ_JOB)

@@ -328,7 +328,7 @@ def _coming_back(world: World, workload: Workload, missing: int) -> list[Pod]:
     """The pods beyond the gang's size that take its free places, by rank."""
     if not workload.pod_counts.sizes:
         return _next_run(world, workload)
-    found = sorted(_available(world, workload), key=rank_of)
+    found = sorted(_collect_available(world, workload), key=rank_of)
     if len(found) < missing or not _stays_with_free_places(world, workload):
         found = _without_jobs(world, found)
     return found[:missing]
@@ -343,7 +343,7 @@ def _next_run(world: World, workload: Workload) -> list[Pod]:
 
     Fewer pods stay by themselves; as a gang they would wait for others that may never come.
     """
-    found = _without_jobs(world, _available(world, workload))
+    found = _without_jobs(world, _collect_available(world, workload))
     sizes = {world.workloads[world.key_of_pod[pod.uid]].shown[pod.uid].size for pod in found}
     size = sizes.pop() if len(sizes) == 1 else None
     return sorted(found, key=rank_of)[:size] if size is not None and len(found) >= size else []
@@ -360,7 +360,7 @@ def _stays_with_free_places(world: World, workload: Workload) -> bool:
     return pod_counts.members > 0 and not leaving and world.newest_event_at >= replaced_by
 
 
-def _available(world: World, workload: Workload) -> list[Pod]:
+def _collect_available(world: World, workload: Workload) -> list[Pod]:
     """The pods beyond the gang's size that have no action in flight and no job, or only a job that waits in Slurm's queue.
 
     A pod that stands on a node does not join the gang, even if its own job is forgotten: the job of the gang is not the job

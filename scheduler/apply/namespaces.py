@@ -50,7 +50,7 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     (namespaces_first_listed if is_first else identity_changed)(world, changed)
     _fold_early(world)
     if world.node_state.polled == NEVER:
-        world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))
+        world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
 
 
 def _managed_changed(world: World) -> None:

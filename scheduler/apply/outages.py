@@ -11,7 +11,7 @@ from typing import Any
 from scheduler import events as ev
 from scheduler.apply import reused_ids
 from scheduler.events import Side
-from scheduler.state.anomalies import release
+from scheduler.state.anomalies import confirm_missing
 from scheduler.state.phase import Phase
 from scheduler.state.world import World
 
@@ -66,7 +66,7 @@ def _token_back(world: World, event: ev.TokenBack) -> None:
 
 
 def _absence_confirmed(world: World, event: ev.AbsenceConfirmed) -> None:
-    release(world)
+    confirm_missing(world)
     world.dirty.update(world.by_phase[Phase.ORPHANED])
 
 

@@ -47,7 +47,7 @@ def _planned(world: World, event: ev.Planned) -> None:
             _action_planned(world, action, event.at)
         except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
             _planning_failed(world, event.plan, action, error)
-    quarantine.planned(world, event.plan)
+    quarantine.apply_plan(world, event.plan)
 
 
 def _wait_in_turn(world: World, plan: act.Plan) -> None:
@@ -111,7 +111,7 @@ def _planning_failed(world: World, plan: act.Plan, action: act.Action, error: Ex
     for each in plan.actions:
         if each is action or (key and getattr(each, "key", "") == key):
             world.in_flight.pop(id(each), None)
-    quarantine.action_failed(world, action, error)
+    quarantine.contain_action(world, action, error)
 
 
 def _take_turns(world: World, plan: act.Plan) -> None:

@@ -12,7 +12,7 @@ from scheduler.apply import reused_ids
 from scheduler.apply.backoff import ATTEMPTS
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.state import confirmation
-from scheduler.state.workload import Attempt, InFlight, LostBind, Workload
+from scheduler.state.workload import Attempt, InFlight, UnansweredBind, Workload
 from scheduler.state.world import World
 
 SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
@@ -32,14 +32,14 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
     workload = workload_of(world, action.uid)
     if workload is None:
         if (other := world.workloads.get(action.key)) is not None:
-            other.release_pod(action.uid, action)
+            other.end_pod_in_flight(action.uid, action)
         _free_assumed(world, action.uid, action.node)
         return
-    workload.release_pod(action.uid, action)
+    workload.end_pod_in_flight(action.uid, action)
     if event.outcome is Outcome.UNKNOWN:
-        confirmation.unanswered(workload, action)
+        confirmation.note_unanswered(workload, action)
     if event.outcome is Outcome.DONE:
-        confirmation.answered(workload, action.uid)
+        confirmation.note_answered(workload, action.uid)
         # The API server took this bind.  The annotations that the watch showed may have been edited since.
         workload.bound_by_bridge_before[action.uid] = None
         workload.strays.pop(action.uid, None)
@@ -53,7 +53,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
             job.bind_refused[action.uid] += 1
     if event.outcome is Outcome.UNKNOWN:
         if world.assumed.get(action.uid) == action.node:
-            world.unanswered_binds[action.uid] = LostBind(action, event.at + world.config.tuning.settle_s)
+            world.unanswered_binds[action.uid] = UnansweredBind(action, event.at + world.config.tuning.settle_s)
     elif action.uid not in world.unanswered_binds and workload.pods[action.uid].node != action.node:
         workload.unconfirmed_binds.pop(action.uid, None)
         _free_assumed(world, action.uid, action.node)
@@ -83,11 +83,11 @@ def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) ->
     if lost is None or workload is None or event.began < lost.until:
         return
     if event.outcome is not Outcome.DONE:
-        world.unanswered_binds[action.uid] = LostBind(lost.action, event.at + POD_AGAIN_S)
+        world.unanswered_binds[action.uid] = UnansweredBind(lost.action, event.at + POD_AGAIN_S)
     elif event.node == lost.action.node:
         _note_bound(world, workload, lost.action, event.at)
     else:  # if the pod is on another node, the watch shows that
-        confirmation.answered(workload, action.uid)
+        confirmation.note_answered(workload, action.uid)
         workload.unconfirmed_binds.pop(action.uid, None)
         _free_assumed(world, action.uid, lost.action.node)
 
@@ -106,11 +106,11 @@ def _pod_deletion_ended(
     workload = workload_of(world, action.uid) or world.workloads.get(action.key)
     if workload is None:
         return
-    held = workload.release_pod(action.uid, action)
+    held = workload.end_pod_in_flight(action.uid, action)
     if event.outcome is Outcome.UNKNOWN:
-        confirmation.unanswered(workload, action)
+        confirmation.note_unanswered(workload, action)
     elif event.outcome is Outcome.DONE or action.uid not in workload.pods:
-        confirmation.answered(workload, action.uid)
+        confirmation.note_answered(workload, action.uid)
     if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began, ATTEMPTS[type(action)])
     elif held is not None and action.uid in workload.pods:
@@ -123,7 +123,7 @@ def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded
     workload = workload_of(world, action.uid)
     if workload is None:
         return
-    held = workload.release_pod(action.uid, action)
+    held = workload.end_pod_in_flight(action.uid, action)
     if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began, Attempt.MOVE)
     elif held is not None:

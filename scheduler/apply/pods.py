@@ -25,7 +25,7 @@ from scheduler.state.job_ownership import belongs_to
 from scheduler.state.named_job import shown_id
 from scheduler.state.own_keys import note_edits
 from scheduler.state.phase import Phase
-from scheduler.state.workload import DeletedPod, Workload, stays
+from scheduler.state.workload import Workload, deleted_pod, stays
 from scheduler.state.world import World
 from scheduler.translate.job_options import user_input
 
@@ -263,7 +263,7 @@ def _detach_jobs_of_other_users(world: World, workload: Workload) -> None:
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     _apply_node_of_pod(world, pod, _remove_from_node)
-    world.unanswered_binds.pop(pod.uid, None)
+    world.forget_pod(pod.uid)
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
         return
@@ -271,10 +271,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     if last is not None and stays(last):
         workload.left_at = at
     stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
-    clean = pod.finished or not stood
-    tuning = world.config.tuning
-    until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
-    workload.gone[pod.uid] = DeletedPod(pod, at, until)
+    workload.gone[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(stood))
     workload.bound.pop(pod.uid, None)
     held = workload.pods_in_flight.pop(pod.uid, None)
     workload.last_status.pop(pod.uid, None)
@@ -287,13 +284,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
         workload.strays,
     ):
         index.pop(pod.uid, None)
-    world.bypassing.discard(pod.uid)
     confirmation.observe_deletion(workload, pod, held)
-    for per_pod in (world.sightings, world.cannot_read):
-        per_pod.pop(pod.uid, None)
-    world.claims.pop(pod.uid, None)
-    world.translations.pop(pod.uid, None)
-    world.claims_read_at.pop(pod.uid, None)
     workload.add_to_story(at, f"pod {pod.full_name} is gone")
     if settle(world, workload):
         world.refresh(workload)

@@ -39,7 +39,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
             world.refresh(world.workloads[key])  # the default partition may have changed
     world.slurm_nodes = nodes
     world.nodes_polled = (began, event.at)
-    world.slurm_nodes_shown(partial(quarantine.quarantine_slurm_node, world))
+    world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
     if changed:
         world.feasibility_changed()
         strays.find(world)

@@ -35,7 +35,7 @@ def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) 
     workload = world.workloads.get(action.key)
     if workload is None:
         return
-    held = workload.release(action)
+    held = workload.end_in_flight(action)
     if event.outcome is Outcome.DONE and event.job_id is not None:
         if reused_ids.is_foreign_by_now(world, workload, event.job_id, event.began):
             _submitted_id_was_reused(world, workload, action, event, event.job_id)
@@ -134,7 +134,7 @@ def _submitted(
     """Slurm made the job: it is the workload's placeholder from now on, whatever had its id before."""
     immediate = isinstance(action, act.AllocateNow)
     if immediate:
-        breaker.granted()
+        breaker.note_granted()
     world.stop_reading(job_id)
     world.foreign.discard(job_id)
     world.foreign_read.pop(job_id, None)
@@ -173,7 +173,7 @@ def _submission_refused(
     event: ev.ActionEnded,
     refusal: Refusal,
 ) -> None:
-    if isinstance(action, act.AllocateNow) and _is_queued_instead(world, workload, breaker, action, event, refusal):
+    if isinstance(action, act.AllocateNow) and _queue_instead(world, workload, breaker, action, event, refusal):
         workload.immediate_refused = True
         return
     world.back_off(workload, event.at)
@@ -189,12 +189,12 @@ def _submission_refused(
         world.limited.setdefault(action.spec.user, {})[workload.key] = None
 
 
-def _is_queued_instead(
+def _queue_instead(
     world: World, workload: Workload, breaker: Breaker, action: act.AllocateNow, event: ev.ActionEnded, refusal: Refusal
 ) -> bool:
-    """True if the job may be queued though Slurm refused to allocate nodes at once (ARCHITECTURE 5)."""
+    """Note what the refusal says.  True if the job may be queued instead of allocated nodes at once (ARCHITECTURE 5)."""
     if refusal.number in NO_ROOM:
-        breaker.refused(event.at, world.config.tuning.breaker_open_s)
+        breaker.note_refused(event.at, world.config.tuning.breaker_open_s)
         return True
     if refusal.number == TWIN:  # before limits, because this may pass by itself, too
         _search_twin(world, workload, action, event)

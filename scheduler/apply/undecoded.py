@@ -19,13 +19,13 @@ _Listed = TypeVar("_Listed", Node, Namespace)
 
 def note_list(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
     if undecoded or any(True for _ in world.undecoded):
-        world.undecoded.listed(where, undecoded)
+        world.undecoded.note_list(where, undecoded)
         world.dirty.update(world.by_phase[Phase.DONE])  # their jobs may have been kept for such an object (`end_job`)
 
 
 def note_decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
     namespace = thing.namespace if isinstance(thing, Pod) else ""
-    if world.undecoded.decoded(where, namespace, thing.name, thing.uid):
+    if world.undecoded.note_decoded(where, namespace, thing.name, thing.uid):
         world.dirty.update(world.by_phase[Phase.DONE])
 
 
@@ -41,7 +41,7 @@ def with_undecoded(
 
 
 def _object_undecoded(world: World, event: ev.ObjectUndecoded) -> None:
-    world.undecoded.observe(event.scope or event.object.kind, event.object)
+    world.undecoded.note_undecoded(event.scope or event.object.kind, event.object)
 
 
 FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.ObjectUndecoded: _object_undecoded}

@@ -130,7 +130,7 @@ def _left_alone(workload: Workload, job: Placeholder) -> Decision:
 def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
     """Many jobs vanished together: the pods show that, and no job counts as lost before an admin confirms it (X6)."""
     world = this_pass.world
-    if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.released:
+    if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.confirmed_gone:
         return None
     message = (
         "Slurm lists neither this pod's job any more nor many others. Nothing is ended until Slurm lists them "

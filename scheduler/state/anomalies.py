@@ -48,7 +48,7 @@ def missing(world: World) -> list[Placeholder]:
         return []
     gone = [job for job in world.placeholders.values() if job.absent or job.denied]
     lost_job = (world.workloads[key].lost_job for key in world.by_phase[Phase.ORPHANED])
-    return [job for job in (*gone, *(job for job in lost_job if job is not None)) if not job.released]
+    return [job for job in (*gone, *(job for job in lost_job if job is not None)) if not job.confirmed_gone]
 
 
 def judge_absence(world: World, now: float) -> None:
@@ -104,10 +104,10 @@ def claims_held_back(world: World) -> str:
     )
 
 
-def release(world: World) -> None:
+def confirm_missing(world: World) -> None:
     """Mark the jobs that are missing now as confirmed by the admin (X6)."""
     for job in missing(world):
-        job.released = True
+        job.confirmed_gone = True
     world.held_back_since = world.claims_held_back_since = None
 
 

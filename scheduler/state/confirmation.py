@@ -33,7 +33,7 @@ def event_of(action: Announced) -> tuple[str, str, bool]:
     return reason, action.message if isinstance(action, BindPod) else action.reason, warning
 
 
-def unanswered(workload: Workload, action: Announced) -> None:
+def note_unanswered(workload: Workload, action: Announced) -> None:
     """The answer to this write was lost.  The watch may have shown its effect before that."""
     if not has_event(action):
         return
@@ -46,7 +46,7 @@ def unanswered(workload: Workload, action: Announced) -> None:
         observe_deletion(workload, gone.pod)
 
 
-def answered(workload: Workload, uid: str) -> None:
+def note_answered(workload: Workload, uid: str) -> None:
     """A write on that pod was confirmed, and so announced; or it is proven that it did not happen."""
     workload.unanswered.pop(uid, None)
     workload.proven.pop(uid, None)

@@ -194,11 +194,13 @@ def _unread(world: Jobs) -> list[int]:
     return sorted(world.first_listed_at.keys() - world.reads_postponed.keys())
 
 
-def _under_way(world: Jobs) -> Counter[str]:
+def count_under_way(world: Jobs) -> Counter[str]:
+    """The number of actions in flight by limit class."""
     return Counter(action.limit_class for action in world.in_flight.values())
 
 
-def _immediate_under_way(world: Jobs) -> Counter[str]:
+def count_immediate_under_way(world: Jobs) -> Counter[str]:
+    """The number of immediate allocations in flight by partition: that of the default when they were planned."""
     immediate = (action for action in world.in_flight.values() if isinstance(action, act.AllocateNow))
     return Counter(world.immediate_in.get(action.key, world.partition_asked(action)) for action in immediate)
 
@@ -235,8 +237,8 @@ INDEXES: Mapping[str, Callable[[Jobs], object]] = {
     "queued_in": _queued_in,
     "waiting_order": _waiting_order,
     "unread": _unread,
-    "under_way": _under_way,
-    "immediate_in_flight": _immediate_under_way,
+    "under_way": count_under_way,
+    "immediate_in_flight": count_immediate_under_way,
     "owners_weight": _owners_held,
     "parked_in": _parked_in,
 }

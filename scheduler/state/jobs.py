@@ -27,8 +27,8 @@ class Jobs(Visits):
                 self.ended_jobs[min(states & ENDED)] += 1
             self.stop_reading(job.id)
             if (workload := self.workloads.get(job.key or "")) is not None:
-                self._lost_its_place(workload, job, at)
-            self._released_a_limit(job)
+                self._wait_before_next_job(workload, job, at)
+            self._wake_one_held_back(job)
         if holds_nodes(states) and not job.holds_nodes:
             job.granted_at = at
             if (workload := self.workloads.get(job.key or "")) is not None:
@@ -43,7 +43,7 @@ class Jobs(Visits):
         job.states = states
         self.touch(job)
 
-    def _lost_its_place(self, workload: Workload, job: Placeholder, at: float) -> None:
+    def _wait_before_next_job(self, workload: Workload, job: Placeholder, at: float) -> None:
         """The job ended.  The workload waits before it is submitted again, because its next job may be ended at once, too.
 
         If the bridge released the grant, the workload is submitted for other nodes, the first few times at once (F6).
@@ -60,7 +60,7 @@ class Jobs(Visits):
             if workload.failures <= at_once:
                 workload.wait_until = at
 
-    def _released_a_limit(self, job: Placeholder) -> None:
+    def _wake_one_held_back(self, job: Placeholder) -> None:
         """A job of the bridge ended: wake the oldest workload that the limits of its user hold back (Q4)."""
         held = self.limited.get(job.user, {})
         able = [key for key in held if not self.is_quarantined(key)]
@@ -80,13 +80,19 @@ class Jobs(Visits):
             self.refresh(workload)
 
     def drop(self, job: Placeholder) -> None:
-        """Remove the record of a job on which nothing depends any more."""
+        """Remove the record of a job on which nothing depends any more, and visit the workloads that had the job."""
+        for workload in self.remove_record(job):
+            self.refresh(workload)
+
+    def remove_record(self, job: Placeholder) -> list[Workload]:
+        """Remove the record of the job.  Returns the workloads that had the job."""
         self.absent.discard(job.id)
         self.expected.discard(job.id)
         self.placeholders.pop(job.id, None)
-        for workload in self.workloads_of(job):
+        concerned = self.workloads_of(job)
+        for workload in concerned:
             workload.jobs.discard(job.id)
-            self.refresh(workload)
+        return concerned
 
     # --- absence ------------------------------------------------------------------------------------------------------
 
@@ -129,7 +135,7 @@ class Jobs(Visits):
         if self.first_listed_at.pop(job_id, None) is not None:
             self._drop_from_search(job_id)
 
-    def read_failed(self, job_id: int, at: float) -> None:
+    def note_failed_read(self, job_id: int, at: float) -> None:
         """Note a failed read.  After MAX_UNREADABLE failures the job is read seldom, and no workload waits for it.
 
         The job does not count as foreign: it may be a job of the bridge without a pod.

@@ -60,6 +60,13 @@ class Occupancy(Facts):
         self._neighbours_changed([left])
         self.room_changed()
 
+    def forget_pod(self, uid: str) -> None:
+        """Forget what was seen and read of a pod that is gone."""
+        for index in (self.unanswered_binds, self.claims, self.claims_read_at, self.sightings, self.cannot_read):
+            index.pop(uid, None)
+        self.translations.pop(uid, None)
+        self.bypassing.discard(uid)
+
     def rebuild_node_info(self, without: str) -> None:
         """Recount all pods on nodes, without that pod, whose counts may be half-written."""
         node = self.assumed.pop(without, "")

@@ -16,7 +16,6 @@ the room that its pods take on their nodes, stays true.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -27,8 +26,9 @@ from scheduler.actions import Kind
 from scheduler.events import Scope
 from scheduler.model.kubernetes import Node, Pod, owner_key
 from scheduler.place.feasible import slurm_name
+from scheduler.state.derived import count_immediate_under_way, count_under_way
 from scheduler.state.quarantined import Alarm, Quarantined, origin_of
-from scheduler.state.workload import DeletedPod, JobSearch, Placeholder, PodCounts, Workload
+from scheduler.state.workload import JobSearch, Placeholder, PodCounts, Workload, deleted_pod
 from scheduler.state.world import World
 
 
@@ -53,7 +53,7 @@ def put(world: World, kind: Kind, name: str, error: Exception, readable: str = "
     return entry
 
 
-def planned(world: World, plan: act.Plan) -> None:
+def apply_plan(world: World, plan: act.Plan) -> None:
     """Apply the part of a plan about quarantine: objects for which a rule raised, that leave quarantine, that are rebuilt."""
     for kind, name, error in plan.failed:
         _only_guarded(world, error)
@@ -70,7 +70,7 @@ def planned(world: World, plan: act.Plan) -> None:
 # --- a fold raised --------------------------------------------------------------------------------------------------
 
 
-def fold_failed(world: World, event: ev.Event, error: Exception) -> None:
+def contain(world: World, event: ev.Event, error: Exception) -> None:
     """Drop the object that the event is about, so that no half-written facts of it are left."""
     try:
         _blame(world, event, error)
@@ -88,14 +88,14 @@ def _blame(world: World, event: ev.Event, error: Exception) -> None:
         case ev.NodeSeen():
             quarantine_node(world, event.node, error)
         case ev.NodeGone():
-            _name_failed(world, event.name, error)
+            _drop_node(world, event.name, error)
         case ev.ClaimsRead() if event.uid in world.key_of_pod:
             quarantine_workload(world, world.key_of_pod[event.uid], error)
         case ev.JobRead():
-            _read_failed(world, event, error)
+            _drop_read_job(world, event, error)
         case ev.ActionEnded():
-            action_failed(world, event.action, error, event.job_id)
-            _answer_lost(world, event)
+            contain_action(world, event.action, error, event.job_id)
+            _search_job_of(world, event)
         case ev.Planned():
             put(world, Kind.SHARED, type(event).__name__, error)
             world.dirty.update(dict.fromkeys(event.plan.visited))  # what is not under way is decided again
@@ -103,7 +103,7 @@ def _blame(world: World, event: ev.Event, error: Exception) -> None:
             put(world, Kind.SHARED, type(event).__name__, error)
 
 
-def shared_failed(world: World, what: str, error: Exception) -> None:
+def contain_shared(world: World, what: str, error: Exception) -> None:
     """Something that is done for all objects together."""
     _only_guarded(world, error)
     put(world, Kind.SHARED, what, error)
@@ -177,11 +177,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
 
 def forget_job(world: World, job: Placeholder) -> None:
     """Forget the job, and schedule a read of it."""
-    for index in (world.absent, world.expected):
-        index.discard(job.id)
-    world.placeholders.pop(job.id, None)
-    for workload in world.workloads_of(job):
-        workload.jobs.discard(job.id)
+    world.remove_record(job)
     world.schedule_read(job.id, world.last_poll_began)
 
 
@@ -198,18 +194,18 @@ def quarantine_pod(world: World, scope: Scope, pod: Pod, error: Exception, *, go
         world.workloads[key] = Workload(key, pod.full_name, created=pod.created)
     quarantine_workload(world, key, error, [pod])
     if gone_at is not None:
-        _pod_left(world, world.quarantine[Kind.WORKLOAD, key], pod, gone_at)
+        _remove_pod(world, world.quarantine[Kind.WORKLOAD, key], pod, gone_at)
 
 
 def quarantine_node(world: World, node: Node, error: Exception) -> None:
     """Drop a Kubernetes node: for pods and for Slurm it does not exist until it is tried again."""
     _only_guarded(world, error)
     name = slurm_name(node)
-    _name_failed(world, node.name, error, name)
+    _drop_node(world, node.name, error, name)
     world.quarantine[Kind.NODE, name].nodes[node.name] = node
 
 
-def _name_failed(world: World, node: str, error: Exception, name: str = "") -> None:
+def _drop_node(world: World, node: str, error: Exception, name: str = "") -> None:
     """name: in Slurm; "": as far as it is known."""
     known = world.nodes.pop(node, None) if world.nodes is not None else None
     name = name or (slurm_name(known) if known is not None else node)
@@ -242,7 +238,7 @@ def quarantine_job(world: World, job_id: int, error: Exception) -> None:
         put(world, Kind.JOB, str(job_id), error, f"Slurm job {job_id}")
 
 
-def _read_failed(world: World, event: ev.JobRead, error: Exception) -> None:
+def _drop_read_job(world: World, event: ev.JobRead, error: Exception) -> None:
     """A job whose answer could not be folded is dropped, and read again after `quarantine_s`: each read might raise."""
     quarantine_job(world, event.job_id, error)
     named = names.whose(event.job.name) if event.job is not None else None
@@ -252,7 +248,7 @@ def _read_failed(world: World, event: ev.JobRead, error: Exception) -> None:
     world.postpone_read(event.job_id, world.newest_event_at + world.config.tuning.quarantine_s)
 
 
-def _answer_lost(world: World, event: ev.ActionEnded) -> None:
+def _search_job_of(world: World, event: ev.ActionEnded) -> None:
     """A submission whose answer could not be folded is as one that was not answered: its job is looked for."""
     action = event.action
     workload = world.workloads.get(getattr(action, "key", ""))
@@ -263,7 +259,7 @@ def _answer_lost(world: World, event: ev.ActionEnded) -> None:
         world.searching_workloads[workload.key] = None
 
 
-def action_failed(world: World, action: act.Action, error: Exception, job_id: int | None = None) -> None:
+def contain_action(world: World, action: act.Action, error: Exception, job_id: int | None = None) -> None:
     """Contain an error in the fold of an action that began or ended.  job_id: the job that the action made"""
     _only_guarded(world, error)
     if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
@@ -279,17 +275,15 @@ def action_failed(world: World, action: act.Action, error: Exception, job_id: in
 
 def _recount(world: World) -> None:
     """Recount the actions in flight from the actions themselves."""
-    world.under_way, world.immediate_in_flight = Counter(), Counter()
+    world.under_way, world.immediate_in_flight = count_under_way(world), count_immediate_under_way(world)
     world.anti_affinity_in_flight.clear()
     world.reading.clear()
     world.reading_refs.clear()
     world.reading_limits.clear()
     nodes = set()
     for action in world.in_flight.values():
-        world.under_way[action.limit_class] += 1
         match action:
             case act.AllocateNow():
-                world.immediate_in_flight[action.spec.partition or world.default_partition] += 1
                 if (workload := world.workloads.get(action.key)) is not None and workload.has_anti_affinity:
                     world.anti_affinity_in_flight.add(action.key)
             case act.ReadJob():
@@ -323,30 +317,19 @@ def let_pod_go(world: World, pod: Pod, at: float) -> bool:
     entry = world.quarantine.get((Kind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
     if entry is None or pod.uid not in entry.pods:
         return False
-    _pod_left(world, entry, pod, at)
+    _remove_pod(world, entry, pod, at)
     return True
 
 
-def _pod_left(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
+def _remove_pod(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
     """Its containers may still run, as those of any pod that is gone (S3)."""
     entry.pods.pop(pod.uid, None)
     entry.changed = True
-    known = (
-        world.key_of_pod,
-        world.unanswered_binds,
-        world.claims,
-        world.claims_read_at,
-        world.sightings,
-        world.cannot_read,
-    )
-    for index in known:
-        index.pop(pod.uid, None)
-    world.bypassing.discard(pod.uid)
-    world.workloads[entry.name].pods_in_flight.pop(pod.uid, None)
-    clean = pod.finished or not pod.node
-    tuning = world.config.tuning
-    until = at if clean else at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s
-    world.workloads[entry.name].gone[pod.uid] = DeletedPod(pod, at, until)
+    world.key_of_pod.pop(pod.uid, None)
+    world.forget_pod(pod.uid)
+    workload = world.workloads[entry.name]
+    workload.pods_in_flight.pop(pod.uid, None)
+    workload.gone[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(pod.node))
 
 
 def kept_pod(world: World, uid: str) -> Pod | None:
@@ -392,25 +375,25 @@ def try_again(world: World, kind: Kind, name: str) -> None:
         world.quarantine.pop((kind, name), None)
 
 
-def folded(world: World, event: ev.Event) -> None:
+def note_applied(world: World, event: ev.Event) -> None:
     """The fold of that event did not raise: what was in quarantine for it is well again."""
     match event:
         case ev.PodSeen(scope=Scope.OTHERS) | ev.PodGone(scope=Scope.OTHERS):
             world.quarantine.pop((Kind.POD, event.pod.uid), None)
         case ev.NodeSeen():
-            _node_well(world, {event.node.name})
+            _forget_nodes(world, {event.node.name})
         case ev.NodeGone():
-            _node_well(world, {event.name})
+            _forget_nodes(world, {event.name})
         case ev.NodesListed():
             kept = {node for entry in world.quarantine.values() for node in entry.nodes}
-            _node_well(world, kept - {node.name for node in event.nodes})
+            _forget_nodes(world, kept - {node.name for node in event.nodes})
         case ev.JobRead():
             world.quarantine.pop((Kind.JOB, str(event.job_id)), None)
         case _:
             world.quarantine.pop((Kind.SHARED, type(event).__name__), None)
 
 
-def _node_well(world: World, nodes: set[str]) -> None:
+def _forget_nodes(world: World, nodes: set[str]) -> None:
     """These nodes are known again, or do not exist any more: remove them from entries, and entries without nodes."""
     for entry in [each for each in world.quarantine.values() if not nodes.isdisjoint(each.nodes)]:
         for node in nodes:

@@ -36,7 +36,7 @@ from scheduler.state.quotas import Quotas
 from scheduler.state.token_buckets import Breaker, FairQueue, TokenBucket
 from scheduler.state.undecoded import UndecodedObjects
 from scheduler.state.waiting_order import WaitingOrder
-from scheduler.state.workload import MOST_BOUND_BY_OTHERS, BoundByOther, LostBind, Placeholder, Workload
+from scheduler.state.workload import MOST_BOUND_BY_OTHERS, BoundByOther, Placeholder, UnansweredBind, Workload
 from scheduler.tuning import Config, Tuning
 
 MOST_TRANSLATIONS = 16_384  # some 10 MiB
@@ -135,7 +135,7 @@ class Tables:
         # pod UID to the node of its bind, from the plan of the bind until the watch shows a node
         self.assumed: dict[str, str] = {}
         # those of these binds whose answer was lost, until the pod is read or the watch shows a node
-        self.unanswered_binds: dict[str, LostBind] = {}
+        self.unanswered_binds: dict[str, UnansweredBind] = {}
         self.affinity_index = AffinityIndex(self.node_info)
         self.host_ports = HostPorts()
         # namespaces named by the anti-affinity of pods whose grant came or went since the last pass

@@ -19,12 +19,12 @@ class Breaker:
         self.open_until = float("-inf")
         self.trusted = False
 
-    def granted(self) -> None:
+    def note_granted(self) -> None:
         """Note a granted allocation: there was room."""
         self.refusals = 0
         self.trusted = True
 
-    def refused(self, now: float, open_s: float) -> None:
+    def note_refused(self, now: float, open_s: float) -> None:
         """Note a refusal for lack of room; the second one in a row opens the breaker for open_s seconds."""
         self.refusals += 1
         self.trusted = False

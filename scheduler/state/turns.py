@@ -36,7 +36,7 @@ class Turns:
         """The key whose turn it is."""
         return self._queues[self._next[0][2]][0]
 
-    def took(self, effort: int) -> None:
+    def charge(self, effort: int) -> None:
         """Charge the namespace of the visited key with this effort, and go on to the next key."""
         turns, number, name = self._next[0]
         self._queues[name].popleft()

@@ -22,16 +22,16 @@ class UndecodedObjects:
     def __init__(self) -> None:
         self._found: dict[Scope | str, list[Undecoded]] = {}
 
-    def listed(self, where: Scope | str, undecoded: Iterable[Undecoded]) -> None:
+    def note_list(self, where: Scope | str, undecoded: Iterable[Undecoded]) -> None:
         """Note that a list showed these undecoded objects, and no others."""
         self._found[where] = list(undecoded)
 
-    def observe(self, where: Scope | str, undecoded: Undecoded) -> None:
+    def note_undecoded(self, where: Scope | str, undecoded: Undecoded) -> None:
         """A watch showed this object."""
-        self.decoded(where, undecoded.namespace, undecoded.name, undecoded.uid)
+        self.note_decoded(where, undecoded.namespace, undecoded.name, undecoded.uid)
         self._found.setdefault(where, []).append(undecoded)
 
-    def decoded(self, where: Scope | str, namespace: str, name: str, uid: str) -> bool:
+    def note_decoded(self, where: Scope | str, namespace: str, name: str, uid: str) -> bool:
         """This object was decoded, or is gone.  True where it could not be decoded before."""
         found = self._found.get(where)
         if not found:

@@ -178,24 +178,28 @@ class Visits(Occupancy):
         """Replace the workload by this one, which has no pods, and take it out of every index: it counts as over."""
         key = workload.key
         self.workloads[key] = workload
-        for keys in self.by_phase.values():
-            keys.pop(key, None)
+        self.take_out_of_indexes(key)
         self.by_phase[Phase.DONE][key] = None
         self.phase_of[key] = Phase.DONE
+        _keep(self.searching_workloads, key, workload.job_search is not None)
+        self.dirty[key] = None
+
+    def take_out_of_indexes(self, key: str) -> None:
+        """Take a workload out of each index of workloads: by phase, by what it waits for, and by what it may disturb."""
+        self.phase_of.pop(key, None)
         self.job_of.pop(key, None)
         if queued := self.partition_of.pop(key, ""):
             self.queued_in[queued] -= 1
         self.waiting_order.drop(key)
         for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
             index.pop(key, None)
-        _keep(self.searching_workloads, key, workload.job_search is not None)
-        self.waits_for_ports.pop(key, None)
+        for marks in (*self.by_phase.values(), self.searching_workloads, self.waits_for_ports):
+            marks.pop(key, None)
         self.wants_ports.discard(key)
         self.affinity_workloads.discard(key)
         self.waiting_terms.drop(key)
         self.affinity_index.drop_prepared(key)
         self._is_granted_no_more(key)
-        self.dirty[key] = None
 
 
 def _keep(index: dict[str, None], key: str, belongs: bool) -> None:

@@ -54,7 +54,7 @@ class Placeholder:
     hinted_by     keys of the workloads whose pods show this id
     followed_by   of these: those that end with the job, which has another name (docs/decisions/0003)
     absent_first, absent_last   began of the first and the latest complete answer that lacked it
-    released      an admin confirmed that the missing job is gone (X6)
+    confirmed_gone   an admin confirmed that the missing job is gone (X6)
     denied        a read showed that this id is not, or not any more, the workload's job
     requeued      Slurm requeued it while its pods ran, and the bridge cancelled it for that (S7)
     broken        a component of the heterogeneous job ended: the job is no grant any more (docs/decisions/0002)
@@ -93,7 +93,7 @@ class Placeholder:
     end_read: bool = False
     absent_first: float | None = None
     absent_last: float | None = None
-    released: bool = False
+    confirmed_gone: bool = False
     denied: bool = False
     requeued: bool = False
     broken: bool = False
@@ -145,7 +145,7 @@ class Placeholder:
     def mark_present(self) -> None:
         """Note that the job is not absent, or not any more."""
         self.absent_first = self.absent_last = None
-        self.released = False
+        self.confirmed_gone = False
 
     def lost(self, absent_s: float) -> bool:
         """True if a read denied it and it was absent from polls that were sent so many seconds apart (ARCHITECTURE 6)."""
@@ -198,7 +198,7 @@ class BoundByOther:
 
 
 @dataclass(frozen=True, slots=True)
-class LostBind:
+class UnansweredBind:
     """A bind whose answer was lost.  until: the bind cannot take effect after this time, so a read of the pod settles it."""
 
     action: BindPod
@@ -295,6 +295,12 @@ class DeletedPod:
     pod: Pod
     at: float
     until: float
+
+
+def deleted_pod(pod: Pod, at: float, tuning: Tuning, *, was_on_node: bool) -> DeletedPod:
+    """The record of a pod that is gone since *at*.  Its containers may still run if it was on a node and had not ended."""
+    may_run = was_on_node and not pod.finished
+    return DeletedPod(pod, at, at + tuning.grace_counts_s(pod.grace_s) + tuning.gone_grace_s if may_run else at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,7 +542,7 @@ class Workload:
         self.failures, self.wait_until = 0, float("-inf")
         self.backoffs.clear()
 
-    def release(self, action: Action) -> InFlight | None:
+    def end_in_flight(self, action: Action) -> InFlight | None:
         """The action is not in flight any more.  Returns its record; None: another action, or none, is in flight."""
         held = self.in_flight
         if held is None or held.action != action:
@@ -544,8 +550,8 @@ class Workload:
         self.in_flight = None
         return held
 
-    def release_pod(self, uid: str, action: Action) -> InFlight | None:
-        """As `release`, for an action on that pod."""
+    def end_pod_in_flight(self, uid: str, action: Action) -> InFlight | None:
+        """As `end_in_flight`, for an action on that pod."""
         held = self.pods_in_flight.get(uid)
         return self.pods_in_flight.pop(uid) if held is not None and held.action == action else None
 

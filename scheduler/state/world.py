@@ -46,7 +46,7 @@ class World(Jobs):
         """As `apply`, for an event that is part of the event that is being applied."""
         self._apply_event(self, event)
 
-    def slurm_nodes_shown(self, failed: Callable[[str, Exception], None]) -> None:
+    def observe_slurm_nodes(self, failed: Callable[[str, Exception], None]) -> None:
         """Note the nodes of the last poll, if the mark of the cluster is known.
 
         failed   is called with the name of a node whose state could not be noted, and the exception
@@ -75,31 +75,13 @@ class World(Jobs):
                 continue
             job.hinted_by.discard(key)
             if job.key == key or (job.key is None and not job.hinted_by):
-                for other in self.workloads_of(job):
-                    other.jobs.discard(job_id)
-                self.placeholders.pop(job_id)
-                self.absent.discard(job_id)
-                self.expected.discard(job_id)
+                self.remove_record(job)
         for job_id in workload.foreign_jobs & self.foreign:  # other users of the policy may own it
             self.foreign.discard(job_id)
             self.schedule_read(job_id, self.last_poll_began)
-        before = self.phase_of.pop(key, None)
-        self.job_of.pop(key, None)
-        if before is not None:
-            self.by_phase[before].pop(key, None)
-        queued = self.partition_of.pop(key, "")
-        if queued:
-            self.queued_in[queued] -= 1
-        self.waiting_order.drop(key)
-        for index in (self.detail_new, self.detail_round, self.running_new, self.running_round):
-            index.pop(key, None)
-        for marks in (self.searching_workloads, self.waits_for_ports, *self.limited.values()):
-            marks.pop(key, None)
-        self.affinity_workloads.discard(key)
-        self.wants_ports.discard(key)
-        self.waiting_terms.drop(key)
-        self.affinity_index.drop_prepared(key)
-        self._is_granted_no_more(key)
+        self.take_out_of_indexes(key)
+        for held in self.limited.values():
+            held.pop(key, None)
         self.dirty.pop(key, None)
         self.unpark(key)
         self.quotas.forget(workload)

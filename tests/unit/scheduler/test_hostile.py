@@ -144,7 +144,7 @@ def test_a_namespace_whose_looks_are_dear_has_fewer_of_them() -> None:
     order = []
     for _ in range(9):
         order.append(key := turns.peek())
-        turns.took(750 if key.startswith("r") else 1)
+        turns.charge(750 if key.startswith("r") else 1)
     assert order == ["r0", "b0", "b1", "b2", "b3", "r1", "b4", "b5", "b6"]
     later = Turns([("green", "g"), ("red", "r"), ("blue", "b")], turns.taken)
     assert (later.peek(), turns.left()) == ("g", [f"r{number}" for number in range(2, 9)] + ["b7", "b8"])

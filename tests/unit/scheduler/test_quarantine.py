@@ -444,7 +444,7 @@ def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkey
 
 
 def test_a_job_that_cannot_be_folded_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, job_reads, "_identify", lambda _, read: read.id == 17)
+    mend = breaks(monkeypatch, job_reads, "_decide_whose", lambda _, read: read.id == 17)
     story = Story(guarded=True)
     story.polls({17: "RUNNING"}, at=NOW)
     [read] = story.acts(ReadJob, NOW)

@@ -41,6 +41,7 @@ from scheduler.events import (
     SlurmNodesPolled,
 )
 from scheduler.model.kubernetes import Claim, Namespace, PodTerm, Requirement
+from scheduler.model.slurm import Partition
 from scheduler.nodes.observed import NodeState
 from scheduler.state import quarantine, strays
 from scheduler.state.phase import Phase
@@ -200,7 +201,7 @@ def test_while_it_cannot_be_judged_if_many_jobs_are_missing_no_pod_is_ended_for_
 def test_a_read_that_cannot_be_applied_drops_the_workload_whose_name_the_job_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mend = breaks(monkeypatch, job_reads, "_identify", lambda _, read: read.id == 17)
+    mend = breaks(monkeypatch, job_reads, "_decide_whose", lambda _, read: read.id == 17)
     story = guarded()
     story.sees(replace(BAD, created=START - 100))
     story.polls({17: "RUNNING"}, at=START + 1)
@@ -379,3 +380,23 @@ def test_a_status_that_a_failed_rule_planned_is_not_written(monkeypatch: pytest.
     story = guarded()
     story.sees(pod("bad", says={"nice": "x"}))
     assert [each.condition for each in story.acts(SetPodCondition, NOW)] == [names.QUARANTINED]
+
+
+def test_a_contained_error_leaves_an_allocation_in_flight_in_the_partition_in_which_it_was_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The default partition got its name meanwhile: the recount counted the allocation there, and its answer did not."""
+    story = guarded()
+    nodes = slurm_node("x1"), slurm_node("x2")
+    story.sees(SlurmNodesPolled(nodes, (), NOW))
+    story.sees(pod("first"))
+    [first] = story.acts(AllocateNow, NOW)
+    story.ended(first, at=NOW, job_id=16, grant=grant(16))
+    story.sees(BAD, GOOD)
+    asked = {each.key: each for each in story.acts(AllocateNow, NOW)}
+    story.sees(SlurmNodesPolled(nodes, (Partition("main", default=True),), NOW + 0.1))
+    breaks(monkeypatch, submission_results, "_submitted", lambda _, workload, *__: workload.readable == BAD.full_name)
+    story.ended(asked[key(BAD)], at=NOW + 0.2, job_id=17, grant=grant(17))
+    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    story.ended(asked[key(GOOD)], at=NOW + 0.3, job_id=18, grant=grant(18, "x2"))
+    assert not any(story.world.immediate_in_flight.values())
