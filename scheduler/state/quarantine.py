@@ -364,12 +364,11 @@ def try_again(world: World, kind: Kind, name: str) -> None:
         for uid in entry.pods:
             world.key_of_pod[uid] = name
         workload = world.workloads[name]
-        for uid in workload.pods_in_flight.keys() - workload.pods.keys() - entry.pods.keys():
-            del workload.pods_in_flight[uid]  # it stands for itself now
-        if elsewhere := workload.strays.keys() - workload.pods.keys() - entry.pods.keys():
-            for uid in elsewhere:
-                del workload.strays[uid]
-            world.refresh(workload)
+        here = workload.pods.keys() | entry.pods.keys()
+        for of_pods in (workload.pods_in_flight, workload.strays, workload.release_messages):
+            for uid in of_pods.keys() - here:
+                del of_pods[uid]  # the pod is in another workload now
+        world.refresh(workload)
         world.dirty[name] = None
     elif not entry.dropped and not entry.pods:
         world.quarantine.pop((kind, name), None)

@@ -385,6 +385,27 @@ def test_a_gang_is_dropped_and_recreated_as_a_whole(monkeypatch: pytest.MonkeyPa
     assert asked.spec.tasks == 3
 
 
+def test_a_message_for_a_pod_that_is_in_another_gang_after_the_quarantine_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rule looked for the pod in the gang that the message was for, and the gang came into quarantine again and again."""
+    says = {"gang-size": "2"}
+    ring = [pod(f"w-{number}", labels={names.PREFIX + names.GANG: "ring"}, says=says) for number in range(2)]
+    story = Story(nodes=(node("x1"),), guarded=True)
+    story.sees(*ring)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.sees(PodSeen(Scope.OTHERS, replace(pod("other", cpu=64000), node="x1", scheduler_name="default-scheduler")))
+    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17, cpus=2))
+    [cancel] = story.acts(CancelJob, NOW + 1)
+    story.ended(cancel, at=NOW + 1)
+    mend = breaks(monkeypatch, pods, "take_hint", lambda _, __, seen: seen.name == "w-0")
+    story.sees(replace(ring[0], labels={names.PREFIX + names.GANG: "star"}))
+    mend()
+    for second in (1, 10, AGAIN_S, AGAIN_S + 1, 2 * AGAIN_S):
+        story.decides(NOW + 1 + second)
+    assert quarantined(story) == set()
+
+
 def test_an_answer_that_cannot_be_folded_frees_its_limit_class_and_loses_no_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
