@@ -47,8 +47,10 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
         return workload.hint == job_id
     if read is None or read.submitted is None or not world.inherited(workload):
         return False
+    if _is_former(world, workload, read) and _may_hold(world, workload, read):
+        return True
     if workload.hint != job_id:
-        return _is_former(world, workload, read) and _may_hold(world, workload, read)
+        return False
     submitted, is_ordinary = read.submitted, world.config.policy.is_ordinary(user)
     return is_ordinary and any(may_be_its_job(world, pod, submitted) for pod in workload.unfinished)
 

@@ -464,14 +464,15 @@ def test_the_job_of_a_pod_ends_with_it_though_no_rule_names_its_user_any_more() 
     assert (cancel.job_id, cancel.user) == (17, "alice")
 
 
-def test_a_pod_keeps_the_job_that_took_a_lost_ones_place_though_the_pod_does_not_show_it_yet() -> None:
+@pytest.mark.parametrize("job_id", [18, 17], ids=["another id", "the id of the lost job again"])
+def test_a_pod_keeps_the_job_that_took_a_lost_ones_place_though_the_pod_does_not_show_it_yet(job_id: int) -> None:
     """The write of the new id failed, the process ended, and the next one has another policy (S7, V7)."""
     story = story_of(*WRITTEN_OUT)
     runs_since_before(story)
-    job = job_of(TRAIN, 18, submitted=START - 50)
-    acts = lives_on(story, {18: "RUNNING"}, job, at=NOW)
+    job = job_of(TRAIN, job_id, submitted=START - 50)
+    acts = lives_on(story, {job_id: "RUNNING"}, job, at=NOW)
     assert acts == []
-    assert story.world.placeholders[18].key == key_of(TRAIN)
+    assert story.world.placeholders[job_id].key == key_of(TRAIN)
 
 
 def test_nodes_of_a_lost_job_are_not_asked_for_as_a_new_user_while_a_job_that_pods_show_is_not_read() -> None:
