@@ -97,9 +97,9 @@ class _Partition(msgspec.Struct):
 
 
 class PartitionAnswer(Envelope, kw_only=True):
-    """`GET partition/{name}`."""
+    """`GET partition/{name}`: of a partition that does not exist 200, a warning, and no such field."""
 
-    partitions: tuple[_Partition, ...]
+    partitions: tuple[_Partition, ...] = ()
 
 
 class _Conf(msgspec.Struct, rename="pascal"):
@@ -208,6 +208,8 @@ class _Reading:
     async def _partition(self) -> _Partition | None:
         path = f"partition/{quote(self._partition_name, safe='')}"
         found = (await self._slurm.ask("partition", "GET", path, _PARTITION)).partitions
+        if not found:
+            self._absent.append(f"Slurm has no partition {self._partition_name}.")
         return found[0] if found else None
 
     async def _priority_flags(self) -> tuple[str, ...]:
@@ -313,21 +315,20 @@ def used_of(limit: Limit, of: LimitsOf, running: Sequence[RunningJob] | None) ->
     """How much of the limit is used by jobs that run; None: not known (minutes, accounts above, jobs in the queue)."""
     if running is None or limit.name not in _COUNTED:
         return None
-    if not limit.by_qos:
-        whose = [each for each in running if (each.user, each.account) == (of.user, of.account)]
-        counted = whose if limit.of.startswith("user ") else None
-    else:
-        in_qos = [each for each in running if f"QOS {each.qos}" == limit.of]
+    if limit.qos:
+        in_qos = [each for each in running if each.qos == limit.qos]
         counted = [each for each in in_qos if _is_in_scope(each, limit.name, of)]
-    if counted is None:
-        return None
+    elif limit.user:
+        counted = [each for each in running if (each.user, each.account) == (limit.user, limit.account)]
+    else:
+        return None  # jobs of the accounts below count, too, and which these are is not known
     return sum(_held(each, limit.resource) for each in counted) if limit.resource else len(counted)
 
 
 # Limits on what runs now.
-_COUNTED = frozenset({"GrpTRES", "GrpJobs", "MaxJobs", "MaxJobsPerUser", "MaxJobsPerAccount", "MaxTRESPerUser"}) | {
-    "MaxTRESPerAccount"
-}
+_COUNTED = frozenset(
+    {"GrpTRES", "GrpJobs", "MaxJobs", "MaxJobsPerUser", "MaxJobsPerAccount", "MaxTRESPerUser", "MaxTRESPerAccount"}
+)
 
 
 def _is_in_scope(job: RunningJob, name: str, of: LimitsOf) -> bool:

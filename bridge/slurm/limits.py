@@ -7,7 +7,8 @@ Those of the kind `Grp…` are not, so the parent accounts are read, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -19,6 +20,7 @@ from scheduler.model.limits import KnownLimits, Limit, LimitsOf
 
 Path = tuple[str, ...]
 MOST_PARENTS = 16
+MOST_LIMITS = 256
 UNSEEN = (
     "slurmdbd does not show the association of user {user} in account {account} to the bridge's token: PrivateData hides it, "
     "or it does not exist."
@@ -101,15 +103,15 @@ _QOS = msgspec.json.Decoder(QosAnswer)
 async def known_limits(slurm: SlurmClient, of: LimitsOf, at: float) -> KnownLimits:
     """The limits on these jobs.  Raises what any call raises; at: the time to note, epoch seconds."""
     own = await associations(slurm, user=of.user, account=of.account)
-    found = list(_of_associations([each for each in own if not each.partition]))
+    found = list(_of_associations(each for each in own if not each.partition))
     if own and (parents := _accounts(own[0])):
         above = await associations(slurm, account=parents, parent_account=["root", *parents[:-1]])
         found += _of_associations(above)
     for name in sorted({of.qos, of.partition_qos} - {""}):
         answer = await slurm.ask("limits", "GET", f"qos/{quote(name, safe='')}", _QOS, side="slurmdb")
         for qos in answer.qos:
-            found += _limits(qos.limits, QOS, QOS_TRES, f"QOS {qos.name}", by_qos=True)
-    return KnownLimits(at, tuple(found), "" if own else UNSEEN.format(user=of.user, account=of.account))
+            found += [replace(limit, qos=qos.name) for limit in _limits(qos.limits, QOS, QOS_TRES)]
+    return KnownLimits(at, tuple(found[:MOST_LIMITS]), "" if own else UNSEEN.format(user=of.user, account=of.account))
 
 
 async def associations(slurm: SlurmClient, **wanted: str | list[str]) -> tuple[Association, ...]:
@@ -123,26 +125,24 @@ def _accounts(own: Association) -> list[str]:
     return [name for name in own.lineage.split("/")[:-2] if name][-MOST_PARENTS:]
 
 
-def _of_associations(found: list[Association] | tuple[Association, ...]) -> Iterator[Limit]:
+def _of_associations(found: Iterable[Association]) -> Iterator[Limit]:
+    """The limits of associations; `Max…` of an account are left out, because the associations below it show them, too."""
     for each in found:
-        whose = f"user {each.user} in account {each.account}" if each.user else f"account {each.account}"
-        only_own = () if each.user else ("Max",)  # an account's `Max…` are on the associations below it, too
-        for limit in _limits(each.max, ASSOCIATION, ASSOCIATION_TRES, whose, by_qos=False):
-            if not limit.name.startswith(only_own or ("-",)):
-                yield limit
+        for limit in _limits(each.max, ASSOCIATION, ASSOCIATION_TRES):
+            if each.user or not limit.name.startswith("Max"):
+                yield replace(limit, account=each.account, user=each.user)
 
 
-def _limits(
-    shown: Mapping[str, Any], counts: Mapping[Path, str], amounts: Mapping[Path, str], whose: str, *, by_qos: bool
-) -> Iterator[Limit]:
+def _limits(shown: Mapping[str, Any], counts: Mapping[Path, str], amounts: Mapping[Path, str]) -> Iterator[Limit]:
+    """The limits that are set, without what has them."""
     for path, name in counts.items():
         number = _at(shown, path)
         if isinstance(number, dict) and number.get("set") is True and _is_count(number.get("number")):
-            yield Limit(name, "", int(number["number"]), whose, by_qos)
+            yield Limit(name, "", int(number["number"]))
     for path, name in amounts.items():
         for each in _at(shown, path) or ():
             if isinstance(each, dict) and _is_count(each.get("count")):
-                yield Limit(name, _resource(each), int(each["count"]), whose, by_qos)
+                yield Limit(name, _resource(each), int(each["count"]))
 
 
 def _at(shown: object, path: Path) -> Any:

@@ -21,15 +21,22 @@ class Limit:
 
     name      "GrpTRES", "MaxJobsPerUser"
     resource  "cpu", "mem" (MiB), "gres/gpu"; "": the limit is on jobs, or on wall-clock time in minutes
-    of        what has the limit: "account teamb", "user bob in account teamb", "QOS normal"
-    by_qos    a QOS has it, not an association
+    account, user, qos   what has the limit: an account, a user in an account, or a QOS
     """
 
     name: str
     resource: str
     value: int
-    of: str
-    by_qos: bool = False
+    account: str = ""
+    user: str = ""
+    qos: str = ""
+
+    @property
+    def of(self) -> str:
+        """What has the limit, in words."""
+        if self.qos:
+            return f"QOS {self.qos}"
+        return f"user {self.user} in account {self.account}" if self.user else f"account {self.account}"
 
     def __str__(self) -> str:
         what = f"{self.name}={self.resource}" if self.resource else self.name

@@ -61,6 +61,6 @@ def matching(reason: Reason, known: KnownLimits) -> list[Limit]:
         limit
         for limit in known.limits
         if limit.name == name
-        and limit.by_qos is reason.by_qos
+        and bool(limit.qos) is reason.by_qos
         and (limit.resource.startswith(prefix) if prefix != resource else limit.resource == resource)
     ]

@@ -597,7 +597,7 @@ class Histories(RuleBasedStateMachine):
                 grant = self.grants.get(action.job_id) if job is not None and holds_nodes(job.states) else None
                 self.tell(JobRead(action.job_id, self.now, self.now, job, grant))
             case act.ReadLimits():
-                limit = Limit("GrpTRES", "gres/gpu", 4, f"account {action.of.account}")
+                limit = Limit("GrpTRES", "gres/gpu", 4, account=action.of.account)
                 self.tell(LimitsRead(action.of, KnownLimits(self.now, () if problem else (limit,))))
             case act.ReadOwner():
                 self.tell(OwnerRead(action.ref, Owner(action.ref), self.now, action.namespace))

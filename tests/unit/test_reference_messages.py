@@ -28,7 +28,7 @@ NO_MESSAGE = {
     "scheduler.translate.grouping": r"\{api version\}/.*|batch Job|Kueue pod group",  # a key; kinds of groups
     "scheduler.rules.guard": r"the words for pods in quarantine",  # the log, after an error of our own
     "scheduler.model.hostlist": r".*",  # answers of Slurm that make no sense: /readyz, as "Slurm: …"
-    "scheduler.model.limits": r".* of \{of\}",  # the value of a limit: docs/reasons.md
+    "scheduler.model.limits": r"(.* of \{of\}|QOS \{qos\}|.*account \{account\})",  # the value of a limit: docs/reasons.md
     "scheduler.translate.job_spec": r"\{(have|count)\} \{name\}",  # amounts
     "scheduler.rules.uninstall": r".*",  # `uninstall`
     "scheduler.apply.membership": r".* stands for itself",  # traces

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.jobs import SimUser
 from bridge.simulation.slurm.requests import Answer, Asked, yes
 
 NOTHING_SET = {"set": False, "infinite": True, "number": 0}
@@ -107,18 +106,13 @@ _NO_LIMITS = {
 
 
 def shares(asked: Asked, _: str) -> Answer:
-    """`GET shares`: root, then each account and the associations in it; the filters of the query are ignored."""
+    """`GET shares`, as if nothing had been used yet: root, then each account and its users.  Filters are ignored."""
     found = [_share("root", "", "ASSOCIATION", 0.0)]
     for account in _accounts(asked.cluster):
         found.append(_share(account, "root", "ASSOCIATION", 0.0))
         users = [user for user in asked.cluster.users.values() if account in user.accounts]
-        found += [_share(user.name, account, "USER", _factor(user)) for user in users if _may_see(asked, user.name)]
+        found += [_share(user.name, account, "USER", 1.0) for user in users if _may_see(asked, user.name)]
     return yes(asked, {"shares": {"shares": found, "total_shares": 0}})
-
-
-def _factor(user: SimUser) -> float:
-    """As if nothing had been used yet."""
-    return 1.0 if user.accounts else 0.0
 
 
 def _share(name: str, parent: str, kind: str, factor: float) -> dict[str, Any]:

@@ -170,11 +170,11 @@ def partitions(asked: Asked, _: str) -> Answer:
 
 
 def one_partition(asked: Asked, argument: str) -> Answer:
-    """As `partitions`; of a partition that does not exist 500 and 2000."""
+    """As `partitions`; of a partition that does not exist 200 and a warning."""
     if asked.cluster.accounting and not asked.cluster.accounting_up:
         return refusal(asked, 111, "slurmdb_tres_get")
     if argument not in asked.cluster.partitions:
-        raise SlurmRefusal(2000)
+        return yes(asked, {}, ({"description": f"Unable to find partition {argument}", "source": "_partition_get"},))
     return yes(asked, {"partitions": [_partition(asked.cluster.partitions[argument], asked.version)]})
 
 

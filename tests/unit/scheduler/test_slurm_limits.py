@@ -16,9 +16,9 @@ NOW = START + 20
 TRAIN = pod("train")
 WITH_ACCOUNTING = replace(CONFIG, accounting=True)
 OF = LimitsOf("alice", "teama", "normal")
-GPUS = Limit("GrpTRES", "gres/gpu", 4, "user alice in account teama")
-CPUS = Limit("GrpTRES", "cpu", 100, "account teama")
-OF_QOS = Limit("GrpTRES", "gres/gpu", 2, "QOS normal", by_qos=True)
+GPUS = Limit("GrpTRES", "gres/gpu", 4, account="teama", user="alice")
+CPUS = Limit("GrpTRES", "cpu", 100, account="teama")
+OF_QOS = Limit("GrpTRES", "gres/gpu", 2, qos="normal")
 
 
 def waits(what: object = TRAIN, job_id: int = 17, reason: str = "AssocGrpGRES", **fields: object) -> Job:
@@ -73,7 +73,7 @@ def test_several_limits_that_may_be_meant_are_all_said() -> None:
     story = queued()
     story.reads(waits(reason="AssocGrpCpuLimit"), at=NOW + 1)
     [read] = story.acts(ReadLimits, NOW + 1)
-    answered(story, read, CPUS, replace(CPUS, value=7, of="account top"), at=NOW + 1.1)
+    answered(story, read, CPUS, replace(CPUS, value=7, account="top"), at=NOW + 1.1)
     assert "(GrpTRES=cpu=100 of account teama; GrpTRES=cpu=7 of account top)" in said(story, NOW + 1.1)
 
 

@@ -59,15 +59,15 @@ def running(user: str = "bob", account: str = "teamb", qos: str = "normal", gpus
 @pytest.mark.parametrize(
     ("limit", "used"),
     [
-        (Limit("GrpTRES", "gres/gpu", 4, "user bob in account teamb"), 3),
-        (Limit("GrpTRES", "cpu", 4, "user bob in account teamb"), 2),
-        (Limit("MaxJobs", "", 4, "user bob in account teamb"), 1),
-        (Limit("GrpTRES", "gres/gpu", 4, "account teamb"), None),  # accounts below it count, too
-        (Limit("GrpTRESMins", "cpu", 4, "user bob in account teamb"), None),
-        (Limit("MaxSubmitJobs", "", 4, "user bob in account teamb"), None),
-        (Limit("GrpTRES", "gres/gpu", 9, "QOS normal", by_qos=True), 7),
-        (Limit("MaxTRESPerUser", "gres/gpu", 9, "QOS normal", by_qos=True), 3),
-        (Limit("MaxJobsPerAccount", "", 9, "QOS normal", by_qos=True), 2),
+        (Limit("GrpTRES", "gres/gpu", 4, account="teamb", user="bob"), 3),
+        (Limit("GrpTRES", "cpu", 4, account="teamb", user="bob"), 2),
+        (Limit("MaxJobs", "", 4, account="teamb", user="bob"), 1),
+        (Limit("GrpTRES", "gres/gpu", 4, account="teamb"), None),  # accounts below it count, too
+        (Limit("GrpTRESMins", "cpu", 4, account="teamb", user="bob"), None),
+        (Limit("MaxSubmitJobs", "", 4, account="teamb", user="bob"), None),
+        (Limit("GrpTRES", "gres/gpu", 9, qos="normal"), 7),
+        (Limit("MaxTRESPerUser", "gres/gpu", 9, qos="normal"), 3),
+        (Limit("MaxJobsPerAccount", "", 9, qos="normal"), 2),
     ],
 )
 def test_what_is_used_is_counted_among_the_jobs_that_the_limit_is_about(limit: Limit, used: int | None) -> None:
