@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
 
-.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture bench rig-build rig-up rig-down dist image chart-schema reference lock clean
+.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture bench pictures rig-build rig-up rig-down dist image chart-schema reference lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -68,6 +68,9 @@ test: setup      ## everything that this machine can run; it names what it canno
 bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=burst] [REPEATS=1] [PROFILE=FILE] [WRITE=1]
 	$(BIN)/python -m integration.bench $(SCENARIO) --json $(if $(WRITE),docs/performance.json,bench.json) $(if $(REPEATS),--repeats $(REPEATS)) \
 	    $(if $(PROFILE),--profile $(PROFILE)) $(if $(WRITE),--write docs/performance.md)
+
+pictures: setup  ## the pictures of README and docs, from the page of a bridge on a rig
+	PICTURES=$(CURDIR)/docs $(BIN)/python integration/run.py pictures
 
 rig-build: setup # where it is built already, this returns at once
 	$(BIN)/python integration/run.py --prepare

@@ -104,9 +104,13 @@ class Tab:
         """Text into the field that has the focus."""
         await self.call("Input.insertText", text=text)
 
-    async def picture(self, *, whole: bool = False) -> bytes:
-        """A PNG of the window, or of the whole page."""
-        shot = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    async def picture(self, *, whole: bool = False, of: str = "") -> bytes:
+        """A PNG of the window, of the whole page, or of the first element of that selector."""
+        clip: dict[str, Any] = {}
+        if of:
+            box = await self.ask(f"document.querySelector({of!r}).getBoundingClientRect().toJSON()")
+            clip = {"clip": {side: box[side] for side in ("x", "y", "width", "height")} | {"scale": 1}}
+        shot = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **clip)
         return base64.b64decode(shot["data"])
 
 

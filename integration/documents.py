@@ -68,10 +68,7 @@ RUN_BY: Mapping[tuple[str, str], str] = {
     ): "there is no registry here, so no image of a Collector; test_tracing.py has a bridge send to a receiver of its own",
     ("troubleshooting.md", ""): "POD and … stand for what the reader has; test_doctor_explain.py runs both commands",
     ("troubleshooting.md", "Many jobs are missing"): "test_release.py runs it beside its own bridge",
-    (
-        "users.md",
-        "The plugin",
-    ): "POD stands for what the reader has; tests/unit/plugin/test_plugin.py runs each command",
+    ("users.md", "The plugin"): f"{JOURNEYS}/test_plugin.py",
     ("workloads.md", ""): "test_examples.py applies each example",
 }
 

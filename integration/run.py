@@ -32,6 +32,7 @@ GIVEN = ("KUBECONFIG", "SLURM_REST", "SLURM_TOKEN_FILE")
 class Suite:
     """Tests, and the rig they want; None: none.
 
+    browser  they want Chromium, and a kubectl
     image    they want the bridge's image, which needs the network to be built
     compose  they want the images of docker-compose.yml, and what runs it
     prometheus  they want Prometheus and promtool
@@ -40,6 +41,7 @@ class Suite:
     name: str
     tests: tuple[str, ...]
     rig: tuple[str, ...] | None = ()
+    browser: bool = False
     image: bool = False
     compose: bool = False
     prometheus: bool = False
@@ -60,7 +62,7 @@ def _contract(side: str) -> tuple[str, ...]:
 # Journeys of a person at a terminal, and those about gangs and placement, need no real kubelets.
 AT_ONCE = 6
 COMMANDS = _journeys(
-    "bench", "dev", "doctor_explain", "examples", "expected_start", "kubectl", "readme", "reasons", "uninstall"
+    "bench", "dev", "doctor_explain", "examples", "expected_start", "kubectl", "plugin", "readme", "reasons", "uninstall"
 )
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
 FAULTS = _journeys("admission", "canary", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
@@ -70,6 +72,7 @@ ENDS = _journeys("job_ends", "pod_ends")
 LIVES = _journeys("controllers", "neither_ends")
 TORTURE = _journeys("release", "torture")
 REPLICAS = _journeys("granted", "lease", "rights_lost")
+PICTURES = _journeys("page", "pictures")
 UNCOUNTED = _journeys("uncounted")
 MONITORING = _journeys("monitoring", "tracing")
 SUITES = (
@@ -97,6 +100,7 @@ SUITES = (
                 + LIVES
                 + TORTURE
                 + REPLICAS
+                + PICTURES
                 + UNCOUNTED
                 + MONITORING
             ),
@@ -104,7 +108,8 @@ SUITES = (
     ),
     Suite("compose", ("integration/compose",), None, compose=True),
     Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
-    Suite("page", ("integration/page",), None),
+    Suite("page", ("integration/page",), None, browser=True),
+    Suite("pictures", PICTURES, ("--no-kubelets",), browser=True),
     Suite(
         "uncounted",
         UNCOUNTED,
@@ -153,6 +158,8 @@ def prepare() -> None:
 
 def _run(suite: Suite, *, again: bool = False) -> int:
     """Run one suite, or (again) those of its tests that failed.  Returns the exit code."""
+    if suite.browser and (why := _no_browser()):
+        return _left_out(f"{suite.name}, in a browser", why)
     return _here(suite, again=again) if suite.rig is None else _on_a_rig(suite, again=again)
 
 
@@ -180,8 +187,6 @@ def _here(suite: Suite, *, again: bool = False) -> int:
         if made.returncode:
             print(f"integration: {suite.name}: `rig compose` failed:\n{made.stdout}{made.stderr}", flush=True)
             return 1
-    elif suite.rig is None and (why := _no_browser()):
-        return _left_out("the page in a browser", why)
     done = subprocess.run(
         _pytest(suite, again=again), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )

@@ -24,11 +24,15 @@ CREATE_OR_TRY = "Correct the name, or try labels that it would have: --labels KE
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0; 1 if pods there are refused.  Raises ConfigError, also if Kubernetes has no such namespace.
+    """Exit code 0; 1 if pods there are refused.  Raises ConfigError, also without a policy, or without such a namespace.
 
     options   by field of Settings; `namespace`, `service_account`; `labels`: KEY=VALUE,… instead of those in Kubernetes
     """
     chosen = settings.load(options, os.environ)
+    if "policy" not in chosen.model_fields_set:
+        raise ConfigError(
+            "no policy was given.", "Name the bridge's settings file: --config FILE (SLURM_BRIDGE_CONFIG)."
+        )
     namespace, account = options.get("namespace") or "default", options.get("service_account") or "default"
     policy = chosen.core_policy("")
     labels, unread = _labels(chosen, options, namespace, policy)

@@ -73,8 +73,12 @@ const PHASES = {
   done: ["Ended", "end", 4],
 };
 
+// Reasons for which nothing happens before somebody changes something.
+const REFUSED = new Set(["SlurmJobRefused", "NamespaceNotManaged", "SlurmNoFeasibleNode"]);
+
 function phaseOf(pod) {
   const [name, colour, place] = PHASES[pod.phase] ?? [pod.phase, "", 5];
+  if (place === 2 && REFUSED.has(pod.reason)) return ["Refused", "bad", place];
   if (pod.phase === "bound" && pod.pod === "Pending") return ["Starting", "go", place];
   if (pod.pod === "Terminating") return ["Terminating", "end", place];
   if (pod.gated) return ["Gated", "wait", place];
@@ -185,6 +189,8 @@ function matcher(text) {
 
 function drawPods() {
   order();
+  const first = ordered[0]?.pod.namespace;
+  $("pods").classList.toggle("spaces", ordered.some(({ pod }) => pod.namespace !== first));
   filterPods();
   drawQueue();
   drawStanding();
@@ -224,6 +230,7 @@ function updatePod(row, pod) {
   const [name, colour] = phaseOf(pod);
   const [nameCell, kind, job, node, why, since] = row.cells;
   write(nameCell, pod.name);
+  nameCell.dataset.ns = pod.namespace;
   nameCell.title = `${pod.namespace}/${pod.name}`;
   kind.replaceChildren(make("span", `phase ${colour}`, name));
   job.replaceChildren(...(pod.job === null ? [] : [`${pod.job} `, make("span", "state", pod.state)]));
@@ -359,7 +366,8 @@ async function readDetail() {
 const COLOURS = { "waiting for Slurm": "wait", "created → asked Slurm": "wait", runs: "run", "job ended": "end" };
 
 function drawDetail({ story, waterfall, waits = "" }) {
-  const pod = ordered.find((each) => each.pod.key === chosen)?.pod;
+  const byHand = known.pods[chosenUid];
+  const pod = byHand?.key === chosen ? byHand : ordered.find((each) => each.pod.key === chosen)?.pod;
   if (pod) write($("detail-pod"), `of pod ${pod.namespace}/${pod.name}${pod.job === null ? "" : `, Slurm job ${pod.job}`}`);
   write($("waits"), waits);
   const now = serverNow();
@@ -419,14 +427,22 @@ function createNode(name) {
   return row;
 }
 
+// As scontrol writes them: the base state first, IDLE+DRAIN.
+const BASES = ["IDLE", "MIXED", "ALLOCATED", "DOWN", "ERROR", "FUTURE", "UNKNOWN"];
+function statesOf({ states }) {
+  const shown = states.filter((state) => !["EXTERNAL", "DYNAMIC_NORM"].includes(state));
+  return shown.sort((a, b) => BASES.includes(b) - BASES.includes(a)).join("+");
+}
+
 function updateNode(row, node, name) {
   const slurm = node.slurm;
-  const states = slurm ? slurm.states.filter((state) => !["EXTERNAL", "DYNAMIC_NORM"].includes(state)).join(" ") : "not in Slurm";
+  const states = slurm ? statesOf(slurm) : "not in Slurm";
   const trouble = /DRAIN|DOWN|FAIL|NOT_RESPONDING/.test(states);
   const kube = node.ready === undefined ? "not in Kubernetes" : !node.ready ? "NotReady" : node.cordoned ? "cordoned" : "";
   const said = make("span", "");
   if (kube) said.append(make("span", "bad", kube), " · ");
   said.append(make("span", trouble ? "bad" : "quiet", states));
+  if (trouble && slurm.reason) said.append(make("span", "quiet", ` · ${slurm.reason}`));
   said.title = node.says ?? slurm?.reason ?? "";
   const [top, amounts, stands] = row.children;
   top.replaceChildren(make("b", "", name), said);

@@ -6,9 +6,10 @@ Times are epoch seconds, not ages: an item that did not change is not sent again
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Protocol
 
 from bridge.node_survey import CPUS, JOBS, MEMORY, count_grant
@@ -237,7 +238,7 @@ def detail(world: World, key: str, steps: Iterable[Step], now: float) -> Item:
     workload, steps = world.workloads.get(key), [step for step in steps if step.name in STEPS]
     if workload is None and not steps:
         return None
-    story = [{"at": at, "what": what} for at, what in world.story(key)]
+    story = [_told_once(list(same)) for _, same in groupby(world.story(key), key=itemgetter(1))]
     bars = list(waterfall(workload, _job(world, workload), steps, now))
     return {"story": story, "waterfall": bars, "waits": _waits_now(world, workload, now)}
 
@@ -248,6 +249,12 @@ def _waits_now(world: World, workload: Workload | None, now: float) -> str:
     if workload is None or job is None or job.job is None or job.job.reason in NOT_CONSIDERED:
         return ""
     return waits(workload, job.job, Pass(world, now))
+
+
+def _told_once(same: Sequence[tuple[float, str]]) -> Item:
+    """One line for what happened to several pods of a gang one after the other."""
+    at, what = same[0]
+    return {"at": at, "what": f"{what} ({len(same)} times)" if len(same) > 1 else what}
 
 
 def _job(world: World, workload: Workload | None) -> Placeholder | None:

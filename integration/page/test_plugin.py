@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from integration.clusters import eventually
 from integration.demo import Dev
+from integration.plugin import environment, installed
 from tests.patience import PATIENCE_S
-
-PROGRAMS = {"kubectl-slurm": "main", "kubectl_complete-slurm": "complete"}
 
 
 @pytest.fixture
 def run(dev: Dev, kubectl: str, tmp_path: Path) -> object:
     """Runs kubectl with the two programs in PATH, as an installation of the package puts them there."""
-    for name, function in PROGRAMS.items():
-        program = tmp_path / name
-        program.write_text(
-            f"#!{sys.executable}\nimport sys\nfrom bridge.plugin.command import {function}\nsys.exit({function}())\n"
-        )
-        program.chmod(0o755)
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(dev.kubeconfig), "PYTHONPATH": os.getcwd()}
+    installed(tmp_path)
+    as_user = environment(tmp_path, dev.kubeconfig, {"SLURM_BRIDGE_URL": dev.url})
 
     def asked(*arguments: str) -> str:
         command = [kubectl, *arguments]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=os.environ | path
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=as_user)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -49,4 +39,6 @@ def test_kubectl_runs_the_plugin_and_completes_by_it(run: object) -> None:
     assert pod in run("slurm", "history", "-n", "hpc")
     assert "container main, exit" in run("slurm", "trace", pod, "-n", "hpc")
     assert f"hpc/{pod}" in run("slurm", "why", pod, "-n", "hpc")
+    assert run("slurm", "nodes").splitlines()[1].startswith("x[1-4]   4       Ready")
+    assert "main*" in run("slurm", "free")
     assert pod in run("__complete", "slurm", "why", "-n", "hpc", "").splitlines()

@@ -44,6 +44,9 @@ KINDS = {
     ("apps", "daemonsets"): Kind("apps/v1", "DaemonSet", short="ds", in_all=True, idle=True),
     ("batch", "jobs"): Kind("batch/v1", "Job", in_all=True),
     ("batch", "cronjobs"): Kind("batch/v1", "CronJob", short="cj", in_all=True, idle=True),
+    ("autoscaling", "horizontalpodautoscalers"): Kind(
+        "autoscaling/v2", "HorizontalPodAutoscaler", short="hpa", in_all=True, idle=True
+    ),
     ("policy", "poddisruptionbudgets"): Kind("policy/v1", "PodDisruptionBudget", short="pdb", idle=True),
     ("storage.k8s.io", "storageclasses"): Kind("storage.k8s.io/v1", "StorageClass", namespaced=False, short="sc"),
     ("coordination.k8s.io", "leases"): Kind("coordination.k8s.io/v1", "Lease"),

@@ -190,6 +190,22 @@ def _quota(field: str) -> Callable[[Object], str]:
     return cell
 
 
+def _reference(autoscaler: Object) -> str:
+    target = autoscaler["spec"]["scaleTargetRef"]
+    return f"{target['kind']}/{target['name']}"
+
+
+def _targets(autoscaler: Object) -> str:
+    """As a real server shows them before anybody has measured."""
+    shown = []
+    for metric in autoscaler["spec"].get("metrics") or []:
+        resource = metric.get("resource") or {}
+        target = resource.get("target") or {}
+        wanted = f"{target['averageUtilization']}%" if "averageUtilization" in target else target.get("averageValue")
+        shown.append(f"{resource['name']}: <unknown>/{wanted}" if resource else "<unknown>")
+    return ", ".join(shown) or NONE
+
+
 def _ports(service: Object) -> str:
     return (
         ",".join(f"{each['port']}/{each.get('protocol', 'TCP')}" for each in service["spec"].get("ports") or []) or NONE
@@ -238,6 +254,15 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         ("Status", 0, _job_status),
         ("Completions", 0, _ratio(_number("status", "succeeded"), _number("spec", "completions"))),
         ("Duration", 0, _duration),
+        AGE,
+    ),
+    "HorizontalPodAutoscaler": (
+        NAME,
+        ("Reference", 0, _reference),
+        ("Targets", 0, _targets),
+        ("MinPods", 0, _of("spec", "minReplicas")),
+        ("MaxPods", 0, _of("spec", "maxReplicas")),
+        ("Replicas", 0, _number("status", "currentReplicas")),
         AGE,
     ),
     "CronJob": (
