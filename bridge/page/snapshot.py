@@ -16,7 +16,7 @@ from bridge.node_survey import CPUS, JOBS, MEMORY, count_grant
 from bridge.page.feed import Entry, Item, Sections, sections_of
 from scheduler import names
 from scheduler.events import Side
-from scheduler.model.kubernetes import Node, Pod
+from scheduler.model.kubernetes import Node, Pod, PodPhase
 from scheduler.model.slurm import GrantedNode, SlurmNode
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import NodeInfo
@@ -277,7 +277,8 @@ def waterfall(
     if bound is None:
         yield from _waits(workload, job, released, now)
     elif workload is not None and workload.unfinished and released is None:
-        yield {"name": RUNS if "started" in traced else STEPS["started"], "start": _last(traced), "end": None}
+        runs = "started" in traced or all(pod.phase is PodPhase.RUNNING for pod in workload.unfinished)
+        yield {"name": RUNS if runs else STEPS["started"], "start": _last(traced), "end": None}
     elif released is not None:
         yield {"name": RUNS, "start": _last(traced), "end": released.start}
     if released is not None:

@@ -70,6 +70,7 @@ def life(bridge: BridgeProcess, kube: Kube, slurm: Slurm) -> Iterator[None]:
             kube.run(vision, f"deep-{number}", cpu="32", gpu=8, says={"time-limit": "2:00:00"})
         kube.run(speech, "odd", says={"partition": "nosuch"})
         eventually("each says why it waits", lambda: all(kube.said(*each) for each in waiting(kube)))
+        eventually("Slurm says when one may start", lambda: "expected start" in kube.said(vision, "deep-0"))
         kube.succeed(vision, "large")
         eventually("another pod has its place", lambda: kube.pod(vision, "deep-0").spec.node_name)
         yield
@@ -114,6 +115,7 @@ async def test_the_page_of_a_real_bridge_is_a_picture(
         whole = await tab.picture(whole=width < 600)
         keep("page", whole, f"page{theme}{'-narrow' if width < 600 else ''}.png", at_least=width)
         if width >= 600:
+            await tab.eventually("document.getElementById('waterfall').innerText.includes('runs')")
             keep("trace", await tab.picture(of="#detail"), f"trace{theme}.png", at_least=600)
         assert tab.errors == []
 

@@ -28,15 +28,15 @@ def described(path: str) -> Object | None:
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
         case ["api", "v1"]:
             return _resources("", "v1")
-        case ["apis", group, "v1"] if group in _groups():
-            return _resources(group, f"{group}/v1")
+        case ["apis", group, version] if version == _groups().get(group):
+            return _resources(group, f"{group}/{version}")
         case ["openapi", "v3"]:
-            paths = ["api/v1", *(f"apis/{group}/v1" for group in _groups())]
+            paths = ["api/v1", *(f"apis/{group}/{version}" for group, version in _groups().items())]
             return {"paths": {each: {"serverRelativeURL": f"/openapi/v3/{each}?hash=0"} for each in paths}}
         case ["openapi", "v3", "api", "v1"]:
             return _openapi("", "/api/v1")
-        case ["openapi", "v3", "apis", group, "v1"] if group in _groups():
-            return _openapi(group, f"/apis/{group}/v1")
+        case ["openapi", "v3", "apis", group, version] if version == _groups().get(group):
+            return _openapi(group, f"/apis/{group}/{version}")
     return None
 
 
@@ -45,7 +45,7 @@ def kind_of(path: str) -> Kind | None:
     match path.strip("/").split("/"):
         case ["api", "v1", *rest]:
             group = ""
-        case ["apis", group, "v1", *rest]:
+        case ["apis", group, version, *rest] if version == _groups().get(group):
             pass
         case _:
             return None
@@ -59,12 +59,14 @@ def _openapi(group: str, root: str) -> Object:
     return document(root, _kinds(group))
 
 
-def _groups() -> list[str]:
-    return sorted({group for group, _ in KINDS if group})
+@cache
+def _groups() -> Mapping[str, str]:
+    """The version of each group; all kinds of a group have one."""
+    return {group: kind.api_version.partition("/")[2] for (group, _), kind in sorted(KINDS.items()) if group}
 
 
 def _group(group: str) -> Object:
-    version = {"groupVersion": f"{group}/v1", "version": "v1"}
+    version = {"groupVersion": f"{group}/{_groups()[group]}", "version": _groups()[group]}
     return {"name": group, "versions": [version], "preferredVersion": version}
 
 

@@ -38,7 +38,7 @@ async def kube() -> AsyncIterator[tuple[KubeCluster, aiohttp.ClientSession]]:
 def test_every_kind_that_is_served_is_discovered() -> None:
     found = set()
     groups: Any = described("/apis")
-    for version in ["/api/v1", *(f"/apis/{group['name']}/v1" for group in groups["groups"])]:
+    for version in ["/api/v1", *(f"/apis/{each['preferredVersion']['groupVersion']}" for each in groups["groups"])]:
         listed: Any = described(version)
         whole = [each for each in listed["resources"] if "/" not in each["name"]]
         found |= {(listed["groupVersion"], each["name"], each["kind"]) for each in whole}

@@ -246,6 +246,8 @@ def test_a_bound_pod_runs_until_it_is_released() -> None:
         ("waiting for Slurm", NOW, NOW + 5),
         ("granted → bound", NOW + 5, NOW + 6),
     ]
+    assert steps(story, TRACED) == [*told, ("runs", NOW + 6, None)], "it runs, though no trace has its start yet"
+    story.sees(replace(story.bound(TRAIN, 17), phase=PodPhase.PENDING))
     assert steps(story, TRACED) == [*told, ("containers start", NOW + 6, None)]
     started = Span("started", NOW + 6, NOW + 8)
     assert steps(story, (*TRACED, started)) == [*told, ("containers start", NOW + 6, NOW + 8), ("runs", NOW + 8, None)]
