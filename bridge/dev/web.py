@@ -33,7 +33,7 @@ from bridge.page.feed import Entry, entries_of
 from bridge.page.server import Page
 from bridge.simulation.http import LOOPBACK
 
-PROGRAM = "slurm-bridge"
+PROGRAM, PLUGIN = "slurm-bridge", "kubectl-slurm"
 NOT_STARTED = "the bridge has not started"
 LINGER_S = 20.0  # a pod that has ended can be looked at for so long
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pod.yaml"
@@ -66,7 +66,8 @@ def _tell(session: Session, url: str, kubeconfig: Path, settings: Path) -> None:
     lines = [url, "", f"export KUBECONFIG={quoted}"]
     lines += [f"  {command}" for command in _commands(session, f"kubectl --kubeconfig {quoted}")]
     looks = ("doctor", f"explain {session.kube.space}/POD")
-    lines += [f"  {_program()} {what} --config {shlex.quote(str(settings))}" for what in looks]
+    lines += [f"  {_program(PROGRAM)} {what} --config {shlex.quote(str(settings))}" for what in looks]
+    lines += [f"  {_program(PLUGIN)} queue --kubeconfig {quoted}", f"  {_program(PLUGIN)} free --bridge {url}"]
     lines += ["", "Ctrl-C ends it, and deletes what it made." if tidies else "Ctrl-C ends it."]
     print("\n".join(lines), flush=True)  # noqa: T201 - the command's own output
 
@@ -138,10 +139,10 @@ def _settings(session: Session, folder: Path, kubeconfig: Path, url: str) -> Pat
     return _write(folder / "settings.yaml", yaml.safe_dump(content, sort_keys=False))
 
 
-def _program() -> str:
-    """This command, as it can be typed here."""
-    here = Path(sys.executable).with_name(PROGRAM)
-    return PROGRAM if shutil.which(PROGRAM) or not here.exists() else shlex.quote(os.path.relpath(here))
+def _program(name: str) -> str:
+    """A program of this package, as it can be typed here."""
+    here = Path(sys.executable).with_name(name)
+    return name if shutil.which(name) or not here.exists() else shlex.quote(os.path.relpath(here))
 
 
 def _write(path: Path, text: str) -> Path:

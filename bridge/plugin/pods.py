@@ -148,9 +148,10 @@ WAITING = {
     names.GATHERING: "Gathering",
     names.LIMITED: "Limited",
 }
-UNSEEN = (
-    "slurm-bridge has written nothing about the pod yet. If that lasts: is the bridge running, and does the namespace "
-    f"have the label {names.MANAGED_LABEL}=true? Its admin knows."
+UNSEEN = "slurm-bridge has written nothing about the pod yet."
+IF_UNSEEN = (
+    f"If that lasts: is the bridge running, and does the namespace have the label {names.MANAGED_LABEL}=true? Its admin "
+    "knows."
 )
 GATED = "The pod has scheduling gates. The bridge asks Slurm for nothing before they are removed."
 

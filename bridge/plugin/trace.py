@@ -14,7 +14,7 @@ from typing import Any
 from bridge.cli.terminal import printable
 from bridge.kube.admin_reads import PodEvent
 from bridge.plugin.lists import asked_for
-from bridge.plugin.pods import Seen, state_of, why
+from bridge.plugin.pods import IF_UNSEEN, UNSEEN, Seen, state_of, why
 from bridge.plugin.table import COLOURS, RESET, Screen, age, pairs
 from scheduler import names
 from scheduler.model.text import dated
@@ -117,7 +117,8 @@ def explained(
     )
     if colour:
         heads = [line.replace(state, f"{colour}{state}{RESET}") if line.startswith("State") else line for line in heads]
-    lines = [*heads, "", *_wrapped(why(seen) or "Nothing is wrong that Kubernetes shows.", screen)]
+    reason = why(seen) or "Nothing is wrong that Kubernetes shows."
+    lines = [*heads, "", *_wrapped(f"{reason} {IF_UNSEEN}" if reason == UNSEEN else reason, screen)]
     if not pod.node and not pod.finished and seen.job:
         lines += ["", *_wrapped(COSTS.format(name=pod.full_name), screen)]
     if events:
