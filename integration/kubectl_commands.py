@@ -125,7 +125,7 @@ COMMANDS = (
     Command("rollout restart deployment web"),
     Command("rollout history deployment web", heading),
     Command("rollout undo deployment web"),
-    Command("""patch deployment web --type=json -p '[{{"op":"replace","path":"/spec/replicas","value":1}}]'"""),
+    Command("""patch deployment web --type=json -p '[{{"op":"replace","path":"/spec/replicas","value":2}}]'"""),
     Command("wait --for=condition=Available deployment/web --timeout=60s"),
     Command("get deployments,replicasets -l app=web", heading),
     _idle("expose deployment web --port=80", "Service"),

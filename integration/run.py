@@ -62,7 +62,16 @@ def _contract(side: str) -> tuple[str, ...]:
 # Journeys of a person at a terminal, and those about gangs and placement, need no real kubelets.
 AT_ONCE = 6
 COMMANDS = _journeys(
-    "bench", "dev", "doctor_explain", "examples", "expected_start", "kubectl", "plugin", "readme", "reasons", "uninstall"
+    "bench",
+    "dev",
+    "doctor_explain",
+    "examples",
+    "expected_start",
+    "kubectl",
+    "plugin",
+    "readme",
+    "reasons",
+    "uninstall",
 )
 WORKLOADS = _journeys("bad_gangs", "devices", "gangs", "groups", "hostile_pods", "placement")
 FAULTS = _journeys("admission", "canary", "faults", "foreign_jobs", "policy", "start", "tokens", "webhook")
