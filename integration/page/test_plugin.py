@@ -31,14 +31,15 @@ def run(dev: Dev, kubectl: str, tmp_path: Path) -> object:
 
 def test_kubectl_runs_the_plugin_and_completes_by_it(run: object) -> None:
     assert callable(run)
-    ended = eventually(
-        "a pod has ended",
-        lambda: [each for each in json.loads(run("slurm", "history", "-n", "hpc", "-o", "json")) if each["ended"]],
-    )
-    pod = ended[0]["pod"]
-    assert pod in run("slurm", "history", "-n", "hpc")
-    assert "container main, exit" in run("slurm", "trace", pod, "-n", "hpc")
-    assert f"hpc/{pod}" in run("slurm", "why", pod, "-n", "hpc")
+    run("run", "kept", "-n", "hpc", "--image=any", "--restart=Never", "--", "sleep", "3600")
+    eventually(
+        "it runs",
+        lambda: [each for each in json.loads(run("slurm", "queue", "-n", "hpc", "-o", "json"))
+                 if (each["pod"], each["state"]) == ("kept", "Running")],
+    )  # fmt: skip
+    assert "kept" in run("slurm", "history", "-n", "hpc")
+    assert "container kept" in run("slurm", "trace", "kept", "-n", "hpc")
+    assert "hpc/kept" in run("slurm", "why", "kept", "-n", "hpc")
     assert run("slurm", "nodes").splitlines()[1].startswith("x[1-4]   4       Ready")
     assert "main*" in run("slurm", "free")
-    assert pod in run("__complete", "slurm", "why", "-n", "hpc", "").splitlines()
+    assert "kept" in run("__complete", "slurm", "why", "-n", "hpc", "").splitlines()
