@@ -1,6 +1,6 @@
-"""One event, folded into the World: the table of all folds (ARCHITECTURE 3).
+"""Applies one event to the World: the table of the functions that do, one for each kind of event (ARCHITECTURE 3).
 
-An exception in a fold is a defect.  A guarded world contains it (scheduler/state/quarantine.py); else it goes on.
+An exception in one of them is a defect.  A guarded World contains it (scheduler/state/quarantine.py); otherwise it is raised.
 """
 
 from __future__ import annotations

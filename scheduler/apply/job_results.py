@@ -1,4 +1,4 @@
-"""How the calls about a job that exists, and the reads of jobs, ended, folded into the World (ARCHITECTURE 3)."""
+"""Applies the results of the calls about a job that exists, and of the reads of jobs, to the World (ARCHITECTURE 3)."""
 
 from __future__ import annotations
 

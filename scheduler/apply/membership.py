@@ -15,7 +15,8 @@ from scheduler import names
 from scheduler.actions import DeletePod, FailByDeadline
 from scheduler.model.kubernetes import Owner, Pod
 from scheduler.model.refusal import Refusal
-from scheduler.state.workload import Workload, stays
+from scheduler.state.pod_counts import stays
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import (
     GANG_SIZE,

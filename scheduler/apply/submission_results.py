@@ -1,4 +1,4 @@
-"""How AllocateNow and SubmitJob ended, folded into the World (rules S, ARCHITECTURE 3)."""
+"""Applies the results of submissions, AllocateNow and SubmitJob, to the World (rules S, ARCHITECTURE 3)."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
 """Errors of our own, contained to the object that they are about (X8).
 
-A rule or a fold that raises has a defect.  By default the exception goes on, so that tests and simulation fail.  A running
-bridge asks for containment (`World(guarded=True)`): the exception puts the object in quarantine, and everything else goes
-on.  Nothing is done to a workload or a node in quarantine: no submission, no bind, no cancel, no deletion.
+A rule, or a function that applies an event, has a defect if it raises.  By default the exception goes on, so that tests and
+simulation fail.  A running bridge asks for containment (`World(guarded=True)`): the exception puts the object in quarantine,
+and everything else goes on.  Nothing is done to a workload or a node in quarantine: no submission, no bind, no cancel, no
+deletion.
 
 A rule that raised has changed no facts.  It runs again when its object changes, and every `quarantine_s`.
 
-A fold that raised may have written half of its facts.  So its object is dropped whole, as if the bridge had just started:
-the pods of a workload and the Kubernetes node are kept as they were seen last, a job is read again.  When the object is
-tried again, its facts are rebuilt from these.  What is under way for a workload and what other objects hold of it, such as
-the room that its pods take on their nodes, stays true.
+A function that raised while it applied an event may have written half of its facts.  So its object is dropped whole, as if
+the bridge had just started: the pods of a workload and the Kubernetes node are kept as they were seen last, a job is read
+again.  When the object is tried again, its facts are rebuilt from these.  The actions in flight for a workload, and what
+other objects hold of it, such as the room that its pods take on their nodes, stay true.
 
 `alarms` of the World are news for the log: one where an object comes into quarantine, none while the same error repeats.
 """
@@ -27,8 +28,9 @@ from scheduler.events import Scope
 from scheduler.model.kubernetes import Node, Pod, owner_key
 from scheduler.place.feasible import slurm_name
 from scheduler.state.derived import count_immediate_under_way, count_under_way
+from scheduler.state.pod_counts import PodCounts
 from scheduler.state.quarantined import Alarm, Quarantined, origin_of
-from scheduler.state.workload import JobSearch, Placeholder, PodCounts, Workload, deleted_pod
+from scheduler.state.workload import JobSearch, Placeholder, Workload, deleted_pod
 from scheduler.state.world import World
 
 
@@ -67,7 +69,7 @@ def apply_plan(world: World, plan: act.Plan) -> None:
         try_again(world, *subject)
 
 
-# --- a fold raised --------------------------------------------------------------------------------------------------
+# --- applying raised ------------------------------------------------------------------------------------------------
 
 
 def contain(world: World, event: ev.Event, error: Exception) -> None:
@@ -120,7 +122,7 @@ def quarantine_workload(
     """Drop a workload.
 
     pods   what was just seen of it
-    jobs   ids of the jobs of which something could not be folded: they are dropped, too, and read again
+    jobs   ids of the jobs of which something could not be applied: they are dropped, too, and read again
     """
     _only_guarded(world, error)
     before = world.workloads.get(key)
@@ -239,7 +241,7 @@ def quarantine_job(world: World, job_id: int, error: Exception) -> None:
 
 
 def _drop_read_job(world: World, event: ev.JobRead, error: Exception) -> None:
-    """A job whose answer could not be folded is dropped, and read again after `quarantine_s`: each read might raise."""
+    """A job whose read could not be applied is dropped, and read again after `quarantine_s`: each read might raise."""
     quarantine_job(world, event.job_id, error)
     named = names.whose(event.job.name) if event.job is not None else None
     if named is not None and named[1] in world.workloads and not is_dropped(world, Kind.WORKLOAD, named[1]):
@@ -249,7 +251,7 @@ def _drop_read_job(world: World, event: ev.JobRead, error: Exception) -> None:
 
 
 def _search_job_of(world: World, event: ev.ActionEnded) -> None:
-    """A submission whose answer could not be folded is as one that was not answered: its job is looked for."""
+    """A submission whose answer could not be applied counts as unanswered: its job is searched."""
     action = event.action
     workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None and isinstance(action, act.AllocateNow | act.SubmitJob):
@@ -260,7 +262,7 @@ def _search_job_of(world: World, event: ev.ActionEnded) -> None:
 
 
 def contain_action(world: World, action: act.Action, error: Exception, job_id: int | None = None) -> None:
-    """Contain an error in the fold of an action that began or ended.  job_id: the job that the action made"""
+    """Contain an error while an action that began or ended is applied.  job_id: the job that the action made"""
     _only_guarded(world, error)
     if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
         quarantine_slurm_node(world, action.name, error)
@@ -375,7 +377,7 @@ def try_again(world: World, kind: Kind, name: str) -> None:
 
 
 def note_applied(world: World, event: ev.Event) -> None:
-    """The fold of that event did not raise: what was in quarantine for it is well again."""
+    """That event was applied without an error: the objects that were in quarantine for it leave quarantine."""
     match event:
         case ev.PodSeen(scope=Scope.OTHERS) | ev.PodGone(scope=Scope.OTHERS):
             world.quarantine.pop((Kind.POD, event.pod.uid), None)

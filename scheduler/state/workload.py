@@ -16,11 +16,12 @@ from typing import NamedTuple
 from scheduler import names
 from scheduler.actions import Action, BindPod, DeletePod, EvictPod, FailByDeadline
 from scheduler.model.amounts import EMPTY
-from scheduler.model.kubernetes import Condition, Pod, PodPhase
+from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
 from scheduler.policy.rules import Tenant
 from scheduler.state.estimates import Estimate
+from scheduler.state.pod_counts import PodCounts
 from scheduler.translate.grouping import Group, Rank
 from scheduler.tuning import Tuning
 
@@ -324,97 +325,6 @@ def after_unusable_grant(before: LeftOut | None, node: str, at: float, exclude_s
     unusable_grants = before.unusable_grants + 1 if before is not None else 1
     nodes = before.nodes | {node} if before is not None else frozenset({node})
     return LeftOut(nodes, at + exclude_s, unusable_grants, at + exclude_s * min(16, 4 ** min(unusable_grants - 1, 2)))
-
-
-class _Counted(NamedTuple):
-    """The counts of one pod.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
-
-    unfinished: bool
-    unbound: bool
-    member: bool
-    members_unbound: bool
-    succeeded: bool
-    staying: bool
-    size: int | None
-    run: str
-
-    def is_like(self, other: _Counted | None) -> bool:
-        """True if both count the same, whatever they show of their group."""
-        return other is not None and self[:5] == other[:5]
-
-
-@dataclass(slots=True)
-class PodCounts:
-    """Counts of a workload's pods, kept up to date, so that an event of one of thousands of pods costs one step.
-
-    unfinished  pods that run, wait or terminate; unbound: those of them without a node
-    members     unfinished pods that are neither gated nor terminating; members_unbound: those of them without a node
-    succeeded   pods that ended well, in a run of their group of which other pods still exist
-    sizes       group size to how many staying pods show it; None: pods that show no size
-    """
-
-    unfinished: int = 0
-    unbound: int = 0
-    members: int = 0
-    members_unbound: int = 0
-    succeeded: int = 0
-    sizes: dict[int | None, int] = field(default_factory=dict)
-    _runs: dict[str, tuple[int, int]] = field(default_factory=dict)  # run to how many of its pods stay, and succeeded
-    _of: dict[str, _Counted] = field(default_factory=dict)
-
-    def count(self, pod: Pod, node: str, group: Group | None, *, over: bool = False) -> bool:
-        """Count the pod as it is now, on that node ("": none).  True if its count changed, whatever it shows of its group.
-
-        over   count it as if it had ended
-        """
-        unfinished = not (pod.finished or over) and (pod.deleting_at is None or bool(node))
-        member = unfinished and not pod.gated and pod.deleting_at is None
-        now = _Counted(
-            unfinished,
-            unfinished and not node,
-            member,
-            member and not node,
-            group is not None and pod.phase is PodPhase.SUCCEEDED,
-            group is not None and stays(pod) and not over,
-            group.size if group is not None else None,
-            group.run if group is not None else "",
-        )
-        before = self._of.get(pod.uid)
-        if before == now:
-            return False
-        self.drop(pod.uid)
-        self._of[pod.uid] = now
-        self._add(now, 1)
-        return not now.is_like(before)
-
-    def drop(self, uid: str) -> None:
-        """Remove the pod from the counts."""
-        if (before := self._of.pop(uid, None)) is not None:
-            self._add(before, -1)
-
-    def _add(self, what: _Counted, sign: int) -> None:
-        self.unfinished += sign * what.unfinished
-        self.unbound += sign * what.unbound
-        self.members += sign * what.member
-        self.members_unbound += sign * what.members_unbound
-        if what.staying:
-            self.sizes[what.size] = self.sizes.get(what.size, 0) + sign
-            if not self.sizes[what.size]:
-                del self.sizes[what.size]
-        if what.staying or what.succeeded:
-            self._add_to_run(what.run, sign * what.staying, sign * what.succeeded)
-
-    def _add_to_run(self, run: str, staying: int, succeeded: int) -> None:
-        before = self._runs.pop(run, (0, 0))
-        now = before[0] + staying, before[1] + succeeded
-        self.succeeded += (now[1] if now[0] else 0) - (before[1] if before[0] else 0)
-        if any(now):
-            self._runs[run] = now
-
-
-def stays(pod: Pod) -> bool:
-    """True if the pod neither ended nor is being deleted; a gated pod stays, too."""
-    return pod.deleting_at is None and not pod.finished
 
 
 @dataclass(slots=True)
