@@ -65,6 +65,12 @@ def schema() -> Schema:
                 resources=_mapping(limits=_amounts(), requests=_amounts()),
             ),
             monitoring=_mapping(enabled=switch),
+            env=_list(
+                {
+                    **_mapping(name={**text, "minLength": 1}, value=text, valueFrom={"type": "object"}),
+                    "required": ["name"],
+                }
+            ),
             resources=_mapping(limits=_amounts(), requests=_amounts()),
             nodeSelector={"type": "object", "additionalProperties": text},
             tolerations=_list(

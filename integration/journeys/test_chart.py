@@ -121,6 +121,15 @@ def test_it_makes_what_an_overlay_makes(typed: Terminal, overlay: str, values: s
         assert made[identity] == each
 
 
+def test_it_gives_the_container_more_variables(typed: Terminal) -> None:
+    values = "--set env[0].name=OTEL_EXPORTER_OTLP_ENDPOINT --set env[0].value=http://collector:4318"
+    before, made = objects(typed.types(TEMPLATED)), objects(typed.types(f"{TEMPLATED} {values}"))
+    [changed] = [identity for identity, each in made.items() if each != before[identity]]
+    assert changed[0] == "Deployment"
+    [was], [now] = (each[changed]["spec"]["template"]["spec"]["containers"] for each in (before, made))
+    assert now["env"] == [*was["env"], {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}]
+
+
 def test_it_leaves_out_of_admission_what_the_values_say(typed: Terminal) -> None:
     whole = objects(typed.types(TEMPLATED)).keys()
     before = objects(typed.types(f"{TEMPLATED} --set admission.intercept=false")).keys()

@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -16,6 +17,7 @@ from bridge.mint.users import Users
 from bridge.preflight import rights
 from bridge.preflight.rights import Right
 from bridge.settings import Settings
+from bridge.tracing.export import ENDPOINTS
 from integration.readme import ROOT
 
 MANIFESTS = ROOT / "manifests"
@@ -152,3 +154,21 @@ def test_every_alarm_asks_for_a_metric_that_there_is() -> None:
     asked = re.findall(r"slurm_bridge_\w+", (MANIFESTS / "monitoring" / "rules.yaml").read_text(encoding="utf-8"))
     assert asked
     assert {re.sub(r"_(bucket|count|sum)$", "", each) for each in asked} <= documented
+
+
+def test_the_bridge_sends_traces_to_the_port_at_which_the_collector_listens() -> None:
+    [kustomization] = objects(MANIFESTS / "tracing" / "kustomization.yaml")
+    [patch] = yaml.safe_load(kustomization["patches"][0]["patch"])
+    variable = patch["value"]
+    assert variable["name"] in ENDPOINTS
+    endpoint = urlsplit(variable["value"])
+    settings, deployment, service = objects(MANIFESTS / "tracing" / "collector.yaml")
+    collector = yaml.safe_load(settings["data"]["config.yaml"])
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    [port] = container["ports"]
+    assert service["metadata"]["name"] == endpoint.hostname
+    assert service["spec"]["ports"] == [{"name": port["name"], "port": endpoint.port, "targetPort": port["name"]}]
+    assert collector["receivers"]["otlp"]["protocols"] == {"http": {"endpoint": f"0.0.0.0:{port['containerPort']}"}}
+    pipeline = collector["service"]["pipelines"]["traces"]
+    for kind, names in pipeline.items():
+        assert set(names) <= collector[kind].keys()
