@@ -95,8 +95,9 @@ class Allocations:
         which = (granted.pod.uid,) if workload.group is not None else ()
         parent = spans.id("pod", granted.pod.uid) if which else 0
         spans.send("grant", which, began, sent, NOTHING, parent=parent)
-        spans.send("bind", which, sent, bound, {"k8s.node.name": granted.node}, parent=parent)
-        return Bound(spans, which, parent, bound, clocks)
+        keys = {"k8s.node.name": granted.node}
+        spans.send("bind", which, sent, bound, keys, parent=parent)
+        return Bound(spans, which, parent, sent, bound, keys, clocks)
 
     def ended(
         self,

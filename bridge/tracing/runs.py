@@ -6,9 +6,10 @@ of the bind has the length 0, and what is left over counts for the last step: th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bridge.tracing import describe
+from bridge.tracing.export import Attributes
 from bridge.tracing.memory import remember
 from bridge.tracing.span import Spans
 from bridge.tracing.times import Clocks, ended_at, running_at
@@ -22,13 +23,16 @@ class Bound:
     """A bound pod that does not run yet.
 
     which, parent   of its spans
-    at              when it was bound
+    sent, at        when the bind was sent, and when it was answered
+    keys            attributes of the span of the bind
     """
 
     spans: Spans
     which: tuple[object, ...]
     parent: int
+    sent: float
     at: float
+    keys: Attributes
     clocks: Clocks
 
 
@@ -37,40 +41,42 @@ class Runs:
 
     def __init__(self) -> None:
         self._bound: dict[str, Bound] = {}  # by pod UID
-        self._began: dict[
-            str, float
-        ] = {}  # when the pods that run began to; kubelet forgets it if containers start again
+        # When pods that run began to: of containers that start again, kubelet does not tell their first start.
+        self._began: dict[str, float] = {}
 
     def bound(self, uid: str, bound: Bound) -> None:
         """The pod was bound."""
         remember(self._bound, uid, bound)
 
-    def shown(self, pod: Pod, at: float) -> None:
-        """The pod is not pending any more: if its start is to be sent, send it."""
+    def shown(self, pod: Pod, at: float) -> float | None:
+        """The pod is not pending any more: if its start is to be sent, send it.  Returns when that was; None: it never ran"""
         if (bound := self._bound.pop(pod.uid, None)) is None:
-            return
+            return None
         if not self._has_run(pod):
             ended = max(bound.at, ended_at(pod, bound.clocks, at))
             _send_start(bound, pod, ended, describe.failure(pod) or "the pod was deleted before it ran")
-            return
+            return None
         began = running_at(pod, bound.clocks)
-        until = max(bound.at, began if began is not None else at)
+        began = max(bound.sent, began) if began is not None else max(bound.at, at)
+        if began < bound.at:  # kubelet was faster than the answer to the bind
+            bound.spans.send("bind", bound.which, bound.sent, began, bound.keys, parent=bound.parent)
+            bound = replace(bound, at=began)
         if not pod.finished:
-            remember(self._began, pod.uid, until)
-        _send_start(bound, pod, until, None)
+            remember(self._began, pod.uid, began)
+        _send_start(bound, pod, began, None)
+        return began
 
     def ended(self, spans: Spans, which: tuple[object, ...], parent: int, pod: Pod, clocks: Clocks, at: float) -> float:
         """The pod ended, at the latest at *at*: send how long it ran.  Returns when it ended."""
         bound, ended = self._bound.get(pod.uid), ended_at(pod, clocks, at)
-        began = self._began.pop(pod.uid, None)
-        has_run = began is not None or self._has_run(pod)
-        self.shown(pod, at)
+        began = self.shown(pod, at)
+        if bound is not None and began is None:
+            return max(bound.at, ended)
         if began is None:
+            began = self._began.pop(pod.uid, None)
+        if began is None and self._has_run(pod):
             began = running_at(pod, clocks)
-        if bound is not None:
-            ended = max(bound.at, ended)
-            began = max(bound.at, began) if began is not None else ended
-        if not has_run or began is None:
+        if began is None:
             return ended
         ended = max(began, ended)
         keys = describe.kubernetes_clock(clocks) | describe.exit_code(pod)

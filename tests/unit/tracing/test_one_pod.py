@@ -288,3 +288,20 @@ def test_the_time_until_the_bridge_saw_it_is_kept_of_a_pod_that_waited_in_vain()
     story.does(cancel, T + 62)
     story.stops(T + 90)
     assert backend.one("create").took == pytest.approx(0.4)
+
+
+def test_a_container_that_started_before_the_answer_to_the_bind_came_ends_the_bind() -> None:
+    """Its start is told in whole seconds; the next process knows nothing more exact, and has to say the same."""
+    backend = Backend()
+    story = Traced(backend)
+    story.now = T + 0.4
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, T + 0.5)
+    story.does(asked, T + 0.6, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, T + 0.7)
+    story.does(bind, T + 9.3, took=8.5)
+    runs_and_ends(story, TRAIN)
+    story.stops(T + 30)
+    root = backend.one("workload")
+    assert adds_up(backend.below(root), root)
+    assert backend.one("bind").end == backend.one("run").start == T + 9
