@@ -28,7 +28,7 @@ from scheduler.model.slurm import is_ended
 from scheduler.state.workload import Placeholder, Workload
 from scheduler.state.world import World
 
-RESENT_S = 60.0
+RESENT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)

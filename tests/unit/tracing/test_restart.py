@@ -113,12 +113,12 @@ def test_while_it_runs() -> None:
     first.queues(TRAIN, 17, at=T + 1)
     is_granted_and_bound(first, T + 150)
     running = runs(first, T + 202)
-    first.stops(T + 290)
+    first.stops(T + 590)
     sent = len(backend.sent)
-    second = Traced(backend, started=T + 290, pods=[running])
-    is_known_again(second, running, T + 291, "RUNNING", starts=T + 149)
-    ends(second, running, T + 310)
-    second.stops(T + 400)
+    second = Traced(backend, started=T + 590, pods=[running])
+    is_known_again(second, running, T + 591, "RUNNING", starts=T + 149)
+    ends(second, running, T + 610)
+    second.stops(T + 700)
     whole(backend)
     assert len(backend.sent) == sent + 3, "what was sent long ago is not sent again"
 
