@@ -148,14 +148,14 @@ async def a_gang_waits_for_its_last_member(life: Calm) -> None:
 
 
 async def a_gang_is_deleted_and_comes_again(life: Calm) -> None:
-    """Under the same label, so the new pods may be given the job of the old ones."""
-    life.creates_gang("ring", [{"cpu": "2"}] * 2, LATER)
+    """Under the same label, and asks for something else."""
+    life.creates_gang("ring", [{"cpu": "2"}] * 2, {P + "begin": "now+1hour"})
     await submitted(life)
     for number in range(2):
         life.deletes(f"ring-{number}", 0)
-    await asyncio.sleep(2)
-    life.creates_gang("ring", [{"cpu": "2"}] * 2, LATER, first=2)
-    await life.first("ring-2", within=BEGINS_S)
+    await asyncio.sleep(5)  # times are in whole seconds, by two clocks
+    life.creates_gang("ring", [{"cpu": "2"}] * 2, first=2)
+    await life.first("ring-2")
 
 
 async def a_member_of_a_gang_is_replaced(life: Calm) -> None:

@@ -109,6 +109,23 @@ def test_a_gang_that_comes_after_its_job_was_read_agrees_on_the_name_of_its_job(
     assert len(story.acts(BindPod, NOW + 21)) == 4
 
 
+def test_a_waiting_job_of_deleted_pods_is_not_that_of_the_new_pods_of_the_same_name() -> None:
+    """A process is killed before it cancels the job of a deleted gang.  The new pods may ask for something else (S3)."""
+    before = Story()
+    before.sees(*ring())
+    name = asks(before).spec.name
+    for later_s, ends in ((60, True), (0, False)):
+        story = Story()
+        story.polls({17: "PENDING"}, at=NOW)
+        waits = replace(job_of(member(0), 17, "PENDING", submitted=START - 30), name=name)
+        story.reads(waits, at=NOW)
+        story.sees(*ring(created=START - 30 + later_s))
+        story.polls({17: "PENDING"}, at=NOW + 80)
+        cancels = story.acts(CancelJob, NOW + 80)
+        assert [each.job_id for each in cancels] == ([17] if ends else [])
+        assert not ends or "was submitted for earlier pods of hpc/ring" in cancels[0].reason
+
+
 def test_members_that_wait_say_how_many_are_here() -> None:
     story = Story()
     story.sees(*ring()[:3])
