@@ -114,7 +114,7 @@ def _reason(world: World, workload: Workload, pod: Pod, job: Placeholder | None)
 
 
 def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
-    """The message of a pod that waits; the resources of one that runs, or a warning; how it ended; else the last action.
+    """Of a waiting pod its message, of a running pod its resources or a warning, of an ended pod its end; else the last action.
 
     A gang has one history, so each of its pods shows its own node.
     """

@@ -1,4 +1,4 @@
-"""What each command of `kubectl slurm` prints: who is asked, and in which form the answer is shown.
+"""What each command of `kubectl slurm` prints: which server it calls, and in which form it shows the answer.
 
 An answer is a coroutine of the options.  It prints, and raises BridgeError if there is nothing to print.
 """
@@ -69,7 +69,7 @@ async def listed(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PodTold:
-    """One pod and its events, as `why` or `trace` tells them."""
+    """One pod and its events, as `why` or `trace` shows them."""
 
     entry: Entry
     text: Callable[[Screen], list[str]]

@@ -155,7 +155,7 @@ class Recorder:
             self._bound_unconfirmed(pod, world)
 
     def _bound_unconfirmed(self, pod: Pod, world: World) -> None:
-        """The watch shows the pod on its node.  If a bind of it is in flight, the answer tells the times better."""
+        """The watch shows the pod on its node.  If a bind of it is in flight, the answer shows the times better."""
         workload = _workload_of(pod.uid, world)
         if workload is None or workload.is_being_bound(pod.uid):
             return

@@ -67,7 +67,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
 
 
 def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:
-    """Jobs that could not be read keep their last known states.  An end is not kept: the list may lack the job by now."""
+    """Jobs that could not be read keep their last known states.  An end is not kept: the list may lack the job already."""
     kept = {job: was for job, was in before.items() if job in event.unread and not is_ended(was)}
     return {**kept, **event.states}
 

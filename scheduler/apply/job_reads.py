@@ -24,7 +24,7 @@ from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import CANCELLED, NOT_CONSIDERED, Placeholder, Workload
 from scheduler.state.world import World
 
-MOST_ESTIMATES = 4  # of one job: one that waits for days does not outweigh the others
+MOST_ESTIMATES = 4  # of one job: a job that waits for days does not outweigh the others
 
 
 def _job_read(world: World, event: ev.JobRead) -> None:

@@ -312,7 +312,7 @@ def _ending_pods(workload: Workload) -> list[Pod]:
 
 
 def rejoin_gang(world: World, alone: Workload) -> None:
-    """If this pod is beyond the size of its gang and the gang has a free place by now, the pod takes that place.
+    """If this pod is beyond the size of its gang and the gang has a free place now, the pod takes that place.
 
     This is called when an action for the pod has ended.  While the pod's own job waits, the bridge reads that job again and
     again, so this is called again and again.

@@ -268,7 +268,7 @@ def _pod_read_planned(world: World, action: act.ReadClaims | act.SelectVolumeNod
 
 
 def _bound_the_waiting_records(world: World) -> None:
-    """While slurmdbd is away, at most `records_waiting` workloads wait for it; the one that waits longest is dropped."""
+    """While slurmdbd is away, at most `records_waiting` workloads wait for it; the workload that waits longest is dropped."""
     waiting = world.parked["records"]
     while world.accounting_lost is not None and len(waiting) > world.config.tuning.records_waiting:
         key = next(iter(waiting))

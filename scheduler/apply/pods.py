@@ -75,7 +75,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         world.first_listed = frozenset(world.listed[event.scope])
     note_list(world, event.scope, event.undecoded)
     _inherited(world, event)
-    for pod in event.pods:  # each by itself: one that cannot be folded does not lose the others
+    for pod in event.pods:  # each by itself: a pod that cannot be applied does not lose the others
         world.fold(ev.PodSeen(event.scope, pod))
     for uid in before - world.listed[event.scope]:
         last = _last_known(world, event.scope, uid)

@@ -118,7 +118,7 @@ def read_running(this_pass: Pass) -> None:
 
 
 def _running(this_pass: Pass, key: str) -> Placeholder | None:
-    """The job of the running pods; None: no job of theirs holds nodes."""
+    """The job of the running pods; None: none of their jobs holds nodes."""
     workload = this_pass.world.workloads[key]
     job = this_pass.world.claimed_job(workload)
     return job if job is not None and job.holds_nodes and job.key in (None, key) else None

@@ -275,7 +275,7 @@ def _has_our_pods(node: Node, this_pass: Pass) -> bool:
 
 
 def _empty(known: SlurmNode) -> bool:
-    """True if Slurm has no job there, not even one that is ending."""
+    """True if Slurm has no job there, not even a job that is ending."""
     return bool(known.states & {"IDLE", "DOWN"}) and not known.states & BUSY
 
 

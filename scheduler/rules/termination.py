@@ -103,7 +103,7 @@ def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
 def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
     """The decision while the pods may keep running although none of their jobs is known to live; None: they may not.
 
-    Slurm does not answer (X1), another job of theirs may be found, or their nodes may be granted to them again (S7).
+    Slurm does not answer (X1), another job of these pods may be found, or their nodes may be granted to them again (S7).
     """
     if Side.SLURM in this_pass.world.lost:
         return NOTHING
@@ -279,7 +279,7 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """End the job of the pods, unless a pod of theirs may still run."""
+    """End the job of the pods, unless one of the pods may still run."""
     if this_pass.world.has_undecoded_pods(workload, job.user):
         return NOTHING  # visited again when that pod is decoded, or is gone
     if not workload.pods and not workload.gone and _may_be_of_a_stage(this_pass):

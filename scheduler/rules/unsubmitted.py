@@ -30,7 +30,7 @@ from scheduler.state.workload import Workload
 
 
 def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
-    """No placeholder lives: find the one that may exist, or ask Slurm for one (ARCHITECTURE 5, rules T, F and I)."""
+    """No placeholder lives: find the placeholder that may exist, or submit one (ARCHITECTURE 5, rules T, F and I)."""
     if workload.in_flight is not None:
         since = clock(workload.in_flight.planned_at, this_pass.now)
         return Decision(why=f"Under way since {since}: {workload.in_flight.action.reason}.")

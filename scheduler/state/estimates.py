@@ -5,10 +5,11 @@ sooner; others start later, because jobs of a higher priority come.  For each es
 estimated wait is kept.  The interval leaves out a share of these ratios at each end, at first a tenth: if the waits to come
 are like the waits that were seen, at least 8 of 10 starts fall into it.  (The k-th smallest and the k-th largest of n ratios
 contain the next one with a probability of (n + 1 - 2k) / (n + 1), so there is no interval before 9 jobs started.)  Queues
-change, and estimates of one queue err together.  So each interval is judged, too: one that did not hold lessens the share
-that is left out, and one that held raises it again up to a tenth, by amounts that are in balance when 8 of 10 hold.
+change, and estimates of one queue err together.  So each interval is judged, too: an interval that did not hold
+lessens the share that is left out, and an interval that held raises it again up to a tenth, by amounts that are in balance
+when 8 of 10 hold.
 
-Estimates of jobs that end in the queue are not judged.  All of it is in memory: a new process learns it anew.
+Estimates of jobs that end in the queue are not judged.  All of it is in memory: a new process begins without it.
 """
 
 from __future__ import annotations

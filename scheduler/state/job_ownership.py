@@ -86,7 +86,7 @@ def living_stray(world: World, workload: Workload) -> Placeholder | None:
 
 
 def _may_hold(world: World, workload: Workload, job: Job) -> bool:
-    """True if a pod of the workload may stand on a node of the job."""
+    """True if a pod of the workload may be on a node of the job."""
     pod_nodes = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
     if not pod_nodes or not holds_nodes(job.states):
         return False

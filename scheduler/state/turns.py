@@ -17,7 +17,7 @@ class Turns:
     """The keys of workloads, in the order in which they are visited.
 
     keys    namespace and key of each, those of one namespace in their order
-    taken   how many turns each namespace has had; one that has had none yet begins beside the one that had the fewest
+    taken   how many turns each namespace has had; a namespace without turns begins beside the namespace with the fewest
     """
 
     def __init__(self, keys: Iterable[tuple[str, str]], taken: Mapping[str, int]) -> None:

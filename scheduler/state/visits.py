@@ -93,7 +93,7 @@ class Visits(Occupancy):
         return asked or self.default_partition
 
     def waiting_job(self, workload: Workload) -> Placeholder | None:
-        """The job of the workload that waits for nodes; None: it has none, or one that wants no nodes now."""
+        """The job of the workload that waits for nodes; None: it has no job, or a job that wants no nodes now."""
         if self.phase_of.get(workload.key) is not Phase.QUEUED:
             return None
         job = next((job for job in self.jobs_of(workload) if job.key == workload.key and job.alive), None)

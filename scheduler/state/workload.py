@@ -510,7 +510,7 @@ class Workload:
 
     @property
     def pod(self) -> Pod:
-        """The one pod of a workload of one; of a gang any, also one that has ended."""
+        """The pod of a workload of one pod; of a gang any pod, also an ended one."""
         return next(iter(self.pods.values()))
 
     @property

@@ -147,7 +147,7 @@ def _users(seen: Observations) -> Iterator[Result]:
         if user in may:
             continue
         token = (seen.user_tokens.value or {}).get(user)
-        if token is not None and token.missing is not None:  # told of the token
+        if token is not None and token.missing is not None:  # the finding about the token says it
             yield unknown(f"not checked: {user} has no token that can be used")
         else:
             yield _why_not(user, verdict.get(), seen)
