@@ -114,7 +114,7 @@ def _reason(world: World, workload: Workload, pod: Pod, job: Placeholder | None)
 
 
 def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
-    """Of a waiting pod its message, of a running pod its resources or a warning, of an ended pod its end; else the last action.
+    """Of a waiting pod its message, of a running pod its resources or a warning, of an ended pod its end; else the action.
 
     A gang has one history, so each of its pods shows its own node.
     """
