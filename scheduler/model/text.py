@@ -7,6 +7,7 @@ them, and every time can be shown, whatever its value.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 NO_DATE = "a time that has no date"
 MOST = 4096  # characters of a condition: far more than any sentence of the bridge has
@@ -20,6 +21,7 @@ def moment(at: float) -> datetime | None:
         return None
 
 
+@lru_cache(4096)  # a status names the same times at each visit
 def dated(at: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
     """Epoch seconds in that form of strftime; NO_DATE if there is no such date."""
     then = moment(at)

@@ -57,7 +57,7 @@ def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list
     for pod, spec in asked:
         pods = same.get(id(spec))
         if pods is None:
-            pods = same[id(spec)] = found.setdefault(replace(spec, begin=begin), [])
+            pods = same[id(spec)] = found.setdefault(spec if spec.begin == begin else replace(spec, begin=begin), [])
         pods.append(pod)
     return list(found.items())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from scheduler.model.kubernetes import HostPort
@@ -103,9 +104,15 @@ def host_ports(pod: Object) -> list[HostPort]:
 
 def rfc3339(epoch: float) -> str:
     """As the server writes times, in whole seconds."""
-    return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second(int(epoch))
 
 
+@lru_cache(1024)
+def _second(epoch: int) -> str:
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@lru_cache(1024)
 def epoch(text: str) -> float:
     """The opposite of `rfc3339`."""
     return datetime.fromisoformat(text).timestamp()
