@@ -99,7 +99,7 @@ def each_trace_is_whole(traces: Receiver, wanted: set[str]) -> None:
         shown = told(root, spans)
         assert orphans(spans) == [], shown
         assert min(each.took for each in spans) >= 0, shown
-        assert adds_up(steps_of(root, spans), root), shown
+        assert any(adds_up(steps_of(root, each), root) for each in readings(traces, spans)), shown
         for start in (each for each in spans if each.name == "start"):
             assert adds_up(below(start, spans), start), shown
     waited = [(span, queue_of(span, by_trace[span.trace])) for span in traces.spans if span.name == "Licenses"]
@@ -107,6 +107,18 @@ def each_trace_is_whole(traces: Receiver, wanted: set[str]) -> None:
     for span, queue in waited:
         assert queue.start - 1 <= span.start, "the pod tells in whole seconds since when"
         assert span.end <= queue.end
+
+
+def readings(traces: Receiver, spans: list[Span]) -> Iterator[list[Span]]:
+    """The spans of a trace; and with the copies of one process in the place of those that another one sent again.
+
+    kwok may write a pod's startTime twice, which no kubelet does: then both copies are right, each with what its process saw.
+    """
+    yield spans
+    copies = [each for each in traces.sent if each.trace == spans[0].trace]
+    for process in {each.process for each in copies}:
+        own = {each.id: each for each in copies if each.process == process}
+        yield [own.get(each.id, each) for each in spans]
 
 
 def queue_of(span: Span, spans: list[Span]) -> Span:
