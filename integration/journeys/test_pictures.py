@@ -66,6 +66,7 @@ def life(bridge: BridgeProcess, kube: Kube, slurm: Slurm) -> Iterator[None]:
         kube.run(speech, "eval", gpu=2)
         kube.run(vision, "nightly", gpu=2, says={"begin": "now+6hours"})
         kube.run(vision, "large", cpu="60", gpu=8, says={"exclusive": "true", "time-limit": "2:00:00"})
+        eventually("the last node with GPUs is taken", lambda: kube.pod(vision, "large").spec.node_name)
         for number in range(2):
             kube.run(vision, f"deep-{number}", cpu="32", gpu=8, says={"time-limit": "2:00:00"})
         kube.run(speech, "odd", says={"partition": "nosuch"})
