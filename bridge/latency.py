@@ -32,6 +32,7 @@ class Latency:
 
     def __init__(self, registry: CollectorRegistry, buckets: tuple[float, ...]) -> None:
         self._bounded = BoundedLabels()
+        self._begun: set[Labels] = set()
 
         def histogram(name: str, what: str, *labels: str) -> Histogram:
             return Histogram(name, what, labels, registry=registry, buckets=buckets)
@@ -68,6 +69,9 @@ class Latency:
 
     def submitted(self, labels: Labels) -> None:
         """Begin the series of a job that was submitted at 0: an increase of a series that was absent is not seen."""
+        if labels in self._begun:
+            return
+        self._begun.add(labels)
         for histogram in (self._created_submitted, self._granted_bound, self._bound_running):
             histogram.labels(*labels)
         for histogram in (self._created_bound, self._submitted_granted):
