@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,12 +40,14 @@ class Simulated:
     """Two clusters that live, and what a bridge needs to reach them.
 
     settings   of the bridge, as in its file
+    bound      how many pods were bound
     """
 
     kube: InProcessKube
     slurm: SlurmCluster
     folder: Path
     settings: dict[str, Any]
+    bound: int = 0
 
     @contextmanager
     def launched(self, **environment: str) -> Iterator[BridgeProcess]:
@@ -66,33 +68,48 @@ class Simulated:
             await asyncio.sleep(0)
 
     async def until_bound(self, pods: int, *, within_s: float) -> None:
-        """Wait until so many pods have a node.  Raises BenchError."""
-        deadline = time.monotonic() + within_s
-        while (bound := self.bound()) < pods:
-            if time.monotonic() > deadline:
-                raise BenchError(f"{bound} of {pods} pods were bound after {within_s:g} s")
-            await asyncio.sleep(LOOK_EVERY_S)  # between two questions, not in place of one
+        """Wait until so many pods have been bound since the beginning.  Raises BenchError."""
+        await self._until(lambda: self.bound >= pods, lambda: f"{self.bound} of {pods} pods were bound", within_s)
 
     async def end_all(self, *, within_s: float) -> None:
         """Delete all pods, and wait until no job is left: the quiet period of a bridge is over then.  Raises BenchError."""
-        cluster, deadline = self.kube.cluster, time.monotonic() + within_s
+        cluster = self.kube.cluster
         for pod in list(cluster.store.unordered("pods")):
-            cluster.remove(time.time(), "pods", pod)
+            cluster.remove(time.time(), "pods", pod, grace_s=0)
         self.kube.wake()
-        while left := self.slurm.live_of(TENANT):
+        await self._until(
+            lambda: not self.slurm.live_of(TENANT), lambda: f"{self.slurm.live_of(TENANT)} jobs were left", within_s
+        )
+
+    async def _until(self, holds: Callable[[], bool], otherwise: Callable[[], str], within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while not holds():
             if time.monotonic() > deadline:
-                raise BenchError(f"{left} jobs were not ended after {within_s:g} s")
+                raise BenchError(f"{otherwise()} after {within_s:g} s")
             await asyncio.sleep(LOOK_EVERY_S)  # between two questions, not in place of one
 
-    def bound(self) -> int:
-        """The number of pods with a node."""
-        return sum("nodeName" in pod["spec"] for pod in self.kube.cluster.store.unordered("pods"))
-
-    async def live(self) -> None:
+    async def tick(self) -> None:
         """Let Slurm's controller pass once a second.  Never returns."""
         while True:
             await asyncio.sleep(TICK_S)
             self.slurm.tick(time.time())
+
+    async def start_pods(self) -> None:
+        """Start each pod that was bound, as a kubelet does, and count it.  Never returns.
+
+        The kubelets of the simulated cluster compare the pod with all others before that, which takes too long here.
+        """
+        store = self.kube.cluster.store
+        seen = store.version
+        while True:
+            changes, seen = store.changed_since(seen), store.version
+            for pod in [change.after.object for change in changes if change.resource == "pods" and change.after]:
+                if "nodeName" in pod["spec"] and pod["status"]["phase"] == "Pending":
+                    self.bound += 1
+                    store.put("pods", _running(pod, time.time()))
+            if store.version != seen:
+                self.kube.wake()
+            await asyncio.sleep(LOOK_EVERY_S)  # between two looks, not in place of a condition
 
 
 @asynccontextmanager
@@ -117,7 +134,7 @@ async def simulated(folder: Path, nodes: int) -> AsyncIterator[Simulated]:
         token.write_text(slurm.token("slurm"))
         url = await stack.enter_async_context(serve_slurm(slurm, time.time))
         both = Simulated(kube, slurm, folder, {"slurm_url": url, "slurm_token_file": str(token), "policy": POLICY})
-        tasks = [asyncio.create_task(kube.live()), asyncio.create_task(both.live())]
+        tasks = [asyncio.create_task(both.start_pods()), asyncio.create_task(both.tick())]
         try:
             yield both
         finally:
@@ -171,6 +188,14 @@ def _pod(name: str, gang: str, many: int) -> objects.Object:
     }
     made["metadata"]["managedFields"] = _MANAGED
     return made
+
+
+def _running(pod: objects.Object, now: float) -> objects.Object:
+    """The pod with the status that a kubelet reports once the containers run."""
+    began = objects.rfc3339(now)
+    container = {"name": "main", "ready": True, "restartCount": 0, "state": {"running": {"startedAt": began}}}
+    status = {**pod["status"], "phase": "Running", "startTime": began, "containerStatuses": [container]}
+    return objects.with_condition({**pod, "status": status}, objects.condition("Ready", "True", "", "", now))
 
 
 _SOURCES = [

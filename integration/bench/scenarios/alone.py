@@ -121,7 +121,7 @@ async def _restarted(scenario: str, pods: int, folder: Path, profile: Path | Non
 
 async def _bind(both: Simulated, prefix: str, pods: int) -> None:
     """Create pods, and wait until they are bound."""
-    bound = both.bound()
+    bound = both.bound
     await both.create([f"{prefix}{number}" for number in range(pods)])
     await both.until_bound(bound + pods, within_s=300 + pods / 20)
 
