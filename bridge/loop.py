@@ -22,6 +22,7 @@ from scheduler.state.world import World
 P = ParamSpec("P")
 
 HEARTBEAT_S = 5.0
+PASS_EVERY_S = 0.005  # events that come within this time share a pass, whose own cost is that of two visits
 AGAIN_S = 1.0  # after a pass in which nothing could be decided
 
 
@@ -104,10 +105,14 @@ class Loop:
 
     async def run(self) -> None:
         """Never returns.  Cancelling it cancels the actions in flight, whose outcome the next process finds by reading."""
+        loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
             while True:
+                next_at = loop.time() + PASS_EVERY_S
                 wake_at = self._pass(tasks)
                 await self._rest(wake_at)
+                if (pause_s := next_at - loop.time()) > 0:
+                    await asyncio.sleep(pause_s)
 
     def _pass(self, tasks: asyncio.TaskGroup) -> float | None:
         began = time.perf_counter()
