@@ -5,15 +5,23 @@ from __future__ import annotations
 from integration.bench.figures import Figure, Target
 from integration.bench.processes import Spent
 
-SERVERS = ("slurmctld", "slurmrestd", "kube-apiserver", "etcd")
+API_SERVER = "kube-apiserver"
+SERVERS = ("slurmctld", "slurmrestd", API_SERVER, "etcd")
 MS_PER_S = 1000
 PER_CENT = 100
 
 
-def per_pod(scenario: str, bridge: Spent, floor: Spent, pods: int, target: Target | None = None) -> list[Figure]:
+def per_pod(
+    scenario: str,
+    bridge: Spent,
+    floor: Spent,
+    pods: int,
+    target: Target | None = None,
+    of_api_server: Target | None = None,
+) -> list[Figure]:
     """Processor time for each pod, of the bridge (the floor) and of the servers while it (the floor) was at work.
 
-    target   of the bridge
+    target   of the bridge; of_api_server: of kube-apiserver
     """
 
     def figure(name: str, beside: str, target: Target | None) -> Figure:
@@ -22,7 +30,7 @@ def per_pod(scenario: str, bridge: Spent, floor: Spent, pods: int, target: Targe
 
     return [
         figure("bridge", "floor", target),
-        *(figure(name, name, None) for name in (*SERVERS, "bench")),
+        *(figure(name, name, of_api_server if name == API_SERVER else None) for name in (*SERVERS, "bench")),
         Figure(scenario, "others on this machine", "cores", (bridge.others,), None, (floor.others,)),
     ]
 

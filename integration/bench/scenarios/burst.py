@@ -9,7 +9,7 @@ from functools import partial
 
 from integration.bench import costs, relay
 from integration.bench.audit import Audit, Requests
-from integration.bench.figures import Figure, at_least_floors, at_most, never_more_than
+from integration.bench.figures import Figure, at_least_floors, at_most, at_most_floors, never_more_than
 from integration.bench.ground import Ground
 from integration.bench.load import PLAIN, JobOptions, Stopwatch
 from integration.bench.processes import Spent
@@ -50,11 +50,11 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     best, reached = await ground.in_turn(partial(_floor, pods, ground), partial(_bridge, pods, ground))
     called, asked = reached.called.total(), reached.asked
     return [
-        Figure(scenario, "pods bound a second", "pods/s", (reached.rate,), at_least_floors(0.8), (best.rate,)),
+        Figure(scenario, "pods bound a second", "pods/s", (reached.rate,), at_least_floors(0.9), (best.rate,)),
         Figure(scenario, "Slurm calls a pod", "", (called / pods,), at_most(2.2)),
         Figure(scenario, "pod writes a pod", "", (asked.writes(ACCOUNT, "pods") / pods,), at_most(1)),
         Figure(scenario, "events a pod", "", (asked.writes(ACCOUNT, "events") / pods,), at_most(1)),
-        *costs.per_pod(scenario, reached.spent, best.spent, pods, at_most(1)),
+        *costs.per_pod(scenario, reached.spent, best.spent, pods, at_most(1.5), at_most_floors(1.6)),
         *costs.memory(scenario, reached.spent),
         *(Figure(scenario, f"Slurm: {name} a pod", "", (n / pods,)) for name, n in reached.called.most_common()),
         *(Figure(scenario, f"API: {name} a pod", "", (n / pods,)) for name, n in asked.of(ACCOUNT).most_common()),
