@@ -29,6 +29,7 @@ from integration.clusters import BridgeProcess
 
 CPUS_A_NODE = 64
 MEMORY_MIB = 512_000
+MAX_JOBS = 100_000  # Slurm's default is 10,000
 AT_ONCE = 16  # pods that are created before anybody can react
 LOOK_EVERY_S = 0.02
 TICK_S = 1.0
@@ -127,6 +128,7 @@ async def simulated(folder: Path, nodes: int) -> AsyncIterator[Simulated]:
         (SimPartition("main", default_time_min=60, default=True),),
         (SimUser(TENANT, ("teama",)), SimUser("slurm", ("root",))),
         started=now,
+        max_job_count=MAX_JOBS,
     )
     async with AsyncExitStack() as stack:
         _write_kubeconfig(folder / KUBECONFIG, await stack.enter_async_context(serve_kube(kube)))
