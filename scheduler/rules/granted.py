@@ -19,7 +19,14 @@ from scheduler.place.feasible import slurm_name
 from scheduler.policy.rules import Tenant
 from scheduler.rules.binding import Binding, cannot_use, on_its_way, place_and_bind, release_grant
 from scheduler.rules.decision import NOTHING, Decision, wake
-from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, cancel_twins_of_others, read_job
+from scheduler.rules.identity import (
+    cancel,
+    cancel_broken,
+    cancel_of_earlier_pods,
+    cancel_twins,
+    cancel_twins_of_others,
+    read_job,
+)
 from scheduler.rules.replacements import are_replacements
 from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import watch
@@ -88,6 +95,8 @@ def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, t
         return outage(unbound, lost, f"The pod waits to be bound for job {job.id}.", this_pass)
     if job.broken:
         return cancel_broken(workload, job, this_pass)
+    if job.spec is None and (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:
+        return ends
     if not_now := _not_now(unbound, job, this_pass):
         return statuses(unbound, names.GRANT_WAITS, f"The bind waits: {not_now}.")
     return None

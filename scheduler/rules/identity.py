@@ -7,6 +7,7 @@ from itertools import chain
 
 from scheduler import actions as act
 from scheduler.events import Side
+from scheduler.model.clocks import EXACT_S
 from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock
@@ -115,6 +116,26 @@ def cancel(
     if workload.in_flight is None and Side.SLURM not in this_pass.world.lost:
         return plan_action(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, pod_message))
     return NOTHING
+
+
+def cancel_of_earlier_pods(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
+    """End an adopted job whose pods are gone or have ended, if other pods came under its name; None: it is not such a job.
+
+    The process that would have ended the job with its pods was killed (S2, S3).  The new pods may be more, and may ask for
+    something else.  Such a job is older than each of them, and none of them is bound.
+    """
+    if job.spec is not None or job.job is None or job.job.submitted is None:
+        return None
+    if workload.pod_counts.unbound < workload.pod_counts.unfinished:
+        return None
+    world = this_pass.world
+    if not all(each.is_known for each in world.clocks.values()):
+        return None
+    submitted = this_pass.from_slurm(job.job.submitted)
+    if submitted + EXACT_S >= min(world.created(workload.members), default=submitted):
+        return None
+    why = f"job {job.id} was submitted for earlier pods of {workload.readable}"
+    return cancel(job, workload, this_pass, why)
 
 
 def cancel_twins(workload: Workload, keep: Placeholder, this_pass: Pass) -> Decision | None:

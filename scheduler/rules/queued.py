@@ -5,12 +5,11 @@ from __future__ import annotations
 from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
-from scheduler.model.clocks import EXACT_S
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
-from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job, trusted
+from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_pods, cancel_twins, read_job, trusted
 from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
@@ -70,9 +69,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     if isinstance(spec, Refusal):
         return reads, spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
     asked = job.spec
-    if asked is None and _is_of_earlier_pods(workload, job, this_pass):
-        why = f"job {job.id} was submitted for earlier pods of {workload.readable}, which were deleted"
-        return reads + cancel(job, workload, this_pass, why), ""
+    if (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:
+        return reads + ends, ""
     if asked is None:
         asked, adopts = _adopted(job, spec)
         reads += adopts
@@ -81,18 +79,6 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         return reads + cancel(job, workload, this_pass, why), ""
     update, note = _update(workload, job, asked, spec, this_pass)
     return reads + update, note
-
-
-def _is_of_earlier_pods(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
-    """True if each pod of the workload is younger than the adopted job.
-
-    Pods of this name were deleted, and the process that would have cancelled their job was killed (S3).  The new pods may ask
-    for something else.
-    """
-    if job.job is None or job.job.submitted is None:
-        return False
-    submitted = this_pass.from_slurm(job.job.submitted)
-    return submitted + EXACT_S < min(this_pass.world.created(workload.pods.values()))
 
 
 def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:

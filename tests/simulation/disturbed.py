@@ -24,6 +24,7 @@ from bridge.simulation.virtual_time import run
 from scheduler import names
 from tests.simulation.calm import Calm
 from tests.simulation.ends import Faults
+from tests.simulation.life import GANG
 
 T = TypeVar("T")
 SEED = 16  # clocks that agree, Slurm as shipped, with accounting
@@ -210,14 +211,23 @@ def _end(life: Calm) -> list[str]:
 
     Of jobs: those that a pod shows, and those that live.  Others had no pod, and end without harm: the process that submitted
     them was killed before the answer came.  The accounting record of a job tells how its pods ended.  If the pods are gone,
-    only the process that saw them end knows that, so a kill may cost the record.
+    or other pods of their gang have come, only the process that saw them end knows that, so a kill may cost the record.
     """
-    shown = {
-        (pod["metadata"].get("annotations") or {}).get(names.JOB_ID): life.there(pod) for pod in life.last.values()
-    }
+    shown: dict[str | None, bool] = {}
+    jobs_of: dict[str | None, set[str | None]] = {}
+    for pod in life.last.values():
+        meta = pod["metadata"]
+        job_id, gang = (meta.get("annotations") or {}).get(names.JOB_ID), (meta.get("labels") or {}).get(GANG)
+        jobs_of.setdefault(gang, set()).add(job_id)
+        shown[job_id] = life.there(pod)
+    several = set().union(*(jobs for gang, jobs in jobs_of.items() if gang is not None and len(jobs) > 1))
     jobs = []
     for job in life.slurm.jobs.values():
-        record = f"{job.derived_exit_code} {_base(job.accounted_comment)}" if shown.get(str(job.id)) else ""
+        record = (
+            f"{job.derived_exit_code} {_base(job.accounted_comment)}"
+            if shown.get(str(job.id)) and str(job.id) not in several
+            else ""
+        )
         if str(job.id) in shown or not job.ended:
             state = "preempted" if job.ended and job.preempted else job.state  # by Slurm or the bridge, as one is first
             jobs.append(f"job {_base(job.name.split('~')[0])} {state} {record}")

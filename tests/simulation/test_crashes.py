@@ -158,6 +158,15 @@ async def a_gang_is_deleted_and_comes_again(life: Calm) -> None:
     await life.first("ring-2")
 
 
+async def a_gang_ends_and_a_larger_one_comes(life: Calm) -> None:
+    """Under the same label; the pods of the first one are kept."""
+    life.creates_gang("ring", [{"cpu": "2"}] * 2, RUNS)
+    await life.first("ring-0", "Succeeded")
+    await life.first("ring-1", "Succeeded")
+    life.creates_gang("ring", [{"cpu": "1"}] * 3, first=2)
+    await life.first("ring-4", within=120)
+
+
 async def a_member_of_a_gang_is_replaced(life: Calm) -> None:
     template = objects.pod(SPACE, "t", requests={"cpu": "2"}, annotations={P + names.GANG_SIZE: "2"}, grace_s=5)
     template = {"metadata": {"annotations": template["metadata"]["annotations"]}, "spec": template["spec"]}
@@ -225,6 +234,7 @@ STORIES: tuple[Story, ...] = (
     a_gang_of_two_shapes,
     a_gang_waits_for_its_last_member,
     a_gang_is_deleted_and_comes_again,
+    a_gang_ends_and_a_larger_one_comes,
     a_member_of_a_gang_is_replaced,
     an_image_never_comes,
     a_node_is_cordoned_and_uncordoned,

@@ -24,7 +24,18 @@ from scheduler.actions import (
     UpdateJob,
 )
 from scheduler.apply.events import new_world
-from scheduler.events import Event, NamespacesListed, NodeSeen, OwnerRead, PodSeen, PodsListed, Scope, SlurmNodesPolled
+from scheduler.events import (
+    ClockObserved,
+    Event,
+    NamespacesListed,
+    NodeSeen,
+    OwnerRead,
+    PodSeen,
+    PodsListed,
+    Scope,
+    Side,
+    SlurmNodesPolled,
+)
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, PodTerm, Requirement, Taint, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode
 from scheduler.state.phase import Phase
@@ -109,21 +120,26 @@ def test_a_gang_that_comes_after_its_job_was_read_agrees_on_the_name_of_its_job(
     assert len(story.acts(BindPod, NOW + 21)) == 4
 
 
-def test_a_waiting_job_of_deleted_pods_is_not_that_of_the_new_pods_of_the_same_name() -> None:
-    """A process is killed before it cancels the job of a deleted gang.  The new pods may ask for something else (S3)."""
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+@pytest.mark.parametrize(("later_s", "ends"), [(60, True), (0, False)])
+def test_a_job_of_earlier_pods_is_not_that_of_new_pods_of_the_same_name(state: str, later_s: int, ends: bool) -> None:
+    """A process is killed before it ends the job of a gang whose pods went.  The new pods may ask for something else."""
     before = Story()
     before.sees(*ring())
     name = asks(before).spec.name
-    for later_s, ends in ((60, True), (0, False)):
-        story = Story()
-        story.polls({17: "PENDING"}, at=NOW)
-        waits = replace(job_of(member(0), 17, "PENDING", submitted=START - 30), name=name)
-        story.reads(waits, at=NOW)
-        story.sees(*ring(created=START - 30 + later_s))
-        story.polls({17: "PENDING"}, at=NOW + 80)
-        cancels = story.acts(CancelJob, NOW + 80)
-        assert [each.job_id for each in cancels] == ([17] if ends else [])
-        assert not ends or "was submitted for earlier pods of hpc/ring" in cancels[0].reason
+    story = Story()
+    story.sees(*(ClockObserved(side, NOW, NOW, NOW) for side in Side))
+    story.polls({17: state}, at=NOW)
+    made = replace(job_of(member(0), 17, state, submitted=START - 30), name=name)
+    story.reads(made, at=NOW, granted=granted(17, ("x1", 4)) if state == "RUNNING" else None)
+    story.sees(*ring(created=START - 30 + later_s))
+    story.polls({17: state}, at=NOW + 80)
+    acts = story.decides(NOW + 80)
+    cancels = [each for each in acts if isinstance(each, CancelJob)]
+    assert [each.job_id for each in cancels] == ([17] if ends else [])
+    assert not ends or cancels[0].reason == "job 17 was submitted for earlier pods of hpc/ring"
+    binds = [each for each in acts if isinstance(each, BindPod)]
+    assert len(binds) == (4 if state == "RUNNING" and not ends else 0)
 
 
 def test_members_that_wait_say_how_many_are_here() -> None:
