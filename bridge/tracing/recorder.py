@@ -60,6 +60,7 @@ class Recorder:
         self._gang_ended: dict[str, float] = {}  # by workload key: when the last of the members that ended did
         self._ending: dict[str, _Ending] = {}  # by workload key
         self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again; True: they had ended, and tell when
+        self._unproven: dict[int, JobRead] = {}  # reads since the last poll of jobs that were not proven to be ours
         self._read: set[str] = set()  # keys of workloads whose job was read since the last poll
         self._looked = False  # at the inherited pods that had ended
 
@@ -75,10 +76,14 @@ class Recorder:
             case PodsListed(Scope.OURS):
                 self._listed(event, world)
             case JobRead():
-                self._allocations.read(event, world)
+                known = world.placeholders.get(event.job_id)
+                if known is not None and known.key is not None:
+                    self._allocations.read(event, world)
+                else:  # this read may prove whose the job is
+                    remember(self._unproven, event.job_id, event)
                 if self._inherited and event.job is not None and (whose := names.whose(event.job.name)) is not None:
                     self._read.add(whose[1])
-            case JobsPolled() if self._ending or self._inherited:
+            case JobsPolled() if self._ending or self._inherited or self._unproven:
                 self._polled(event, world)
 
     def _pod_seen(self, pod: Pod, world: World) -> None:
@@ -110,6 +115,8 @@ class Recorder:
                 self._pod_over(last, world, event.at)
 
     def _polled(self, event: JobsPolled, world: World) -> None:
+        while self._unproven:
+            self._allocations.read(self._unproven.popitem()[1], world)
         if not world.ready:
             return
         if not self._looked:

@@ -244,3 +244,16 @@ def test_a_pod_that_ended_shortly_before_is_sent_again_only_if_it_tells_when() -
         second.polls({17: "CANCELLED"}, at=T + 214)
         second.stops(T + 220)
         assert backend.names() == sent
+
+
+def test_the_read_that_proves_whose_a_waiting_job_is_tells_its_reason() -> None:
+    """Until its grant the job may not be read again."""
+    backend = Backend()
+    first = Traced(Backend())
+    first.queues(TRAIN, 17, at=T + 1)
+    second = Traced(backend, started=T + 60, pods=[shows("Licenses", T + 30)])
+    is_known_again(second, TRAIN, T + 61, "PENDING", reason="Licenses")
+    is_granted_and_bound(second, T + 150)
+    second.stops(T + 160)
+    [reason] = backend.below(backend.one("queue"))
+    assert (reason.name, reason.start - T, reason.end - T) == ("Licenses", 30, 150)
