@@ -15,6 +15,7 @@ from integration.otlp import Receiver, receiver
 from tests.traces import Span, adds_up, below, orphans
 
 PODS, GANGS, MEMBERS = 200, 5, 4
+POLLED_S = 5
 LICENSED = 20  # pods that wait for licenses
 ALL = PODS + GANGS * MEMBERS
 STEPS = ("create", "submit", "queue", "grant", "bind", "start", "run", "release")
@@ -106,7 +107,8 @@ def each_trace_is_whole(traces: Receiver, wanted: set[str]) -> None:
     assert len({span.trace for span, _ in waited}) == LICENSED
     for span, queue in waited:
         assert queue.start - 1 <= span.start, "the pod tells in whole seconds since when"
-        assert span.end <= queue.end + 1, "a queue that another process sends again ends with a whole second"
+        # A queue that another process sends again ends when Slurm started the job, in whole seconds, not with the poll that showed it.
+        assert span.end <= queue.end + POLLED_S
 
 
 def readings(traces: Receiver, spans: list[Span]) -> Iterator[list[Span]]:
