@@ -107,7 +107,7 @@ def each_trace_is_whole(traces: Receiver, wanted: set[str]) -> None:
     assert len({span.trace for span, _ in waited}) == LICENSED
     for span, queue in waited:
         assert queue.start - 1 <= span.start, "the pod tells in whole seconds since when"
-        # A queue that another process sends again ends when Slurm started the job, in whole seconds, not with the poll that showed it.
+        # A queue that another process sends again ends when Slurm started the job, not with the poll that showed it.
         assert span.end <= queue.end + POLLED_S
 
 
