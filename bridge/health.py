@@ -18,6 +18,7 @@ from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.explanation_json import encoded
 from bridge.http_access import HEADER, Bearers, refusal, refusal_of_nodes
+from bridge.http_clients import Site, in_parts
 from bridge.http_log import without_peers
 from bridge.kube.lease import Lease
 from bridge.kube.mirror import Mirror
@@ -345,7 +346,7 @@ class Health(_Endpoints):
         except Exception as error:  # noqa: BLE001 - contained to this answer, or raised
             self._loop.guard.caught(error, "nodes", "answer to /nodes")
             return web.Response(text=INTERNAL, status=500)
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=in_parts(body), content_type="application/json")
 
     async def release(self, request: web.Request) -> web.Response:
         """POST: the admin confirms that the jobs missing in Slurm are gone (X6); http_access decides which clients may."""
@@ -479,7 +480,7 @@ async def _scraped(request: web.Request, telemetry: Telemetry, share: Share) -> 
             body, content_type = telemetry.scrape(request.headers.get("Accept", ""))
     except Busy:
         return too_many()
-    return web.Response(body=body, headers={"Content-Type": content_type})
+    return web.Response(body=in_parts(body), headers={"Content-Type": content_type})
 
 
 async def serve(answers: Callable[[], Health | Starting], host: str, port: int) -> web.AppRunner:
@@ -513,7 +514,7 @@ async def serve(answers: Callable[[], Health | Starting], host: str, port: int) 
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=READERS_S, logger=quiet)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await Site(runner, host, port).start()
     except OSError as error:
         await runner.cleanup()
         why = error.strerror or str(error)

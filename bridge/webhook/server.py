@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 
 from bridge.errors import ConfigError
+from bridge.http_clients import Site
 from bridge.http_log import PEERS_FAULT, without_peers
 from bridge.webhook.certificates import Pair, Unusable, check
 from bridge.webhook.metrics import Metrics, Outcome
@@ -74,7 +75,7 @@ class Server:
         )
         await runner.setup()
         try:
-            await web.TCPSite(runner, host or None, port, ssl_context=self._listening()).start()
+            await Site(runner, host or None, port, ssl_context=self._listening()).start()
         except OSError as error:
             await runner.cleanup()
             why = error.strerror or str(error)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from bridge import http_clients
 from bridge.cli.release import ask
 from bridge.errors import ConfigError
 from bridge.health import Health
@@ -218,3 +219,52 @@ async def test_a_peer_that_sends_garbage_gets_no_traceback_into_the_log(
         async with aiohttp.ClientSession() as session, session.get(f"{url}/healthz") as answer:
             assert answer.status == 200
     assert [record for record in caplog.records if record.exc_info] == []
+
+
+async def test_clients_that_hold_connections_keep_nobody_out_and_take_no_more_than_the_limit() -> None:
+    """Anybody who reaches the port may open connections and stay silent; kubelet's probe must be answered."""
+    async with served() as url, AsyncExitStack() as stack:
+        port = int(url.rpartition(":")[2])
+        silent = []
+        for _ in range(http_clients.MOST + 20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            silent.append(reader)
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/healthz") as answer:
+            assert answer.status == 200
+        for reader in silent[:21]:
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b"", "the oldest were closed"
+        assert not any(reader.at_eof() for reader in silent[21:])
+
+
+async def test_a_client_that_does_not_read_its_answer_holds_little_of_it() -> None:
+    body, taken = bytes(8 * 2**20), 0
+
+    async def parts() -> AsyncIterator[bytes]:
+        nonlocal taken
+        async for part in http_clients.in_parts(body):
+            taken += len(part)
+            yield part
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=parts())
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await http_clients.Site(runner, "127.0.0.1", 0).start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", runner.addresses[0][1], limit=2**10)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        await reader.readline()
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert taken < len(body), "the server waits for its reader"
+        while await reader.read(2**20):
+            pass
+        assert taken == len(body)
+        writer.close()
+    finally:
+        await runner.cleanup()
