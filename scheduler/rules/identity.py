@@ -122,9 +122,10 @@ def cancel_of_earlier_pods(workload: Workload, job: Placeholder, this_pass: Pass
     """End an adopted job whose pods are gone or have ended, if other pods came under its name; None: it is not such a job.
 
     The process that would have ended the job with its pods was killed (S2, S3).  The new pods may be more, and may ask for
-    something else.  Such a job is older than each of them, and none of them is bound.
+    something else.  Such a job is older than each of them, and none of them is bound.  A job that this process has seen
+    waiting with its pods stays theirs, however many of them are replaced from then on.
     """
-    if job.spec is not None or job.job is None or job.job.submitted is None:
+    if job.spec is not None or job.adopted_as is not None or job.job is None or job.job.submitted is None:
         return None
     if workload.pod_counts.unbound < workload.pod_counts.unfinished:
         return None

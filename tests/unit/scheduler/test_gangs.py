@@ -142,6 +142,29 @@ def test_a_job_of_earlier_pods_is_not_that_of_new_pods_of_the_same_name(state: s
     assert len(binds) == (4 if state == "RUNNING" and not ends else 0)
 
 
+def test_an_adopted_job_keeps_its_place_in_the_queue_though_each_of_its_pods_is_replaced_in_turn() -> None:
+    """As a job does that this process submitted: it is not of earlier pods, it was seen with the pods that it is for."""
+    before = Story()
+    before.sees(*ring())
+    name = asks(before).spec.name
+    story = Story()
+    story.sees(*(ClockObserved(side, NOW, NOW, NOW) for side in Side))
+    story.polls({17: "PENDING"}, at=NOW)
+    made = replace(job_of(member(0), 17, "PENDING", submitted=START - 30), name=name)
+    story.reads(made, at=NOW)
+    pods = ring(created=START - 30)
+    story.sees(*pods)
+    at = NOW + 80
+    for number, old in enumerate(pods):
+        story.polls({17: "PENDING"}, at=at)
+        assert not [each for each in story.decides(at) if isinstance(each, CancelJob)]
+        story.loses(old, at + 1)
+        story.sees(replace(old, uid=f"{old.uid}-new", created=at + 1))
+        at += 20
+    story.polls({17: "PENDING"}, at=at)
+    assert not [each for each in story.decides(at) if isinstance(each, CancelJob)]
+
+
 def test_members_that_wait_say_how_many_are_here() -> None:
     story = Story()
     story.sees(*ring()[:3])
