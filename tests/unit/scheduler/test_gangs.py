@@ -155,7 +155,7 @@ def test_an_adopted_job_keeps_its_place_in_the_queue_though_each_of_its_pods_is_
     pods = ring(created=START - 30)
     story.sees(*pods)
     at = NOW + 80
-    for number, old in enumerate(pods):
+    for old in pods:
         story.polls({17: "PENDING"}, at=at)
         assert not [each for each in story.decides(at) if isinstance(each, CancelJob)]
         story.loses(old, at + 1)
