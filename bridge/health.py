@@ -196,7 +196,7 @@ class Health(_Endpoints):
         self._loop = loop
         self._tokens = tokens
         self._explaining = Share()
-        self._survey = NodeSurvey()
+        self._survey = NodeSurvey(failed=self._node_failed)
         self._acts = True
         gauge, counter = self._while_it_acts(telemetry.gauge), self._while_it_acts(telemetry.counter)
         self._measure(gauge, counter)
@@ -223,7 +223,7 @@ class Health(_Endpoints):
     def follow(self, loop: Loop) -> None:
         """Answer for the bridge of this loop from now on: the same process leads again."""
         self._loop, self._acts = loop, True
-        self._survey = NodeSurvey()
+        self._survey = NodeSurvey(failed=self._node_failed)
 
     def stand_by(self) -> None:
         """The bridge of this loop acts no more: the metrics of its World, which become outdated, are left out."""
@@ -336,6 +336,9 @@ class Health(_Endpoints):
         """Prepare the slow part of an explanation in small steps, so that decisions go on meanwhile."""
         while not prepared(self._loop.world, namespace, name):  # noqa: ASYNC110 - each call does a part of the work
             await asyncio.sleep(0)
+
+    def _node_failed(self, name: str, error: Exception) -> None:
+        self._loop.guard.caught(error, "nodes", f"node {name} in /nodes")
 
     async def nodes(self, request: web.Request) -> web.Response:
         """200 and what node_survey says; http_access decides which clients get an answer."""

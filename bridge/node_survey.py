@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -128,10 +129,18 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 class NodeSurvey:
-    """The answer to `/nodes`, made again when it is too old."""
+    """The answer to `/nodes`, made again when it is too old.
 
-    def __init__(self, timer: Callable[[], float] = time.perf_counter) -> None:
+    failed   is called with the name of a node that could not be described, and why; the answer lacks this node
+    """
+
+    def __init__(
+        self,
+        timer: Callable[[], float] = time.perf_counter,
+        failed: Callable[[str, Exception], None] = lambda _, error: _raised(error),
+    ) -> None:
         self._timer = timer
+        self._failed = failed
         self._turn = asyncio.Lock()
         self._body = b""
         self._kept_until = float("-inf")
@@ -141,28 +150,39 @@ class NodeSurvey:
         async with self._turn:
             if self._timer() >= self._kept_until:
                 pace = Pace(REST, self._timer)
-                self._body = await _in_slices(world, now, pace)
+                self._body = await self._in_slices(world, now, pace)
                 self._kept_until = self._timer() + pace.worked_s * KEPT
             return self._body
 
+    async def _in_slices(self, world: World, now: float, pace: Pace) -> bytes:
+        nodes = []
+        for found in items(world):
+            if found is not None:
+                nodes += self._encoded(*found)
+            if pace.over():
+                await pace.rest()
+        partitions = {
+            each.name: PartitionItem(each.up, each.default, each.max_time_min) for each in world.partitions.values()
+        }
+        polled = world.nodes_polled[1] if world.nodes_polled is not None else None
+        body = msgspec.json.encode({"at": now, "polled": polled, "partitions": partitions, "nodes": nodes})
+        pace.stop()
+        return body
 
-async def _in_slices(world: World, now: float, pace: Pace) -> bytes:
-    nodes = []
-    for item in items(world):
-        nodes.extend([msgspec.Raw(msgspec.json.encode(item))] if item is not None else [])
-        if pace.over():
-            await pace.rest()
-    partitions = {
-        each.name: PartitionItem(each.up, each.default, each.max_time_min) for each in world.partitions.values()
-    }
-    polled = world.nodes_polled[1] if world.nodes_polled is not None else None
-    body = msgspec.json.encode({"at": now, "polled": polled, "partitions": partitions, "nodes": nodes})
-    pace.stop()
-    return body
+    def _encoded(self, name: str, describe: Callable[[], NodeItem]) -> list[msgspec.Raw]:
+        try:
+            return [msgspec.Raw(msgspec.json.encode(describe()))]
+        except Exception as error:  # noqa: BLE001 - contained to this node, or raised
+            self._failed(name, error)
+            return []
 
 
-def items(world: World) -> Iterator[NodeItem | None]:
-    """An item for each node of Kubernetes, then one for each node that only Slurm has; None: a pause is possible.
+def _raised(error: Exception) -> None:
+    raise error
+
+
+def items(world: World) -> Iterator[tuple[str, Callable[[], NodeItem]] | None]:
+    """The name of each node of Kubernetes, then of each that only Slurm has, and its item; None: a pause is possible.
 
     The World may change between two items.
     """
@@ -175,9 +195,9 @@ def items(world: World) -> Iterator[NodeItem | None]:
     for name in sorted(ours):
         there = slurm_name(ours[name])
         both.add(there)
-        yield _item(world, name, ours[name], _as_granted(known.get(there), granted.get(there)))
+        yield name, partial(_described, world, name, ours[name], known.get(there), granted.get(there))
     for name in sorted(known.keys() - both):
-        yield _item(world, name, None, _as_granted(known[name], granted.get(name)))
+        yield name, partial(_described, world, name, None, known[name], granted.get(name))
 
 
 def count_grant(job: Placeholder, granted: dict[str, Counter[str]]) -> None:
@@ -202,7 +222,10 @@ def _as_granted(node: SlurmNode | None, granted: Mapping[str, int] | None) -> Sl
     )
 
 
-def _item(world: World, name: str, node: Node | None, there: SlurmNode | None) -> NodeItem:
+def _described(
+    world: World, name: str, node: Node | None, polled: SlurmNode | None, granted: Mapping[str, int] | None
+) -> NodeItem:
+    there = _as_granted(polled, granted)
     bridge, others = _taken(world, node)
     closed = _closed(world, node, there)
     sides = _Sides(node, there, bridge, others, is_open=not closed)

@@ -234,6 +234,7 @@ def _cpus_per_core(node: wire.Node) -> int:
 
 _SOCKETS = re.compile(r"\([^()]*\)")  # no bracket inside: many that open and never close would be searched without end
 _COUNT = re.compile(r"([0-9]+)([KMGTP]?)", re.IGNORECASE)
+MOST_DEVICES = 2**63 - 1  # of a kind on a node, as of all counts (wire.Count)
 
 
 def gres_counts(text: str) -> dict[str, int]:
@@ -252,6 +253,8 @@ def gres_counts(text: str) -> dict[str, int]:
             raise ValueError(f"not a GRES: {item[:80]!r}")
         for name in _names(parts[0], parts[1] if len(parts) == 2 else ""):
             counts[name] = counts.get(name, 0) + count
+            if counts[name] > MOST_DEVICES:
+                raise ValueError(f"more devices than Slurm can count: {item[:80]!r}")
     return counts
 
 

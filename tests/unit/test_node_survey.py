@@ -23,7 +23,7 @@ NOW = START + 20
 
 def shown(world: World) -> dict[str, dict[str, Any]]:
     """The items by the name of their node."""
-    return {item.name: msgspec.to_builtins(item) for item in items(world) if item is not None}
+    return {name: msgspec.to_builtins(describe()) for name, describe in filter(None, items(world))}
 
 
 def polled(story: Story, *nodes: SlurmNode) -> None:
@@ -139,6 +139,15 @@ async def test_an_answer_is_shared_for_twenty_times_as_long_as_it_took() -> None
     for _ in range(200):
         later = await survey.body(story.world, NOW + 2)
     assert later != first
+
+
+async def test_a_node_that_cannot_be_described_is_left_out_and_reported_and_the_others_are_answered() -> None:
+    story = Story()
+    polled(story, replace(slurm_node("x1"), gres={"gpu": 10**400}), slurm_node("x2"))
+    failed: list[str] = []
+    survey = NodeSurvey(failed=lambda name, _: failed.append(name))
+    answer = msgspec.json.decode(await survey.body(story.world, NOW), type=Survey)
+    assert ([each.name for each in answer.nodes], failed) == (["x2"], ["x1"])
 
 
 def test_memory_is_in_mib_on_both_sides() -> None:

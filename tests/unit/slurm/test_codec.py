@@ -202,6 +202,13 @@ def test_any_list_of_devices_is_counted_fully(devices: dict[tuple[str, str], int
     assert all(counts[f"{name}:{kind}"] == n for (name, kind), n in devices.items() if kind)
 
 
+@pytest.mark.parametrize("text", ["gpu:9999999999999999999", "gpu:h100:8192P", "gpu:4000P,gpu:4000P,gpu:4000P"])
+def test_more_devices_than_slurm_can_count_are_no_devices(text: str) -> None:
+    """The node is left out of the list; in an answer to /nodes no number is so large."""
+    with pytest.raises(ValueError, match="more devices"):
+        codec.gres_counts(text)
+
+
 def test_brackets_that_never_close_are_no_devices_and_take_no_time_without_end() -> None:
     """If each bracket began a new search, they would take hours."""
     with pytest.raises(ValueError, match="not a GRES"):
