@@ -77,7 +77,7 @@ value. "Others" is the use of the machine by programs that are not part of the r
 ## What the profiles showed
 
 Measured in November 2026 with `alone`: the bridge before and after a change took turns, on a machine that other programs
-kept busy, so that the figures spread.
+kept busy, so that the figures spread. The tables above do not show a change if they were measured before it.
 
 * **In a burst each pod was visited 18 times, 13 times in vain.** Each poll of Slurm's jobs showed ids whose answers were
   still on their way. Each of these answers emptied the list of unread ids, and that marked all waiting workloads. An
