@@ -111,8 +111,12 @@ class Bearers:
 
     @classmethod
     def of(cls, admin: str, nodes: str) -> Bearers:
-        """The tokens in these files; "": there is none.  Raises ConfigError if a file holds no token."""
-        return cls(BearerFile.of(admin), BearerFile.of(nodes, NODES_OPTION))
+        """The tokens in these files; "": there is none.  Raises ConfigError if a file holds no token, or both the same."""
+        both = cls(BearerFile.of(admin), BearerFile.of(nodes, NODES_OPTION))
+        if both.admin is not None and both.nodes is not None and both.nodes.accepts(f"Bearer {both.admin.token()}"):
+            what = f"{NODES_OPTION} holds the token of {OPTION}, which opens /release to every user of /nodes."
+            raise ConfigError(what, _MAKE)
+        return both
 
 
 def refusal(request: web.Request, bearer: BearerFile | None) -> web.Response | None:

@@ -221,6 +221,16 @@ async def test_a_peer_that_sends_garbage_gets_no_traceback_into_the_log(
     assert [record for record in caplog.records if record.exc_info] == []
 
 
+def test_users_of_namespaces_are_never_given_the_token_of_admins(tmp_path: Path) -> None:
+    admin, nodes = tmp_path / "admin", tmp_path / "nodes"
+    admin.write_text(TOKEN)
+    nodes.write_text(f"{TOKEN}\n")
+    with pytest.raises(ConfigError, match="http_nodes_token_file holds the token of http_token_file"):
+        Bearers.of(str(admin), str(nodes))
+    nodes.write_text(OTHER)
+    assert Bearers.of(str(admin), str(nodes)).nodes is not None
+
+
 async def test_clients_that_hold_connections_keep_nobody_out_and_take_no_more_than_the_limit() -> None:
     """Anybody who reaches the port may open connections and stay silent; kubelet's probe must be answered."""
     async with served() as url, AsyncExitStack() as stack:
