@@ -141,18 +141,26 @@ class NodeSurvey:
     ) -> None:
         self._timer = timer
         self._failed = failed
-        self._turn = asyncio.Lock()
+        self._making: asyncio.Task[None] | None = None
         self._body = b""
         self._kept_until = float("-inf")
 
     async def body(self, world: World, now: float) -> bytes:
         """The answer as JSON.  now: epoch seconds"""
-        async with self._turn:
-            if self._timer() >= self._kept_until:
-                pace = Pace(REST, self._timer)
-                self._body = await self._in_slices(world, now, pace)
-                self._kept_until = self._timer() + pace.worked_s * KEPT
-            return self._body
+        if self._making is None and self._timer() >= self._kept_until:
+            self._making = asyncio.create_task(self._make(world, now), name="nodes")
+        if self._making is not None:
+            # A client that leaves does not stop it: otherwise clients that come and leave would have it made for ever.
+            await asyncio.shield(self._making)
+        return self._body
+
+    async def _make(self, world: World, now: float) -> None:
+        pace = Pace(REST, self._timer)
+        try:
+            self._body = await self._in_slices(world, now, pace)
+            self._kept_until = self._timer() + pace.worked_s * KEPT
+        finally:
+            self._making = None
 
     async def _in_slices(self, world: World, now: float, pace: Pace) -> bytes:
         nodes = []

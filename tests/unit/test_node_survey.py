@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -139,6 +140,19 @@ async def test_an_answer_is_shared_for_twenty_times_as_long_as_it_took() -> None
     for _ in range(200):
         later = await survey.body(story.world, NOW + 2)
     assert later != first
+
+
+async def test_clients_that_ask_and_leave_do_not_have_the_answer_made_again_and_again() -> None:
+    clock = iter(float(second) for second in range(1000))
+    story = Story()
+    survey = NodeSurvey(lambda: next(clock) / 1000)  # each look at the clock takes a millisecond, so there are slices
+    leaves = asyncio.create_task(survey.body(story.world, NOW))
+    await asyncio.sleep(0)
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    answer = msgspec.json.decode(await survey.body(story.world, NOW + 5), type=Survey)
+    assert answer.at == NOW, "the work of the first request was not lost"
 
 
 async def test_a_node_that_cannot_be_described_is_left_out_and_reported_and_the_others_are_answered() -> None:
