@@ -22,7 +22,8 @@ from integration.readme import Terminal
 
 pytestmark = pytest.mark.usefixtures("no_bridge")
 OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
-LEASE, PATCH = re.findall(r"^```yaml\n(.*?)^```$", OPERATIONS, re.MULTILINE | re.DOTALL)
+TWO_REPLICAS = OPERATIONS.split("\n## Two replicas\n")[1].split("\n## ")[0]
+LEASE, PATCH = re.findall(r"^```yaml\n(.*?)^```$", TWO_REPLICAS, re.MULTILINE | re.DOTALL)
 [APPLY, READY, HOLDER] = lines("operations.md", "Two replicas")
 DRY_RUN, NO_POLICY, UNINSTALL, *FOLLOW, DELETE, UNBIND, UNLABEL, NO_NODES = lines("operations.md", "Uninstall")
 REGISTER = lines("nodes.md", "")
