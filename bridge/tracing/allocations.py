@@ -42,7 +42,8 @@ class Allocations:
         self._first_seen = first_seen
         self._waiting: dict[str, Waiting] = {}  # by workload key, as the others
         self._gangs: dict[str, tuple[int, Queued]] = {}  # the job for which spans were sent, and their times
-        self._spans_of_gangs: dict[str, Spans] = {}  # so that each event of a gang costs about the same
+        # With the number of pods whose callers they know, so that each event of a gang costs about the same.
+        self._spans_of_gangs: dict[str, tuple[int, Spans]] = {}
 
     def submitted(self, workload: Workload, job: int, asked: float, world: World) -> None:
         """A job was submitted for the workload."""
@@ -144,11 +145,11 @@ class Allocations:
     def spans(self, workload: Workload, world: World) -> Spans:
         """Sends the spans of the workload."""
         known = self._spans_of_gangs.get(workload.key)
-        if known is not None:
-            return known
+        if known is not None and len(workload.pods) <= known[0]:
+            return known[1]
         spans = spans_of(self._export, world.cluster, workload.key, workload.pods.values())
-        if workload.group is not None and workload.complete:
-            remember(self._spans_of_gangs, workload.key, spans)
+        if workload.group is not None:
+            remember(self._spans_of_gangs, workload.key, (len(workload.pods), spans))
         return spans
 
 

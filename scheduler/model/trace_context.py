@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
+MOST_CALLERS = 128  # of one workload: so many links has a span at most by default in OpenTelemetry
 SAMPLED = 1  # the flag that says that the caller records its trace
 _FORM = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
@@ -31,7 +33,7 @@ class WorkloadTrace(NamedTuple):
 
     root    its root span
     caller  the parent of the root span; None: the workload's trace is its own
-    others  further spans that pods of the workload name
+    others  further spans that pods of the workload name, at most MOST_CALLERS in all
     """
 
     root: TraceContext
@@ -57,7 +59,7 @@ def trace_of(own: str, said: Iterable[str]) -> WorkloadTrace:
     texts = {text for text in said if text != own}
     if not texts:
         return WorkloadTrace(root)
-    callers = [context for context in map(parsed, sorted(texts)) if context is not None]
+    callers = list(islice(filter(None, map(parsed, sorted(texts))), MOST_CALLERS))
     if not callers:
         return WorkloadTrace(root)
     caller, *others = callers

@@ -8,6 +8,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob
 from scheduler.model.kubernetes import Pod, PodPhase, PodTimes
 from scheduler.model.slurm import Grant, GrantedNode
+from scheduler.model.trace_context import MOST_CALLERS, trace_of
 from tests.builders import START, pod
 from tests.traces import Backend, adds_up
 from tests.unit.tracing.stories import Traced
@@ -91,3 +92,31 @@ def test_members_that_name_different_callers_are_linked_to_all_of_them() -> None
     root = backend.one("gang")
     assert (root.trace, root.parent, root.links) == ("a" * 32, "1" * 16, ("b" * 32,))
     assert {span.trace for span in backend.spans} == {"a" * 32}
+
+
+def test_a_gang_that_is_deleted_while_it_gathers_keeps_the_trace_of_its_first_caller() -> None:
+    """Its pods are not read again for each pod that goes: that would grow with the square of what a tenant creates."""
+    size = 150
+    pods = [
+        pod(f"w{number}", created=T, labels=RING, says={"gang-size": "200", "traceparent": caller(number)})
+        for number in range(size)
+    ]
+    backend = Backend()
+    story = Traced(backend)
+    story.now = T + 1
+    story.sees(*pods)
+    for what in pods:
+        story.loses(what, T + 2)
+    story.polls(at=T + 3)
+    story.stops(T + 4)
+    assert {span.trace for span in backend.spans} == {"0" * 29 + "001"}
+    assert sum(span.name == "pod" for span in backend.spans) == size
+
+
+def test_of_many_callers_a_trace_is_linked_to_as_many_as_a_span_may_have() -> None:
+    trace = trace_of(names.traceparent("c", "k"), map(caller, range(1000)))
+    assert len(trace.others) == MOST_CALLERS - 1
+
+
+def caller(number: int) -> str:
+    return f"00-{number + 1:032x}-{number + 1:016x}-01"
