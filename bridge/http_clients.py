@@ -36,8 +36,7 @@ class Site(web.TCPSite):
 def _close_oldest(server: web.Server) -> None:
     alive = [each.transport for each in server.connections if each.transport and not each.transport.is_closing()]
     for transport in alive[: max(0, len(alive) - MOST + 1)]:
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.abort()  # close() would wait until the client has read what it was sent
+        transport.abort()  # close() would wait until the client has read what it was sent
 
 
 async def in_parts(body: bytes) -> AsyncIterator[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from aiohttp.test_utils import make_mocked_request
 from bridge import http_clients
 from bridge.cli.release import ask
 from bridge.errors import ConfigError
+from bridge.event_loop import new_event_loop
 from bridge.health import Health
 from bridge.http_access import BearerFile, Bearers, is_loopback, refusal
 from bridge.telemetry import Telemetry
@@ -231,8 +232,16 @@ def test_users_of_namespaces_are_never_given_the_token_of_admins(tmp_path: Path)
     assert Bearers.of(str(admin), str(nodes)).nodes is not None
 
 
-async def test_clients_that_hold_connections_keep_nobody_out_and_take_no_more_than_the_limit() -> None:
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "the bridge's own"])
+def test_clients_that_hold_connections_keep_nobody_out_and_take_no_more_than_the_limit(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     """Anybody who reaches the port may open connections and stay silent; kubelet's probe must be answered."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(silent_clients())
+
+
+async def silent_clients() -> None:
     async with served() as url, AsyncExitStack() as stack:
         port = int(url.rpartition(":")[2])
         silent = []
