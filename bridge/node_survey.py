@@ -1,8 +1,8 @@
 """`GET /nodes`: each node as both clusters see it, and what could start there now, from the World.
 
-`kubectl slurm nodes` and `free` show it to users of namespaces, so it has sums alone: no pod, no job, no namespace, no user.
-No request calls Slurm: what jobs hold is as old as the last poll of nodes (`polled`), up to what the bridge was granted since
-then; what pods take is as Kubernetes shows it now.  An amount is free if neither of the two counts it as taken.
+`kubectl slurm nodes` and `free` show it to users of namespaces, so it has only sums: no pod, no job, no namespace, no user.
+No request calls Slurm.  What jobs hold is as of the last poll of nodes (`polled`), with the grants of the bridge since then;
+what pods take is as Kubernetes shows it now.  An amount is free if neither of the two counts it as taken.
 
 An answer is made in slices of two milliseconds with rests between them, because the bridge has one thread.  All clients share
 the answer for a time that grows with the time that it took, so the number of requests does not matter.
@@ -90,7 +90,7 @@ class NodeItem(msgspec.Struct, frozen=True):
     taints      keys of taints that a pod must tolerate
     slurm       its states; reason: why it is drained or down
     closed      why no pod can start there now; "": pods can
-    devices     by GRES name, with the type where Kubernetes tells types apart
+    devices     by GRES name, with the type where Kubernetes distinguishes types
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a backend of traces keeps, and what may be asked of it."""
+"""The spans that a backend of traces received, and questions about them."""
 
 from __future__ import annotations
 

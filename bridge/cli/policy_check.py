@@ -186,13 +186,13 @@ def _chosen_by_others(policy: Policy) -> Iterator[Result]:
         called = policy.called(place)
         if f"{{{templates.SERVICE_ACCOUNT}}}" in named and not _accounts_are_named(policy, place):
             yield warning(
-                f"{called} fills user from {{{templates.SERVICE_ACCOUNT}}}: whoever may create service accounts in such a "
-                "namespace chooses a Slurm user.",
+                f"{called} fills user from {{{templates.SERVICE_ACCOUNT}}}: any user who may create service accounts "
+                "in such a namespace chooses a Slurm user.",
                 "Name the service accounts of the rule without wildcards, or use a label of the namespace.",
             )
         elif named:
             who = "create namespaces" if named == [f"{{{templates.NAMESPACE}}}"] else "label namespaces"
-            yield ok(f"{called} fills user from {tenant.user}: whoever may {who} chooses a Slurm user")
+            yield ok(f"{called} fills user from {tenant.user}: any user who may {who} chooses a Slurm user")
 
 
 def _accounts_are_named(policy: Policy, place: int) -> bool:

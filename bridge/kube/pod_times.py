@@ -37,7 +37,7 @@ def _while_waiting(status: PodStatus) -> PodTimes:
 
 
 def _began(statuses: Iterable[ContainerStatus]) -> float | None:
-    """The first start of a container; of one that was restarted, the start of the run before counts, too."""
+    """The first start of a container; if a container was restarted, the start of its run before counts, too."""
     states = (state for each in statuses for state in (each.state, each.last_state) if state is not None)
     runs = (run for state in states for run in (state.running, state.terminated) if run is not None)
     return min((at for run in runs if (at := epoch(run.started_at)) is not None), default=None)

@@ -92,7 +92,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps who would have to be woken."""
+        """Do nothing: this loop never sleeps, so it need not be woken."""
 
 
 def run(main: Coroutine[Any, Any, T], *, start: float = START, loop_of: type[VirtualLoop] = VirtualLoop) -> T:

@@ -48,7 +48,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class LimitInUse:
-    """A limit as Limit writes it.  used: of it, by jobs that run now; None: not known."""
+    """A limit in the notation of Limit.  used: what running jobs use of it; None: not known."""
 
     limit: str
     used: int | None
@@ -56,11 +56,11 @@ class LimitInUse:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what terms a user's jobs run in a partition.
+    """What decides the costs of a user's jobs in a partition.
 
     weights   TRESBillingWeights of the partition, "": none; None: not shown
     flags     PriorityFlags of slurm.conf
-    absent    why something is not among this, in sentences
+    absent    sentences that say which values are missing, and why
     """
 
     partition: str

@@ -1,8 +1,8 @@
 """Jobs that are known only because pods show their ids (`Placeholder.hinted_by`): a pod's word is no proof (ARCHITECTURE 4).
 
-A bound pod may name the job that a previous process bound it for, that job under another name that its user gave it, a job
-that has its id by now, or any job, because people can write annotations.  So a hint keeps the bridge from ending the pod, and
-never makes it act on the job.
+A bound pod may show the id of the job that a previous process bound it for (its user may have renamed that job), an id that
+Slurm gave to another job since, or any id, because people can write annotations.  So a hint keeps the bridge from ending the
+pod, and never makes it act on the job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_
 
 
 def take_hint(world: World, workload: Workload, pod: Pod) -> None:
-    """A job id that the pod shows: enough to leave it in peace, never enough to act on (ARCHITECTURE 4)."""
+    """Take the job id that the pod shows: enough to leave the pod alone, never enough to act (ARCHITECTURE 4)."""
     job_id = shown_id(pod) if pod.node else None
     condition = workload.shown_condition(pod)
     if job_id is None and not pod.node and condition is not None and not workload.jobs:

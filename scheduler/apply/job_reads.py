@@ -1,7 +1,7 @@
 """Applies reads of single jobs to the World (`GET job/{id}`): whose job it is, and what it was granted.
 
 A read shows the name and the user, which prove whose job it is (ARCHITECTURE 4).  A read that was sent before an answer, or
-before the list that showed the id as new, may be about the former job of the id, so it is rejected.
+before the list that showed the id as new, may show the former job of that id, so the read is rejected.
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ from scheduler.state.world import World
 
 
 def runs_again(was: States, states: States) -> bool:
-    """True if a job that had ended has not: an ended job does not run again, so Slurm reused its id."""
+    """True if an ended job is listed as not ended: an ended job does not run again, so Slurm reused its id."""
     return is_ended(was) and not is_ended(states)
 
 
 def note_arrivals(world: World, arrived: Collection[int], event: ev.JobsPolled) -> None:
-    """Note the ids that the list has and the former list had not, or had of jobs that had ended."""
+    """Note the ids that are new in the list, or belonged to ended jobs in the former list."""
     if any(job_id <= world.highest for job_id in arrived):
         reject(world, Anomaly.ID_AGAIN)
         reread_all(world, event.ended)
@@ -72,7 +72,7 @@ def reread_all(world: World, at: float) -> None:
 
 
 def is_foreign_by_now(world: World, workload: Workload, job_id: int, began: float) -> bool:
-    """True if the id was found to be another job's after the submission that returned it was sent, at *began*."""
+    """True if a read showed, after the submission was sent at *began*, that the id which it returned is another job's."""
     if job_id in world.foreign and world.foreign_read.get(job_id, float("-inf")) > began:
         return True
     known = world.placeholders.get(job_id)

@@ -50,7 +50,7 @@ def parsed(traceparent: str) -> TraceContext | None:
 
 
 def trace_of(own: str, said: Iterable[str]) -> WorkloadTrace:
-    """The trace of a workload.  own: its own `traceparent`; said: those that its pods show.
+    """The trace of a workload.  own: its own `traceparent`; said: the values of `traceparent` on its pods.
 
     Of several callers the first in the order of their texts counts, so that the order of the pods does not matter.
     """

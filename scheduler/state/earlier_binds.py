@@ -1,8 +1,8 @@
 """Pods that a bind of a previous process may still put on a node, until the quiet period ends (V3).
 
-Which of the granted nodes such a bind names is not known.  So all pods of a workload are counted on each of its nodes.  What
-Slurm counts is left out if the job lives, because no two grants share it; if the job has ended, Slurm may have given all of
-it to others.
+The node that such a bind names is not known.  So all pods of a workload are counted on each of its granted nodes.  While the
+job lives, resources that Slurm counts are left out, because no two grants share them.  If the job has ended, Slurm may have
+given all of them to other jobs.
 """
 
 from __future__ import annotations
