@@ -21,6 +21,7 @@ from scheduler.model.limits import KnownLimits, Limit, LimitsOf
 Path = tuple[str, ...]
 MOST_PARENTS = 16
 MOST_LIMITS = 256
+MOST_COUNT = 2**63 - 1  # as of all counts (wire.Count)
 UNSEEN = (
     "slurmdbd does not show the association of user {user} in account {account} to the bridge's token: PrivateData hides it, "
     "or it does not exist."
@@ -140,7 +141,8 @@ def _limits(shown: Mapping[str, Any], counts: Mapping[Path, str], amounts: Mappi
         if isinstance(number, dict) and number.get("set") is True and _is_count(number.get("number")):
             yield Limit(name, "", int(number["number"]))
     for path, name in amounts.items():
-        for each in _at(shown, path) or ():
+        found = _at(shown, path)
+        for each in found if isinstance(found, list) else ():
             if isinstance(each, dict) and _is_count(each.get("count")):
                 yield Limit(name, _resource(each), int(each["count"]))
 
@@ -153,7 +155,7 @@ def _at(shown: object, path: Path) -> Any:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT
 
 
 def _resource(tres: Mapping[str, Any]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from bridge.simulation.slurm.cluster import SlurmCluster
@@ -9,6 +12,7 @@ from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.simulation.slurm.jobs import SimPartition
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.costs import MOST_RUNNING, NO_ACCOUNTING, RunningJob, Terms, billing_of, terms_of, used_of, weights_in
+from bridge.slurm.limits import known_limits
 from bridge.slurm.token import LiteralToken
 from scheduler.model.limits import Limit, LimitsOf
 from scheduler.model.slurm import JobSpec
@@ -51,8 +55,6 @@ def test_weights_that_cannot_be_read_are_not_guessed() -> None:
 
 def running(user: str = "bob", account: str = "teamb", qos: str = "normal", gpus: int = 3) -> RunningJob:
     allocated = [{"type": "cpu", "name": "", "count": 2}, {"type": "gres", "name": "gpu", "count": gpus}]
-    import msgspec
-
     return msgspec.convert({"user": user, "account": account, "qos": qos, "tres": {"allocated": allocated}}, RunningJob)
 
 
@@ -138,3 +140,19 @@ async def test_nobody_reads_the_records_of_thousands_of_jobs() -> None:
     terms = await asked.terms(account="teamb")
     assert [each.used for each in terms.limits] == [None, None]
     assert f"more than {MOST_RUNNING} jobs run" in terms.absent[-1]
+
+
+@pytest.mark.parametrize(
+    "amounts", [5, {"count": 5}, "cpu=5", [7, None, {"type": "cpu", "count": "5"}, {"type": "cpu", "count": 10**400}]]
+)
+async def test_limits_of_another_form_than_slurms_are_no_limits_and_no_error_of_the_bridge(amounts: Any) -> None:
+    """An error of the bridge's own would put the workloads that wait for these limits into quarantine."""
+    association = {"account": "teamb", "user": "bob", "lineage": "/teamb/0-bob/", "max": {"tres": {"total": amounts}}}
+    answers = {"associations/": {"associations": [association]}, "qos/normal": {"qos": []}}
+
+    class Lies:
+        async def ask(self, _what: str, _method: str, path: str, decoder: Any, **_: Any) -> Any:
+            return decoder.decode(msgspec.json.encode(answers[path.partition("?")[0]]))
+
+    slurm: Any = Lies()
+    assert (await known_limits(slurm, OF, 1.0)).limits == ()
