@@ -146,7 +146,7 @@ async def test_nobody_reads_the_records_of_thousands_of_jobs() -> None:
     "amounts", [5, {"count": 5}, "cpu=5", [7, None, {"type": "cpu", "count": "5"}, {"type": "cpu", "count": 10**400}]]
 )
 async def test_limits_of_another_form_than_slurms_are_no_limits_and_no_error_of_the_bridge(amounts: Any) -> None:
-    """An error of the bridge's own would put the workloads that wait for these limits into quarantine."""
+    """An error of the bridge's own would be reported with each read of the limits, and end `explain`."""
     association = {"account": "teamb", "user": "bob", "lineage": "/teamb/0-bob/", "max": {"tres": {"total": amounts}}}
     answers = {"associations/": {"associations": [association]}, "qos/normal": {"qos": []}}
 
