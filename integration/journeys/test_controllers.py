@@ -135,7 +135,7 @@ def test_each_side_shows_what_the_other_knows(kube: Kube, slurm: Slurm, space: S
     assert runs[2:] == ["RUNNING", kube.pod(ns, "runs").spec.node_name]
     assert any(line.startswith(f"{waiting['job_id']} {ns}/waits~") for line in shown)
     for name, words in {
-        "runs": (f"job-id: {named['job_id']}", f"job-nodes: {named['nodes']}", f"job {named['job_id']}"),
+        "runs": (f"job-id: {named['job_id']}", f"job-nodes: {named['nodes']}"),
         "waits": ("SlurmJobSubmitted", "BeginTime", f"Job {waiting['job_id']}"),
     }.items():
         eventually(f"kubectl shows {words} of {name}", lambda n=name, w=words: _described(kube, ns, n, w))  # type: ignore[misc]
