@@ -25,7 +25,7 @@ def burst(pods: int) -> Scenario:
     """A burst of *pods* pods."""
     name = f"burst-{pods}"
     nodes = max(4, pods // PODS_A_NODE)
-    return Scenario(name, partial(_repeat, name, pods), partial(_count, name, pods), nodes=nodes, apart=True)
+    return Scenario(name, partial(_repeat, name, pods), count=partial(_count, name, pods), nodes=nodes, apart=True)
 
 
 def packed(pods: int) -> Scenario:
