@@ -115,7 +115,7 @@ def test_explain_asks_the_bridge_of_the_demo(dev: Dev, user: Kubectl) -> None:
     eventually("the service runs", lambda: user("get", "pods", "-l", "app=serve").count("Running") == 2)
     name = user("get", "pods", "-l", "app=serve", "-o", "jsonpath={.items[0].metadata.name}")
     told = looks(dev, "explain", f"hpc/{name}")
-    assert "by Slurm job" in told
+    assert "for Slurm job" in told
     assert f"pod hpc/{name} created" in told
     assert "No bridge answers" not in told
 
