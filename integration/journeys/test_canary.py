@@ -1,6 +1,6 @@
 """No token of the bridge is in anything that it says: log, metrics, page, traces, errors, pods, jobs, command lines.
 
-The tokens here are told from everything else.  Slurm accepts the first; then the file has a token that Slurm refuses, an
+The tokens here differ from every other text.  Slurm accepts the first; then the file has a token that Slurm refuses, an
 expired one, and a text that is none.  The bearer token of the HTTP interface and that of the Collector are secrets, too.
 """
 

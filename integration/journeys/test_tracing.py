@@ -1,6 +1,6 @@
 """One trace for each workload, of both clusters, as a Collector gets it (O3): 200 pods, five gangs, and two restarts.
 
-A bridge that is killed in the middle of a burst, and another one that is stopped while pods run, end; the next one goes on.
+One process of the bridge is killed in the middle of a burst, and another is stopped while pods run; the next process goes on.
 """
 
 from __future__ import annotations

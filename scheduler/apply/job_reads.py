@@ -261,7 +261,7 @@ def _take_over(world: World, workload: Workload, job: Placeholder, states: State
 
 
 def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
-    """Singleton holds the job back, so an unknown job of this name runs.  Its id may be one that a pod hints at.
+    """Singleton holds the job back, so an unknown job of this name runs.  A pod may show its id.
 
     All jobs are read again to find it, but seldom for one workload: the user may have submitted a job of that name by hand.
     """

@@ -1,4 +1,4 @@
-"""A story with one disturbance at one chosen place: the bridge is killed, or one observation is lost, late or told twice.
+"""A story with one disturbance at one chosen place: the bridge is killed, or one observation is lost, late or repeated.
 
 The place is the number of a request, or of a line of a watch, since the story began.  A process of the bridge leaves nothing
 behind but its requests.  So all moments between two requests are one place: a kill at any `await` between them leaves both
@@ -32,6 +32,8 @@ SETTLES_S = 60.0  # after the story: what is still to do is done within a minute
 LATE_S = 8.0  # within the settle time: a request is not known to take effect later than that (ARCHITECTURE 3)
 LOST_WATCH_S = 10.0
 LONGEST_DELAY_S = 15.0
+LINE = "line-"  # how a line of a watch is disturbed begins with this
+LEASES = "/leases"
 
 
 class Place(NamedTuple):
@@ -122,10 +124,6 @@ class Wire(Faults):
                     await self.written.wait()
 
 
-LINE = "line-"
-LEASES = "/leases"
-
-
 class WatchedKube(InProcessKube):
     """The simulated Kubernetes, one line of whose watches is disturbed.  lines: how many there were since the story began"""
 
@@ -163,7 +161,7 @@ class WatchedKube(InProcessKube):
             yield line
 
 
-class Told(NamedTuple):
+class Played(NamedTuple):
     """How a story ended, and where it could be disturbed.
 
     end    one line for each pod, job and node
@@ -187,7 +185,7 @@ class Disturbed(Calm):
         return WatchedKube(self.kube, self.clock, self.faults)
 
 
-def told(story: Story, place: Place | None = None) -> Told:
+def play(story: Story, place: Place | None = None) -> Played:
     """Play the story, and return how it ended.  Raises AssertionError if an invariant is broken."""
     life = Disturbed(SEED)
     wire = life.faults = Wire(life.rng, place=place, kill=lambda: life.kill and life.kill())
@@ -203,7 +201,7 @@ def told(story: Story, place: Place | None = None) -> Told:
 
     run(life.act(whole))
     assert isinstance(life.inner, WatchedKube)
-    return Told(ended, wire.seen, life.inner.lines)
+    return Played(ended, wire.seen, life.inner.lines)
 
 
 def _end(life: Calm) -> list[str]:
@@ -272,7 +270,7 @@ def kills(seen: list[str]) -> Iterator[Place]:
             yield Place(number, "killed-before")
 
 
-def observations(whole: Told) -> Iterator[Place]:
+def observations(whole: Played) -> Iterator[Place]:
     """Each observation: every line of a watch, and the first poll of Slurm after each write."""
     for number in range(whole.lines):
         for how in ("dropped", "twice", "after-1-writes", "after-2-writes", "after-9-writes"):

@@ -1,4 +1,4 @@
-"""The bridge is killed at every place of a story; every observation is lost, late or told twice: the end is the same (X3).
+"""The bridge is killed at every place of a story; every observation is lost, late or repeated: the end is the same (X3).
 
 Each story is played once without a disturbance, then once for each place where a disturbance makes a difference.  Both
 clusters must end as they did without it, and the invariants hold all the time.
@@ -17,7 +17,7 @@ from scheduler import decide as passes
 from scheduler import names
 from scheduler.events import Event, PodsListed, Scope
 from tests.simulation.calm import SPACE, Calm
-from tests.simulation.disturbed import Place, Story, Told, kills, observations, told
+from tests.simulation.disturbed import Place, Played, Story, kills, observations, play
 
 P = names.PREFIX
 LATER = {P + "begin": "now+30"}
@@ -246,16 +246,16 @@ STORIES: tuple[Story, ...] = (
 # --- the sweep ----------------------------------------------------------------------------------------------------
 
 
-def swept(story: Story, places: Callable[[Told], Iterable[Place]]) -> list[str]:
+def swept(story: Story, places: Callable[[Played], Iterable[Place]]) -> list[str]:
     """How the story ends otherwise when it is disturbed: a paragraph for each place."""
-    whole = told(story)
+    whole = play(story)
     wrong = []
     for place in places(whole):
         where = f"{place.how} at {place.number}" + (
             "" if place.how.startswith("line") else f", {whole.seen[place.number]}"
         )
         try:
-            end = told(story, place).end
+            end = play(story, place).end
         except (AssertionError, TimeoutError) as failed:
             wrong.append(f"{where}: {failed!r}")
             continue

@@ -41,6 +41,16 @@ def runs_and_ends(story: Traced, what: Pod, times: PodTimes = RAN) -> None:
     story.does(cancel, T + 20.9, took=0.1)
 
 
+def granted_at_once(backend: Backend) -> tuple[Traced, BindPod]:
+    """Slurm has nodes for the pod at T + 1; the bind is planned, and not sent."""
+    story = Traced(backend)
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, T + 1)
+    story.does(asked, T + 1, job_id=17, grant=grant(17))
+    [bind] = story.acts(BindPod, T + 1)
+    return story, bind
+
+
 def test_the_steps_of_a_pod_follow_each_other_and_are_the_whole() -> None:
     backend = Backend()
     story = Traced(backend)
@@ -217,11 +227,7 @@ def test_a_pod_whose_job_ended_first_ends_its_trace_with_the_pod() -> None:
 
 def test_a_pod_that_never_starts_shows_that_its_start_failed() -> None:
     backend = Backend()
-    story = Traced(backend)
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, T + 1)
-    story.does(asked, T + 1, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, T + 1)
+    story, bind = granted_at_once(backend)
     story.does(bind, T + 1)
     waits = story.bound(TRAIN, 17, phase=PodPhase.PENDING, started=T + 1)
     story.sees(waits)
@@ -239,11 +245,7 @@ def test_a_pod_that_never_starts_shows_that_its_start_failed() -> None:
 
 def test_a_bind_without_an_answer_counts_from_when_the_pod_is_seen_on_its_node() -> None:
     backend = Backend()
-    story = Traced(backend)
-    story.sees(TRAIN)
-    [asked] = story.acts(AllocateNow, T + 1)
-    story.does(asked, T + 1, job_id=17, grant=grant(17))
-    [bind] = story.acts(BindPod, T + 1)
+    story, bind = granted_at_once(backend)
     story.does(bind, T + 3, Outcome.UNKNOWN)
     story.now = T + 4
     runs_and_ends(story, TRAIN)
@@ -291,7 +293,7 @@ def test_the_time_until_the_bridge_saw_it_is_kept_of_a_pod_that_waited_in_vain()
 
 
 def test_a_container_that_started_before_the_answer_to_the_bind_came_ends_the_bind() -> None:
-    """Its start is told in whole seconds; the next process knows nothing more exact, and has to say the same."""
+    """Its start is known in whole seconds; the next process knows nothing more exact, and must send the same time."""
     backend = Backend()
     story = Traced(backend)
     story.now = T + 0.4
