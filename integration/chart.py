@@ -64,7 +64,7 @@ def schema() -> Schema:
                 intercept={"enum": [each.value for each in Intercept]},
                 resources=_mapping(limits=_amounts(), requests=_amounts()),
             ),
-            monitoring=_mapping(enabled=switch),
+            monitoring=_mapping(enabled=switch, labels={"type": "object", "additionalProperties": text}),
             env=_list(
                 {
                     **_mapping(name={**text, "minLength": 1}, value=text, valueFrom={"type": "object"}),

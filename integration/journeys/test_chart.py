@@ -32,7 +32,7 @@ from integration.journeys.test_installed import (
 from integration.journeys.test_installed import terminal as terminal
 from integration.journeys.test_installed_webhook import ask
 from integration.journeys.test_webhook import CONFIGURATION, SECRET, read
-from integration.readme import Terminal
+from integration.readme import ROOT, Terminal
 from integration.rigging import places
 
 SECTION = INSTALL.split("\n## With Helm\n")[1].split("\n## ")[0]
@@ -75,7 +75,10 @@ def objects(printed: str) -> Objects:
             meta["labels"] = kept
         if each["kind"] == "ConfigMap":
             meta["name"] = re.sub(r"-[a-z0-9]{10}$", "", meta["name"])  # a digest of the settings
-            each["data"] = {key: yaml.safe_load(text) for key, text in each["data"].items()}
+            each["data"] = {
+                key: json.loads(text) if key.endswith(".json") else yaml.safe_load(text)
+                for key, text in each["data"].items()
+            }
         if each["kind"] == "Deployment":
             template = each["spec"]["template"]
             template["metadata"].pop("annotations", None)  # the same
@@ -128,6 +131,28 @@ def test_it_gives_the_container_more_variables(typed: Terminal) -> None:
     assert changed[0] == "Deployment"
     [was], [now] = (each[changed]["spec"]["template"]["spec"]["containers"] for each in (before, made))
     assert now["env"] == [*was["env"], {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}]
+
+
+def test_the_dashboards_are_those_of_the_files_and_grafanas_sidecar_finds_them(typed: Terminal) -> None:
+    files = {path.name: path.read_text() for path in (ROOT / "manifests" / "monitoring" / "dashboards").iterdir()}
+    for line in ("kubectl kustomize manifests/monitoring", f"{TEMPLATED} --set monitoring.enabled=true"):
+        [found] = [each for each in rendered(typed, line) if each["metadata"]["name"] == f"{OWN}-dashboards"]
+        assert found["data"] == files, "byte for byte, with the {{…}} of Grafana"
+        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_what_prometheus_selects_by_label_has_the_labels_of_the_values(typed: Terminal) -> None:
+    values = "--set monitoring.enabled=true,webhook.enabled=true,monitoring.labels.release=stack"
+    with_it = {
+        (each["kind"], each["metadata"]["name"])
+        for each in rendered(typed, f"{TEMPLATED} {values}")
+        if each["metadata"]["labels"].get("release") == "stack"
+    }
+    assert with_it == {
+        *(("ServiceMonitor", name) for name in (OWN, WEBHOOK)),
+        ("PrometheusRule", OWN),
+        ("ConfigMap", f"{OWN}-dashboards"),
+    }
 
 
 def test_it_leaves_out_of_admission_what_the_values_say(typed: Terminal) -> None:

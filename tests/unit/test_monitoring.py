@@ -55,6 +55,15 @@ def test_the_runbook_names_no_other_alert() -> None:
     }
 
 
+def test_the_overlay_has_every_dashboard_and_kubectl_can_apply_them() -> None:
+    """`kubectl apply` writes the whole object into an annotation, of which an API server takes 256 KiB."""
+    kustomization = yaml.safe_load((MONITORING / "kustomization.yaml").read_text(encoding="utf-8"))
+    [generated] = kustomization["configMapGenerator"]
+    assert [MONITORING / name for name in generated["files"]] == DASHBOARDS
+    applied = json.dumps({path.name: path.read_text(encoding="utf-8") for path in DASHBOARDS})
+    assert len(applied) < 200 * 1024
+
+
 def test_each_dashboard_has_a_stable_uid_and_a_title_of_its_own() -> None:
     assert {board(path)["uid"] for path in DASHBOARDS} == {
         "slurm-bridge-latency",
