@@ -41,6 +41,12 @@ LINES = lines("install.md", "With Helm")
 SETTINGS, WEBHOOK = f"{OWN}-settings", f"{OWN}-webhook"
 CHART = "helm template slurm-bridge manifests/chart"
 TEMPLATED = f"{CHART} --skip-tests --values=minimal.yaml"
+# Overlays as a site writes them, with the components.
+SITES = {
+    "before": {"resources": ["../minimal"], "components": ["../before-1.36"]},
+    "taking-all": {"resources": ["../minimal"], "components": ["../intercept-all"]},
+    "webhook-taking-all": {"resources": ["../webhook"], "components": ["../intercept-all"]},
+}
 Objects = dict[tuple[str, str, str], dict[str, Any]]
 
 
@@ -52,6 +58,9 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
     minimal = folder / "manifests" / "minimal"
     (minimal / "token").write_text("of nobody\n")
     settings = yaml.safe_load((minimal / "settings.yaml").read_text())
+    for name, overlay in SITES.items():
+        (folder / "manifests" / name).mkdir()
+        (folder / "manifests" / name / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     (folder / "minimal.yaml").write_text(json.dumps({"settings": settings, "token": {"content": "of nobody\n"}}))
     kubectl = places.kubectl()
     assert kubectl, "a rig has one"
@@ -112,6 +121,8 @@ def without_empty_lines(value: Any) -> Any:
         ("minimal", ""),
         ("monitoring", "--set monitoring.enabled=true"),
         ("webhook", "--set webhook.enabled=true"),
+        ("taking-all", "--set intercept=all"),
+        ("webhook-taking-all", "--set intercept=all,webhook.enabled=true"),
     ],
     ids=str,
 )
@@ -157,13 +168,9 @@ def test_what_prometheus_selects_by_label_has_the_labels_of_the_values(typed: Te
 
 def test_it_leaves_out_of_admission_what_the_values_say(typed: Terminal) -> None:
     whole = objects(typed.types(TEMPLATED)).keys()
-    before = objects(typed.types(f"{TEMPLATED} --set admission.intercept=false")).keys()
+    before = objects(typed.types(f"{TEMPLATED} --set intercept=none")).keys()
     assert {kind for kind, _, _ in whole - before} == {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
-    overlay = typed.folder / "manifests" / "minimal" / "kustomization.yaml"
-    was = overlay.read_text()
-    overlay.write_text(f"{was}components: [../before-1.36]\n")
-    assert objects(typed.types("kubectl kustomize manifests/minimal")).keys() == before
-    overlay.write_text(was)
+    assert objects(typed.types("kubectl kustomize manifests/before")).keys() == before
     without = objects(typed.types(f"{TEMPLATED} --set admission.enabled=false")).keys()
     assert whole - without == objects(typed.types("kubectl kustomize manifests/admission")).keys()
     with_a_webhook = objects(
@@ -188,7 +195,6 @@ def test_the_bridges_own_namespace_is_not_part_of_a_release_in_it(typed: Termina
 # --- what each version of Kubernetes takes ------------------------------------------------------------------------
 
 # What is rendered, and the first version whose schemas know all of it.
-BEFORE = "kubectl kustomize before"  # manifests/minimal with the component before-1.36
 EVERYTHING = (
     "--set 'replicas=2,monitoring.enabled=true,namespaces={hpc,lab},image.pullSecrets={pull},nodeSelector.role=infra' "
     "--set 'tolerations[0].key=infra,tolerations[0].operator=Exists,resources.limits.memory=4Gi'"
@@ -197,10 +203,11 @@ RENDERED = {
     "kubectl kustomize manifests/minimal": "1.36",
     "kubectl kustomize manifests/monitoring": "1.36",
     "kubectl kustomize manifests/webhook": "1.30",
-    BEFORE: "1.30",
+    "kubectl kustomize manifests/before": "1.30",
+    "kubectl kustomize manifests/taking-all": "1.36",
     TEMPLATED: "1.36",
     f"{CHART} --values=minimal.yaml {EVERYTHING}": "1.36",
-    f"{TEMPLATED} {EVERYTHING} --set admission.intercept=false": "1.30",
+    f"{TEMPLATED} {EVERYTHING} --set intercept=none": "1.30",
     f"{TEMPLATED} {EVERYTHING} --set admission.enabled=false": "1.29",
 }
 
@@ -211,10 +218,6 @@ def rendered(typed: Terminal, line: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("line", RENDERED)
 def test_what_is_rendered_is_what_each_version_takes_that_is_claimed(typed: Terminal, line: str) -> None:
-    if line == BEFORE:
-        overlay = {"resources": ["../manifests/minimal"], "components": ["../manifests/before-1.36"]}
-        (typed.folder / "before").mkdir()
-        (typed.folder / "before" / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     made = rendered(typed, line)
     assert len(made) > 15
     first = schemas.VERSIONS.index(RENDERED[line])
@@ -318,7 +321,8 @@ def test_the_pod_is_as_the_values_say_and_otherwise_as_it_ships(typed: Terminal)
 def test_the_webhook_is_as_the_values_say_and_its_metrics_are_read(typed: Terminal) -> None:
     values = {
         "image": {"repository": "registry.example/bridge", "tag": "9", "pullSecrets": ["pull"]},
-        "webhook": {"enabled": True, "replicas": 3, "failurePolicy": "Fail", "intercept": "all"},
+        "webhook": {"enabled": True, "replicas": 3, "failurePolicy": "Fail"},
+        "intercept": "all",
         "nodeSelector": {"role": "infra"},
         "resources": {"limits": {"memory": "4Gi"}},
     }
@@ -383,7 +387,8 @@ REFUSED = {
     "--set webhook.enabled=yes": "at '/webhook/enabled': got string, want boolean",
     "--set webhook.replicas=two": "at '/webhook/replicas': got string, want integer",
     "--set webhook.failurePolicy=Open": "at '/webhook/failurePolicy': value must be one of 'Ignore', 'Fail'",
-    "--set webhook.intercept=some": "at '/webhook/intercept': value must be one of 'unnamed', 'all'",
+    "--set intercept=some": "at '/intercept': value must be one of 'unnamed', 'all', 'none'",
+    "--set intercept=none,webhook.enabled=true": "the webhook would set the scheduler of no pod",
     "--set webhook.timeout=3": "at '/webhook': additional properties 'timeout' not allowed",
 }
 

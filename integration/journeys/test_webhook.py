@@ -100,12 +100,14 @@ def by_policy(kube: Kube, spaces: None, tmp_path_factory: pytest.TempPathFactory
     """The decisions of the API server's own policy about each pod of TABLE, by `intercept`.  The policy is removed then."""
     found: dict[str, dict[str, str]] = {}
     for intercept in ("unnamed", "all"):
-        policy, binding = yaml.safe_load_all((MANIFESTS / "admission" / "intercept.yaml").read_text())
-        if intercept == "all":
-            [condition] = [each for each in policy["spec"]["matchConditions"] if each["name"] == "names-no-scheduler"]
-            policy["spec"]["matchConditions"].remove(condition)
-        file = tmp_path_factory.mktemp("policy") / "intercept.yaml"
-        file.write_text(yaml.safe_dump_all([policy, binding]))
+        folder = tmp_path_factory.mktemp("policy")
+        shutil.copytree(MANIFESTS, folder / "manifests", symlinks=True)
+        site, file = folder / "manifests" / "site", folder / "intercept.yaml"
+        site.mkdir()
+        overlay = {"resources": ["../admission"], "components": ["../intercept-all"] * (intercept == "all")}
+        (site / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+        rendered = yaml.safe_load_all(kubectl("kustomize", str(site)))
+        file.write_text(yaml.safe_dump_all(each for each in rendered if each["kind"].startswith("Mutating")))
         kubectl("apply", "-f", str(file))
         in_force = "names another one" if intercept == "all" else "names no scheduler"
         eventually("the policy is in force", lambda case=in_force: scheduler(kube, case) == OURS)  # type: ignore[misc]
