@@ -18,6 +18,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PROGRAMS = ("docker", "helm", "kubectl", "make", "sacct", "scontrol", "slurm-bridge", "squeue")
 JOURNEYS = "integration/journeys"
 RUN_BY: Mapping[tuple[str, str], str] = {
+    ("dev.md", "On your own clusters"): f"{JOURNEYS}/test_readme.py",
     ("for-slurm-admins.md", "Tokens"): f"{JOURNEYS}/test_installed.py",
     (
         "compose.md",

@@ -24,10 +24,10 @@ PROGRAMS = ("make", "slurm-bridge", "kubectl", "docker")
 LANGUAGES = {"sh", "yaml", "text"}
 # Which test runs the commands of which section.
 RUN_BY = {
-    "Two commands": "integration/page/test_readme.py",
-    "See it": "integration/compose/test_compose.py",
+    "Try it": "integration/page/test_readme.py",
+    "Try it on real servers": "integration/compose/test_compose.py",
     "Install": "integration/journeys/test_installed.py",
-    "On your own clusters": "integration/journeys/test_readme.py",
+    "Run it from a checkout": "integration/journeys/test_readme.py",
 }
 RUNS_ALL_TESTS = "make test"  # the one command that no test can run
 STOP_S = 30

@@ -1,4 +1,4 @@
-"""The commands of README, "On your own clusters", as written."""
+"""The commands of README, "Run it from a checkout", and of docs/dev.md, "On your own clusters", as written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import requests
 import yaml
 
-from integration import readme
+from integration import documents, readme
 from integration.clusters import PREFIX, Kube, Slurm, eventually
 from integration.readme import ROOT, Lasting, Terminal
 from integration.rigging import places
@@ -46,13 +46,13 @@ def terminal(tmp_path: Path, kube: Kube, slurm: Slurm) -> Iterator[Terminal]:
     opened.close()
 
 
-def test_a_newcomer_types_every_line_and_his_pod_runs(
+def test_a_newcomer_types_every_line_and_the_pod_runs(
     terminal: Terminal, kube: Kube, slurm: Slurm, full: Callable[[], None]
 ) -> None:
-    """No GPU is free, so that his pod waits at first."""
+    """No GPU is free, so the pod waits at first."""
     bridge: list[Lasting] = []
     demos: list[Lasting] = []
-    for line in readme.lines_for(__file__):
+    for line in [*readme.lines_for(__file__), *documents.lines("dev.md", "On your own clusters")]:
         if line.startswith("slurm-bridge run "):
             bridge.append(terminal.begins(line))
             eventually("it is ready", lambda: answers(bridge[0]))

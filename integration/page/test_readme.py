@@ -1,4 +1,4 @@
-"""The commands of README, "Two commands", as written."""
+"""The commands of README, "Try it", as written."""
 
 from __future__ import annotations
 

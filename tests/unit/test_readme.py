@@ -19,7 +19,7 @@ def test_every_command_stands_where_a_test_runs_it() -> None:
 
 
 def test_every_key_is_documented() -> None:
-    told = set(re.findall(r"`(?:slurm-bridge/)?([a-z-]+)`", TEXT.split("\n## Keys\n")[1].split("\n## ")[0]))
+    told = set(re.findall(r"`(?:slurm-bridge/)?([a-z-]+)`", TEXT.split("\n## What users write\n")[1].split("\n## ")[0]))
     assert told >= (names.JOB_OPTIONS | names.GROUPING | names.WRITTEN_BY_US)
 
 
