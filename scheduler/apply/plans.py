@@ -158,7 +158,7 @@ def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, a
     if action.spec.required_nodes:
         world.token_buckets["retake"].take(at, 1)
     elif (rate := world.quotas.rate(workload)) is not None:
-        world.token_buckets[rate].take(at, 1)
+        world.quotas.take_token(rate, at)
     workload.add_to_story(at, action.reason)
     world.refresh(workload)
 

@@ -23,12 +23,11 @@ CONCERNED = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED, Ph
 def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
     world.config = replace(world.config, policy=event.policy)
     world.identities = Identities(event.policy)
-    for limit_class in [name for name in (*world.parked, *world.token_buckets) if Quotas.is_limit_class(name)]:
-        world.token_buckets.pop(limit_class, None)
-        for key in list(world.parked.get(limit_class, ())):
+    for limit_class in [name for name in world.parked if Quotas.is_limit_class(name)]:
+        for key in list(world.parked[limit_class]):
             world.unpark(key)  # in its other limit classes, too: it is visited below
-        world.parked.pop(limit_class, None)
-    world.quotas = Quotas(event.policy, world.tenant_of, world.token_buckets)
+        del world.parked[limit_class]
+    world.quotas = Quotas(event.policy, world.tenant_of)
     for workload in world.workloads.values():
         if world.quotas.counted:
             world.quotas.count(workload, world.jobs_of(workload))

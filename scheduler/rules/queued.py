@@ -62,6 +62,9 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         return NOTHING, ""  # in flight; or adopted, and not read in detail yet
     if not trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"is job {job.id} still the same?"), ""
+    # Before the pods are translated: the job of earlier pods must end even if the new pods are refused.
+    if (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:
+        return ends, ""
     reads, all_read = read_in_passing(workload, workload.members, this_pass)
     if not all_read:
         return reads, ""
@@ -69,8 +72,6 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     if isinstance(spec, Refusal):
         return reads, spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
     asked = job.spec
-    if (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:
-        return reads + ends, ""
     if asked is None:
         asked, adopts = _adopted(job, spec)
         reads += adopts

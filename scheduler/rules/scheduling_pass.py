@@ -20,6 +20,7 @@ from scheduler.model.slurm import JobSpec
 from scheduler.place.fit import NodeInfo
 from scheduler.state.earlier_binds import EarlierBinds
 from scheduler.state.phase import WAITING, Phase
+from scheduler.state.token_buckets import TokenBucket
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.tuning import Tuning
@@ -193,8 +194,9 @@ class Pass:
         timers += [self.now] if self.deferred else []
         later = self.world.due(self.now)[1]
         timers += [later] if later is not None else []
-        for name, token_bucket in self.world.token_buckets.items() if self.parked or self.world.parked_in else ():
-            if self.parked.get(name) or self.world.parked.get(name):  # nothing may have waited for it yet
+        for name in {*self.parked, *self.world.parked} if self.parked or self.world.parked_in else ():
+            token_bucket = self._token_bucket(name)
+            if token_bucket is not None and (self.parked.get(name) or self.world.parked.get(name)):
                 timers.append(token_bucket.next_at(self.now, self.tokens_taken[name]) + 0.001)
         return Plan(
             actions=tuple(self.actions),
@@ -247,12 +249,18 @@ class Pass:
         """The number of further actions of this limit class that may be in flight, or of tokens in that bucket."""
         if limit_class == "records" and (self.world.accounting_lost is not None or Side.SLURM in self.world.lost):
             return 0  # records for accounting wait, in order
-        if (token_bucket := self.world.token_buckets.get(limit_class)) is not None:
+        if (token_bucket := self._token_bucket(limit_class)) is not None:
             return int(token_bucket.available(self.now) - self.tokens_taken[limit_class])
-        if (most := self.world.quotas.most.get(limit_class)) is not None:
-            return most - self.world.quotas.jobs[limit_class] - self.used[limit_class]
+        quotas = self.world.quotas
+        if quotas.limited and (most := quotas.most(limit_class)) is not None:
+            return most - quotas.jobs[limit_class] - self.used[limit_class]
         limit: int = getattr(self.tuning, limit_class)
         return limit - self.world.under_way[limit_class] - self.used[limit_class]
+
+    def _token_bucket(self, name: str) -> TokenBucket | None:
+        """The token bucket of that name, of reads or of the policy's submissions; None: the limit class has none."""
+        quotas = self.world.quotas
+        return self.world.token_buckets.get(name) or (quotas.token_bucket(name) if quotas.limited else None)
 
     def take_token(self, name: str) -> bool:
         """Take a token from the bucket *name*, if it has one."""

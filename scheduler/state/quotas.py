@@ -25,15 +25,13 @@ class Quotas:
 
     tenant_of  the Slurm user and the limits of a pod
     limited    some rule has a limit; counted: some rule has a `max_jobs`
-    most       limit class to how many jobs may wait and run at a time; jobs: how many do
+    jobs       limit class of `max_jobs` to how many jobs wait and run
     """
 
-    def __init__(
-        self, policy: Policy, tenant_of: Callable[[Pod], Tenant | Refusal], token_buckets: dict[str, TokenBucket]
-    ) -> None:
+    def __init__(self, policy: Policy, tenant_of: Callable[[Pod], Tenant | Refusal]) -> None:
+        self._policy = policy
         self._tenant_of = tenant_of
-        self._token_buckets = token_buckets
-        self.most: dict[str, int] = {}
+        self._token_buckets: dict[str, TokenBucket] = {}  # those from which a token was taken
         self.jobs: Counter[str] = Counter()
         self._counted: dict[str, str] = {}  # workload key to the limit class in which it counts
         self.counted = any(each.max_jobs is not None for each in policy.tenants)
@@ -53,22 +51,37 @@ class Quotas:
         tenant = self.tenant(workload)
         if tenant is None or tenant.max_jobs is None:
             return None
-        limit_class = _JOBS + tenant.counts_with
-        self.most[limit_class] = tenant.max_jobs
-        return limit_class
+        return _JOBS + tenant.counts_with
+
+    def most(self, limit_class: str) -> int | None:
+        """How many jobs of that limit class may wait and run at a time; None: it is not a limit class of `max_jobs`."""
+        if not limit_class.startswith(_JOBS):
+            return None
+        return self._policy.counted_as(limit_class.removeprefix(_JOBS)).max_jobs
 
     def rate(self, workload: Workload) -> str | None:
-        """The token bucket of the workload's submissions; None: its rule has no `max_submit_rate`.
+        """The name of the token bucket of the workload's submissions; None: its rule has no `max_submit_rate`."""
+        tenant = self.tenant(workload)
+        return None if tenant is None or tenant.max_submit_rate is None else _RATE + tenant.counts_with
+
+    def token_bucket(self, name: str) -> TokenBucket | None:
+        """The token bucket of that name, full if no token was ever taken from it; None: it is not one of `max_submit_rate`.
 
         Its burst is the tokens of one second, at least one.
         """
-        tenant = self.tenant(workload)
-        if tenant is None or tenant.max_submit_rate is None:
+        if not name.startswith(_RATE):
             return None
-        limit_class = _RATE + tenant.counts_with
-        if limit_class not in self._token_buckets:
-            self._token_buckets[limit_class] = TokenBucket(tenant.max_submit_rate, tenant.max_submit_rate)
-        return limit_class
+        if (known := self._token_buckets.get(name)) is not None:
+            return known
+        rate = self._policy.counted_as(name.removeprefix(_RATE)).max_submit_rate
+        return TokenBucket(rate, rate) if rate is not None else None
+
+    def take_token(self, name: str, at: float) -> None:
+        """Take a token from that token bucket (`rate`) for a submission."""
+        token_bucket = self.token_bucket(name)
+        assert token_bucket is not None, "the name of a token bucket of this policy"
+        token_bucket.take(at, 1)
+        self._token_buckets[name] = token_bucket
 
     def has_one(self, workload: Workload) -> bool:
         """True if the workload counts already: it has a job, or a submission is in flight."""

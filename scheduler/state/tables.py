@@ -85,7 +85,7 @@ class Tables:
         self.labels_at: dict[str, float] = {}
         self.token_buckets = _token_buckets(self.config.tuning)
         self.identities = Identities(self.config.policy)
-        self.quotas = Quotas(self.config.policy, self.tenant_of, self.token_buckets)
+        self.quotas = Quotas(self.config.policy, self.tenant_of)
         # Slurm user to the workloads that the limits of that user hold back, in order
         self.limited: dict[str, dict[str, None]] = {}
         # Slurm users for whom the bridge has no token that Slurm accepts

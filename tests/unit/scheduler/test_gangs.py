@@ -142,6 +142,20 @@ def test_a_job_of_earlier_pods_is_not_that_of_new_pods_of_the_same_name(state: s
     assert len(binds) == (4 if state == "RUNNING" and not ends else 0)
 
 
+def test_a_waiting_job_of_earlier_pods_ends_though_the_new_pods_are_refused() -> None:
+    """Otherwise the job waits on for pods that are gone, and may get nodes, until the user corrects the new pods."""
+    before = Story()
+    before.sees(*ring())
+    name = asks(before).spec.name
+    story = Story()
+    story.sees(*(ClockObserved(side, NOW, NOW, NOW) for side in Side))
+    story.polls({17: "PENDING"}, at=NOW)
+    story.reads(replace(job_of(member(0), 17, "PENDING", submitted=START - 30), name=name), at=NOW)
+    story.sees(*ring(created=START + 30, says={"time-limit": "soon"}))
+    story.polls({17: "PENDING"}, at=NOW + 80)
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 80)] == [17]
+
+
 def test_an_adopted_job_keeps_its_place_in_the_queue_though_each_of_its_pods_is_replaced_in_turn() -> None:
     """As a job does that this process submitted: it is not of earlier pods, it was seen with the pods that it is for."""
     before = Story()
