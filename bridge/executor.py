@@ -39,7 +39,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, Job, holds_nodes
 from scheduler.model.text import line
 from scheduler.state.confirmation import event_of, has_event
-from scheduler.state.workload import Announced
+from scheduler.state.in_flight import Announced
 
 # Kubernetes events are not needed for correctness: they wait while binds and deletions are in flight, and are dropped if too
 # many wait (O1).

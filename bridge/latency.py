@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from bridge.labels import BoundedLabels
 from scheduler.actions import BindPod
 from scheduler.model.slurm import JobSpec
-from scheduler.state.workload import Placeholder
+from scheduler.state.placeholder import Placeholder
 
 IMMEDIATE, QUEUED = "immediate", "queued"
 DEFAULT = "default"

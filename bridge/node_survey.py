@@ -25,7 +25,7 @@ from scheduler.model.kubernetes import Node
 from scheduler.model.slurm import SlurmNode, States
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import BLOCKING
-from scheduler.state.workload import Placeholder
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
 REST = 3  # times a slice: an answer takes a quarter of the time while it is made

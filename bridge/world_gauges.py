@@ -14,7 +14,8 @@ from scheduler.model.kubernetes import Node, Pod, PodPhase
 from scheduler.model.slurm import ENDED, States
 from scheduler.place.fit import needs
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 Values = list[tuple[float, dict[str, str]]]  # of a metric, with their labels

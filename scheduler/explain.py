@@ -31,8 +31,9 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, waits
 from scheduler.rules.submission import foreseen_job, is_managed, missing_pods, present_pods, spec_for, too_large
 from scheduler.state.phase import Phase, chosen, orphaned
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.quarantined import Quarantined
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.gang import together
 from scheduler.translate.job_spec import jobspec

@@ -23,7 +23,8 @@ from scheduler.place.fit import NodeInfo
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import waits
 from scheduler.state.phase import Phase, chosen
-from scheduler.state.workload import NOT_CONSIDERED, Placeholder, Workload
+from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 ROWS_A_PHASE = 10_000

@@ -25,7 +25,8 @@ from scheduler.actions import Outcome
 from scheduler.events import ActionEnded, Event, JobRead, JobsPolled, PodGone, PodSeen, PodsListed, Scope
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 RESENT_S = 300.0

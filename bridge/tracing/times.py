@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
-from scheduler.state.workload import Placeholder
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from scheduler import actions as act
 from scheduler.model.refusal import Refusal
-from scheduler.state.workload import Attempt, Backoff, Workload
+from scheduler.state.backoff import Attempt, Backoff
+from scheduler.state.workload import Workload
 
 MAX_RETRY_AFTER_S = 300.0
 END_RETRY_AFTER_S = 30.0  # for an end, and the read before it: L4 allows 45 s in all, and nodes are held meanwhile

@@ -16,7 +16,8 @@ from scheduler.state import quarantine
 from scheduler.state.job_ownership import belongs_to
 from scheduler.state.named_job import shown_id
 from scheduler.state.phase import chosen
-from scheduler.state.workload import PENDING, RUNNING, Placeholder, Workload
+from scheduler.state.placeholder import PENDING, RUNNING, Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}

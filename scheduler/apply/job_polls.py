@@ -18,7 +18,7 @@ from scheduler.model.slurm import States, holds_nodes, is_ended
 from scheduler.state import quarantine
 from scheduler.state.anomalies import judge_absence, reject
 from scheduler.state.phase import Phase
-from scheduler.state.workload import CANCELLED
+from scheduler.state.placeholder import CANCELLED
 from scheduler.state.world import World
 
 P = ParamSpec("P")

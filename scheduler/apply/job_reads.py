@@ -20,8 +20,9 @@ from scheduler.state import strays
 from scheduler.state.anomalies import reject
 from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray
 from scheduler.state.phase import Phase
+from scheduler.state.placeholder import CANCELLED, NOT_CONSIDERED, Placeholder
 from scheduler.state.visits import NO_CONTENDER
-from scheduler.state.workload import CANCELLED, NOT_CONSIDERED, Placeholder, Workload
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 MOST_ESTIMATES = 4  # of one job: a job that waits for days does not outweigh the others

@@ -11,7 +11,8 @@ from scheduler.actions import Outcome
 from scheduler.apply.reused_ids import job_of_call
 from scheduler.apply.submission_results import UNKNOWN_NODE
 from scheduler.model.limits import KnownLimits, LimitsOf
-from scheduler.state.workload import CANCELLED, Attempt, Placeholder
+from scheduler.state.backoff import Attempt
+from scheduler.state.placeholder import CANCELLED, Placeholder
 from scheduler.state.world import World
 from scheduler.translate.job_update import adopted, taken
 

@@ -17,8 +17,10 @@ from scheduler.apply.submission_results import lost_job_of
 from scheduler.model.amounts import EMPTY
 from scheduler.model.kubernetes import owner_key
 from scheduler.state import quarantine
+from scheduler.state.in_flight import InFlight
+from scheduler.state.left_out import LeftOut, after_unusable_grant
 from scheduler.state.phase import Phase
-from scheduler.state.workload import InFlight, LastStatus, LeftOut, after_unusable_grant
+from scheduler.state.pod_records import LastStatus
 from scheduler.state.world import World
 
 

@@ -12,7 +12,9 @@ from scheduler.apply import reused_ids
 from scheduler.apply.backoff import ATTEMPTS
 from scheduler.model.kubernetes import OwnerKey, owner_key
 from scheduler.state import confirmation
-from scheduler.state.workload import Attempt, InFlight, UnansweredBind, Workload
+from scheduler.state.backoff import Attempt
+from scheduler.state.in_flight import InFlight, UnansweredBind
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod

@@ -26,7 +26,8 @@ from scheduler.state.named_job import shown_id
 from scheduler.state.own_keys import note_edits
 from scheduler.state.phase import Phase
 from scheduler.state.pod_counts import stays
-from scheduler.state.workload import Workload, deleted_pod
+from scheduler.state.pod_records import deleted_pod
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.job_options import user_input
 

@@ -24,7 +24,8 @@ from scheduler.model.slurm import Job, States, is_ended
 from scheduler.state.anomalies import reject
 from scheduler.state.named_job import inexact_s, may_be_its_job, shown_id
 from scheduler.state.phase import chosen
-from scheduler.state.workload import CANCELLED, Placeholder, Workload
+from scheduler.state.placeholder import CANCELLED, Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 # --- lists ------------------------------------------------------------------------------------------------------------

@@ -14,8 +14,10 @@ from scheduler.model.anomaly import Anomaly
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import with_filled
 from scheduler.state.anomalies import reject
+from scheduler.state.in_flight import InFlight, JobSearch
+from scheduler.state.placeholder import PENDING, RUNNING, Placeholder
 from scheduler.state.token_buckets import Breaker
-from scheduler.state.workload import PENDING, RUNNING, InFlight, JobSearch, Placeholder, Workload
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 # No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.

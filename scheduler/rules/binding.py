@@ -26,7 +26,8 @@ from scheduler.rules.status import status
 from scheduler.rules.submission import asked_by, translated
 from scheduler.rules.volumes import await_volumes
 from scheduler.state.own_keys import own_annotation
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.translate.gang import components
 from scheduler.translate.grouping import by_rank
 

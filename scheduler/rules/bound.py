@@ -17,7 +17,8 @@ from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import end_job_of_silent_node, record_former, silent_until
 from scheduler.rules.uninstall import end_running, is_ending_pods
 from scheduler.state.phase import chosen
-from scheduler.state.workload import RUNNING, Placeholder, Workload
+from scheduler.state.placeholder import RUNNING, Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 

@@ -25,8 +25,10 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import end_pod, goes_until
+from scheduler.state.backoff import Attempt
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.strays import is_on_slurm_node
-from scheduler.state.workload import Attempt, Placeholder, Workload
+from scheduler.state.workload import Workload
 
 LOOK_AGAIN_S = 1.0
 END = "end"  # of the setting `bypass`

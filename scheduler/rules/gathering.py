@@ -13,8 +13,9 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
 from scheduler.rules.uninstall import no_new_job, withdraw
 from scheduler.state.phase import chosen
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_counts import stays
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Workload
 from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
 
 GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come for so long: most gather within a second

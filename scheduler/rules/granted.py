@@ -35,7 +35,8 @@ from scheduler.rules.status import outage, statuses
 from scheduler.rules.submission import as_the_bound_ask, is_managed, not_managed, read_first, spec_for
 from scheduler.rules.termination import end_job_of_silent_node, silent_until
 from scheduler.rules.uninstall import end_running, is_ending_pods, releases_grant, withdraw
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 
 
 def granted(workload: Workload, this_pass: Pass) -> Decision:

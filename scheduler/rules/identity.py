@@ -11,8 +11,11 @@ from scheduler.model.clocks import EXACT_S
 from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock
+from scheduler.state.backoff import Attempt
+from scheduler.state.in_flight import JobSearch
 from scheduler.state.job_ownership import living_stray
-from scheduler.state.workload import Attempt, JobSearch, Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 
 FORMER_AGAIN_S = 0.5
 UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed

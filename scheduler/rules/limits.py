@@ -13,7 +13,8 @@ from scheduler.model.slurm import Job
 from scheduler.rules.decision import NOTHING, Decision, plan_action
 from scheduler.rules.reasons import Reason, meaning_of
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 PATIENCE_S = 1.0  # a status waits so long for the value of the limit, after the read of the job

@@ -15,7 +15,7 @@ from scheduler.rules.guard import guarded
 from scheduler.rules.identity import trusted
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Placeholder
+from scheduler.state.placeholder import Placeholder
 
 FRONT = 3  # waiting workloads that count as the front of the queue
 

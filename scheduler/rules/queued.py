@@ -16,7 +16,9 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import outage, status, waiting
 from scheduler.rules.submission import spec_for
 from scheduler.rules.uninstall import withdraw
-from scheduler.state.workload import NOT_CONSIDERED, Attempt, Placeholder, Workload
+from scheduler.state.backoff import Attempt
+from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder
+from scheduler.state.workload import Workload
 from scheduler.translate import job_update
 
 BEGIN_SLACK_S = 1.0  # slurmctld checks begin times once a second, by its own clock

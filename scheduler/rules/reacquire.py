@@ -27,7 +27,8 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status
 from scheduler.rules.submission import read_first, spec_for
 from scheduler.state.named_job import names_job
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 
 
 def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decision | None:

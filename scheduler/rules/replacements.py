@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from scheduler import names
 from scheduler.model.kubernetes import Pod
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 
 
 def are_replacements(workload: Workload, unbound: Sequence[Pod], job: Placeholder) -> bool:

@@ -10,7 +10,8 @@ from scheduler.model.text import dated
 from scheduler.rules.decision import Decision, combine, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.named_job import TIME_FORMAT, names_job
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 
 
 def restore(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

@@ -26,7 +26,9 @@ from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
 from scheduler.rules.termination import end_pod, is_service
-from scheduler.state.workload import Attempt, Placeholder, Workload
+from scheduler.state.backoff import Attempt
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.translate import values
 from scheduler.translate.job_options import user_input
 from scheduler.translate.job_spec import deadline_min

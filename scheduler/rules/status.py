@@ -21,8 +21,9 @@ from scheduler.rules.limits import with_value
 from scheduler.rules.reasons import meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.estimates import Interval, moved
+from scheduler.state.pod_records import LastStatus
 from scheduler.state.visits import NO_CONTENDER
-from scheduler.state.workload import LastStatus, Workload
+from scheduler.state.workload import Workload
 
 DAY_S = 86_400
 _TIME = re.compile(r"(?:\d+-\d\d-\d\d )?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it

@@ -19,8 +19,11 @@ from scheduler.rules.reacquire import reacquire
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, status, statuses
 from scheduler.rules.submission import is_managed, not_managed
+from scheduler.state.backoff import Attempt
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Attempt, DeletedPod, Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.pod_records import DeletedPod
+from scheduler.state.workload import Workload
 
 OUTLIVES_S = 30.0  # a pod that outlives its deadline and its grace by so long is ended by other means
 AT_ONCE_S = 1  # grace of a deletion after a grace that is over; with 0 the object would go before its containers

@@ -25,8 +25,10 @@ from scheduler.rules.status import statuses
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
 from scheduler.state.anomalies import claims_held_back, held_back
+from scheduler.state.backoff import Attempt
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Attempt, Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 WAIT, END = "wait", "end"

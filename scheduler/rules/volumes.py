@@ -8,7 +8,8 @@ from scheduler.model.kubernetes import Pod
 from scheduler.rules.decision import Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 
 
 def await_volumes(workload: Workload, pod: Pod, job: Placeholder, node: str, this_pass: Pass) -> Decision:

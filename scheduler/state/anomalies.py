@@ -17,7 +17,8 @@ from collections.abc import Iterable
 
 from scheduler.model.anomaly import Anomaly
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 MESSAGES = {

@@ -10,7 +10,8 @@ from __future__ import annotations
 from scheduler import names
 from scheduler.actions import BindPod, DeletePod, EvictPod, FailByDeadline
 from scheduler.model.kubernetes import Pod
-from scheduler.state.workload import Announced, InFlight, Workload
+from scheduler.state.in_flight import Announced, InFlight
+from scheduler.state.workload import Workload
 
 AT_ONCE_S = 1  # the deadline of a pod that kubelet is to end at once
 

@@ -32,9 +32,10 @@ from scheduler.place.host_ports import HostPorts
 from scheduler.policy.tenants import Identities
 from scheduler.state.jobs import Jobs
 from scheduler.state.phase import WAITING, Phase, phase, phase_and_job
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_counts import PodCounts
 from scheduler.state.waiting_order import WaitingOrder
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Workload
 
 _NOTHING = "nothing"
 

@@ -14,7 +14,7 @@ from scheduler.model.kubernetes import Node, Pod
 from scheduler.place.affinity import GrantedPods, violates_anti_affinity
 from scheduler.place.fit import Blocked, NodeInfo, blocked
 from scheduler.state.phase import Phase
-from scheduler.state.workload import Placeholder
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
 MOST_COMPARED = (

@@ -16,8 +16,9 @@ from scheduler.model.slurm import UNLIMITED
 from scheduler.place.feasible import slurm_name
 from scheduler.policy.rules import Tenant
 from scheduler.state.phase import Phase
+from scheduler.state.placeholder import KnownTenant, Placeholder
 from scheduler.state.tables import Tables
-from scheduler.state.workload import KnownTenant, Placeholder, Workload
+from scheduler.state.workload import Workload
 from scheduler.translate.job_spec import TranslationContext
 
 WHOLE_SECOND_S = 1.0  # creation times are cut to whole seconds

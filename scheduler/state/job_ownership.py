@@ -21,7 +21,8 @@ from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, holds_nodes
 from scheduler.state.named_job import inexact_s, may_be_its_job
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 

@@ -9,8 +9,9 @@ import bisect
 
 from scheduler.model.slurm import ENDED, States, holds_nodes, is_ended
 from scheduler.state.phase import Phase, chosen
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.visits import Visits
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Workload
 
 RELEASED_AT_ONCE = 3  # after so many released grants in a row at most, a workload is submitted again without backoff
 MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; after that it is read every UNREADABLE_EVERY_S

@@ -12,7 +12,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.clocks import EXACT_S, NEAR_S
 from scheduler.model.kubernetes import Pod
-from scheduler.state.workload import Placeholder
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # as Kubernetes writes times

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from scheduler import names
 from scheduler.model.kubernetes import Pod
-from scheduler.state.workload import Edited, Workload
+from scheduler.state.pod_records import Edited
+from scheduler.state.workload import Workload
 
 
 def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 
 
 class Phase(StrEnum):

@@ -28,9 +28,12 @@ from scheduler.events import Scope
 from scheduler.model.kubernetes import Node, Pod, owner_key
 from scheduler.place.feasible import slurm_name
 from scheduler.state.derived import count_immediate_under_way, count_under_way
+from scheduler.state.in_flight import JobSearch
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_counts import PodCounts
+from scheduler.state.pod_records import deleted_pod
 from scheduler.state.quarantined import Alarm, Quarantined, origin_of
-from scheduler.state.workload import JobSearch, Placeholder, Workload, deleted_pod
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 

@@ -14,8 +14,9 @@ from scheduler import actions as act
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import Policy, Tenant
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.token_buckets import TokenBucket
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Workload
 
 _JOBS, _RATE = "jobs of ", "submissions of "
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from scheduler.model.kubernetes import Pod
 from scheduler.state.named_job import shown_id
-from scheduler.state.workload import BoundByOther, Workload
+from scheduler.state.pod_records import BoundByOther
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 RECENT_S = 600.0

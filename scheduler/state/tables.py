@@ -30,13 +30,16 @@ from scheduler.place.host_ports import HostPorts
 from scheduler.policy.rules import Tenant
 from scheduler.policy.tenants import Identities
 from scheduler.state.estimates import StartEstimates
+from scheduler.state.in_flight import UnansweredBind
 from scheduler.state.phase import Phase
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.pod_records import MOST_BOUND_BY_OTHERS, BoundByOther
 from scheduler.state.quarantined import Alarm, Quarantined, Subject
 from scheduler.state.quotas import Quotas
 from scheduler.state.token_buckets import Breaker, FairQueue, TokenBucket
 from scheduler.state.undecoded import UndecodedObjects
 from scheduler.state.waiting_order import WaitingOrder
-from scheduler.state.workload import MOST_BOUND_BY_OTHERS, BoundByOther, Placeholder, UnansweredBind, Workload
+from scheduler.state.workload import Workload
 from scheduler.tuning import Config, Tuning
 
 MOST_TRANSLATIONS = 16_384  # some 10 MiB

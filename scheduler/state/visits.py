@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from scheduler import actions as act
 from scheduler.model.amounts import EMPTY
+from scheduler.state.backoff import Attempt, Backoff
 from scheduler.state.occupancy import Occupancy
 from scheduler.state.phase import WAITING, Phase, phase_and_job
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.token_buckets import FairQueue
-from scheduler.state.workload import Attempt, Backoff, Placeholder, Workload
+from scheduler.state.workload import Workload
 
 # Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (Slurm facts 8).
 NO_CONTENDER = frozenset(

@@ -36,8 +36,9 @@ from scheduler.place.fit import NodeInfo, needs
 from scheduler.rules import binding, driver, granted, identity, submission, unsubmitted
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state import anomalies
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_counts import PodCounts
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from tests.builders import without
 from tests.properties.test_core_histories import CONFIG_HERE, Histories

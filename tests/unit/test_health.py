@@ -25,7 +25,8 @@ from scheduler.decide import RULES
 from scheduler.events import AccountingLost, ClockObserved, ObjectUndecoded, Scope, Side, SideLost
 from scheduler.model.kubernetes import Undecoded
 from scheduler.state.phase import Phase
-from scheduler.state.workload import BoundByOther, Workload
+from scheduler.state.pod_records import BoundByOther
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, pod
 

@@ -42,7 +42,7 @@ NO_MESSAGE = {
     "scheduler.nodes.registration": r".*\n.*",  # docs/settings.md
     "scheduler.state.quarantine": r"an event of no workload|Slurm job \{job id\}|containment of .*",  # the log
     "scheduler.state.jobs": r"Slurm job \{job.id\} is \{list\}",  # traces
-    "scheduler.state.workload": r"[a-z ]+",  # kinds of attempts
+    "scheduler.state.backoff": r"[a-z ]+",  # kinds of attempts
     "scheduler.model.amounts": r"the empty mapping .*",  # an assertion
     "scheduler.state.derived": r".*",  # an assertion
     "scheduler.state.rivals": r".*",  # /readyz and the log

@@ -19,7 +19,7 @@ from scheduler.actions import (
     UpdateJob,
 )
 from scheduler.model.kubernetes import PodPhase
-from scheduler.state.workload import Attempt
+from scheduler.state.backoff import Attempt
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 60

@@ -14,8 +14,8 @@ from scheduler.events import NodeSeen, PodSeen, PolicyChanged, Scope
 from scheduler.model.kubernetes import HostPort, PodTerm, Requirement
 from scheduler.place.affinity import GrantedPods
 from scheduler.state.derived import INDEXES, InvalidIndex, rebuilt
+from scheduler.state.in_flight import InFlight
 from scheduler.state.phase import Phase
-from scheduler.state.workload import InFlight
 from scheduler.state.world import World
 from tests.builders import CONFIG, START, Story, key_of, node, pod, without
 

@@ -9,7 +9,8 @@ import pytest
 from scheduler.decide import RULES
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.state.phase import Phase, chosen, phase
-from scheduler.state.workload import Placeholder, Workload
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
 from tests.builders import pod
 
 ABSENT_S = 2.0

@@ -11,8 +11,8 @@ from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob,
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.policy.rules import Policy, Rule, Tenant
+from scheduler.state.in_flight import InFlight
 from scheduler.state.token_buckets import FairQueue
-from scheduler.state.workload import InFlight
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
 
 NOW = START + 20

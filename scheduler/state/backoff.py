@@ -1,0 +1,42 @@
+"""When a failed attempt is repeated: after a pause that doubles, for each kind of attempt separately (S14)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from scheduler.tuning import Tuning
+
+
+class Attempt(StrEnum):
+    """Kinds of actions with a backoff of their own in each workload: ends, the reads before them, and updates (S14).
+
+    What ends must not wait because something else failed, perhaps in the other cluster: a job whose pods are gone holds its
+    nodes meanwhile, and pods whose job is over use nodes that Slurm gives away.  A bind must not wait because an update of
+    the job failed while it waited.
+    """
+
+    READ_JOB = "read job"  # ReadJob
+    UPDATE_JOB = "update job"  # UpdateJob
+    END_JOB = "end job"  # CancelJob
+    RECORD = "record"  # RecordEnd
+    END_POD = "end pod"  # DeletePod, FailByDeadline
+    MOVE = "move"  # EvictPod, SetDeadline: the job lives still
+
+
+class Backoff(NamedTuple):
+    """How many attempts failed in a row, and until when nothing is tried again, epoch seconds."""
+
+    failures: int = 0
+    until: float = float("-inf")
+
+    def after(self, at: float, began: float, tuning: Tuning) -> Backoff:
+        """The backoff after another failure: the wait doubles.
+
+        began   when the failed call was sent: calls that were sent together count as one attempt
+        """
+        together = began < self.until and self.failures > 0
+        failures = self.failures if together else min(self.failures + 1, 16)
+        until = at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (failures - 1))
+        # The server may have asked for a longer pause in the answer to one of the calls.
+        return Backoff(failures, max(self.until, until) if together else until)

@@ -1,0 +1,154 @@
+"""A placeholder: one Slurm job that is ours, or that a pod hints at, and what the World remembers of it.
+
+Its states are those of the last observation.  An absent, denied or lost job is in doubt: neither alive nor ended
+(ARCHITECTURE 4, ARCHITECTURE 6).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from scheduler.model.amounts import EMPTY
+from scheduler.model.slurm import Grant, Job, JobSpec, States, holds_nodes, is_ended
+from scheduler.policy.rules import Tenant
+from scheduler.state.estimates import Estimate
+
+NOT_CONSIDERED = ("", "None")  # reasons of a job that slurmctld has not considered yet
+PENDING: States = frozenset({"PENDING"})
+RUNNING: States = frozenset({"RUNNING"})
+CANCELLED: States = frozenset({"CANCELLED"})
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTenant:
+    """The tenant of pods in a managed namespace.  It holds until the policy, or the labels of a namespace, change.
+
+    changes   World.identity_changes at that time
+    """
+
+    tenant: Tenant
+    changes: int
+
+
+@dataclass(slots=True)
+class Placeholder:
+    """One Slurm job that is ours, or that a pod hints at.
+
+    key           key of its workload, once proven: made by this process, or read and checked; None: only hinted at
+    known_since   when the bridge learned of the job: a poll that was sent before this time does not count for it
+    read_began    when the last read of the job itself was sent
+    hinted_by     keys of the workloads whose pods show this id
+    followed_by   of these: those that end with the job, which has another name (docs/decisions/0003)
+    absent_first, absent_last   began of the first and the latest complete answer that lacked it
+    confirmed_gone   an admin confirmed that the missing job is gone (X6)
+    denied        a read showed that this id is not, or not any more, the workload's job
+    requeued      Slurm requeued it while its pods ran, and the bridge cancelled it for that (S7)
+    broken        a component of the heterogeneous job ended: the job is no grant any more (docs/decisions/0002)
+    states_since  when its states changed last
+    limit_before  its time limit in minutes before it was changed while its pods ran (S9); None: it was not changed
+    recorded      accounting has the end of its pods, or does not take it (S2)
+    not_recorded  how often accounting did not take it
+    end_read      its end is proven: the job was read, or the cancel was confirmed
+    adopted_as    what the pods asked for when this process first compared it with a job that another process submitted (K8);
+                  None: not yet, or this process submitted the job
+    asked_at      when this process sent the submission; None: another process did
+    asked_for     UIDs of the pods whose needs the submission names; the needs of other pods are compared before a bind
+    components    of a heterogeneous job: UID of each of these pods to the index of its component; {}: an ordinary job, or
+                  another process submitted it, or what the pods ask for changed since
+    asked_as      the tenant of these pods, as decided at the submission; None: pods differ, or another process did
+    estimates     the expected starts that Slurm gave while it waits, which are judged when it starts
+    bind_refused  pod UID to how many binds to the present grant the API server refused
+    bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
+    """
+
+    id: int
+    key: str | None
+    user: str
+    states: States
+    known_since: float
+    job: Job | None = None
+    grant: Grant | None = None
+    spec: JobSpec | None = None
+    adopted_as: JobSpec | None = None
+    hinted_by: set[str] = field(default_factory=set)
+    followed_by: frozenset[str] = frozenset()
+    read_began: float = float("-inf")
+    ended_seen: float | None = None
+    states_since: float = float("-inf")
+    limit_before: int | None = None
+    end_read: bool = False
+    absent_first: float | None = None
+    absent_last: float | None = None
+    confirmed_gone: bool = False
+    denied: bool = False
+    requeued: bool = False
+    broken: bool = False
+    recorded: bool = False
+    not_recorded: int = 0
+    asked_at: float | None = None
+    asked_for: frozenset[str] = frozenset()
+    components: Mapping[str, int] = EMPTY
+    asked_as: KnownTenant | None = None
+    granted_at: float | None = None
+    estimates: tuple[Estimate, ...] = ()
+    bind_refused: Counter[str] = field(default_factory=Counter)
+    bind_trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the job, as it was read last or submitted.  Id and name together identify the job."""
+        known = self.job or self.spec
+        assert known is not None, "a proven job was read, or made by this process"
+        return known.name
+
+    @property
+    def proven(self) -> bool:
+        """True if the job is known to be the workload's: made by this process, or read and checked."""
+        return self.key is not None
+
+    @property
+    def submitted(self) -> float | None:
+        """When it was submitted, by any process: a restart continues the same trace (O3).  None: not read yet."""
+        return self.asked_at if self.asked_at is not None else self.job.submitted if self.job else None
+
+    @property
+    def ended(self) -> bool:
+        return is_ended(self.states)
+
+    @property
+    def holds_nodes(self) -> bool:
+        return holds_nodes(self.states)
+
+    @property
+    def absent(self) -> bool:
+        return self.absent_first is not None
+
+    @property
+    def alive(self) -> bool:
+        """True if it neither ended nor is in doubt: an absent or denied job is neither alive nor ended."""
+        return not self.ended and not self.absent and not self.denied
+
+    def mark_present(self) -> None:
+        """Note that the job is not absent, or not any more."""
+        self.absent_first = self.absent_last = None
+        self.confirmed_gone = False
+
+    def lost(self, absent_s: float) -> bool:
+        """True if a read denied it and it was absent from polls that were sent so many seconds apart (ARCHITECTURE 6)."""
+        return (
+            self.denied
+            and self.absent_first is not None
+            and self.absent_last is not None
+            and self.absent_last - self.absent_first >= absent_s
+        )
+
+    @property
+    def lost_since(self) -> float:
+        """Since when Slurm has not listed the job, or has had it in its queue again, epoch seconds."""
+        return self.absent_first if self.absent_first is not None else self.states_since
+
+    def proven_end(self, absent_s: float) -> bool:
+        """True if the job ended, and that was read of the job itself; or if it is lost."""
+        return (self.ended and self.end_read) or self.lost(absent_s)
