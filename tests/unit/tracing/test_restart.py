@@ -19,6 +19,26 @@ TRAIN = pod("train", created=T)
 RUNS = PodTimes(running=T + 200)
 
 
+def after_submission(backend: Backend) -> Traced:
+    """A bridge whose job for the pod waits in Slurm."""
+    story = Traced(backend)
+    story.queues(TRAIN, 17, at=T + 1)
+    return story
+
+
+def after_bind(backend: Backend, at: float = T + 150) -> Traced:
+    """A bridge that bound the pod after a wait in Slurm."""
+    story = after_submission(backend)
+    is_granted_and_bound(story, at)
+    return story
+
+
+def after_start(backend: Backend, bound_at: float = T + 150) -> tuple[Traced, Pod]:
+    """A bridge that bound the pod after a wait in Slurm and saw it start; and the pod that runs."""
+    story = after_bind(backend, bound_at)
+    return story, runs(story, T + 202)
+
+
 def waits(story: Traced, at: float, reason: str) -> None:
     story.polls({17: "PENDING"}, at=at)
     story.reads(job_of(TRAIN, 17, "PENDING", reason=reason, submitted=T + 1), at=at)
@@ -41,8 +61,12 @@ def runs(story: Traced, at: float) -> Pod:
 def ends(story: Traced, running: Pod, at: float) -> None:
     story.now = at
     story.sees(replace(running, phase=PodPhase.SUCCEEDED, exit_code=0, times=replace(RUNS, ended=at - 1)))
-    [cancel] = story.acts(CancelJob, at + 20)
-    story.does(cancel, at + 20.1, took=0.1)
+    ends_the_job(story, at + 20)
+
+
+def ends_the_job(story: Traced, at: float) -> None:
+    [cancel] = story.acts(CancelJob, at)
+    story.does(cancel, at + 0.1, took=0.1)
 
 
 def whole(backend: Backend) -> None:
@@ -70,10 +94,9 @@ def is_known_again(story: Traced, what: Pod, at: float, *states: str, **fields: 
     story.polls({17: " ".join(states)}, at=at + 1)
 
 
-def test_while_the_job_waits() -> None:
+def test_a_trace_goes_on_over_a_restart_while_the_job_waits() -> None:
     backend = Backend()
-    first = Traced(backend)
-    first.queues(TRAIN, 17, at=T + 1)
+    first = after_submission(backend)
     waits(first, T + 2, "Resources")
     waits(first, T + 30, "Priority")
     first.stops(T + 50)
@@ -93,11 +116,9 @@ def test_while_the_job_waits() -> None:
     ]
 
 
-def test_between_bind_and_start() -> None:
+def test_a_trace_goes_on_over_a_restart_between_bind_and_start() -> None:
     backend = Backend()
-    first = Traced(backend)
-    first.queues(TRAIN, 17, at=T + 1)
-    is_granted_and_bound(first, T + 150)
+    first = after_bind(backend)
     first.stops(T + 151)
     bound = first.bound(TRAIN, 17, phase=PodPhase.PENDING, bound_at=T + 150)
     second = Traced(backend, started=T + 160, pods=[bound])
@@ -107,12 +128,9 @@ def test_between_bind_and_start() -> None:
     whole(backend)
 
 
-def test_while_it_runs() -> None:
+def test_a_trace_goes_on_over_a_restart_while_the_pod_runs() -> None:
     backend = Backend()
-    first = Traced(backend)
-    first.queues(TRAIN, 17, at=T + 1)
-    is_granted_and_bound(first, T + 150)
-    running = runs(first, T + 202)
+    first, running = after_start(backend)
     first.stops(T + 590)
     sent = len(backend.sent)
     second = Traced(backend, started=T + 590, pods=[running])
@@ -123,12 +141,9 @@ def test_while_it_runs() -> None:
     assert len(backend.sent) == sent + 3, "what was sent long ago is not sent again"
 
 
-def test_when_the_process_was_killed_before_it_sent_the_bind() -> None:
+def test_spans_that_a_killed_process_did_not_send_are_sent_by_the_next() -> None:
     backend, lost = Backend(), Backend()
-    first = Traced(lost)
-    first.queues(TRAIN, 17, at=T + 1)
-    is_granted_and_bound(first, T + 190)
-    running = runs(first, T + 202)
+    first, running = after_start(lost, T + 190)
     second = Traced(backend, started=T + 210, pods=[running])
     is_known_again(second, running, T + 211, "RUNNING", starts=T + 189)
     ends(second, running, T + 300)
@@ -139,33 +154,27 @@ def test_when_the_process_was_killed_before_it_sent_the_bind() -> None:
     assert sent <= {span.id for span in backend.spans}, "the same spans, not others"
 
 
-def test_when_the_pod_ended_meanwhile() -> None:
+def test_a_trace_is_whole_though_the_pod_ended_while_no_bridge_ran() -> None:
     backend = Backend()
-    first = Traced(backend)
-    first.queues(TRAIN, 17, at=T + 1)
-    is_granted_and_bound(first, T + 150)
-    running = runs(first, T + 202)
+    first, running = after_start(backend)
     first.stops(T + 290)
     over = replace(running, phase=PodPhase.SUCCEEDED, times=replace(RUNS, ended=T + 292))
     second = Traced(backend, started=T + 300, pods=[over])
     is_known_again(second, over, T + 301, "RUNNING", starts=T + 149)
-    [cancel] = second.acts(CancelJob, T + 320)
-    second.does(cancel, T + 321)
+    ends_the_job(second, T + 320)
     second.stops(T + 400)
     whole(backend)
     assert backend.one("run").end == T + 293
 
 
-def test_when_the_pod_was_deleted_meanwhile_and_its_job_waits_still() -> None:
+def test_a_trace_ends_though_the_pod_was_deleted_while_no_bridge_ran_and_its_job_still_waits() -> None:
     backend = Backend()
-    first = Traced(backend)
-    first.queues(TRAIN, 17, at=T + 1)
+    first = after_submission(backend)
     waits(first, T + 2, "Resources")
     first.stops(T + 50)
     second = Traced(backend, started=T + 60)
     is_known_again(second, TRAIN, T + 61, "PENDING", reason="Resources")
-    [cancel] = second.acts(CancelJob, T + 90)
-    second.does(cancel, T + 91)
+    ends_the_job(second, T + 90)
     second.stops(T + 100)
     root = backend.one("workload")
     assert backend.orphans() == []
@@ -195,13 +204,10 @@ def test_a_pod_that_a_process_saw_before_it_led_begins_at_its_creation() -> None
     assert (backend.one("create").took, backend.one("submit").end) == (0, T + 80)
 
 
-def test_when_the_job_is_read_again_only_at_its_end() -> None:
+def test_a_trace_is_whole_though_the_job_is_read_again_only_at_its_end() -> None:
     """A bridge reads the job of a pod that runs when it has to do something about it; until then a poll shows the job."""
     backend, lost = Backend(), Backend()
-    first = Traced(lost)
-    first.queues(TRAIN, 17, at=T + 1)
-    is_granted_and_bound(first, T + 190)
-    running = runs(first, T + 202)
+    _, running = after_start(lost, T + 190)
     second = Traced(backend, started=T + 210, pods=[running])
     second.polls({17: "RUNNING"}, at=T + 211)
     second.now = T + 300
@@ -210,20 +216,16 @@ def test_when_the_job_is_read_again_only_at_its_end() -> None:
         second.polls({17: "RUNNING"}, at=T + at)
     second.acts(ReadJob, T + 310)
     second.reads(job_of(TRAIN, 17, submitted=T + 1, starts=T + 189), at=T + 311, granted=grant(17))
-    [cancel] = second.acts(CancelJob, T + 320)
-    second.does(cancel, T + 320.1, took=0.1)
+    ends_the_job(second, T + 320)
     second.polls({}, at=T + 322)
     second.stops(T + 400)
     whole(backend)
     assert backend.one("release").took == pytest.approx(20.1)
 
 
-def test_when_the_pod_ended_meanwhile_and_nothing_shows_when() -> None:
+def test_a_pod_that_ended_while_no_bridge_ran_ends_when_it_is_seen_if_nothing_shows_when() -> None:
     backend = Backend()
-    first = Traced(backend)
-    first.queues(TRAIN, 17, at=T + 1)
-    is_granted_and_bound(first, T + 150)
-    running = runs(first, T + 202)
+    first, running = after_start(backend)
     first.stops(T + 290)
     second = Traced(backend, started=T + 900, pods=[replace(running, phase=PodPhase.SUCCEEDED)])
     is_known_again(second, running, T + 901, "RUNNING", starts=T + 149)
@@ -234,7 +236,7 @@ def test_when_the_pod_ended_meanwhile_and_nothing_shows_when() -> None:
     assert backend.one("run").end == T + 920, "when it was seen"
 
 
-def test_a_pod_that_ended_shortly_before_is_sent_again_only_if_it_tells_when() -> None:
+def test_a_pod_that_ended_shortly_before_a_restart_is_sent_again_only_if_it_shows_when() -> None:
     over = replace(TRAIN, node="x1", phase=PodPhase.SUCCEEDED, started=T + 199, bound_at=T + 198)
     over = replace(over, annotations={names.JOB_ID: "17"})
     for times, sent in ((PodTimes(), []), (replace(RUNS, ended=T + 209), ["run", "workload"])):
@@ -246,11 +248,9 @@ def test_a_pod_that_ended_shortly_before_is_sent_again_only_if_it_tells_when() -
         assert backend.names() == sent
 
 
-def test_the_read_that_proves_whose_a_waiting_job_is_tells_its_reason() -> None:
+def test_the_read_that_proves_the_owner_of_a_waiting_job_also_shows_its_reason() -> None:
     """Until its grant the job may not be read again."""
     backend = Backend()
-    first = Traced(Backend())
-    first.queues(TRAIN, 17, at=T + 1)
     second = Traced(backend, started=T + 60, pods=[shows("Licenses", T + 30)])
     is_known_again(second, TRAIN, T + 61, "PENDING", reason="Licenses")
     is_granted_and_bound(second, T + 150)
