@@ -33,7 +33,8 @@ class Tuning:
 
     pass_effort       nodes that one pass judges (2 µs each; the translation of a pod counts as 15); the other workloads
                       wait for the next pass, so that events never wait long
-    settle_s          after an unknown outcome nothing is repeated for this time: the longest call deadline
+    settle_s          after an unknown outcome nothing is repeated for this time: the longest deadline of a call, which counts
+                      from when the call has a connection
     quiet_s           after the start nothing is cancelled, evicted or released for this time: a request of the previous
                       process may still take effect
     backoff_s, backoff_max_s  first and longest wait after a failed attempt, doubling between

@@ -4,7 +4,7 @@ A `Transport` knows HTTP and nothing of Kubernetes.  There are two: `HttpTranspo
 in-process one.  The client interprets the status.  A broken connection is classified here, because only here it is known how
 far the request got:
 
-    Unreachable   no byte of the request left us (no route, no connection, TLS refused, pool exhausted)
+    Unreachable   no byte of the request left us (no route, no connection, TLS refused, no connection free for too long)
     Unanswered    it left, and no whole answer came back
 
 aiohttp repeats a GET, PUT or DELETE by itself when a pooled connection turns out to be closed; here only a GET is repeated,
@@ -30,6 +30,7 @@ from typing import Any, Protocol
 import aiohttp
 from multidict import CIMultiDict
 
+from bridge.connection_limit import ConnectionLimit
 from bridge.errors import BridgeError, ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
 from bridge.kube import auth
 from bridge.kube.access import Access, Credentials, Headers
@@ -71,7 +72,8 @@ class Call:
     """One request.
 
     path        with its leading slash
-    deadline_s  for the whole of it, until the last byte of the answer: credentials and a second try are part of it
+    deadline_s  for the whole of it, until the last byte of the answer: credentials and a second try are part of it, and the
+                wait for a free connection is not (connection_limit.py)
     """
 
     method: str
@@ -188,8 +190,12 @@ class HttpTransport:
     access: Access
     may_write: Callable[[], bool] = lambda: True
     _answered_last: _Answered = field(default_factory=_Answered)
+    _limit: ConnectionLimit = field(init=False)
     _calls: aiohttp.ClientSession | None = None
     _watches: aiohttp.ClientSession | None = None
+
+    def __post_init__(self) -> None:
+        self._limit = ConnectionLimit(MAX_CALLS, SIDE, self.access.server)
 
     async def exchange(self, call: Call) -> Reply:
         """See Transport."""
@@ -209,14 +215,14 @@ class HttpTransport:
 
     async def _in_time(self, call: Call, progress: _Progress) -> Reply:
         try:
-            async with asyncio.timeout(call.deadline_s):
+            async with self._limit.connection(call.method.lower()), asyncio.timeout(call.deadline_s):
                 return await self._answered(call, progress)
         except TimeoutError as error:
             raise self._broken(call.method, error, progress, call.deadline_s) from None
 
     async def _answered(self, call: Call, progress: _Progress) -> Reply:
         if self._calls is None:
-            self._calls = _session(MAX_CALLS)
+            self._calls = _session()
         who = await self.access.credentials()
         reply = await self._exchange_once(self._calls, who, call, progress)
         if reply.status == 401:
@@ -284,7 +290,7 @@ class HttpTransport:
         self, path: str, params: Mapping[str, str], stall_s: float, progress: _Progress
     ) -> aiohttp.ClientResponse:
         if self._watches is None:
-            self._watches = _session(0)
+            self._watches = _session()
         who = await self.access.credentials()
         response = await self._open(self._watches, who, path, params, stall_s, progress)
         if response.status == 401:
@@ -370,11 +376,11 @@ def _headers(who: Headers, content_type: str | None) -> CIMultiDict[str]:
     return headers
 
 
-def _session(limit: int) -> aiohttp.ClientSession:
+def _session() -> aiohttp.ClientSession:
     trace = aiohttp.TraceConfig()
     trace.on_request_headers_sent.append(_mark_sent)
     # TLS is per request (Access.tls), the environment's proxy is in Access: trust_env would also read ~/.netrc.
-    connector = aiohttp.TCPConnector(limit=limit, socket_factory=_socket)
+    connector = aiohttp.TCPConnector(limit=0, socket_factory=_socket)
     made = aiohttp.ClientSession(connector=connector, trace_configs=[trace], read_bufsize=2**20, auto_decompress=False)
     made._retry_connection = False  # what aiohttp's own test client sets; there is no public way
     return made

@@ -271,11 +271,10 @@ class SlurmClient:
         user   the user of the job: Slurm shows this to the job's user and to operators alone (2010)
         Raises NotFound if the job is gone, Invalid if it has no nodes, yet or any more (2085).
         """
-        began = self._stopwatch()
         answer = await self._get(
             "grant", self._path(f"resources/{job_id}"), _RESOURCES, user=self._with_own_token(user)
         )
-        held = await self._held_cpus(job_id, began) if self._shows_too_many_cpus(answer) else {}
+        held = await self._held_cpus(job_id) if self._shows_too_many_cpus(answer) else {}
         return _sensible("grant", lambda a: codec.grant(a, job_id, self._cpus_per_core, held), answer)
 
     def _shows_too_many_cpus(self, answer: wire.ResourcesAnswer) -> bool:
@@ -283,9 +282,9 @@ class SlurmClient:
         shared = any(node.node in self._cpus_per_core for node in answer.nodes)
         return self._single_cpus is not False and shared and len(answer.nodes) > 1
 
-    async def _held_cpus(self, job_id: int, began: float) -> Mapping[str, int]:
+    async def _held_cpus(self, job_id: int) -> Mapping[str, int]:
         """Node name to CPUs of that job; {} where Slurm gives away whole cores."""
-        answer = await self._get("grant", self._path(f"job/{job_id}"), _HELD, began=began)
+        answer = await self._get("grant", self._path(f"job/{job_id}"), _HELD)
         self._single_cpus, held = codec.cpus_held(answer, job_id)
         return held if self._single_cpus else {}
 
@@ -433,11 +432,9 @@ class SlurmClient:
         *,
         transport: Transport | None = None,
         user: str = "",
-        began: float | None = None,
     ) -> _E:
-        """began: when the call began of which this is a further part; None: it is a call of its own."""
         return await self._call(
-            operation, "GET", target, b"", decoder, transport=transport or self._transport, user=user, began=began
+            operation, "GET", target, b"", decoder, transport=transport or self._transport, user=user
         )
 
     async def _write(
@@ -463,14 +460,12 @@ class SlurmClient:
         transport: Transport,
         user: str = "",
         tokens: TokenSource | None = None,
-        began: float | None = None,
     ) -> _E:
         asked = self._stopwatch()
-        began = asked if began is None else began
         outcome = "ok"
         tokens = tokens or self._tokens_for(user)
         try:
-            reply = await self._answered(operation, method, target, body, transport, tokens, user, began)
+            reply = await self._answered(operation, method, target, body, transport, tokens, user)
             answer = read(operation, reply, decoder, write=method != "GET")
             if user and self.user_tokens is not None:
                 self.user_tokens.accepted(user)
@@ -501,16 +496,17 @@ class SlurmClient:
         transport: Transport,
         tokens: TokenSource,
         user: str,
-        began: float,
     ) -> Reply:
         """The answer.  If Slurm does not accept the token and there is a newer one, the request is repeated with that one.
 
         One deadline holds for both: what was asked the second time had no effect the first time.
         """
+        began = self._stopwatch()
         headers = self._headers(operation, tokens, user)
         reply = await self._exchange(operation, transport, method, target, headers, body, began)
         if reply.status in RENEWING and tokens.renewed(headers[TOKEN_HEADER]):
             headers = self._headers(operation, tokens, user)
+            began += reply.waited_s
             reply = await self._exchange(operation, transport, method, target, headers, body, began)
         return reply
 

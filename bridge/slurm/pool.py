@@ -5,14 +5,13 @@ on one connection, so the second copy would be read as the answer to the next re
 too many connections lets a new one hang.  Hence:
 
 * A connection carries one exchange at a time.  It is dropped if it receives bytes without a request, an answer other than
-200,
-  or `Connection: close`.
-* The number of connections is fixed.  A request waits for a free one, and its deadline runs meanwhile.  * If the name has
-several addresses, they are tried as browsers do: the next one a quarter of a second later.  * A firewall may forget an idle
-connection, and drop what is sent on it.  So a connection that was idle for long is closed instead
-  of used, and the kernel probes the others and closes those that do not acknowledge.
-* Nothing was sent (no connection, or the deadline passed before a connection was free): Unreachable.  A byte may have left
-  and no whole answer came: Unanswered.  An answer that is no HTTP, or larger than the limit: ContractError.
+  200, or `Connection: close`.
+* The number of connections is fixed.  A request waits for a free one before its deadline begins (connection_limit.py).
+* If the name has several addresses, they are tried as browsers do: the next one a quarter of a second later.
+* A firewall may forget an idle connection, and drop what is sent on it.  So a connection that was idle for long is closed
+  instead of used, and the kernel probes the others and closes those that do not acknowledge.
+* Nothing was sent (no connection came about, or none was free for too long): Unreachable.  A byte may have left and no whole
+  answer came: Unanswered.  An answer that is no HTTP, or larger than the limit: ContractError.
 
 The poller has a pool of its own with one connection, so a burst of submissions never delays it (Slurm facts 5).
 No header is logged or put into an error, because one of them is the token.
@@ -25,13 +24,14 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
 import aiohappyeyeballs
 
+from bridge.connection_limit import ConnectionLimit
 from bridge.errors import ConfigError, Unanswered, Unreachable
 from bridge.slurm.connection import ClosedError, Connection, Request
 from bridge.slurm.tls import TlsFiles
@@ -81,7 +81,7 @@ class HttpPool:
         self._given = ssl_context
         self._context()  # files that cannot be used are reported at start
         self._idle_s = idle_s
-        self._free = asyncio.Semaphore(connections)
+        self._limit = ConnectionLimit(connections, SIDE, str(self._server))
         self._idle: list[Connection] = []
         self._answer_limit = answer_limit
 
@@ -104,8 +104,14 @@ class HttpPool:
         """See Transport.  If a reused connection turns out to be closed, a GET is sent again on a new one."""
         operation = f"{method} {target.partition('?')[0]}"
         request = Request(operation, method, self._server.prefix + target, {"Host": str(self._server), **headers}, body)
+        async with self._limit.connection(operation) as waited_s:
+            reply = await self._in_time(request, deadline_s)
+        return replace(reply, waited_s=waited_s) if waited_s else reply
+
+    async def _in_time(self, request: Request, deadline_s: float) -> Reply:
+        operation = request.operation
         try:
-            async with asyncio.timeout(deadline_s), self._free:
+            async with asyncio.timeout(deadline_s):
                 return await self._exchange(request)
         except TimeoutError:
             if request.sent:

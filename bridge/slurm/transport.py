@@ -14,11 +14,16 @@ SIDE = "Slurm"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole answer.  headers: names in lower case."""
+    """A whole answer.
+
+    headers    names in lower case
+    waited_s   how long the request waited for a free connection, which no deadline counts
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    waited_s: float = 0.0
 
 
 class Transport(Protocol):
@@ -30,7 +35,7 @@ class Transport(Protocol):
         """Send one request and return its whole answer, whatever its status.
 
         target      path and query, "/slurm/v0.0.45/ping/"
-        deadline_s  for all of it: waiting for a free connection, connecting, sending, reading
+        deadline_s  for connecting, sending and reading; before that the request waits for a free connection
         Raises Unreachable (nothing was sent), Unanswered (it may have happened), ContractError (no HTTP, too large).
         """
         ...

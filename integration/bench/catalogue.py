@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from integration.bench.ends import BenchError
+from integration.bench.figures import at_most, at_most_floors
 from integration.bench.scenarios import Scenario
 from integration.bench.scenarios.alone import alone, alone_bound, alone_traced
 from integration.bench.scenarios.bound import bound
@@ -29,8 +30,9 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         one(pods or 150),
         *(burst(number) for number in ([pods] if pods else [1000, 4000])),
         packed(pods or 1000),
-        gang(64, granted_s=0.3, created_s=0.5),
-        gang(512, granted_s=1.5, created_s=2),
+        gang(64, granted=at_most(0.3), created=at_most(0.5)),
+        gang(512, granted=at_most(1.5), created=at_most(2)),
+        gang(2048, granted=at_most_floors(2)),
         freed(pods or 20),
         pending(pods or 1000, seconds or 60),
         hostile(pods or 150),

@@ -52,7 +52,8 @@ JOB = msgspec.json.encode(
 )
 
 
-def _binding(pod: Metadata, job_id: int, node: str) -> bytes:
+def binding(pod: Metadata, job_id: int, node: str) -> bytes:
+    """The body of the request that binds the pod."""
     metadata = {"name": pod.name, "uid": pod.uid, "annotations": {"slurm-bridge/job-id": str(job_id)}}
     return msgspec.json.encode({"metadata": metadata, "target": {"kind": "Node", "name": node}})
 
@@ -65,7 +66,7 @@ async def _serve(kube: Kube, slurm: Slurm) -> None:
         async with in_hand:
             job_id = _ALLOCATED.decode(await slurm.call("POST", "job/allocate", JOB, user=TENANT)).job_id
             [held] = _RESOURCES.decode(await slurm.call("GET", f"resources/{job_id}")).nodes
-            await kube.call("POST", f"{PODS}/{pod.name}/binding", _binding(pod, job_id, held.node))
+            await kube.call("POST", f"{PODS}/{pod.name}/binding", binding(pod, job_id, held.node))
 
     async with asyncio.TaskGroup() as tasks:
         # Those without a node: a pod that is bound leaves this selection, and its later life costs nothing here.

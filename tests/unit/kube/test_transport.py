@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge import connection_limit
 from bridge.errors import ConfigError, ContractError, RemoteError, Unanswered, Unauthorized, Unreachable
 from bridge.kube import transport as module
 from bridge.kube.access import Access, Credentials
@@ -218,15 +219,30 @@ async def test_more_calls_than_connections_wait_for_their_turn() -> None:
     assert {reply.status for reply in replies} == {200}
 
 
-async def test_a_call_that_found_no_connection_in_time_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_finds_no_free_connection_for_too_long_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CALLS", 1)
+    monkeypatch.setattr(connection_limit, "WAIT_S", 0.2)
     async with server(never_answers) as url, wire(url) as far:
         first = asyncio.create_task(far.exchange(Call("POST", "/x", body=b"{}", deadline_s=3)))
         await asyncio.sleep(0)  # the first takes the only connection
-        with pytest.raises(Unreachable):
-            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=0.2))
+        with pytest.raises(Unreachable, match=r"the connection to http://127\.0\.0\.1:\d+ had other requests for 1 s"):
+            await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
         with pytest.raises(Unanswered):
             await first
+
+
+async def test_the_deadline_of_a_call_does_not_count_its_wait_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise most binds of a large gang run out of time before they are sent, if the API server is slow."""
+    monkeypatch.setattr(module, "MAX_CALLS", 2)
+
+    async def slow(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        writer.write(answer(b"{}"))
+
+    async with server(slow) as url, wire(url) as far:
+        # The last of them waits for longer than its deadline.
+        replies = await asyncio.gather(*(far.exchange(Call("GET", "/x", deadline_s=1)) for _ in range(10)))
+    assert {reply.status for reply in replies} == {200}
 
 
 # --- calls that fail one after the other ---

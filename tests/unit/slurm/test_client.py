@@ -209,8 +209,8 @@ async def test_where_whole_cores_are_given_away_that_is_asked_once() -> None:
 class Renewing:
     """A far side that takes only the second token, and says what it was asked with and how long it may take."""
 
-    def __init__(self, taken: str, status: int = 511, takes_s: float = 0.0) -> None:
-        self.taken, self.status, self.takes_s = taken, status, takes_s
+    def __init__(self, taken: str, status: int = 511, takes_s: float = 0.0, waits_s: float = 0.0) -> None:
+        self.taken, self.status, self.takes_s, self.waits_s = taken, status, takes_s, waits_s
         self.now = 0.0
         self.asked: list[tuple[str, str, float]] = []
 
@@ -227,7 +227,8 @@ class Renewing:
             return Reply(200, {}, b'{"pings": [{"responding": true}]}')
         if token != self.taken:
             refused = b'{"errors": [{"error_number": 1007, "error": "Protocol authentication error"}]}'
-            return Reply(self.status, {}, refused if self.status == 511 else b"Authentication failure")
+            said = refused if self.status == 511 else b"Authentication failure"
+            return Reply(self.status, {}, said, waited_s=self.waits_s)
         return Reply(200, {}, b'{"jobs": [], "job_id": 7}')
 
 
@@ -274,3 +275,10 @@ async def test_one_deadline_holds_for_a_call_and_its_repetition(tmp_path: Path) 
     client = await renewing(wire, tmp_path / "token")
     await client.states()
     assert [deadline_s for _, _, deadline_s in wire.asked] == [12.0, 7.0]
+
+
+async def test_the_deadline_of_a_repetition_does_not_count_the_wait_for_a_connection(tmp_path: Path) -> None:
+    wire = Renewing(NEW, takes_s=20.0, waits_s=18.0)
+    client = await renewing(wire, tmp_path / "token")
+    await client.states()
+    assert [deadline_s for _, _, deadline_s in wire.asked] == [12.0, 10.0]

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import pytest
 
+from bridge import connection_limit
 from bridge.errors import ConfigError, ContractError, Invalid, Unanswered, Unreachable
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.tls import TlsFiles
@@ -333,7 +334,11 @@ async def test_what_does_not_speak_http_makes_no_sense() -> None:
             await ask(pool)
 
 
-async def test_whoever_finds_no_free_connection_within_the_deadline_sent_nothing() -> None:
+async def test_a_request_that_finds_no_free_connection_for_too_long_was_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_limit, "WAIT_S", 0.1)
+
     async def silent(visit: Visit) -> None:
         await visit.request()
         await visit.gone()
@@ -341,12 +346,27 @@ async def test_whoever_finds_no_free_connection_within_the_deadline_sent_nothing
     async with serving(silent) as server, HttpPool(server.url, connections=1) as pool:
         first = asyncio.create_task(ask(pool, "POST"))
         await asyncio.wait_for(server.asked.wait(), PATIENCE_S)
-        with pytest.raises(Unreachable, match="could not be asked"):
-            await ask(pool, "POST", deadline_s=0.1)
+        with pytest.raises(Unreachable, match=r"the connection to 127\.0\.0\.1:\d+ had other requests for 1 s"):
+            await ask(pool, "POST")
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         assert len(server.requests) == 1
+
+
+async def test_the_deadline_of_a_request_does_not_count_its_wait_for_a_connection() -> None:
+    async def slow_first(visit: Visit) -> None:
+        await visit.request()
+        await asyncio.sleep(1.2)  # longer than the deadline of the second
+        await visit.say(OK)
+        await always_ok(visit)
+
+    async with serving(slow_first) as server, HttpPool(server.url, connections=1) as pool:
+        first = asyncio.create_task(ask(pool, "POST", deadline_s=PATIENCE_S))
+        await asyncio.wait_for(server.asked.wait(), PATIENCE_S)
+        second = await ask(pool, "POST", deadline_s=1.0)
+        assert (second.status, (await first).waited_s) == (200, 0.0)
+        assert 1.0 < second.waited_s < connection_limit.WAIT_S
 
 
 async def test_no_more_connections_than_allowed_are_opened() -> None:
