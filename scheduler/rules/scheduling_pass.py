@@ -25,7 +25,6 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.tuning import Tuning
 
-TOGETHER = 1000  # so many binds of one gang may go out at once, beyond the limit
 
 
 LEAST_COMPARED = 2000  # terms that a pass compares for a workload, however little of the pass is left
@@ -95,10 +94,10 @@ class Pass:
     def add(self, action: Action, key: str = "", *, together: bool = False) -> bool:
         """Plan the action, unless its limit class is full: then the workload waits for its turn, and False is returned.
 
-        together   one of many binds that go out at once (W9) and may exceed the limit, which other workloads then wait for
+        together   it goes out with the action before it, whatever the limit is; other workloads then wait (W9)
         """
         if limit_class := action.limit_class:
-            if self.free(limit_class) <= (-TOGETHER if together else 0):
+            if self.free(limit_class) <= 0 and not together:
                 if key:
                     self.park(key, limit_class)
                 return False

@@ -28,6 +28,11 @@ def alone(pods: int) -> Scenario:
     return Scenario(f"alone-{pods}", alone=partial(_burst, f"alone-{pods}", pods), apart=True)
 
 
+def alone_gang(pods: int) -> Scenario:
+    """One gang of *pods* pods."""
+    return Scenario("alone-gang", alone=partial(_gang, "alone-gang", pods), apart=True)
+
+
 def alone_bound(pods: int) -> Scenario:
     """So many bound pods, and the bridge is started again."""
     return Scenario(
@@ -47,8 +52,17 @@ async def _burst(scenario: str, pods: int, folder: Path, profile: Path | None) -
     return _of_a_burst(scenario, pods, took_s, spent)
 
 
+async def _gang(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
+    async with simulated(folder, _nodes(pods)) as both:
+        took_s, spent = await _one_burst(both, pods, profile, gang="ring")
+    return [
+        Figure(scenario, "bridge: CPU a pod", "ms", (spent.cpu_s["bridge"] / pods * MS_PER_S,)),
+        Figure(scenario, "first create → all bound", "s", (took_s,)),
+    ]
+
+
 async def _one_burst(
-    both: Simulated, pods: int, profile: Path | None = None, **environment: str
+    both: Simulated, pods: int, profile: Path | None = None, *, gang: str = "", **environment: str
 ) -> tuple[float, Spent]:
     """Seconds, and what the bridge spent; all pods are gone afterwards."""
     with both.launched(**environment) as process:
@@ -59,7 +73,7 @@ async def _one_burst(
         processes = Processes()
         with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
             meter, began = processes.meter(), time.perf_counter()
-            await _bind(both, "p", pods)
+            await _bind(both, "p", pods, gang)
             took_s = time.perf_counter() - began
             await bridge.at_rest()
             spent = meter.read()
@@ -119,10 +133,10 @@ async def _restarted(scenario: str, pods: int, folder: Path, profile: Path | Non
     ]
 
 
-async def _bind(both: Simulated, prefix: str, pods: int) -> None:
+async def _bind(both: Simulated, prefix: str, pods: int, gang: str = "") -> None:
     """Create pods, and wait until they are bound."""
     bound = both.bound
-    await both.create([f"{prefix}{number}" for number in range(pods)])
+    await both.create([f"{prefix}{number}" for number in range(pods)], gang)
     await both.until_bound(bound + pods, within_s=300 + pods / 20)
 
 
