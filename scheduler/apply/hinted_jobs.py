@@ -124,7 +124,7 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
             followed.add(workload.key)
     job.followed_by = frozenset(followed)
     if followed:
-        job.end_read = is_ended(read.states)
+        job.end_proven = is_ended(read.states)
         world.set_states(job, read.states, job.read_began)
         world.touch(job)
     return bool(followed)

@@ -1,18 +1,20 @@
 """Applies lists of all jobs to the World (`GET jobs/state`): ids and states, every second or two.
 
 A list that began before an answer came does not contradict that answer.  A job that a list lacks is absent, not ended
-(`Placeholder.lost`).  A list shows no names, so an id that it shows for the first time is read (job_reads.py).
+(`Placeholder.lost`).  A list shows no names, so an id that it shows for the first time is read (job_reads.py), and so is a
+job whose end it shows.  If a list shows more ends than can be read at once, the list itself proves them (`_prove_ends`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec
 
 from scheduler import events as ev
 from scheduler.apply import hinted_jobs, reused_ids
 from scheduler.apply.policy import read_first
+from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.slurm import States, holds_nodes, is_ended
 from scheduler.state import quarantine
@@ -20,6 +22,10 @@ from scheduler.state.anomalies import judge_absence, reject
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import CANCELLED
 from scheduler.state.world import World
+
+CONTINUED_S = (
+    5.0  # between two lists; slurmctld hardly restarts and gives ids out again meanwhile, without a failed poll
+)
 
 P = ParamSpec("P")
 
@@ -32,12 +38,12 @@ def _jobs_polled(world: World, event: ev.JobsPolled) -> None:
 
 
 def _apply_poll(world: World, event: ev.JobsPolled) -> None:
-    before, world.states = world.states, event.states
+    before, world.states, former = world.states, event.states, world.polled
     if world.first_polled is None:
         world.first_polled = event.ended
         world.scan_until = event.ended + world.config.tuning.scan_s
     world.polled = event
-    arrived = []
+    arrived, ended = list[int](), list[int]()
     same = event.states is before  # most polls: the client returns the same mapping if nothing changed
     for job_id, states in () if same else event.states.items():
         was = before.get(job_id)
@@ -47,6 +53,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
             continue
         elif is_ended(states) and not is_ended(was):  # of a waiting job, too: other jobs may have waited for its end
             world.freed_at = event.ended
+            ended.append(job_id)
             _fold_job(world, job_id, _read_left_over, event)
         elif reused_ids.runs_again(was, states):
             arrived.append(job_id)
@@ -57,6 +64,8 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
         _fold_job(world, job_id, _poll_shows, event.states[job_id], event)
     for job_id in () if same else before.keys() - event.states.keys():
         _fold_job(world, job_id, _poll_lacks, before[job_id], event)
+    if len(ended) > world.config.tuning.reads and _is_continued(world, former, event, arrived):
+        _prove_ends(world, ended, event)
     _still_missing(world, event)
     _newly_seen(world, arrived, event)
     reused_ids.note_arrivals(world, arrived, event)
@@ -64,6 +73,39 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
     if world.changed_early and world.ready:
         read_first(world)
     world.dirty.update(world.searching_workloads)
+
+
+def _is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolled, arrived: Sequence[int]) -> bool:
+    """True if slurmctld kept its state between these two lists, so that an id which both show is the same job.
+
+    slurmctld reuses ids only after it lost its state.  Then the list lacks jobs that lived, or shows a low id as new.
+    """
+    if former is None or Side.SLURM in world.lost or event.began - former.began > CONTINUED_S:
+        return False
+    if any(job_id <= world.highest for job_id in arrived):
+        return False
+    live = {job_id for job_id, states in former.states.items() if not is_ended(states)}
+    stayed = live & event.states.keys()
+    return stayed == live and not all(is_ended(event.states[job_id]) for job_id in live)
+
+
+def _prove_ends(world: World, ended: Iterable[int], event: ev.JobsPolled) -> None:
+    """The list proves these ends: to read many jobs one by one would take as long as to end their pods.
+
+    A read also shows Slurm's reason of the end, which the pods of these jobs do not show.
+    """
+    for job_id in ended:
+        _fold_job(world, job_id, _prove_end, event)
+
+
+def _prove_end(world: World, job_id: int, event: ev.JobsPolled) -> None:
+    """The list proves the end of this job, unless a read has to show whose job it is, or what became of its components."""
+    job = world.placeholders.get(job_id)
+    if job is None or not job.proven or not job.ended or job.denied or job.absent or event.began <= job.known_since:
+        return
+    if not (job.spec is not None and job.spec.parts) and not (job.job is not None and job.job.parts):
+        job.end_proven = True
+        world.touch(job)
 
 
 def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:

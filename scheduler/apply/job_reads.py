@@ -192,11 +192,11 @@ def _prove(world: World, workload: Workload, job: Placeholder, read: Job, began:
     """Note that the job exists and is the workload's.  began: when the read was sent"""
     job.key, job.user = workload.key, read.user
     job.read_began, job.known_since, job.denied = began, began, False
-    job.end_read = is_ended(read.states)
+    job.end_proven = is_ended(read.states)
     job.mark_present()
     if job.id in world.absent:
         world.absent.discard(job.id)
-        if not job.end_read:
+        if not job.end_proven:
             reject(world, Anomaly.NOT_LISTED, job.id, [workload])
     world.expected.add(job.id)
     if not is_ended(read.states):

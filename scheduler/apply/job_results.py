@@ -36,7 +36,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
             world.expected.add(job.id)
             world.absent.discard(job.id)
             world.set_states(job, CANCELLED, event.at)
-            job.read_began, job.end_read = event.at, True  # the answer to the cancel is proof enough
+            job.read_began, job.end_proven = event.at, True  # the answer to the cancel is proof enough
         if workload is not None and action.record:
             workload.failures = 0
     elif workload is not None:

@@ -47,8 +47,8 @@ def note_arrivals(world: World, arrived: Collection[int], event: ev.JobsPolled) 
 
 def doubt_listed(world: World, job: Placeholder, states: States, began: float) -> None:
     """Doubt that the listed id is the job's, and read it, if the job had ended or a read denied it."""
-    if job.end_read and runs_again(job.states, states):
-        job.denied, job.end_read = True, False
+    if job.end_proven and runs_again(job.states, states):
+        job.denied, job.end_proven = True, False
         reject(world, Anomaly.ID_AGAIN, job.id, world.workloads_of(job))
     if job.denied and not is_ended(states):  # the job that got the id since may be the workload's, too
         world.schedule_read(job.id, began)

@@ -45,7 +45,7 @@ class EvictAlone:
 
 @dataclass(frozen=True, slots=True)
 class BindTogether:
-    """Plan the binds of one workload; several are sent at once, beyond the limit (W9), until the plan refuses one."""
+    """Plan the binds of one workload; several are sent at once, all or none, even beyond the limit (W9)."""
 
     binds: tuple[BindPod, ...]
 

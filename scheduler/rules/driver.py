@@ -63,10 +63,7 @@ def _take(step: Step, workload: Workload, this_pass: Pass) -> bool:
         case Note():
             _take_note(step, workload, this_pass)
         case BindTogether():
-            # All or none: to place the rest of a large gang again for each bind that ends would take most of the time.
-            if this_pass.add(step.binds[0], workload.key):
-                for bind in step.binds[1:]:
-                    this_pass.add(bind, together=True)
+            this_pass.add_together(step.binds, workload.key)
         case EvictAlone() if this_pass.is_moving(step.controller):
             this_pass.wake_at(workload.key, step.retry_at)
         case EvictAlone():

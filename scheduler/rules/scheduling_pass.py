@@ -10,7 +10,7 @@ judged nodes (crowding.py).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scheduler import actions as act
 from scheduler.actions import Action, Kind, Plan
@@ -24,8 +24,6 @@ from scheduler.state.token_buckets import TokenBucket
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.tuning import Tuning
-
-
 
 LEAST_COMPARED = 2000  # terms that a pass compares for a workload, however little of the pass is left
 COMPARED_PER_NODE = 4  # so many terms or ports are compared in the time in which one node is judged
@@ -91,20 +89,29 @@ class Pass:
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def add(self, action: Action, key: str = "", *, together: bool = False) -> bool:
-        """Plan the action, unless its limit class is full: then the workload waits for its turn, and False is returned.
+    def add(self, action: Action, key: str = "") -> bool:
+        """Plan the action, unless its limit class is full: then the workload waits for its turn, and False is returned."""
+        if (limit_class := action.limit_class) and self.free(limit_class) <= 0:
+            if key:
+                self.park(key, limit_class)
+            return False
+        self._plan(action)
+        return True
 
-        together   it goes out with the action before it, whatever the limit is; other workloads then wait (W9)
+    def add_together(self, actions: Sequence[Action], key: str) -> None:
+        """Plan all of these actions, or none if there is no room for the first (W9).
+
+        To decide about the rest of a large gang again for each bind that ends would take most of the bridge's time.
         """
+        if self.add(actions[0], key):
+            for action in actions[1:]:
+                self._plan(action)
+
+    def _plan(self, action: Action) -> None:
         if limit_class := action.limit_class:
-            if self.free(limit_class) <= 0 and not together:
-                if key:
-                    self.park(key, limit_class)
-                return False
             self.used[limit_class] += 1
         self.actions.append(action)
         self._note(action)
-        return True
 
     def _note(self, action: Action) -> None:
         """Note what the action takes, or changes, for the workloads that this pass visits later."""

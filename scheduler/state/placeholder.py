@@ -50,7 +50,8 @@ class Placeholder:
     limit_before  its time limit in minutes before it was changed while its pods ran (S9); None: it was not changed
     recorded      accounting has the end of its pods, or does not take it (S2)
     not_recorded  how often accounting did not take it
-    end_read      its end is proven: the job was read, or the cancel was confirmed
+    end_proven    its end is proven: the job was read, the cancel was confirmed, or a list proves it
+                  (scheduler/apply/job_polls.py)
     adopted_as    what the pods asked for when this process first compared it with a job that another process submitted (K8);
                   None: not yet, or this process submitted the job
     asked_at      when this process sent the submission; None: another process did
@@ -78,7 +79,7 @@ class Placeholder:
     ended_seen: float | None = None
     states_since: float = float("-inf")
     limit_before: int | None = None
-    end_read: bool = False
+    end_proven: bool = False
     absent_first: float | None = None
     absent_last: float | None = None
     confirmed_gone: bool = False
@@ -151,4 +152,4 @@ class Placeholder:
 
     def proven_end(self, absent_s: float) -> bool:
         """True if the job ended, and that was read of the job itself; or if it is lost."""
-        return (self.ended and self.end_read) or self.lost(absent_s)
+        return (self.ended and self.end_proven) or self.lost(absent_s)

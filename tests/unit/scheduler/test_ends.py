@@ -34,6 +34,7 @@ from scheduler.events import (
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job, Partition
 from scheduler.state.phase import Phase
+from scheduler.tuning import Config
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
 
 NOW = START + 20
@@ -285,6 +286,69 @@ def job_ends(story: Story, what: Pod, *states: str, reason: str = "", at: float 
     story.reads(job_of(shown, 17, *states, reason=reason), at=at)
     story.ended(read, at=at)
     return story.decides(at)
+
+
+MANY = [pod(f"web-{number}", owner=OWNER) for number in range(4)]
+FEW_READS = without(CONFIG, reads=2)
+ALL_RUN = {17 + number: "RUNNING" for number in range(4)}
+
+
+def many_run(config: Config = FEW_READS) -> Story:
+    """Four pods run for the jobs 17 to 20."""
+    story = Story(config)
+    story.world.owners["hpc", OWNER.uid] = None
+    for number, each in enumerate(MANY):
+        story.runs(each, 17 + number, at=NOW)
+    story.polls(ALL_RUN, at=NOW + 1)
+    assert story.decides(NOW + 1) == []
+    return story
+
+
+def test_many_jobs_that_end_together_are_not_read_one_by_one_before_their_pods_end() -> None:
+    """Slurm kept its state: the list has the other job that ran, and lacks none."""
+    story = many_run()
+    story.polls(ALL_RUN | {17: "CANCELLED", 18: "CANCELLED", 19: "NODE_FAIL"}, at=NOW + 2)
+    why = {"web-0": "17 ended: CANCELLED", "web-1": "18 ended: CANCELLED", "web-2": "19 ended: NODE_FAIL"}
+    acts = story.decides(NOW + 2)
+    assert {each.name: each.reason for each in acts if isinstance(each, DeletePod)} == {
+        name: f"Slurm job {said}" for name, said in why.items()
+    }
+    assert len(acts) == 3
+
+
+@pytest.mark.parametrize(
+    ("states", "at"),
+    [
+        ({17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED"}, NOW + 2),  # job 20 is missing
+        (
+            {17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED", 20: "CANCELLED"},
+            NOW + 2,
+        ),  # no job shows that Slurm goes on
+        ({17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED", 20: "RUNNING", 3: "RUNNING"}, NOW + 2),  # a low id is new
+        ({17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED", 20: "RUNNING"}, NOW + 8),  # long after the former list
+        (
+            {17: "CANCELLED", 18: "CANCELLED", 19: "RUNNING", 20: "RUNNING"},
+            NOW + 2,
+        ),  # not more than can be read at once
+    ],
+)
+def test_jobs_that_end_together_are_read_if_slurm_may_have_lost_its_state_or_if_they_are_few(
+    states: dict[int, str], at: float
+) -> None:
+    story = many_run()
+    story.polls(states, at=at)
+    acts = story.decides(at)
+    assert ReadJob in {type(each) for each in acts}
+    assert not [each for each in acts if isinstance(each, DeletePod)]
+
+
+def test_many_jobs_that_end_together_are_read_after_an_outage_of_slurm() -> None:
+    story = many_run()
+    story.sees(SideLost(Side.SLURM, NOW + 2, "no answer"))
+    story.polls(ALL_RUN | {17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED"}, at=NOW + 3)
+    story.sees(SideBack(Side.SLURM, NOW + 3))
+    acts = story.decides(NOW + 3)
+    assert {type(each) for each in acts} == {ReadJob}
 
 
 @pytest.mark.parametrize(

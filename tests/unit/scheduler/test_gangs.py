@@ -39,7 +39,7 @@ from scheduler.events import (
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, PodTerm, Requirement, Taint, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode
 from scheduler.state.phase import Phase
-from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, key_of, node, pod, slurm_node
+from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, key_of, node, pod, slurm_node, without
 
 NOW = START + 10
 GANG_SIZE = names.PREFIX + names.GANG_SIZE
@@ -475,6 +475,21 @@ def half_bound(story: Story, *outcomes: Outcome) -> list[Pod]:
         if outcome is Outcome.DONE:
             story.sees(story.bound(pods[number], 17))
     return pods
+
+
+def test_all_binds_of_a_gang_are_sent_at_once_however_many_may_be_in_flight() -> None:
+    """To place the rest of a large gang again for each bind that ends would take most of the bridge's time."""
+    story = Story(without(CONFIG, binds=2))
+    story.sees(*ring(64))
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 64)))
+    binds = story.acts(BindPod, NOW)
+    assert len(binds) == 64
+    story.sees(alone := pod("alone"))
+    story.ended(asks(story), at=NOW, job_id=18, grant=granted(18, ("x2", 1)))
+    assert story.acts(BindPod, NOW) == [], "a single pod waits for its turn"
+    for bind in binds:
+        story.ended(bind, at=NOW + 1)
+    assert where(story.acts(BindPod, NOW + 1)) == {alone.name: "x2"}
 
 
 def test_a_bind_with_an_unknown_outcome_takes_no_second_place() -> None:

@@ -258,7 +258,7 @@ def test_pods_that_another_client_bound_are_not_counted_again_at_each_of_their_e
     pods = [replace(each, annotations=each.annotations | {names.JOB_ID: "17"}) for each in pods]
     story.sees(*pods[:-1])
     gang, job = the_gang(story), story.world.placeholders[17]
-    job.states, job.end_read = frozenset({"COMPLETED"}), True
+    job.states, job.end_proven = frozenset({"COMPLETED"}), True
     story.sees(*pods, *(replace(each, phase=PodPhase.SUCCEEDED) for each in pods))
     assert len(asked_of) <= 2 * len(pods)
     assert story.world.phase_of[gang.key] is Phase.DONE

@@ -31,7 +31,7 @@ def stands(pods: list[Pod], *jobs: Placeholder, hint: int | None = None) -> Phas
     return phase(workload, {each.id: each for each in jobs}, ABSENT_S)
 
 
-PROVEN = {"ended_seen": 5.0, "end_read": True}
+PROVEN = {"ended_seen": 5.0, "end_proven": True}
 LOST = {"denied": True, "absent_first": 5.0, "absent_last": 7.0}
 
 
