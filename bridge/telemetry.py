@@ -40,7 +40,7 @@ from scheduler.events import (
     SideBack,
     SideLost,
 )
-from scheduler.model.anomaly import Anomaly
+from scheduler.model.anomaly import OVERTAKEN, Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.trace_context import trace_of
 from scheduler.state.anomalies import claims_held_back, held_back
@@ -48,6 +48,7 @@ from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
+REJECTED_EVERY_S = 10.0  # between two lines of the log about observations that are rejected for one reason
 MAX_FIRST_SEEN = 20_000
 MAX_SPANS_A_TRACE = 32
 log = logging.getLogger("slurm-bridge")
@@ -132,7 +133,9 @@ class Telemetry:
         self._recorder = Recorder(self._export, clock, self._first_seen) if self._export.on else None
         self.lost_sides: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
-        self._logged: Counter[Anomaly] = Counter()  # rejected observations that are in the log, by reason
+        self._logged: dict[
+            Anomaly, tuple[int, float]
+        ] = {}  # rejected observations in the log, by reason: how many, when
         self._held_back = False
         self._accounting_lost: AccountingLost | None = None
         self._beside_another = False
@@ -273,13 +276,10 @@ class Telemetry:
             )
 
     def passed(self, world: World, took_s: float, lag_s: float) -> None:
-        """Log what the scheduler rejects or holds back, at most one line a pass for each kind, and the end of it."""
+        """Log what the scheduler rejects or holds back, and the end of it."""
         self._passes.observe(took_s)
         self._lag.observe(lag_s)
-        for why, count in world.rejected.items():
-            if new := count - self._logged[why]:
-                log.warning("not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
-                self._logged[why] = count
+        self._log_rejected(world)
         if bool(beside := another_bridge(world, self._clock())) != self._beside_another:
             self._beside_another = not self._beside_another
             log.warning("%s", beside or "no other slurm-bridge has been seen for a while")
@@ -292,6 +292,17 @@ class Telemetry:
         if (world.claims_held_back_since is not None) != self._claims_held_back:
             self._claims_held_back = not self._claims_held_back
             log.warning("%s", claims_held_back(world) or "the jobs that pods from before the start show are settled")
+
+    def _log_rejected(self, world: World) -> None:
+        """A line for each reason, and no further line for it within REJECTED_EVERY_S: then that line has the sum."""
+        now = self._clock()
+        for why, count in world.rejected.items():
+            logged, at = self._logged.get(why, (0, float("-inf")))
+            if count == logged or now < at + REJECTED_EVERY_S:
+                continue
+            new, level = count - logged, logging.DEBUG if why in OVERTAKEN else logging.WARNING
+            log.log(level, "not believed: %s%s", why.value, f", {new} times" if new > 1 else "")
+            self._logged[why] = count, now
 
     def ended(self, event: ActionEnded, world: World) -> None:
         """Count the action; a bind and a release add steps to what the page shows."""

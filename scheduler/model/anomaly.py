@@ -15,3 +15,7 @@ class Anomaly(Enum):
     OLD_READ = "old read"
     ID_AGAIN = "id given out again"
     NOT_ITS_USER = "name of ours, user of another"
+
+
+# An answer came after a newer one, as in every burst: nothing is wrong with Slurm.
+OVERTAKEN = frozenset((Anomaly.OLD_POLL, Anomaly.OLD_READ))

@@ -12,8 +12,10 @@ from bridge.telemetry import Telemetry
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SubmitJob
 from scheduler.events import ActionEnded, PodGone, PodSeen, Scope, Side, SideBack, SideLost
+from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.refusal import Refusal
+from scheduler.state.anomalies import reject
 from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -226,6 +228,28 @@ def test_what_is_not_believed_is_said_once_and_that_it_is_over(caplog: pytest.Lo
         "not believed: id given out again",
         "nothing is held back any more: what was missing is settled",
     ]
+
+
+def test_rejections_of_one_reason_share_a_line_while_they_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    now = [NOW]
+    story, telemetry = Story(), Telemetry(clock=lambda: now[0])
+    for now[0] in (NOW, NOW + 1, NOW + 9, NOW + 11, NOW + 12):
+        reject(story.world, Anomaly.NOT_ITS_USER)
+        telemetry.passed(story.world, 0.01, 0.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "not believed: name of ours, user of another",
+        "not believed: name of ours, user of another, 3 times",
+    ]
+
+
+def test_answers_that_a_newer_answer_overtook_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """A burst has thousands of them."""
+    story, telemetry = Story(), Telemetry()
+    with caplog.at_level(logging.INFO, "slurm-bridge"):
+        reject(story.world, Anomaly.OLD_READ)
+        reject(story.world, Anomaly.OLD_POLL)
+        telemetry.passed(story.world, 0.01, 0.0)
+    assert caplog.records == []
 
 
 def test_a_side_that_goes_and_comes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
