@@ -40,14 +40,14 @@ async def test_a_bind_clears_the_reason_why_the_pod_was_waiting(kube: Kube) -> N
     assert (await kube.read("a")).scheduled == Condition(True)
 
 
-async def test_a_bind_sent_twice_is_done_once_and_no_error(kube: Kube) -> None:
+async def test_a_bind_that_is_sent_twice_happens_once_without_an_error(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.client.bind(binding(pod))
     await kube.client.bind(binding(pod))
     assert (await kube.read("a")).node == "contract-n1"
 
 
-async def test_a_bind_of_a_pod_that_stands_elsewhere_is_a_conflict(kube: Kube) -> None:
+async def test_a_bind_of_a_pod_that_is_on_another_node_is_a_conflict(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.bind("a", "contract-n2")
     with pytest.raises(Conflict, match="already assigned to node"):
@@ -96,7 +96,7 @@ async def test_a_pod_that_is_being_deleted_cannot_be_bound(kube: Kube) -> None:
     assert await kube.client.read_pod(kube.namespace, "a") is None
 
 
-async def test_the_server_does_not_look_whether_the_node_exists(kube: Kube) -> None:
+async def test_the_server_does_not_check_that_the_node_exists(kube: Kube) -> None:
     pod = await kube.pod("a", nodeSelector={"no": "such-label"})
     await kube.client.bind(binding(pod, "contract-no-such-node"))
     assert (await kube.read("a")).node == "contract-no-such-node"

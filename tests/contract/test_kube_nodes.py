@@ -68,14 +68,14 @@ def show(node: Node, status: bool = False, uid: str = "") -> SetNodeCondition:
     return SetNodeCondition(node.name, uid or node.uid, status, "SlurmNodeDrained", "Slurm node x1 is drained.")
 
 
-async def test_a_node_tells_its_address_and_what_the_admin_wants(kube: Kube) -> None:
+async def test_a_node_shows_its_address_and_what_the_admin_wrote(kube: Kube) -> None:
     async with a_node(kube) as node:
         assert (node.address, node.partitions, node.in_slurm, node.ready) == ("198.51.100.7", "gpu, main", None, True)
         assert node.uid
         assert node.ready_since == 1795237200.0
 
 
-async def test_a_condition_stands_beside_those_of_kubelet(kube: Kube) -> None:
+async def test_a_condition_leaves_those_of_kubelet_in_place(kube: Kube) -> None:
     async with a_node(kube) as node:
         await kube.client.set_node_condition(show(node))
         assert (await read(kube, node.name)).in_slurm == Condition(
@@ -113,7 +113,7 @@ async def test_a_node_that_is_gone_is_not_found(kube: Kube) -> None:
         )
 
 
-async def test_our_taint_comes_once_beside_others_and_goes_with_our_condition(kube: Kube) -> None:
+async def test_the_taint_of_the_bridge_is_set_beside_others_and_removed_with_its_condition(kube: Kube) -> None:
     async with a_node(kube) as node:
         await retried(kube.client.taint_node, node)
         await retried(kube.client.taint_node, node)
@@ -129,14 +129,14 @@ async def test_our_taint_comes_once_beside_others_and_goes_with_our_condition(ku
         assert left.ready
 
 
-async def test_taints_have_no_key_to_merge_by(kube: Kube) -> None:
+async def test_a_patch_of_taints_replaces_the_whole_list(kube: Kube) -> None:
     async with a_node(kube) as node:
         ours = {"key": names.MANAGED_TAINT, "value": "true", "effect": "NoSchedule"}
         await kube.raw("PATCH", f"/api/v1/nodes/{node.name}", {"spec": {"taints": [ours]}}, STRATEGIC)
         assert await taints(kube, node.name) == [ours], "so the whole list is written, if nobody else wrote meanwhile"
 
 
-async def test_an_event_about_a_node_stands_where_describe_finds_it(kube: Kube) -> None:
+async def test_an_event_about_a_node_is_where_kubectl_describe_finds_it(kube: Kube) -> None:
     async with a_node(kube) as node:
         await kube.client.post_event("", node.name, node.uid, "SlurmNodeDrained", "Drained.", time.time())
         _, found = await kube.raw("GET", "/api/v1/namespaces/default/events")

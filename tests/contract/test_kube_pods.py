@@ -93,7 +93,7 @@ async def test_an_eviction_never_hits_a_namesake(kube: Kube) -> None:
     assert not untouched.disrupted
 
 
-async def test_evicting_a_pod_that_is_gone_is_done(kube: Kube) -> None:
+async def test_evicting_a_pod_that_is_gone_succeeds(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.raw("DELETE", kube.path("a"))
     await kube.client.delete_pod(evict(pod))
@@ -122,7 +122,7 @@ async def test_a_deletion_with_another_uid_is_a_conflict(kube: Kube) -> None:
     assert (await kube.read("a")).deleting_at is None
 
 
-async def test_a_deadline_ends_the_pod_and_can_only_come_nearer(kube: Kube) -> None:
+async def test_a_deadline_ends_the_pod_and_can_only_be_shortened(kube: Kube) -> None:
     pod = await kube.pod("a", activeDeadlineSeconds=600)
     await kube.bind("a", "contract-n1")
 
@@ -152,7 +152,7 @@ async def test_the_eviction_api_marks_the_pod_as_disrupted(kube: Kube) -> None:
     assert evicted.deleting_at is not None
 
 
-async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube: Kube) -> None:
+async def test_a_deadline_of_the_bridge_is_distinguished_from_one_of_the_user(kube: Kube) -> None:
     pod = await kube.pod("a", activeDeadlineSeconds=600)
     client = KubeClient(kube.transport, kube.scheduler, time.time)
     assert (pod.active_deadline_s, pod.set_deadline_s) == (600, None)
@@ -165,7 +165,7 @@ async def test_a_deadline_that_the_bridge_wrote_is_told_from_the_users_own(kube:
         await client.set_deadline(SetDeadline("key", pod.uid, pod.namespace, pod.name, 550, "it was put off"))
 
 
-async def test_a_bound_pod_is_told_another_job_than_it_was_bound_for_and_a_namesake_is_not(kube: Kube) -> None:
+async def test_another_job_is_written_on_a_bound_pod_and_not_on_a_namesake(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.bind("a", "contract-n1")
     client = KubeClient(kube.transport, kube.scheduler, time.time)
@@ -179,7 +179,7 @@ async def test_a_bound_pod_is_told_another_job_than_it_was_bound_for_and_a_names
     assert (shown[names.JOB_ID], names.JOB_GPUS in shown) == ("30", False)
 
 
-async def test_an_end_that_counts_is_no_disruption(kube: Kube) -> None:
+async def test_an_end_that_counts_as_a_failure_is_no_disruption(kube: Kube) -> None:
     pod = await kube.pod("a")
     end = FailByDeadline("key", pod.uid, pod.namespace, pod.name, "Slurm job 17 ended: TIMEOUT", counts=True)
     await KubeClient(kube.transport, kube.scheduler, time.time).fail_by_deadline(end)
@@ -198,7 +198,7 @@ async def test_an_eviction_by_the_api_never_hits_a_namesake(kube: Kube) -> None:
     assert evicted.deleting_at is not None
 
 
-async def test_what_is_said_of_a_bound_pods_job_stands_beside_what_was_said_of_its_bind(kube: Kube) -> None:
+async def test_the_condition_about_the_job_of_a_bound_pod_leaves_that_about_its_bind(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.bind("a", "contract-n1")
     said = SetJobCondition("key", pod.uid, pod.namespace, pod.name, names.SUSPENDED, "Suspended.", runs=False)
@@ -243,7 +243,7 @@ async def test_a_request_follows_from_a_limit_and_amounts_are_read_exactly(kube:
     assert read.requests == read.limits
 
 
-async def test_a_name_or_an_amount_that_is_none_is_refused(kube: Kube) -> None:
+async def test_an_invalid_name_or_amount_is_refused(kube: Kube) -> None:
     path = f"/api/v1/namespaces/{kube.namespace}/pods"
     container = {"name": "main", "image": "localhost/none"}
     status, said = await kube.raw(
@@ -255,7 +255,7 @@ async def test_a_name_or_an_amount_that_is_none_is_refused(kube: Kube) -> None:
     assert (status, said["reason"]) == (400, "BadRequest")
 
 
-async def test_a_name_is_taken_once(kube: Kube) -> None:
+async def test_a_second_pod_of_the_same_name_is_refused(kube: Kube) -> None:
     await kube.pod("a")
     container = {"name": "main", "image": "localhost/none"}
     thing = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
@@ -285,7 +285,7 @@ async def say(client: KubeClient, pod: Pod, message: str) -> None:
     await client.post_event(pod.namespace, pod.name, pod.uid, "SlurmJobPending", message, time.time())
 
 
-async def test_an_event_said_again_is_counted_also_after_a_restart(kube: Kube) -> None:
+async def test_a_repeated_event_is_counted_also_after_a_restart(kube: Kube) -> None:
     pod = await kube.pod("a")
     await say(kube.client, pod, "Waiting (Priority).")
     await say(kube.client, pod, "Waiting (Priority).")
@@ -295,7 +295,7 @@ async def test_an_event_said_again_is_counted_also_after_a_restart(kube: Kube) -
     assert await events(kube) == [("SlurmJobPending", "Normal", "Waiting (Priority).", 3)]
 
 
-async def test_another_sentence_is_another_event(kube: Kube) -> None:
+async def test_another_message_is_another_event(kube: Kube) -> None:
     pod = await kube.pod("a")
     await say(kube.client, pod, "Waiting (Priority).")
     said = "No such account."
@@ -306,7 +306,7 @@ async def test_another_sentence_is_another_event(kube: Kube) -> None:
     ]
 
 
-async def test_an_event_that_the_server_has_forgotten_is_said_anew(kube: Kube) -> None:
+async def test_an_event_that_the_server_has_deleted_is_created_again(kube: Kube) -> None:
     pod = await kube.pod("a")
     await say(kube.client, pod, "Waiting (Priority).")
     _, found = await kube.raw("GET", f"/api/v1/namespaces/{kube.namespace}/events")
@@ -316,14 +316,14 @@ async def test_an_event_that_the_server_has_forgotten_is_said_anew(kube: Kube) -
     assert await events(kube) == [("SlurmJobPending", "Normal", "Waiting (Priority).", 1)]
 
 
-async def test_an_event_about_a_pod_that_is_gone_can_still_be_said(kube: Kube) -> None:
+async def test_an_event_about_a_pod_that_is_gone_can_still_be_written(kube: Kube) -> None:
     pod = await kube.pod("a")
     await kube.raw("DELETE", kube.path("a"))
     await say(kube.client, pod, "Its job ended.")
     assert await events(kube) == [("SlurmJobPending", "Normal", "Its job ended.", 1)]
 
 
-async def test_a_patch_of_what_is_not_there_is_not_found(kube: Kube) -> None:
+async def test_a_patch_of_an_object_that_does_not_exist_is_not_found(kube: Kube) -> None:
     for change in ({"spec": {}}, {"metadata": {"uid": ANOTHER}}):
         status, said = await kube.raw("PATCH", kube.path("a"), change, MERGE)
         assert (status, said["reason"], said["details"]["name"]) == (404, "NotFound", "a")

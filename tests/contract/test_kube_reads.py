@@ -60,7 +60,7 @@ async def test_a_batch_job_shows_its_deadline(kube: Kube) -> None:
     assert owner.owner is None
 
 
-async def test_an_owner_that_is_gone_or_another_or_unknown_is_none(kube: Kube) -> None:
+async def test_an_owner_that_is_gone_replaced_or_of_an_unknown_kind_is_none(kube: Kube) -> None:
     path = f"/apis/batch/v1/namespaces/{kube.namespace}/jobs"
     await kube.make(path, {"metadata": {"name": "train"}, "spec": {"suspend": True, "template": TEMPLATE}})
     for ref in (
@@ -108,7 +108,7 @@ async def test_a_bound_claim_shows_where_its_volume_can_be_reached(kube: Kube) -
     assert missing == Claim("missing", bound=False, problem="claim missing does not exist")
 
 
-async def test_a_claim_that_waits_for_its_consumer_is_told_where_that_goes(kube: Kube) -> None:
+async def test_a_claim_that_waits_for_its_consumer_gets_the_node_of_the_consumer(kube: Kube) -> None:
     storage_class = f"{kube.namespace[:40]}-sc"
     await kube.make(
         "/apis/storage.k8s.io/v1/storageclasses",
@@ -144,7 +144,7 @@ async def test_the_cluster_is_known_by_the_uid_of_kube_system(kube: Kube) -> Non
     assert await kube.client.namespace("contract-nowhere") is None
 
 
-async def test_rights_and_version_can_be_asked(kube: Kube) -> None:
+async def test_rights_and_version_can_be_read(kube: Kube) -> None:
     assert await kube.client.can_i("create", "pods", subresource="binding") is True
     assert (await kube.client.server_version()).startswith("v1.")
 

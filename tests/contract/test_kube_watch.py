@@ -36,7 +36,7 @@ def gone(events: Sequence[Event]) -> list[str]:
     return [event.pod.name for event in events if isinstance(event, PodGone)]
 
 
-async def test_pages_are_told_as_one_list(kube: Kube) -> None:
+async def test_all_pages_are_one_list(kube: Kube) -> None:
     for name in ("a", "b", "c", "d", "e"):
         await kube.pod(name)
     told = Seen()
@@ -46,14 +46,14 @@ async def test_pages_are_told_as_one_list(kube: Kube) -> None:
     assert names(listed) == ["a", "b", "c", "d", "e"]
 
 
-async def test_an_empty_list_is_told_too(kube: Kube) -> None:
+async def test_an_empty_list_is_an_event_too(kube: Kube) -> None:
     told = Seen()
     await kube.list_watch(our_pods(kube.scheduler), told).step(Listing())
     [listed] = told.events
     assert names(listed) == []
 
 
-async def test_after_the_list_every_change_is_told_in_order(kube: Kube) -> None:
+async def test_every_change_after_the_list_is_an_event_in_order(kube: Kube) -> None:
     await kube.pod("a")
     async with kube.watching(our_pods(kube.scheduler)) as told:
         await kube.pod("b")
@@ -67,7 +67,7 @@ async def test_after_the_list_every_change_is_told_in_order(kube: Kube) -> None:
     assert all(event.scope is Scope.OURS for event in seen)
 
 
-async def test_what_happened_between_list_and_watch_is_not_lost(kube: Kube) -> None:
+async def test_a_change_between_list_and_watch_is_not_lost(kube: Kube) -> None:
     told = Seen()
     watch = kube.list_watch(our_pods(kube.scheduler), told)
     state = await watch.step(Listing())
@@ -88,7 +88,7 @@ async def test_what_happened_between_list_and_watch_is_not_lost(kube: Kube) -> N
     assert heard == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
-async def test_a_quiet_watch_ends_when_it_was_asked_to_and_says_how_far_it_got(kube: Kube) -> None:
+async def test_a_watch_without_changes_ends_at_its_timeout_with_a_bookmark(kube: Kube) -> None:
     told = Seen()
     state = await kube.list_watch(our_pods(kube.scheduler), told).step(Listing())
     assert isinstance(state, Watching)
@@ -106,7 +106,7 @@ async def test_a_quiet_watch_ends_when_it_was_asked_to_and_says_how_far_it_got(k
     assert all(int(line["object"]["metadata"]["resourceVersion"]) >= int(state.version) for line in heard)
 
 
-async def test_pods_of_other_schedulers_are_told_only_while_they_stand_on_a_node(kube: Kube) -> None:
+async def test_pods_of_other_schedulers_are_listed_only_while_they_are_on_a_node(kube: Kube) -> None:
     await kube.pod("ours")
     await kube.bind("ours", "contract-n1")
     await kube.pod("waiting", schedulerName="another")
@@ -130,7 +130,7 @@ async def test_pods_of_other_schedulers_are_told_only_while_they_stand_on_a_node
     assert (left.scope, left.pod.phase) == (Scope.OTHERS, PodPhase.PENDING)
 
 
-async def test_our_pods_are_told_beyond_their_end(kube: Kube) -> None:
+async def test_pods_of_the_bridge_are_still_listed_after_their_end(kube: Kube) -> None:
     await kube.pod("a")
     await kube.bind("a", "contract-n1")
     async with kube.watching(our_pods(kube.scheduler)) as told:
@@ -139,7 +139,7 @@ async def test_our_pods_are_told_beyond_their_end(kube: Kube) -> None:
     assert gone(told.events) == []
 
 
-async def test_nodes_are_told_with_what_they_offer(kube: Kube) -> None:
+async def test_nodes_are_read_with_their_resources(kube: Kube) -> None:
     name = kube.namespace[:50]
     spec = {"taints": [{"key": "slurm-bridge/managed", "effect": "NoSchedule"}]}
     try:
@@ -168,7 +168,7 @@ async def test_nodes_are_told_with_what_they_offer(kube: Kube) -> None:
     assert "slurm-bridge/managed" in {taint.key for taint in node.taints}
 
 
-async def test_namespaces_are_told_with_their_labels(kube: Kube) -> None:
+async def test_namespaces_are_read_with_their_labels(kube: Kube) -> None:
     async with kube.watching(namespaces()) as told:
         managed = {"metadata": {"labels": {"slurm-bridge/managed": "true"}}}
         await kube.raw("PATCH", f"/api/v1/namespaces/{kube.namespace}", managed, MERGE)
@@ -183,14 +183,14 @@ async def test_namespaces_are_told_with_their_labels(kube: Kube) -> None:
     assert "kube-system" in {namespace.name for namespace in listed.namespaces}
 
 
-async def test_a_page_token_that_is_none_starts_the_list_over(kube: Kube) -> None:
+async def test_an_invalid_page_token_starts_the_list_again(kube: Kube) -> None:
     reply = await kube.transport.exchange(
         Call("GET", "/api/v1/pods", params={"limit": "2", "continue": "none"}, deadline_s=10)
     )
     assert reply.status == 400
 
 
-async def test_a_list_whose_snapshot_is_forgotten_is_started_over(forgetful_kube: Kube) -> None:
+async def test_a_list_whose_snapshot_has_expired_starts_again(forgetful_kube: Kube) -> None:
     kube = forgetful_kube
     for name in ("a", "b", "c"):
         await kube.pod(name)
@@ -208,7 +208,7 @@ async def test_a_list_whose_snapshot_is_forgotten_is_started_over(forgetful_kube
     assert names(listed) == ["a", "b", "c", "d"]
 
 
-async def test_a_watch_from_a_forgotten_version_is_listed_anew(forgetful_kube: Kube) -> None:
+async def test_a_watch_from_an_expired_version_lists_again(forgetful_kube: Kube) -> None:
     kube = forgetful_kube
     await kube.pod("a")
     _, pod = await kube.raw("GET", kube.path("a"))

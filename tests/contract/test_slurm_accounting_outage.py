@@ -19,22 +19,22 @@ async def without_accounting(slurm: Slurm) -> AsyncIterator[Slurm]:
     await slurm.subject.accounting("start")
 
 
-async def test_partitions_are_not_told(without_accounting: Slurm) -> None:
+async def test_without_accounting_partitions_are_unknown(without_accounting: Slurm) -> None:
     with pytest.raises(AccountingUnavailable):
         await without_accounting.client.partitions()
 
 
-async def test_no_job_is_found_by_its_name(without_accounting: Slurm) -> None:
+async def test_without_accounting_no_job_is_found_by_its_name(without_accounting: Slurm) -> None:
     with pytest.raises(AccountingUnavailable):
         await without_accounting.client.find("any")
 
 
-async def test_no_end_is_recorded(without_accounting: Slurm) -> None:
+async def test_without_accounting_no_end_is_recorded(without_accounting: Slurm) -> None:
     with pytest.raises(AccountingUnavailable):
         await without_accounting.client.record_end(1, "alice", 0, "ns/a: Completed")
 
 
-async def test_a_job_is_made_read_listed_changed_and_ended_all_the_same(without_accounting: Slurm) -> None:
+async def test_without_accounting_a_job_is_submitted_read_listed_changed_and_ended(without_accounting: Slurm) -> None:
     slurm, spec = without_accounting, without_accounting.spec("without-accounting")
     job_id = await slurm.client.allocate_now(spec)
     assert (await slurm.client.grant(job_id, "alice")).nodes[0].name == slurm.place.name
@@ -43,11 +43,11 @@ async def test_a_job_is_made_read_listed_changed_and_ended_all_the_same(without_
     assert await slurm.client.cancel(job_id, spec.name, "alice") is True
 
 
-async def test_nodes_are_told_with_their_partitions(without_accounting: Slurm) -> None:
+async def test_without_accounting_nodes_are_read_with_their_partitions(without_accounting: Slurm) -> None:
     [place] = [node for node in await without_accounting.client.nodes() if node.name == without_accounting.place.name]
     assert "gpu" in place.partitions
 
 
-async def test_that_there_is_accounting_is_known_without_it(without_accounting: Slurm) -> None:
+async def test_that_slurm_has_accounting_is_known_while_slurmdbd_is_away(without_accounting: Slurm) -> None:
     found = await without_accounting.client.discover()
     assert (found.accounting, found.responding) == (True, True)

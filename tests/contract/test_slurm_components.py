@@ -82,7 +82,7 @@ async def test_each_component_is_changed_by_its_own_id(slurm: Slurm) -> None:
     assert (part.comment, part.time_limit_min, part.excluded_nodes) == ("three of us", 7, slurm.others)
 
 
-async def test_the_user_alone_may_end_them(slurm: Slurm) -> None:
+async def test_only_their_user_may_end_the_components(slurm: Slurm) -> None:
     leader = await slurm.client.submit(launcher_and_workers(slurm))
     with pytest.raises(Invalid) as caught:
         await slurm.end(leader, user="bob")
@@ -97,7 +97,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-async def test_one_component_that_is_not_possible_refuses_all(slurm: Slurm, case: str) -> None:
+async def test_one_impossible_component_refuses_the_whole_job(slurm: Slurm, case: str) -> None:
     wishes, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
         await slurm.client.submit(launcher_and_workers(slurm, **wishes))

@@ -24,17 +24,17 @@ async def test_an_older_version_is_used_where_the_newer_is_not_served(slurm: Slu
     assert (found.api, found.responding, found.accounting) == ("v0.0.44", True, True)
 
 
-async def test_a_slurm_that_serves_no_known_version_is_told_in_words(slurm: Slurm) -> None:
+async def test_a_slurm_that_serves_no_known_version_is_reported_in_a_sentence(slurm: Slurm) -> None:
     with pytest.raises(ContractError, match=r"none of the API versions v0\.0\.99.*older than 99\.05"):
         await slurm.other(versions=(FUTURE,)).discover()
 
 
-async def test_a_url_that_leads_elsewhere_is_not_taken_for_an_answer_of_slurm(slurm: Slurm) -> None:
+async def test_an_answer_of_another_server_is_not_taken_for_one_of_slurm(slurm: Slurm) -> None:
     with pytest.raises(ContractError, match="none of the API versions"):
         await slurm.other(prefix="/elsewhere").discover()
 
 
-async def test_a_404_that_is_not_slurms_is_never_taken_for_a_job_that_is_gone(slurm: Slurm) -> None:
+async def test_a_404_that_is_not_of_slurm_does_not_mean_that_a_job_is_gone(slurm: Slurm) -> None:
     client = slurm.other(versions=(NOW,))
     await client.discover()
     client._transport._prefix = "/elsewhere"  # type: ignore[attr-defined]  # from now on an ingress answers
@@ -43,7 +43,7 @@ async def test_a_404_that_is_not_slurms_is_never_taken_for_a_job_that_is_gone(sl
     assert caught.value.code == 404
 
 
-async def test_a_token_that_slurm_does_not_accept_is_told_with_what_to_do(slurm: Slurm) -> None:
+async def test_a_token_that_slurm_does_not_accept_is_reported_with_what_to_do(slurm: Slurm) -> None:
     client = slurm.other(tokens=LiteralToken("e30.eyJzdW4iOiJzbHVybSJ9.c2lnbmVkIGJ5IG5vYm9keQ"))
     await client.discover()  # a ping needs no rights
     with pytest.raises(Unauthorized, match="a token of this Slurm cluster") as caught:
@@ -51,7 +51,7 @@ async def test_a_token_that_slurm_does_not_accept_is_told_with_what_to_do(slurm:
     assert caught.value.code == 1007
 
 
-async def test_an_expired_token_is_told_with_its_age(slurm: Slurm) -> None:
+async def test_an_expired_token_is_reported_with_its_age(slurm: Slurm) -> None:
     client = slurm.other(
         tokens=LiteralToken("e30.eyJzdW4iOiJzbHVybSIsImV4cCI6MX0.c2lnbmVkIGJ5IG5vYm9keQ", name="SLURM_JWT")
     )
@@ -60,11 +60,11 @@ async def test_an_expired_token_is_told_with_its_age(slurm: Slurm) -> None:
         await client.states()
 
 
-async def test_slurm_says_whether_its_controller_responds(slurm: Slurm) -> None:
+async def test_slurm_shows_if_its_controller_responds(slurm: Slurm) -> None:
     assert (await slurm.client.discover()).responding
 
 
-async def test_nodes_are_told_with_what_they_offer(slurm: Slurm) -> None:
+async def test_nodes_are_read_with_their_resources(slurm: Slurm) -> None:
     nodes = {node.name: node for node in await slurm.client.nodes()}
     place = nodes[slurm.place.name]
     assert place.external
@@ -75,7 +75,7 @@ async def test_nodes_are_told_with_what_they_offer(slurm: Slurm) -> None:
     assert "gpu" in place.partitions
 
 
-async def test_partitions_are_told_with_their_longest_time_and_which_is_the_default(slurm: Slurm) -> None:
+async def test_partitions_are_read_with_their_longest_time_and_which_is_the_default(slurm: Slurm) -> None:
     partitions = {partition.name: partition for partition in await slurm.client.partitions()}
     assert [name for name, partition in partitions.items() if partition.default] == ["main"]
     assert partitions["main"].max_time_min is None
@@ -83,7 +83,7 @@ async def test_partitions_are_told_with_their_longest_time_and_which_is_the_defa
     assert partitions["gpu"].up
 
 
-async def test_an_older_version_tells_the_same_but_for_the_default_partition(slurm: Slurm) -> None:
+async def test_an_older_version_shows_the_same_except_the_default_partition(slurm: Slurm) -> None:
     client = slurm.other(versions=(OLDER,))
     await client.discover()
     assert await client.nodes() == await slurm.client.nodes()

@@ -32,14 +32,14 @@ def cpus(grant: Grant, slurm: Slurm) -> list[int]:
     return [held.get(name, 0) for name in known]
 
 
-async def test_tasks_stand_on_as_few_nodes_as_need_be_and_fill_them_in_slurms_order(slurm: Slurm) -> None:
+async def test_tasks_fill_as_few_nodes_as_possible_in_slurms_order(slurm: Slurm) -> None:
     a_node = slurm.place.cpus
     grant = await granted(slurm, "gang", 12, cpus_per_task=a_node // 8)
     assert cpus(grant, slurm) == [a_node, a_node // 2, 0]
     assert [node.memory_mib for node in grant.nodes] == [13 * a_node, 13 * a_node // 2]  # 100 MiB by 8 CPUs, rounded up
 
 
-async def test_a_task_never_stands_on_two_nodes(slurm: Slurm) -> None:
+async def test_a_task_is_never_on_two_nodes(slurm: Slurm) -> None:
     share = 3 * slurm.place.cpus // 8
     assert cpus(await granted(slurm, "gang", 5, cpus_per_task=share), slurm) == [2 * share, 2 * share, share]
 
@@ -50,7 +50,7 @@ async def test_memory_limits_how_many_tasks_a_node_takes(slurm: Slurm) -> None:
     assert all(node.memory_mib >= slurm.place.memory_mib // 2 + 1000 for node in grant.nodes)
 
 
-async def test_devices_are_counted_by_the_task_and_told_by_index(slurm: Slurm) -> None:
+async def test_devices_are_counted_for_each_task_and_shown_by_index(slurm: Slurm) -> None:
     grant = await granted(slurm, "gang", 5, gres=(("gpu:h100", 3),))
     assert [(node.name, node.cpus, node.gres["gpu"], node.indices["gpu"]) for node in grant.nodes] == [
         (slurm.places[0].name, 2, 6, "0-5"),
@@ -67,29 +67,29 @@ async def test_an_older_api_version_grants_a_gang_the_same(slurm: Slurm) -> None
     assert await client.job(job_id) == await slurm.client.job(job_id)
 
 
-async def test_one_task_a_node_spreads_them(slurm: Slurm) -> None:
+async def test_one_task_a_node_spreads_the_tasks(slurm: Slurm) -> None:
     grant = await granted(slurm, "gang", 3, tasks_per_node=1, memory_mib=300, gres=(("gpu", 2),))
     assert [(node.name, node.cpus, node.memory_mib, node.gres["gpu"]) for node in grant.nodes] == [
         (place.name, 1, 300, 2) for place in slurm.places
     ]
 
 
-async def test_so_many_tasks_a_node_are_held_on_each_whether_there_are_so_many_left_or_not(slurm: Slurm) -> None:
+async def test_a_number_of_tasks_a_node_is_held_on_each_node_even_if_fewer_tasks_are_left(slurm: Slurm) -> None:
     grant = await granted(slurm, "gang", 3, tasks_per_node=2, cpus_per_task=2, memory_mib=150, gres=(("gpu", 1),))
     assert cpus(grant, slurm) == [4, 4, 0]
     assert [(node.memory_mib, node.gres["gpu"]) for node in grant.nodes] == [(300, 2), (300, 2)]
 
 
-async def test_of_a_number_of_nodes_the_first_takes_what_the_others_leave(slurm: Slurm) -> None:
+async def test_with_a_number_of_nodes_the_first_node_gets_all_but_one_task_for_each_other(slurm: Slurm) -> None:
     assert cpus(await granted(slurm, "at least", 8, min_nodes=2), slurm) == [7, 1, 0]
     assert cpus(await granted(slurm, "at most", 8, max_nodes=3), slurm) == [6, 1, 1]
 
 
-async def test_where_it_may_have_more_nodes_than_there_are_it_takes_those_there_are(slurm: Slurm) -> None:
+async def test_a_gang_that_may_have_more_nodes_than_exist_gets_those_that_exist(slurm: Slurm) -> None:
     assert cpus(await granted(slurm, "gang", 8, max_nodes=7), slurm) == [6, 1, 1]
 
 
-async def test_a_gang_that_fits_a_node_goes_where_the_least_is_left(slurm: Slurm) -> None:
+async def test_a_gang_that_fits_a_node_gets_the_node_with_the_least_room(slurm: Slurm) -> None:
     but_the_second = f"{slurm.beside},{slurm.places[0].name},{slurm.places[2].name}"
     await slurm.client.allocate_now(
         slurm.spec("big", cpus_per_task=slurm.place.cpus - 4, excluded_nodes=but_the_second)
@@ -108,7 +108,7 @@ async def test_an_exclusive_gang_gets_its_nodes_whole(slurm: Slurm) -> None:
         await granted(slurm, "beside", 2, tasks_per_node=1)
 
 
-async def test_an_exclusive_gang_is_charged_for_the_memory_of_idle_cpus_unless_it_says_how_many_a_node(
+async def test_an_exclusive_gang_is_charged_for_the_memory_of_idle_cpus_unless_it_sets_tasks_a_node(
     slurm: Slurm,
 ) -> None:
     wishes = {"exclusive": "exclusive", "memory_mib": slurm.place.memory_mib // 4}
@@ -121,7 +121,7 @@ async def test_an_exclusive_gang_is_charged_for_the_memory_of_idle_cpus_unless_i
     assert (node.cpus, node.memory_mib) == (slurm.place.cpus, slurm.place.memory_mib // 2)
 
 
-async def test_a_gang_is_one_job_that_tells_its_tasks_and_has_no_twin(slurm: Slurm) -> None:
+async def test_a_gang_is_one_job_that_shows_its_tasks_and_has_no_twin(slurm: Slurm) -> None:
     job_id = await slurm.client.allocate_now(slurm.gang("gang", 4))
     job = await read(slurm, job_id)
     assert (job.tasks, job.het_id, job.het_offset, job.parts) == (4, None, None, ())
@@ -145,7 +145,7 @@ async def test_a_gang_that_is_larger_than_what_is_free_holds_nothing_and_starts_
     assert cpus(await slurm.client.grant(gang, "alice"), slurm) == [a_node] * 3
 
 
-async def test_a_waiting_gangs_changed_cpus_memory_and_devices_are_what_it_gets(slurm: Slurm) -> None:
+async def test_a_waiting_gang_gets_its_changed_cpus_memory_and_devices(slurm: Slurm) -> None:
     full = await slurm.client.allocate_now(slurm.gang("full", 3, tasks_per_node=1, cpus_per_task=slurm.place.cpus))
     gang = await slurm.client.submit(slurm.gang("gang", 4, gres=(("gpu", 1),)))
     await slurm.until(lambda: read(slurm, gang), lambda job: job.reason == "Resources", within=100)
@@ -179,7 +179,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-async def test_a_gang_that_is_not_possible_is_refused_with_slurms_number_and_text(slurm: Slurm, case: str) -> None:
+async def test_an_impossible_gang_is_refused_with_slurms_number_and_text(slurm: Slurm, case: str) -> None:
     wishes, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
         await slurm.client.submit(slurm.gang("refused", **wishes))

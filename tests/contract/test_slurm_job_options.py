@@ -113,7 +113,7 @@ async def test_what_was_submitted_is_read_back(slurm: Slurm, name: str) -> None:
 
 
 @pytest.mark.parametrize("field", WISHES)
-async def test_each_wish_is_changed_in_place_and_taken_back(slurm: Slurm, field: str) -> None:
+async def test_each_option_is_changed_in_place_and_changed_back(slurm: Slurm, field: str) -> None:
     async with reservation(slurm):
         value, with_it, without = WISHES[field]
         job_id = await waits_till_new_year(slurm)
@@ -128,7 +128,7 @@ async def test_each_wish_is_changed_in_place_and_taken_back(slurm: Slurm, field:
         assert await slurm.end(job_id)
 
 
-async def test_a_dependency_is_changed_in_place_and_taken_back(slurm: Slurm) -> None:
+async def test_a_dependency_is_changed_in_place_and_removed(slurm: Slurm) -> None:
     before, job_id = await waits_till_new_year(slurm, "before"), await waits_till_new_year(slurm)
     wished = slurm.spec("waits", dependency=f"singleton,afterany:{before}")
     await slurm.client.update(job_id, "alice", wished, frozenset({"dependency"}))
@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("field", REFUSED)
-async def test_what_is_called_unchangeable_is_refused(slurm: Slurm, field: str) -> None:
+async def test_a_change_that_the_bridge_holds_for_impossible_is_refused(slurm: Slurm, field: str) -> None:
     sent, number = REFUSED[field]
     job_id = await waits_till_new_year(slurm, account="teama-dev")
     assert unchangeable(slurm.spec("waits"), frozenset({field})) == {field}
@@ -153,7 +153,7 @@ async def test_what_is_called_unchangeable_is_refused(slurm: Slurm, field: str) 
     assert caught.value.code == number
 
 
-async def test_or_it_is_silently_left_as_it_is(slurm: Slurm) -> None:
+async def test_an_unlimited_time_limit_of_a_waiting_job_is_silently_ignored(slurm: Slurm) -> None:
     job_id = await waits_till_new_year(slurm, time_limit_min=9)
     assert unchangeable(slurm.spec("waits"), frozenset({"time_limit_min"})) == {"time_limit_min"}
     body = json.dumps({"time_limit": {"set": False}}).encode()
@@ -166,7 +166,7 @@ async def test_switches_without_a_time_wait_as_long_as_slurms_admin_allows(slurm
     assert (await told(slurm, job_id))["maximum_switch_wait_time"] == 300
 
 
-async def test_no_limit_is_a_limit_that_is_read_back(slurm: Slurm) -> None:
+async def test_an_unlimited_time_limit_is_read_back(slurm: Slurm) -> None:
     """T7: a service in a partition without a limit, and one whose partition has one."""
     endless = await waits_till_new_year(slurm, "endless", time_limit_min=UNLIMITED)
     assert (await told(slurm, endless))["time_limit"] == {"set": False, "infinite": True, "number": 0}

@@ -35,18 +35,18 @@ async def waiting(slurm: Slurm, name: str = "waiting", **wishes: Any) -> tuple[i
 # --- what is known of jobs
 
 
-async def test_every_job_is_in_the_states_with_its_own(slurm: Slurm) -> None:
+async def test_the_list_of_states_has_each_job(slurm: Slurm) -> None:
     full, queued = await waiting(slurm)
     states = await slurm.client.states()
     assert "RUNNING" in states[full]
     assert "PENDING" in states[queued]
 
 
-async def test_a_job_that_slurm_does_not_know_is_none(slurm: Slurm) -> None:
+async def test_a_job_that_slurm_does_not_know_is_read_as_none(slurm: Slurm) -> None:
     assert await slurm.client.job(UNKNOWN) is None
 
 
-async def test_what_an_unknown_job_holds_cannot_be_found(slurm: Slurm) -> None:
+async def test_what_an_unknown_job_holds_is_not_found(slurm: Slurm) -> None:
     with pytest.raises(NotFound) as caught:
         await slurm.client.grant(UNKNOWN, "alice")
     assert caught.value.code == 2017
@@ -59,7 +59,7 @@ async def test_a_waiting_job_holds_nothing(slurm: Slurm) -> None:
     assert caught.value.code == 2085
 
 
-async def test_a_waiting_job_tells_why_and_when_and_where(slurm: Slurm) -> None:
+async def test_a_waiting_job_shows_its_reason_its_expected_start_and_its_planned_nodes(slurm: Slurm) -> None:
     full, queued = await waiting(slurm)
     job = await slurm.until(lambda: read(slurm, queued), lambda job: bool(job.planned_nodes), within=700)
     assert (job.reason, job.planned_nodes, job.nodes) == ("Resources", slurm.place.name, "")
@@ -78,14 +78,14 @@ async def test_a_job_behind_a_waiting_one_waits_for_its_priority(slurm: Slurm) -
 # --- changes
 
 
-async def test_a_kick_makes_slurm_notice_freed_capacity(slurm: Slurm) -> None:
+async def test_a_nudge_makes_slurm_notice_freed_capacity(slurm: Slurm) -> None:
     full, queued = await waiting(slurm)
     await slurm.end(full)
     await slurm.client.nudge(queued, "alice")
     await slurm.until(lambda: read(slurm, queued), lambda job: "RUNNING" in job.states, within=40)
 
 
-async def test_a_kick_changes_nothing_of_the_job(slurm: Slurm) -> None:
+async def test_a_nudge_changes_nothing_of_the_job(slurm: Slurm) -> None:
     """A nudge writes no field, so it keeps a change that the job's user made a moment before."""
     wishes: dict[str, Any] = {"comment": "old", "nice": 3, "dependency": SINGLETON, "licenses": ()}
     _, queued = await waiting(slurm, **wishes)
@@ -156,7 +156,7 @@ async def test_a_change_that_is_not_possible_is_refused(slurm: Slurm, field: str
     assert caught.value.code == number
 
 
-async def test_of_a_running_job_the_time_limit_and_comment_can_be_changed_and_its_place_not(slurm: Slurm) -> None:
+async def test_the_time_limit_and_comment_of_a_running_job_can_be_changed_and_its_place_cannot(slurm: Slurm) -> None:
     job_id = await running(slurm, "run", time_limit_min=10)
     spec = slurm.spec("run", time_limit_min=5, comment="shorter", partition="main")
     await slurm.client.update(job_id, "alice", spec, frozenset({"time_limit_min", "comment"}))
@@ -169,7 +169,7 @@ async def test_of_a_running_job_the_time_limit_and_comment_can_be_changed_and_it
     assert caught.value.code == 2073
 
 
-async def test_nobody_elses_job_can_be_changed_or_ended(slurm: Slurm) -> None:
+async def test_the_job_of_another_user_can_neither_be_changed_nor_ended(slurm: Slurm) -> None:
     job_id = await running(slurm, "alices")
     with pytest.raises(Invalid) as changed:
         await slurm.client.nudge(job_id, "bob")
@@ -199,14 +199,14 @@ async def test_a_waiting_job_can_be_cancelled(slurm: Slurm) -> None:
     assert "CANCELLED" in (await read(slurm, queued)).states
 
 
-async def test_cancelling_again_or_an_unknown_job_says_that_it_is_not_there(slurm: Slurm) -> None:
+async def test_cancelling_an_ended_or_unknown_job_says_that_it_does_not_exist(slurm: Slurm) -> None:
     job_id = await running(slurm, "over")
     await slurm.end(job_id)
     assert await slurm.end(job_id) is False
     assert await slurm.end(UNKNOWN) is False
 
 
-async def test_an_id_alone_ends_nobody(slurm: Slurm) -> None:
+async def test_an_id_with_the_name_of_another_job_ends_no_job(slurm: Slurm) -> None:
     """A cancel names id and name, so it does not end a job that got the id of a lost job, of the same user either (V6)."""
     job_id = await running(slurm, "its-users-own")
     assert await slurm.client.cancel(job_id, slurm.spec("lost").name, "alice") is False
@@ -229,7 +229,7 @@ async def test_an_unknown_job_cannot_be_changed(slurm: Slurm) -> None:
     assert caught.value.code == 2017
 
 
-async def test_a_job_past_its_time_limit_ends_by_it(slurm: Slurm) -> None:
+async def test_a_job_ends_at_its_time_limit(slurm: Slurm) -> None:
     job_id = await running(slurm, "short", time_limit_min=10)
     await slurm.client.update(job_id, "alice", slurm.spec("short", time_limit_min=0), frozenset({"time_limit_min"}))
     job = await slurm.until(lambda: read(slurm, job_id), lambda job: is_ended(job.states), within=700)
@@ -266,14 +266,14 @@ async def test_a_job_on_a_drained_node_runs_on_and_nothing_new_starts_there(slur
     assert await running(slurm, "new")
 
 
-async def test_a_job_of_low_priority_gives_way(slurm: Slurm) -> None:
+async def test_a_job_of_low_priority_is_preempted(slurm: Slurm) -> None:
     low = await running(slurm, "low", partition="low", cpus_per_task=slurm.place.cpus)
     high = await slurm.client.submit(slurm.spec("high"))
     await slurm.until(lambda: read(slurm, high), lambda job: "RUNNING" in job.states, within=700)
     assert "PREEMPTED" in (await read(slurm, low)).states
 
 
-async def test_a_job_that_its_admin_holds_waits_and_says_so(slurm: Slurm) -> None:
+async def test_a_job_that_an_admin_holds_waits_and_shows_that(slurm: Slurm) -> None:
     full, queued = await waiting(slurm)
     await slurm.admin("POST", f"job/{queued}", {"hold": True})
     held = await slurm.until(lambda: read(slurm, queued), lambda job: job.reason.startswith("JobHeld"), within=50)

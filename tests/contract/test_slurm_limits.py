@@ -28,7 +28,7 @@ async def test_an_association_without_limits_has_none(slurm: Slurm) -> None:
     assert (found.limits, found.unseen) == ((), "")
 
 
-async def test_an_association_that_there_is_not_is_said(slurm: Slurm) -> None:
+async def test_an_association_that_does_not_exist_is_reported(slurm: Slurm) -> None:
     found = await known_limits(slurm.client, LimitsOf("alice", "teamb", "no-such-qos"), 1.0)
     assert found.limits == ()
     assert found.unseen.startswith("slurmdbd does not show the association of user alice in account teamb")
@@ -40,7 +40,7 @@ async def test_an_ordinary_user_may_read_limits_unless_they_are_private(slurm: S
     assert set((await known_limits(other, BOB, 1.0)).limits) == BOBS_LIMITS
 
 
-async def test_the_terms_of_a_users_jobs_are_read(slurm: Slurm) -> None:
+async def test_the_limits_and_the_fair_share_of_a_users_jobs_are_read(slurm: Slurm) -> None:
     await slurm.client.allocate_now(slurm.spec("uses", user="bob", tasks=1, gres=(("gpu", 3),)))
 
     async def used() -> Terms:
@@ -59,7 +59,7 @@ def _used(terms: Terms) -> list[tuple[str, int | None]]:
     return [(each.limit.partition(" of ")[0], each.used) for each in terms.limits]
 
 
-async def test_a_partition_that_there_is_not_is_said(slurm: Slurm) -> None:
+async def test_a_partition_that_does_not_exist_is_reported(slurm: Slurm) -> None:
     terms = await terms_of(slurm.client, "alice", "teama", "no-such-partition", "")
     assert terms.weights is None
     assert terms.absent == ("Slurm has no partition no-such-partition.",)

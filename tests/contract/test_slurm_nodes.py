@@ -61,7 +61,7 @@ async def test_a_registered_node_is_there_with_its_size_devices_and_features(slu
     assert await known(slurm, name) is None
 
 
-async def test_devices_of_several_types_are_counted_each(slurm: Slurm) -> None:
+async def test_devices_of_several_types_are_counted_separately(slurm: Slurm) -> None:
     async with registered(slurm, wanted(slurm, gres=(("gpu:1g.10gb", 7), ("gpu:3g.40gb", 2)))) as name:
         node = await known(slurm, name)
         assert node is not None
@@ -89,7 +89,7 @@ async def test_a_drain_keeps_its_reason_until_it_is_over(slurm: Slurm) -> None:
         assert node.reason == ""
 
 
-async def test_one_node_is_told_as_among_all_and_one_that_is_not_there_is_no_answer(slurm: Slurm) -> None:
+async def test_a_node_that_is_read_alone_is_as_in_the_list_and_an_unknown_node_is_none(slurm: Slurm) -> None:
     async with registered(slurm, wanted(slurm)) as name:
         assert await slurm.client.node(name) == await known(slurm, name)
     with pytest.raises(Unanswered):
@@ -136,7 +136,7 @@ async def test_a_node_that_slurm_does_not_know_is_refused(slurm: Slurm) -> None:
         await slurm.client.remove_node(f"{slurm.subject.run}-nosuch")
 
 
-async def test_a_gres_that_slurm_conf_does_not_know_is_dropped_without_a_word(slurm: Slurm) -> None:
+async def test_a_gres_that_slurm_conf_does_not_know_is_dropped_silently(slurm: Slurm) -> None:
     async with registered(slurm, wanted(slurm, gres=(("nosuchgres", 1), ("gpu", 2)))) as name:
         node = await known(slurm, name)
         assert node is not None

@@ -19,42 +19,40 @@ async def without_controller(slurm: Slurm) -> AsyncIterator[Slurm]:
     await slurm.subject.controller("start")
 
 
-async def test_a_ping_is_answered_and_says_that_the_controller_does_not_respond(without_controller: Slurm) -> None:
+async def test_without_a_controller_a_ping_is_answered_and_says_that_it_does_not_respond(
+    without_controller: Slurm,
+) -> None:
     assert not (await without_controller.client.discover()).responding
 
 
-async def test_discovery_tells_it_too(without_controller: Slurm) -> None:
-    assert (await without_controller.client.discover()).responding is False
-
-
-async def test_nothing_was_sent_on_of_an_allocation(without_controller: Slurm) -> None:
+async def test_without_a_controller_an_allocation_has_no_effect(without_controller: Slurm) -> None:
     with pytest.raises(Unreachable) as caught:
         await without_controller.client.allocate_now(without_controller.spec("down"))
     assert caught.value.code == 1800
 
 
-async def test_nothing_was_sent_on_of_a_submission(without_controller: Slurm) -> None:
+async def test_without_a_controller_a_submission_has_no_effect(without_controller: Slurm) -> None:
     with pytest.raises(Unreachable) as caught:
         await without_controller.client.submit(without_controller.spec("down"))
     assert caught.value.code == 1800
 
 
-async def test_states_are_not_known_rather_than_none(without_controller: Slurm) -> None:
+async def test_without_a_controller_the_states_are_unknown_and_not_none(without_controller: Slurm) -> None:
     with pytest.raises(Unanswered):
         await without_controller.client.states()
 
 
-async def test_a_cancel_proves_nothing(without_controller: Slurm) -> None:
+async def test_without_a_controller_a_cancel_proves_nothing(without_controller: Slurm) -> None:
     with pytest.raises(Unanswered):
         await without_controller.client.cancel(1, "any", "alice")
 
 
-async def test_an_update_proves_nothing(without_controller: Slurm) -> None:
+async def test_without_a_controller_an_update_proves_nothing(without_controller: Slurm) -> None:
     with pytest.raises(Unanswered):
         await without_controller.client.nudge(1, "alice")
 
 
-async def test_nodes_are_not_known_rather_than_none(without_controller: Slurm) -> None:
+async def test_without_a_controller_the_nodes_are_unknown_and_not_none(without_controller: Slurm) -> None:
     with pytest.raises(Unreachable):
         await without_controller.client.nodes()
 

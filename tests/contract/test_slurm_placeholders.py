@@ -24,7 +24,7 @@ async def read(slurm: Slurm, job_id: int) -> Job:
     return job
 
 
-async def test_an_immediate_allocation_is_granted_at_once_and_is_the_tenants(slurm: Slurm) -> None:
+async def test_an_immediate_allocation_is_granted_at_once_and_belongs_to_the_tenant(slurm: Slurm) -> None:
     spec = slurm.spec("now", comment="pod ns/a", time_limit_min=7)
     job = await read(slurm, await slurm.client.allocate_now(spec))
     assert "RUNNING" in job.states
@@ -36,7 +36,7 @@ async def test_an_immediate_allocation_is_granted_at_once_and_is_the_tenants(slu
     assert job.sluid
 
 
-async def test_what_was_granted_is_what_was_asked(slurm: Slurm) -> None:
+async def test_the_grant_is_what_was_asked(slurm: Slurm) -> None:
     job_id = await granted(slurm, "grant", cpus_per_task=3, memory_mib=200, gres=(("gpu:h100", 2),))
     grant = await slurm.client.grant(job_id, "alice")
     [node] = grant.nodes
@@ -94,21 +94,21 @@ async def test_a_submitted_job_runs_when_there_is_room(slurm: Slurm) -> None:
     assert (await slurm.client.grant(job_id, "alice")).nodes[0].memory_mib == 300
 
 
-async def test_the_cores_that_are_taken_leave_no_room_for_an_immediate_one(slurm: Slurm) -> None:
+async def test_used_cores_leave_no_room_for_an_immediate_allocation(slurm: Slurm) -> None:
     await granted(slurm, "all", cpus_per_task=slurm.place.cpus)
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "one")
     assert caught.value.code == 2016
 
 
-async def test_memory_that_is_taken_leaves_no_room_for_an_immediate_one(slurm: Slurm) -> None:
+async def test_used_memory_leaves_no_room_for_an_immediate_allocation(slurm: Slurm) -> None:
     await granted(slurm, "all", memory_mib=slurm.place.memory_mib - 50)
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "one")
     assert caught.value.code == 2016
 
 
-async def test_devices_that_are_taken_leave_no_room_for_an_immediate_one(slurm: Slurm) -> None:
+async def test_used_devices_leave_no_room_for_an_immediate_allocation(slurm: Slurm) -> None:
     await granted(slurm, "all", gres=(("gpu", slurm.place.gres["gpu"]),))
     assert await granted(slurm, "without devices")
     with pytest.raises(Exhausted) as caught:
@@ -116,7 +116,7 @@ async def test_devices_that_are_taken_leave_no_room_for_an_immediate_one(slurm: 
     assert caught.value.code == 2016
 
 
-async def test_while_a_job_waits_in_the_partition_no_immediate_one_is_granted_there(slurm: Slurm) -> None:
+async def test_while_a_job_waits_in_the_partition_no_immediate_allocation_is_granted_there(slurm: Slurm) -> None:
     await granted(slurm, "all", cpus_per_task=slurm.place.cpus - 1)
     waiting = await slurm.client.submit(slurm.spec("waiting", cpus_per_task=2))
     await slurm.until(lambda: read(slurm, waiting), lambda job: job.reason == "Resources", within=100)
@@ -148,7 +148,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-async def test_what_is_not_possible_is_refused_with_slurms_number_and_text(slurm: Slurm, case: str) -> None:
+async def test_an_impossible_job_is_refused_with_slurms_number_and_text(slurm: Slurm, case: str) -> None:
     wishes, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
         await slurm.client.submit(slurm.spec("refused", **wishes))
@@ -156,14 +156,14 @@ async def test_what_is_not_possible_is_refused_with_slurms_number_and_text(slurm
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSALS if case != "user"])
-async def test_an_immediate_one_is_refused_with_the_same_number(slurm: Slurm, case: str) -> None:
+async def test_an_impossible_immediate_allocation_is_refused_with_the_same_number(slurm: Slurm, case: str) -> None:
     wishes, number, _ = REFUSALS[case]
     with pytest.raises(Invalid) as caught:
         await granted(slurm, "refused", **wishes)
     assert caught.value.code == number
 
 
-async def test_a_user_over_a_limit_on_resources_waits_and_gets_no_immediate_one(slurm: Slurm) -> None:
+async def test_a_user_over_a_limit_on_resources_waits_and_gets_no_immediate_allocation(slurm: Slurm) -> None:
     await granted(slurm, "four", user="bob", gres=(("gpu", 4),))
     with pytest.raises(Exhausted) as caught:
         await granted(slurm, "one more", user="bob", gres=(("gpu", 1),))
@@ -172,7 +172,7 @@ async def test_a_user_over_a_limit_on_resources_waits_and_gets_no_immediate_one(
     await slurm.until(lambda: read(slurm, waiting), lambda job: job.reason == "AssocGrpGRES", within=100)
 
 
-async def test_a_user_over_a_limit_on_jobs_is_told_so_and_others_are_not_concerned(slurm: Slurm) -> None:
+async def test_a_user_over_a_limit_on_jobs_is_refused_and_other_users_are_not(slurm: Slurm) -> None:
     await granted(slurm, "all", cpus_per_task=slurm.place.cpus)
     for number in range(50):
         await slurm.client.submit(slurm.spec(f"many-{number}", user="bob"))
@@ -187,7 +187,7 @@ async def test_without_an_account_or_partition_slurms_defaults_are_taken(slurm: 
     assert (job.account, job.partition, job.qos, job.time_limit_min) == ("teama", "main", "normal", 60)
 
 
-async def test_a_job_without_a_time_limit_is_told_as_unlimited(slurm: Slurm) -> None:
+async def test_a_job_without_a_time_limit_is_read_as_unlimited(slurm: Slurm) -> None:
     job = await read(slurm, await granted(slurm, "long", time_limit_min=UNLIMITED))
     assert job.time_limit_min == UNLIMITED
 
@@ -205,7 +205,7 @@ async def test_a_name_is_kept_as_it_is(slurm: Slurm) -> None:
     assert (await read(slurm, await slurm.client.allocate_now(spec))).name == spec.name
 
 
-async def test_what_was_asked_can_be_read_of_a_waiting_job(slurm: Slurm) -> None:
+async def test_a_waiting_job_shows_what_was_asked(slurm: Slurm) -> None:
     await granted(slurm, "all", cpus_per_task=slurm.place.cpus)
     spec = slurm.spec("wishes", comment="c", nice=5, qos="low", time_limit_min=30, wckey="", account="teama")
     job = await read(slurm, await slurm.client.submit(spec))

@@ -24,7 +24,7 @@ TRIALS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("case", TRIALS)
-async def test_what_a_user_may_do_is_tried_without_effect(slurm: Slurm, case: str) -> None:
+async def test_what_a_user_may_do_is_tested_without_effect(slurm: Slurm, case: str) -> None:
     choices, number = TRIALS[case]
     before = await slurm.client.states()
     verdict = await admin_reads.probe(slurm.client, "alice", **choices)
@@ -33,7 +33,7 @@ async def test_what_a_user_may_do_is_tried_without_effect(slurm: Slurm, case: st
     assert await slurm.client.states() == before
 
 
-async def test_a_user_whom_slurmctld_does_not_know_is_told(slurm: Slurm) -> None:
+async def test_a_user_whom_slurmctld_does_not_know_is_reported(slurm: Slurm) -> None:
     verdict = await admin_reads.probe(slurm.client, "nosuchuser")
     assert (verdict.number, verdict.may) == (6010, False)
 
@@ -50,13 +50,13 @@ JOBS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("case", JOBS)
-async def test_a_whole_job_is_tried_without_effect(slurm: Slurm, case: str) -> None:
+async def test_a_whole_job_is_tested_without_effect(slurm: Slurm, case: str) -> None:
     wishes, number = JOBS[case]
     verdict = await admin_reads.trial(slurm.client, slurm.spec("tried", **wishes))
     assert verdict.number == number
 
 
-async def test_slurm_tells_its_configuration(slurm: Slurm) -> None:
+async def test_slurm_shows_its_configuration(slurm: Slurm) -> None:
     conf = await admin_reads.configuration(slurm.client)
     assert conf is not None
     assert conf.scheduler_type == "sched/backfill"
@@ -68,17 +68,17 @@ async def test_slurm_tells_its_configuration(slurm: Slurm) -> None:
     assert conf.max_node_count > 1000
 
 
-async def test_an_older_version_tells_no_configuration(slurm: Slurm) -> None:
+async def test_an_older_version_shows_no_configuration(slurm: Slurm) -> None:
     older = slurm.other(versions=API_VERSIONS[1:])
     await older.discover()
     assert await admin_reads.configuration(older) is None
 
 
-async def test_slurmctld_tells_its_clock(slurm: Slurm) -> None:
+async def test_slurmctld_shows_its_clock(slurm: Slurm) -> None:
     assert await admin_reads.clock(slurm.client) > 1_700_000_000
 
 
-async def test_nodes_are_told_with_how_they_are_made(slurm: Slurm) -> None:
+async def test_nodes_are_read_with_how_they_were_created(slurm: Slurm) -> None:
     by_name = {each.node.name: each for each in await admin_reads.nodes(slurm.client)}
     place = by_name[slurm.place.name]
     assert place.node == slurm.place
@@ -88,7 +88,7 @@ async def test_nodes_are_told_with_how_they_are_made(slurm: Slurm) -> None:
     assert any(each.static and not each.node.external for each in by_name.values())
 
 
-async def test_partitions_are_told_with_how_they_preempt(slurm: Slurm) -> None:
+async def test_partitions_are_read_with_how_they_preempt(slurm: Slurm) -> None:
     by_name = {each.name: each for each in await admin_reads.partitions(slurm.client)}
     assert by_name["low"].preempt_mode == ("REQUEUE",)
     assert by_name["main"].preempt_mode == ("CLUSTER_GLOBAL",)
@@ -96,7 +96,7 @@ async def test_partitions_are_told_with_how_they_preempt(slurm: Slurm) -> None:
     assert by_name["main"].node_sets == "ALL"
 
 
-async def test_reservations_are_told(slurm: Slurm) -> None:
+async def test_reservations_are_read(slurm: Slurm) -> None:
     assert await admin_reads.reservations(slurm.client) == frozenset()
 
 

@@ -33,7 +33,7 @@ async def test_a_user_makes_changes_reads_and_ends_jobs_of_its_own(slurm: Slurm,
     assert await client.record_end(job_id, "alice", 3, "ns/own: Error")
 
 
-async def test_nothing_of_another_users_job_is_changed_ended_recorded_or_told_in_detail(
+async def test_the_job_of_another_user_is_not_changed_ended_recorded_or_read_in_detail(
     slurm: Slurm, client: SlurmClient
 ) -> None:
     spec = slurm.spec("theirs")

@@ -42,13 +42,13 @@ async def runs_soon(slurm: Slurm, job_id: int) -> None:
     await slurm.until(lambda: read(slurm, job_id), lambda job: "RUNNING" in job.states, within=50)
 
 
-async def test_a_job_waits_for_its_begin_time_which_it_tells(slurm: Slurm) -> None:
+async def test_a_job_waits_for_its_begin_time_and_shows_it(slurm: Slurm) -> None:
     job = await read(slurm, await waiting(slurm, "BeginTime", begin=NEW_YEAR))
     assert job.starts == NEW_YEAR
     assert job.priority is not None
 
 
-async def test_a_begin_time_that_is_taken_back_or_past_holds_nothing(slurm: Slurm) -> None:
+async def test_a_begin_time_that_is_removed_or_past_does_not_delay_the_job(slurm: Slurm) -> None:
     job_id = await waiting(slurm, "BeginTime", begin=NEW_YEAR)
     await slurm.client.update(job_id, "alice", slurm.spec("waits"), frozenset({"begin"}))
     await runs_soon(slurm, job_id)
@@ -74,7 +74,7 @@ async def test_all_of_several_conditions_must_hold(slurm: Slurm) -> None:
     await runs_soon(slurm, job_id)
 
 
-async def test_a_job_that_waits_for_its_twin_says_so(slurm: Slurm) -> None:
+async def test_a_job_that_waits_for_its_twin_shows_that(slurm: Slurm) -> None:
     await running(slurm, "twin")
     job_id = await waiting(slurm, "Dependency", "twin")
     assert (await read(slurm, job_id)).dependency == "singleton(unfulfilled)"
@@ -93,20 +93,20 @@ async def test_a_placeholder_never_ends_well_enough_for_afterok(slurm: Slurm) ->
 
 
 @pytest.mark.parametrize("kind", ["afterok", "afternotok"])
-async def test_how_a_job_ended_that_slurm_does_not_know_cannot_be_asked(slurm: Slurm, kind: str) -> None:
+async def test_a_dependency_on_the_success_of_an_unknown_job_is_refused(slurm: Slurm, kind: str) -> None:
     with pytest.raises(Invalid, match="it does not know a job that this one depends on") as caught:
         await slurm.client.submit(slurm.spec("waits", dependency=f"singleton,{kind}:{UNKNOWN}"))
     assert caught.value.code == 2038
 
 
-async def test_a_job_that_slurm_does_not_know_is_over(slurm: Slurm) -> None:
+async def test_a_dependency_on_the_end_of_an_unknown_job_is_fulfilled(slurm: Slurm) -> None:
     job_id = await slurm.client.submit(slurm.spec("waits", dependency=f"singleton,afterany:{UNKNOWN}"))
     assert (await read(slurm, job_id)).dependency == ""
     await runs_soon(slurm, job_id)
 
 
 @pytest.mark.parametrize("wait", ["begin", "dependency"])
-async def test_nodes_at_once_for_a_job_that_may_not_start_are_refused_as_if_it_had_a_twin(
+async def test_an_immediate_allocation_of_a_job_that_may_not_start_is_refused_like_a_twin(
     slurm: Slurm, wait: str
 ) -> None:
     other = await running(slurm, "before")
@@ -119,7 +119,7 @@ async def test_nodes_at_once_for_a_job_that_may_not_start_are_refused_as_if_it_h
 @pytest.mark.parametrize(
     "reason", ["BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin"]
 )
-async def test_beside_a_job_that_wants_no_nodes_yet_others_get_theirs_at_once(slurm: Slurm, reason: str) -> None:
+async def test_a_job_that_wants_no_nodes_yet_does_not_prevent_immediate_allocations(slurm: Slurm, reason: str) -> None:
     over = await running(slurm, "over")
     await slurm.end(over)
     lives = await running(slurm, "lives")
@@ -159,7 +159,7 @@ async def test_licenses_are_counted(slurm: Slurm) -> None:
 # --- a time limit that may be cut (sbatch's --time-min) -------------------------------------------------------------
 
 
-async def test_a_limit_is_not_asked_for_that_is_shorter_than_its_least(slurm: Slurm) -> None:
+async def test_a_time_limit_that_is_shorter_than_time_min_is_refused(slurm: Slurm) -> None:
     wishes: dict[str, Any] = {"time_limit_min": 10, "time_least_min": 20}
     for ask in (slurm.client.submit, slurm.client.allocate_now):
         with pytest.raises(Invalid) as caught:
@@ -167,12 +167,12 @@ async def test_a_limit_is_not_asked_for_that_is_shorter_than_its_least(slurm: Sl
         assert caught.value.code == 2124
 
 
-async def test_nodes_at_once_come_with_the_whole_limit(slurm: Slurm) -> None:
+async def test_an_immediate_allocation_gets_the_whole_time_limit(slurm: Slurm) -> None:
     job = await read(slurm, await running(slurm, "whole", time_limit_min=120, time_least_min=10))
     assert job.time_limit_min == 120
 
 
-async def test_the_least_limit_of_a_waiting_job_can_be_changed_and_taken_back(slurm: Slurm) -> None:
+async def test_time_min_of_a_waiting_job_can_be_changed_and_removed(slurm: Slurm) -> None:
     wishes: dict[str, Any] = {"begin": NEW_YEAR, "time_limit_min": 120}
     job_id = await waiting(slurm, "BeginTime", time_least_min=20, **wishes)
 
