@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
 
-.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture bench pictures rig-build rig-up rig-down dist image chart-schema reference lock clean
+.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture mutants bench pictures rig-build rig-up rig-down dist image chart-schema reference lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -59,6 +59,9 @@ integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and
 
 torture: setup   ## Slurm's side answers wrongly, a minute each way, and the bridge is killed meanwhile: [TORTURE_S=60]
 	TORTURE_S=$(or $(TORTURE_S),60) $(BIN)/python integration/run.py torture
+
+mutants: setup   ## changes of the scheduler that no test notices, and the score: [PATHS=scheduler/state] [EVERY=10] [JOBS=2] [BUDGET=2]
+	$(BIN)/python -m tests.mutants $(PATHS) $(if $(EVERY),--every $(EVERY)) $(if $(JOBS),--jobs $(JOBS)) $(if $(BUDGET),--budget $(BUDGET))
 
 test: setup      ## everything that this machine can run; it names what it cannot
 	$(MAKE) --no-print-directory --output-sync=target -j3 check contract rig-build

@@ -1,0 +1,91 @@
+"""Mutation testing of scheduler/: python -m tests.mutants [PATH…]
+
+Prints each mutant that no test notices when it is found, then the score of each package.  The exit code is 1 if a test
+notices the mutant of an entry of explained.toml, or if less than LEAST percent of the mutants are noticed or explained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.mutations import Mutant, mutants_of
+from tests.mutants.report import EXPLAINED, Change, Report, explained
+from tests.mutants.trials import NOTICED, Trial, Trials
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "scheduler"
+TESTS = ["tests/unit/scheduler", *(f"tests/properties/test_{name}.py" for name in (
+    "affinity", "contained_errors", "core_histories", "cut", "estimates", "grouping", "hostlist", "node_histories", "order",
+    "placement", "quantity", "translation",
+))]  # fmt: skip
+LEAST = 92.0  # percent
+
+
+def mutants_below(paths: Sequence[str]) -> list[Mutant]:
+    """All mutants of these files and directories, which are below the root."""
+    return [mutant for path in paths for file in _files(path) for mutant in _of_file(file)]
+
+
+def _files(path: str) -> Iterator[Path]:
+    given = (ROOT / path).resolve()
+    if not given.exists():
+        raise SystemExit(f"mutants: {path} does not exist below {ROOT}")
+    yield from sorted(given.rglob("*.py")) if given.is_dir() else [given]
+
+
+def _of_file(file: Path) -> tuple[Mutant, ...]:
+    return mutants_of(str(file.relative_to(ROOT)), file.read_text()).mutants
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try the mutants, and print the report."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description="Which changes of the scheduler no test notices."
+    )
+    parser.add_argument("paths", nargs="*", default=[PACKAGE], help=f"files and directories of {PACKAGE}/")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="the tests that try the mutants")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at the same time")
+    parser.add_argument("--budget", type=float, default=2.0, help="CPU seconds of tests for one mutant")
+    parser.add_argument("--again", type=Path, help="output of an earlier run: try only mutants that it prints")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="try one of N mutants: an estimate of the score"
+    )
+    given = parser.parse_args(arguments)
+    entries = explained(EXPLAINED.read_text())
+    mutants = mutants_below(given.paths)
+    if given.again:
+        earlier = {line.split(" ", 1)[1] for line in given.again.read_text().splitlines() if "  →  " in line}
+        mutants = [mutant for mutant in mutants if str(Change.of(mutant)) in earlier]
+    mutants = mutants[given.every // 2 :: given.every]
+    trials: list[Trial] = []
+    began = time.monotonic()
+
+    def told(trial: Trial) -> None:
+        trials.append(trial)
+        if trial.outcome not in NOTICED and Change.of(trial.mutant) not in entries:
+            print(f"{trial.outcome.value.replace(' ', '-')}:{trial.mutant.line} {Change.of(trial.mutant)}", flush=True)
+        if len(trials) % 250 == 0:
+            print(f"{len(trials)} of {len(mutants)} after {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+    plugin = Trials(ROOT, PACKAGE, mutants, budget_s=given.budget, jobs=given.jobs, told=told)
+    # Output is not captured, and nothing is logged: a fork gives its results through a pipe.
+    code = pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:logging", *given.tests], plugins=[plugin])
+    if code:
+        return int(code)
+    report = Report(tuple(trials), entries)
+    print(*report.lines(), sep="\n")
+    for change in report.stale:
+        print(f"stale entry of {EXPLAINED.name}, a test notices it: {change}")
+    accounted = 100 - 100 * len(report.survivors) / max(1, len(trials))
+    return 1 if report.stale or accounted < LEAST else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

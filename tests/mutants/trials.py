@@ -1,0 +1,312 @@
+"""Which tests notice a mutant.
+
+One process imports and collects all tests.  Each measurement and each mutant is a fork of it, which runs tests until one
+fails.  So a mutant costs the fork and its tests, and no import.
+
+A mutant is tried by the tests that run its line: first those that noticed other mutants of its function or of its file, then
+those that run lines of the function, or of the file, that few tests run: they are about that code.  The fastest come first.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import resource
+import signal
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+from typing import NoReturn
+
+import coverage
+import pytest
+
+from tests.mutants.code_swap import LiveFunctions
+from tests.mutants.mutations import Mutant
+
+HERE = Path(__file__).parent
+KEPT = ".mutants"  # below the root: which test runs which line
+SOURCES = ("scheduler", "bridge", "tests")
+HISTORIES = 12  # examples of a state machine; a whole run of one takes longer than all other tests
+OVERHEAD_S = 0.0005  # of a test, beside what is measured
+LIMIT_FACTOR, LIMIT_S = (
+    5.0,
+    2.0,
+)  # a test that takes so many times its usual time, and so many seconds more, does not end
+MORE_MEMORY = 2 << 30  # bytes, beyond what the process has
+LAST_LINE = 2000  # no file of the scheduler is longer
+LATEST = 12  # tests that noticed mutants of a function, or of a file, and are tried first
+
+
+class Outcome(Enum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    TIMEOUT = "timeout"  # a test did not end: noticed, too
+    SURVIVED = "survived"
+    UNREACHED = "no test"  # runs its line
+
+
+NOTICED = (Outcome.KILLED, Outcome.TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The outcome of one mutant.  test: that failed or did not end"""
+
+    mutant: Mutant
+    outcome: Outcome
+    test: str = ""
+
+
+@dataclass(slots=True)
+class Reach:
+    """What a run without mutants shows.
+
+    tests    path below the root, and line, to the tests that run the line, as their places in the list of tests
+    times_s  CPU seconds of each test, without the measurement of lines
+    failed   tests that fail without a mutant
+    """
+
+    tests: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    times_s: list[float] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+class Trials:
+    """A plugin of pytest: in the place of a run of the tests, it tries mutants by them."""
+
+    def __init__(
+        self,
+        root: Path,
+        package: str,
+        mutants: Sequence[Mutant],
+        *,
+        budget_s: float,
+        jobs: int,
+        told: Callable[[Trial], None],
+    ) -> None:
+        """budget_s: CPU seconds of tests for one mutant;  jobs: mutants at the same time;  told: gets each trial"""
+        self._told = told
+        self.reach = Reach()
+        self._root, self._package = root, package
+        self._mutants, self._budget_s, self._jobs = mutants, budget_s, jobs
+        self._items: list[pytest.Item] = []
+        self._noticed: defaultdict[str, list[int]] = defaultdict(list)  # by path, and by path and function
+        self._known_aims: dict[tuple[str, int, int], dict[int, int]] = {}
+
+    def pytest_configure(self) -> None:
+        """Examples are the same each time, and a failing one is not made smaller."""
+        from hypothesis import Phase, settings  # pytest warns of a plugin that was imported before it
+
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("mutants", settings(), derandomize=True, database=None, phases=phases)
+        settings.load_profile("mutants")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Try all mutants by the collected tests."""
+        from hypothesis import settings
+
+        if session.testsfailed:
+            pytest.exit("tests could not be collected", returncode=1)
+        self._items = session.items
+        for item in session.items:
+            if machine := getattr(getattr(item, "cls", None), "settings", None):
+                item.cls.settings = settings(machine, max_examples=HISTORIES)  # type: ignore[attr-defined]
+        live = LiveFunctions(self._root, self._package)
+        gc.collect()
+        gc.freeze()  # a collection in a fork would copy every page
+        self.reach = self._known_reach()
+        if self.reach.failed:
+            pytest.exit(f"these fail without a mutant: {', '.join(self.reach.failed)}", returncode=1)
+        self._try_all(live)
+        return True
+
+    # --- the run without mutants ---------------------------------------------------------------------------------------
+
+    def _known_reach(self) -> Reach:
+        """What was measured with the same code and tests, or is measured now."""
+        asked = "\n".join(item.nodeid for item in self._items)
+        paths = [
+            path for above in SOURCES for path in sorted((self._root / above).rglob("*.py")) if path.parent != HERE
+        ]
+        kept = (
+            self._root / KEPT / sha256(b"".join((asked.encode(), *(path.read_bytes() for path in paths)))).hexdigest()
+        )
+        if not kept.exists():
+            times_s, failed = pickle.loads(_Fork(self._timed).whole())
+            lines = pickle.loads(_Fork(self._lines).whole())
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_bytes(pickle.dumps(Reach(lines, times_s, failed)))
+        reach = pickle.loads(kept.read_bytes())
+        assert isinstance(reach, Reach)
+        return reach
+
+    def _timed(self) -> bytes:
+        times_s, failed = [], []
+        for item, following in _followed(self._items):
+            began = time.process_time()
+            if not passes(item, following):
+                failed.append(item.nodeid)
+            times_s.append(time.process_time() - began)
+        return pickle.dumps((times_s, failed))
+
+    def _lines(self) -> bytes:
+        tests: dict[tuple[str, int], list[int]] = {}
+        cover = coverage.Coverage(data_file=None, source=[str(self._root / self._package)], config_file=False)
+        cover.start()
+        for index, (item, following) in enumerate(_followed(self._items)):
+            cover.switch_context(str(index))
+            passes(item, following)
+        cover.stop()
+        data = cover.get_data()
+        for path in data.measured_files():
+            below = str(Path(path).relative_to(self._root))
+            for line, contexts in data.contexts_by_lineno(path).items():
+                tests[below, line] = sorted(int(each) for each in contexts if each)
+        return pickle.dumps(tests)
+
+    # --- the mutants ---------------------------------------------------------------------------------------------------
+
+    def _try_all(self, live: LiveFunctions) -> None:
+        running: dict[int, tuple[Mutant, _Fork]] = {}
+        for mutant in self._mutants:
+            tests = self._tests_of(mutant)
+            if not tests:
+                self._told(Trial(mutant, Outcome.UNREACHED))
+                continue
+            if len(running) == self._jobs:
+                self._take_one(running)
+            fork = _Fork(lambda mutant=mutant, tests=tests: self._first_that_fails(live, mutant, tests))  # type: ignore[misc]
+            running[fork.pid] = mutant, fork
+        while running:
+            self._take_one(running)
+
+    def _tests_of(self, mutant: Mutant) -> list[int]:
+        """The tests that run its line and fit into the budget, in the order in which they try it."""
+        times = self.reach.times_s
+        node = mutant.outermost.node
+        noticed = [*self._noticed[mutant.path], *self._noticed[f"{mutant.path} {mutant.function}"]]
+        rank = {test: -place for place, test in enumerate(noticed)}
+        of_function = self._aimed(mutant.path, node.lineno, node.end_lineno or node.lineno)
+        of_file = self._aimed(mutant.path, 1, LAST_LINE)
+        reaching = list(self.reach.tests.get((mutant.path, mutant.line), ()))
+        reaching.sort(key=lambda test: (rank.get(test, 1), of_function[test], of_file[test], times[test]))
+        left = self._budget_s
+        chosen = []
+        for test in reaching:
+            if times[test] + OVERHEAD_S > left and chosen:
+                continue
+            left -= times[test] + OVERHEAD_S
+            chosen.append(test)
+        return chosen
+
+    def _aimed(self, path: str, first: int, last: int) -> dict[int, int]:
+        """Test to the number of tests, as a power of 2, that run the rarest of these lines among those that it runs."""
+        known = self._known_aims.get((path, first, last))
+        if known is None:
+            known = self._known_aims[path, first, last] = {}
+            for line in range(first, last + 1):
+                tests = self.reach.tests.get((path, line), ())
+                for test in tests:
+                    known[test] = min(known.get(test, 64), len(tests).bit_length())
+        return known
+
+    def _first_that_fails(self, live: LiveFunctions, mutant: Mutant, tests: Sequence[int]) -> bytes:
+        """In a fork: its place in the list of tests, as text; nothing if all pass."""
+        live.mutate(mutant)
+        _bound_memory()
+        for test, (item, following) in zip(tests, _followed([self._items[test] for test in tests]), strict=True):
+            limit_s = LIMIT_FACTOR * self.reach.times_s[test] + LIMIT_S
+            signal.setitimer(signal.ITIMER_PROF, limit_s)  # SIGPROF ends the process
+            if not passes(item, following):
+                return str(test).encode()
+        return b""
+
+    def _take_one(self, running: dict[int, tuple[Mutant, _Fork]]) -> None:
+        pid, status = os.waitpid(-1, 0)
+        mutant, fork = running.pop(pid)
+        answer = fork.answer()
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGKILL):
+            self._told(Trial(mutant, Outcome.TIMEOUT))
+        elif status != 0:
+            raise RuntimeError(f"the trial of {mutant} ended with status {status}: {answer.decode()}")
+        elif answer:
+            test = int(answer)
+            for noticed in (self._noticed[mutant.path], self._noticed[f"{mutant.path} {mutant.function}"]):
+                if test in noticed:
+                    noticed.remove(test)
+                noticed.append(test)
+                del noticed[:-LATEST]
+            self._told(Trial(mutant, Outcome.KILLED, self._items[test].nodeid))
+        else:
+            self._told(Trial(mutant, Outcome.SURVIVED))
+
+
+class _Fork:
+    """A copy of this process that does some work and ends."""
+
+    def __init__(self, work: Callable[[], bytes]) -> None:
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            _end_with(work, writing)
+        os.close(writing)
+        self._reading = reading
+
+    def whole(self) -> bytes:
+        """What the work returned.  Raises RuntimeError if it raised."""
+        answer = self.answer()
+        if os.waitpid(self.pid, 0)[1]:
+            raise RuntimeError(answer.decode())
+        return answer
+
+    def answer(self) -> bytes:
+        """What the work returned; of work that raised, the traceback.  Waits until it is complete."""
+        with open(self._reading, "rb") as answer:
+            return answer.read()
+
+
+def _end_with(work: Callable[[], bytes], writing: int) -> NoReturn:
+    """Do the work and end the process, without what pytest does at its end."""
+    status = 1
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with open(writing, "wb") as answer:
+            try:
+                answer.write(work())
+                status = 0
+            except BaseException:  # noqa: BLE001 - the parent raises it
+                answer.write(traceback.format_exc().encode())
+    finally:
+        os._exit(status)
+
+
+def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Run a test with its fixtures.  No text is made of a failure, because that takes longer than the test."""
+    try:
+        item.ihook.pytest_runtest_setup(item=item)
+        item.ihook.pytest_runtest_call(item=item)
+        item.ihook.pytest_runtest_teardown(item=item, nextitem=following)
+    except BaseException:  # noqa: BLE001 - a mutant may raise anything
+        return False
+    return True
+
+
+def _followed(items: Sequence[pytest.Item]) -> Iterable[tuple[pytest.Item, pytest.Item | None]]:
+    return zip(items, [*items[1:], None], strict=True)
+
+
+def _bound_memory() -> None:
+    """A mutant that fills a list for ever gets a MemoryError."""
+    has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (has + MORE_MEMORY, resource.RLIM_INFINITY))
