@@ -40,7 +40,6 @@ LIMIT_FACTOR, LIMIT_S = (
     2.0,
 )  # a test that takes so many times its usual time, and so many seconds more, does not end
 MORE_MEMORY = 2 << 30  # bytes, beyond what the process has
-LAST_LINE = 2000  # no file of the scheduler is longer
 LATEST = 12  # tests that noticed mutants of a function, or of a file, and are tried first
 
 
@@ -99,7 +98,7 @@ class Trials:
         self._mutants, self._budget_s, self._jobs = mutants, budget_s, jobs
         self._items: list[pytest.Item] = []
         self._noticed: defaultdict[str, list[int]] = defaultdict(list)  # by path, and by path and function
-        self._known_aims: dict[tuple[str, int, int], dict[int, int]] = {}
+        self._known_aims: dict[tuple[str, int, int | None], dict[int, int]] = {}
 
     def pytest_configure(self) -> None:
         """Examples are the same each time, and a failing one is not made smaller."""
@@ -196,7 +195,7 @@ class Trials:
         noticed = [*self._noticed[mutant.path], *self._noticed[f"{mutant.path} {mutant.function}"]]
         rank = {test: -place for place, test in enumerate(noticed)}
         of_function = self._aimed(mutant.path, node.lineno, node.end_lineno or node.lineno)
-        of_file = self._aimed(mutant.path, 1, LAST_LINE)
+        of_file = self._aimed(mutant.path)
         reaching = list(self.reach.tests.get((mutant.path, mutant.line), ()))
         reaching.sort(key=lambda test: (rank.get(test, 1), of_function[test], of_file[test], times[test]))
         left = self._budget_s
@@ -208,14 +207,13 @@ class Trials:
             chosen.append(test)
         return chosen
 
-    def _aimed(self, path: str, first: int, last: int) -> dict[int, int]:
+    def _aimed(self, path: str, first: int = 1, last: int | None = None) -> dict[int, int]:
         """Test to the number of tests, as a power of 2, that run the rarest of these lines among those that it runs."""
         known = self._known_aims.get((path, first, last))
         if known is None:
             known = self._known_aims[path, first, last] = {}
-            for line in range(first, last + 1):
-                tests = self.reach.tests.get((path, line), ())
-                for test in tests:
+            for (file, line), tests in self.reach.tests.items():
+                for test in tests if file == path and first <= line <= (last or line) else ():
                     known[test] = min(known.get(test, 64), len(tests).bit_length())
         return known
 
