@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +69,46 @@ def test_three_tenants_are_one_rule(kube: Kube, slurm: Slurm, space: Space, tena
         assert job["time_limit"]["number"] == 30, "the longest that the rule allows is asked for"
 
 
+TEAMS = [f"team-{number}" for number in range(200)]
+OF_TEAMS = {"namespaces": ["team-*"], "user": f"{{namespace.labels['{USER}']}}", "account": {"default": "{namespace}"}}
+
+
+def test_two_hundred_tenants_are_one_rule(kube: Kube, slurm: Slurm, bridge: BridgeProcess, own_rig: None) -> None:
+    users = dict(zip(TEAMS, itertools.cycle(("alice", "bob", "carol")), strict=False))
+    slurm_says("sacctmgr", "-i", "add", "account", ",".join(TEAMS))
+    for user in set(users.values()):
+        accounts = ",".join(team for team in TEAMS if users[team] == user)
+        slurm_says("sacctmgr", "-i", "add", "user", user, f"account={accounts}")
+    try:
+        with bridge.with_file(policy={"rules": [OF_TEAMS, *POLICY["rules"]]}):
+            for team, user in users.items():
+                labels = {PREFIX + "managed": "true", USER: user}
+                kube.core.create_namespace({"metadata": {"name": team, "labels": labels}})
+            eventually("each has its service account", lambda: namespaces_with_an_account(kube) >= set(TEAMS))
+            for team in TEAMS:
+                kube.run(team, "train")
+            jobs = eventually("each has a job", lambda: all_of(slurm, TEAMS))
+            assert {team: (job["user_name"], job["account"]) for team, job in jobs.items()} == {
+                team: (users[team], team) for team in TEAMS
+            }
+            for team in TEAMS:
+                kube.remove(team)
+            eventually("no job is left", lambda: not slurm.live("team-"))
+    finally:
+        eventually("no namespace is left", lambda: not [each for each in kube.namespaces() if each in TEAMS])
+        slurm_says("sacctmgr", "-i", "delete", "account", ",".join(TEAMS))
+
+
+def namespaces_with_an_account(kube: Kube) -> set[str]:
+    return {each.metadata.namespace for each in kube.core.list_service_account_for_all_namespaces().items}
+
+
+def all_of(slurm: Slurm, teams: list[str]) -> dict[str, dict[str, Any]]:
+    """The live job of each team; {} while one has none."""
+    found = {job["name"].partition("/")[0]: job for job in slurm.live("/train~")}
+    return found if found.keys() >= set(teams) else {}
+
+
 def test_a_priority_class_is_a_qos_and_an_annotation_wins_over_it(
     kube: Kube, slurm: Slurm, space: Space, tenants: None
 ) -> None:
@@ -127,6 +169,7 @@ def test_a_user_whom_slurm_does_not_know_is_said_with_the_rule(
     label(kube, ns, "zoe", "teama")
     kube.run(ns, "train")
     eventually("it says who", lambda: 'gives here: user "zoe"' in kube.said(ns, "train"))
+    assert "where `id zoe` must work" in kube.said(ns, "train"), "it says what an admin can do"
 
 
 def test_an_account_without_association_is_said_with_the_rule_and_runs_once_there_is_one(
@@ -144,6 +187,25 @@ def test_an_account_without_association_is_said_with_the_rule_and_runs_once_ther
         assert {job["user_name"] for job in jobs} == {"alice"}
         kube.core.delete_namespaced_pod("train", ns)
         eventually("its job is gone", lambda: not slurm.live(f"{ns}/"))
+
+
+def test_an_admin_runs_the_command_in_the_pods_message_and_the_pod_runs(
+    kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None
+) -> None:
+    """Nothing but the association changes."""
+    ns = space("alice")
+    label(kube, ns, "alice", "teamb")
+    with bridge.with_settings(policy=RULES, tuning={"refused_retry_s": 2.0}):
+        kube.run(ns, "train")
+        pattern = r"What an admin can do: sacctmgr (add user alice account=teamb)\."
+        found = eventually("it says what to do", lambda: re.search(pattern, kube.said(ns, "train")))
+        slurm_says("sacctmgr", "-i", *found[1].split())
+        try:
+            eventually("it runs", lambda: kube.bound(ns))
+            kube.core.delete_namespaced_pod("train", ns)
+            eventually("its job is gone", lambda: not slurm.live(f"{ns}/"))
+        finally:
+            slurm_says("sacctmgr", "-i", "delete", "user", "alice", "account=teamb")
 
 
 def test_a_namespace_that_loses_its_label_keeps_its_pods_and_submits_nothing_new(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from scheduler import actions as act
@@ -12,7 +11,7 @@ from scheduler.actions import Outcome
 from scheduler.apply import reused_ids
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.refusal import Refusal
-from scheduler.policy.rules import with_filled
+from scheduler.policy import unknown_names
 from scheduler.state.anomalies import reject
 from scheduler.state.in_flight import InFlight, JobSearch
 from scheduler.state.placeholder import PENDING, RUNNING, Placeholder
@@ -26,7 +25,6 @@ TWIN = 2038  # dependency problem of an immediate allocation: a job of this name
 UNKNOWN_NODE = 2018  # the request names a node that Slurm does not have
 UNAVAILABLE = frozenset({UNKNOWN_NODE, 2068})  # nodes that no job can have: unknown; down, drained or reserved
 SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
-NAMES_UNKNOWN = frozenset({2000, 2045, 2066, 6010})  # Slurm does not know the partition, account, QOS or user
 
 
 _Submission = act.AllocateNow | act.SubmitJob
@@ -182,8 +180,8 @@ def _submission_refused(
     if refusal.number == UNKNOWN_NODE:
         world.nodes_stale = True
         return
-    if refusal.number in NAMES_UNKNOWN and workload.pods:
-        refusal = replace(refusal, message=with_filled(refusal.message, world.tenant_of(workload.pod)))
+    if refusal.number in unknown_names.NUMBERS and workload.pods:
+        refusal = unknown_names.with_names(refusal, action.spec, world.tenant_of(workload.pod))
     workload.refused = refusal
     tuning = world.config.tuning
     workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s

@@ -15,6 +15,7 @@ from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.responses import AUTHENTICATION, UNKNOWN_USER
 from bridge.slurm.token import RENEW, age
 from bridge.slurm.user_tokens import advice
+from scheduler.policy import unknown_names
 from scheduler.policy.rules import ANY
 from scheduler.policy.templates import is_template
 
@@ -22,7 +23,7 @@ LATE_SHARE = 0.2  # a program that renews tokens has done so when a fifth of the
 SLOW_S = 0.5  # a ping that takes longer: slurmctld is busy, or far
 LIMIT = 2050  # a limit of the user or account is reached now; what was asked is allowed as such
 OTHERS_MAY_NOT = (AUTHENTICATION, 401, 403, 511)
-NUMBERS = {"account": 2045, "partition": 2000, "qos": 2066}
+NUMBERS = {"account": unknown_names.ACCOUNT, "partition": unknown_names.PARTITION, "qos": unknown_names.QOS}
 
 
 def _slurmrestd(seen: Observations) -> Iterator[Result]:
@@ -187,7 +188,7 @@ def _why_not(user: str, verdict: Verdict, seen: Observations) -> Result:
     if verdict.number == NUMBERS["account"]:
         return error(
             f"User {user} has no account in Slurm: {verdict.text} (error {verdict.number}).",
-            f"sacctmgr add user {user} account=ACCOUNT",
+            unknown_names.remedy(verdict.number, user, ""),
         )
     return error(f"Slurm would refuse jobs of {user}: {verdict.text} (error {verdict.number}).", _look_in_log())
 
@@ -226,12 +227,7 @@ def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Result:
     sentence = f'Slurm does not take {what} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
     if verdict.number != NUMBERS[what]:
         return warning(sentence, _look_in_log())
-    ways = {
-        "account": f"sacctmgr add user {user} account={value}, or correct the policy.",
-        "partition": "sinfo -s shows the partitions; correct the policy.",
-        "qos": f"sacctmgr modify user {user} set qos+={value}, or correct the policy.",
-    }
-    return error(sentence, ways[what])
+    return error(sentence, f"{unknown_names.remedy(verdict.number, user, value)}; or correct the policy.")
 
 
 def _reservations(seen: Observations) -> Iterator[Result]:

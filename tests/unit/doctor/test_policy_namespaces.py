@@ -11,6 +11,7 @@ from bridge.cli.doctor.findings import Finding, Level
 from bridge.cli.policy_check import in_clusters
 from bridge.settings import load
 from bridge.simulation.kube import objects as objects
+from bridge.simulation.slurm.jobs import SimUser
 from scheduler.model.kubernetes import Namespace
 from tests.unit.doctor.clusters import MANAGED, Both
 
@@ -62,6 +63,24 @@ async def test_a_user_of_a_label_that_slurm_does_not_know_is_an_error_with_the_r
         in sentence
     )
     assert sentence.endswith("Concerned: team-a, team-b.")
+
+
+async def test_of_two_hundred_tenants_of_one_rule_those_that_slurm_does_not_take_are_named(both: Both) -> None:
+    for number in range(200):
+        both.slurm.users[f"user{number}"] = SimUser(
+            f"user{number}", (f"acct-team-{number}",) if number != 33 else ("x",)
+        )
+        space(both, f"team-{number}", f"user{number}" if number != 77 else "nobodyhere")
+    found = await checked(both, HPC, BY_LABEL | {"account": {"default": "acct-{namespace}"}})
+    wrong = [each for each in found if each.level is Level.ERROR]
+    unknown, foreign = sorted(wrong, key=lambda each: "nobodyhere" not in each.sentence)
+    assert unknown.sentence.startswith("The host of slurmctld has no user nobodyhere: pods of that user are not run.")
+    assert unknown.sentence.endswith("Concerned: team-77.")
+    assert foreign.sentence.startswith('Slurm does not take account "acct-team-33" from user33: ')
+    assert foreign.sentence.endswith("Concerned: team-33.")
+    assert foreign.do == "sacctmgr add user user33 account=acct-team-33; or correct the policy."
+    [looked_at] = said(found, Level.OK, "namespaces")
+    assert looked_at.startswith("201 namespaces looked at; Slurm users: ")
 
 
 @pytest.mark.parametrize(

@@ -121,10 +121,10 @@ def test_a_refusal_of_slurm_is_reported_with_when_it_is_tried_again() -> None:
     story, train = Story(), pod("train")
     story.sees(train)
     [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2072)
     told = explained(story, train, NOW + 2)
-    assert told.sentence.startswith("Slurm refused it (error 2045). It is tried again at ")
-    assert told.story[-1] == (NOW, "Slurm refused it (error 2045).")
+    assert told.sentence.startswith("Slurm refused it (error 2072). It is tried again at ")
+    assert told.story[-1] == (NOW, "Slurm refused it (error 2072).")
 
 
 def test_a_pod_that_waits_for_the_search_after_a_start_says_so() -> None:

@@ -118,6 +118,24 @@ def test_a_job_that_waits_keeps_its_user_and_its_pod_is_bound_to_what_it_is_gran
     assert bind.node == "x1"
 
 
+def test_two_hundred_tenants_are_one_rule_and_each_has_the_limit_of_its_own() -> None:
+    own = Tenant(f"{{namespace.labels['{LABEL}']}}", accounts=Choice("acct-{namespace}"), max_jobs=1)
+    story = story_of(Rule(("team-*",), own))
+    teams = [f"team-{number}" for number in range(200)]
+    for number, team in enumerate(teams):
+        labelled(story, team, user=f"user{number}")
+        for name in ("first", "second"):
+            story.sees(pod(f"{team}-{name}", namespace=team))
+    asked: list[AllocateNow | SubmitJob] = []
+    while plan := submissions(story, NOW):
+        for each in plan:
+            asked.append(each)
+            story.ended(each, at=NOW, job_id=len(asked), grant=grant(len(asked)))
+    assert sorted((each.spec.user, each.spec.account) for each in asked) == sorted(
+        (f"user{number}", f"acct-{team}") for number, team in enumerate(teams)
+    )
+
+
 @pytest.mark.parametrize("user", ["root", "1000", "slurm", "SLURM"])
 def test_no_label_makes_a_pod_root_or_slurm_itself(user: str) -> None:
     story = story_of(user=user)
@@ -132,9 +150,34 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
     [asked] = submissions(story, NOW)
     refusal = Refusal(names.REFUSED, "Slurm refused it.", 2045)
     story.ended(asked, Outcome.REFUSED, at=NOW, refusal=refusal)
-    told = 'Slurm refused it. Rule 1 of the policy (namespaces *) gives here: account "acct-hpc" (acct-{namespace}).'
+    told = (
+        'Slurm refused it. Asked for: user "alice", account "acct-hpc". '
+        'Rule 1 of the policy (namespaces *) gives here: account "acct-hpc" (acct-{namespace}). '
+        "What an admin can do: sacctmgr add user alice account=acct-hpc."
+    )
     assert says(story).startswith(told)
     assert {each.message for each in story.acts(SetPodCondition, NOW + 1)} == {told}
+
+
+@pytest.mark.parametrize(
+    ("number", "named", "do"),
+    [
+        (2000, 'user "alice", account "teama", partition "main", qos "high"', "sinfo -s shows the partitions"),
+        (2045, 'user "alice", account "teama"', "sacctmgr add user alice account=teama"),
+        (2066, 'partition "main", qos "high"', "sacctmgr modify user alice set qos+=high"),
+        (6010, 'user "alice"', "where `id alice` must work"),
+    ],
+)
+def test_what_slurm_does_not_know_is_named_for_a_rule_without_templates_too(number: int, named: str, do: str) -> None:
+    given = Tenant("alice", accounts=Choice("teama"), partitions=Choice("main"), qos=Choice("high"))
+    story = story_of(Rule(("hpc",), given))
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=number)
+    [told] = {each.message for each in story.acts(SetPodCondition, NOW + 1)}
+    assert named in told
+    assert "Rule 1 of the policy (namespaces hpc) decides here." in told
+    assert do in told
 
 
 def test_so_does_a_partition_that_slurm_does_not_have() -> None:

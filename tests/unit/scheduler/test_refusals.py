@@ -19,7 +19,7 @@ PARTITIONS = (Partition("main", default=True), Partition("gpu", max_time_min=600
 NODES = (slurm_node("x1"), slurm_node("x2"))
 
 
-def refused(story: Story, number: int = 2045, at: float = NOW, **fields: object) -> None:
+def refused(story: Story, number: int = 2072, at: float = NOW, **fields: object) -> None:
     story.sees(TRAIN)
     [asked] = story.acts(AllocateNow, at)
     story.ended(asked, Outcome.REFUSED, at=at, number=number, **fields)
@@ -31,7 +31,7 @@ def test_a_refusal_for_good_is_reported_with_slurms_own_words_and_number() -> No
     [said] = story.decides(NOW)
     assert isinstance(said, SetPodCondition)
     assert (said.condition, said.event, said.warning) == ("SlurmJobRefused", "SlurmJobRefused", True)
-    assert said.message == "Slurm refused it (error 2045)."
+    assert said.message == "Slurm refused it (error 2072)."
 
 
 def test_it_is_asked_again_every_five_minutes() -> None:
