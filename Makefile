@@ -64,9 +64,9 @@ mutants: setup   ## changes of the scheduler that no test notices, and the score
 	$(BIN)/python -m tests.mutants $(PATHS) $(if $(EVERY),--every $(EVERY)) $(if $(JOBS),--jobs $(JOBS)) $(if $(BUDGET),--budget $(BUDGET))
 
 test: setup      ## everything that this machine can run; it names what it cannot
-	$(MAKE) --no-print-directory --output-sync=target -j3 check contract rig-build
-# The journeys mostly wait, and the simulated lives use the time that they leave.
-	$(MAKE) --no-print-directory -j2 NICE='nice -n 19' integration simulation
+# The journeys come last: they mostly wait, and servers on a busy machine make them wait longer.
+	$(MAKE) --no-print-directory --output-sync=target -j4 NICE='nice -n 19' check contract rig-build simulation
+	$(MAKE) --no-print-directory integration
 
 bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=burst] [REPEATS=1] [PROFILE=FILE] [WRITE=1]
 	$(BIN)/python -m integration.bench $(SCENARIO) --json $(if $(WRITE),docs/performance.json,bench.json) $(if $(REPEATS),--repeats $(REPEATS)) \
