@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from bridge.cli.costs_text import costs_told
+from bridge.cli.paragraphs import INDENT, pairs, wrapped
 from bridge.cli.terminal import printable
 from bridge.explanation_json import plain
 from bridge.kube.admin_reads import PodEvent
@@ -23,7 +25,6 @@ from scheduler.rules.status import clock
 from scheduler.state.phase import Phase
 
 MOST_NODES = 8  # that are named
-INDENT = "  "
 NARROWEST = 40  # columns; a narrower terminal breaks the lines itself
 
 
@@ -56,17 +57,17 @@ def as_text(answers: Sequence[Answer], width: int, now: float) -> str:
 def _lines(answer: Answer, width: int, now: float) -> Iterator[str]:
     what = answer.explanation
     yield answer.title if answer.planned else f"{answer.title}: {what.phase}"
-    yield from _wrapped(_planned_sentence(answer) if answer.planned else what.sentence, width)
+    yield from wrapped(_planned_sentence(answer) if answer.planned else what.sentence, width)
     yield from _next(what, width)
     yield from _jobs(what, now, width)
     yield from _spec(what, answer.planned, width)
-    yield from _costs(answer.costs, width)
+    yield from costs_told(answer.costs, width) if answer.costs is not None else ()
     yield from _nodes(what, width)
     yield from _story(answer, now, width)
     if answer.notes:
         yield ""
         for note in answer.notes:
-            yield from _wrapped(note, width, indent="")
+            yield from wrapped(note, width, indent="")
 
 
 def _planned_sentence(answer: Answer) -> str:
@@ -87,7 +88,7 @@ def _planned_sentence(answer: Answer) -> str:
 
 def _next(what: Explanation, width: int) -> Iterator[str]:
     for number, action in enumerate(what.next):
-        yield from _wrapped(
+        yield from wrapped(
             action, width, first=f"{INDENT}{'now: ' if number == 0 else '     '}", indent=f"{INDENT}     "
         )
 
@@ -97,7 +98,7 @@ def _jobs(what: Explanation, now: float, width: int) -> Iterator[str]:
     for job in what.jobs:
         yield ""
         yield f"Slurm job {job.id}"
-        yield from _pairs(_told_of(job, states.get(job.id, ()), what, now), width)
+        yield from pairs(_told_of(job, states.get(job.id, ()), what, now), width)
     if unread := [job_id for job_id in states if job_id not in {job.id for job in what.jobs}]:
         yield ""
         for job_id in unread:
@@ -139,8 +140,8 @@ def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
     if what.spec is None:
         return
     yield ""
-    yield from _wrapped(_heading(what, what.spec, planned), width, indent="")
-    yield from _pairs(_asked(what.spec), width)
+    yield from wrapped(_heading(what, what.spec, planned), width, indent="")
+    yield from pairs(_asked(what.spec), width)
     words = as_sbatch(what.spec)
     yield from textwrap.wrap(
         words,
@@ -202,34 +203,6 @@ def _limit(minutes: int) -> str:
     return "none" if minutes == UNLIMITED else f"{minutes} min"
 
 
-def _costs(costs: Costs | None, width: int) -> Iterator[str]:
-    if costs is None:
-        return
-    yield ""
-    yield "What it costs"
-    yield from _pairs(_costs_told(costs), width)
-    for sentence in costs.terms.absent:
-        yield from _wrapped(sentence, width)
-
-
-def _costs_told(costs: Costs) -> Iterator[tuple[str, str]]:
-    terms = costs.terms
-    weights = f"TRESBillingWeights {terms.weights}" if terms.weights else "no TRESBillingWeights: its CPUs count"
-    if costs.billing is not None:
-        yield "billing", f"{costs.billing:g} an hour in partition {terms.partition} ({weights})"
-    elif terms.weights:
-        yield "billing", f"not known: the weights of partition {terms.partition} cannot be read ({terms.weights})"
-    if (share := terms.share) is not None:
-        yield (
-            "fair share",
-            f"factor {share.factor:.2f} of user {share.user} in account {share.account} (0 to 1: more comes first); "
-            f"{share.shares:.0%} of the shares, {share.used:.0%} of the usage there",
-        )
-    for number, limit in enumerate(terms.limits):
-        used = f", {limit.used} used" if limit.used is not None else ""
-        yield "limits" if number == 0 else " ", f"{limit.limit}{used}"
-
-
 def _nodes(what: Explanation, width: int) -> Iterator[str]:
     nodes = what.nodes
     if nodes is None:
@@ -237,11 +210,11 @@ def _nodes(what: Explanation, width: int) -> Iterator[str]:
     yield ""
     yield f"Nodes that can run it: {len(nodes.usable)} of {nodes.count}"
     if nodes.usable:
-        yield from _wrapped(_some(nodes.usable), width)
+        yield from wrapped(_some(nodes.usable), width)
     if nodes.away:
-        yield from _wrapped(f"of these, Slurm allocates to no job: {_some(nodes.away)}", width)
+        yield from wrapped(f"of these, Slurm allocates to no job: {_some(nodes.away)}", width)
     for why, count in nodes.misses:
-        yield from _wrapped(f"{count} {why}", width)
+        yield from wrapped(f"{count} {why}", width)
 
 
 def _some(names: Sequence[str]) -> str:
@@ -263,25 +236,7 @@ def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
     for at, line in sorted(lines, key=lambda each: each[0]):
         today = dated(at, "%Y-%m-%d") == dated(now, "%Y-%m-%d")
         when = dated(at, "%H:%M:%S" if today else "%m-%d %H:%M:%S")
-        yield from _wrapped(line, width, first=f"{INDENT}{when}  ", indent=INDENT * 2 + " " * len(when))
-
-
-def _pairs(pairs: Iterator[tuple[str, str]], width: int) -> Iterator[str]:
-    shown = [(name, value) for name, value in pairs if value]
-    names = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
-        yield from _wrapped(value, width, first=f"{INDENT}{name:<{names}}  ", indent=INDENT + " " * (names + 2))
-
-
-def _wrapped(text: str, width: int, *, first: str | None = None, indent: str = INDENT) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent if first is None else first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        yield from wrapped(line, width, first=f"{INDENT}{when}  ", indent=INDENT * 2 + " " * len(when))
 
 
 # --- for programs ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TextIO
@@ -22,6 +22,7 @@ from bridge.kube.admin_reads import PodEvent
 from bridge.node_survey import Survey
 from bridge.plugin import nodes, survey, trace
 from bridge.plugin.cluster import Selection, connected, own_namespace
+from bridge.plugin.costs import costs_of
 from bridge.plugin.lists import Entry, View, entry
 from bridge.plugin.nodes import Shown
 from bridge.plugin.pods import Seen
@@ -92,14 +93,17 @@ class _PodTold:
 async def why(options: argparse.Namespace) -> None:
     """`why POD`."""
 
-    def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
+    async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
         of_pod = [
             {"at": each.at, "reason": each.reason, "message": each.message, "count": each.count} for each in events
         ]
-        wide = options.output == "wide"
+        wide, costs = options.output == "wide", await costs_of(seen, options)
         return _PodTold(
-            entry(seen) | {"events": of_pod, "note": note},
-            lambda screen: trace.explained(seen, events, note, time.time(), screen, wide=wide),
+            entry(seen) | {"events": of_pod, "note": note, "costs": costs.entry},
+            lambda screen: [
+                *trace.explained(seen, events, note, time.time(), screen, wide=wide),
+                *costs.text(screen),
+            ],
         )
 
     await _of_pod(options, told)
@@ -108,7 +112,7 @@ async def why(options: argparse.Namespace) -> None:
 async def trace_of(options: argparse.Namespace) -> None:
     """`trace POD`."""
 
-    def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
+    async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
         wide = options.output == "wide"
         return _PodTold(
             entry(seen) | trace.timed(seen, events) | {"note": note},
@@ -118,14 +122,16 @@ async def trace_of(options: argparse.Namespace) -> None:
     await _of_pod(options, told)
 
 
-async def _of_pod(options: argparse.Namespace, told: Callable[[Seen, Sequence[PodEvent], str], _PodTold]) -> None:
+async def _of_pod(
+    options: argparse.Namespace, told: Callable[[Seen, Sequence[PodEvent], str], Awaitable[_PodTold]]
+) -> None:
     async with AsyncExitStack() as stack:
         cluster = await connected(options.kubeconfig, options.context, stack, warn)
 
         async def ask() -> _PodTold:
             seen = await cluster.pod(*_named(options))
             _check_scheduler(seen.pod.full_name, seen.pod.scheduler_name, options.scheduler)
-            return told(seen, *await cluster.events(seen))
+            return await told(seen, *await cluster.events(seen))
 
         if options.watch:
             await ask_again(ask, options.output, _screen(options), show, warn)

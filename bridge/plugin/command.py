@@ -18,7 +18,7 @@ from bridge.cli.terminal import printable
 from bridge.errors import BridgeError, said
 from bridge.kube import auth
 from bridge.kube.kubeconfig import contexts_of
-from bridge.plugin import answers, completion, survey
+from bridge.plugin import answers, completion, costs, survey
 from bridge.plugin.answers import namespace_of, show
 from bridge.plugin.cluster import Selection, connected
 from bridge.plugin.lists import HISTORY, QUEUE
@@ -85,7 +85,9 @@ def _add_commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
     queue.set_defaults(answer=answers.listed, view=QUEUE)
     history = commands.add_parser("history", parents=[where, form, _list(), _watch()], help="pods that ran, as sacct")
     history.set_defaults(answer=answers.listed, view=HISTORY)
-    why = commands.add_parser("why", parents=[where, form, _watch()], help="why a pod waits, stopped or failed")
+    why = commands.add_parser(
+        "why", parents=[where, form, _slurm(), _watch()], help="why a pod waits, stopped or failed"
+    )
     why.set_defaults(answer=answers.why)
     traced = commands.add_parser("trace", parents=[where, form, _watch()], help="the times of a pod, as a waterfall")
     traced.set_defaults(answer=answers.trace_of)
@@ -203,6 +205,23 @@ def _bridge() -> argparse.ArgumentParser:
         default=os.environ.get(survey.FILE_VARIABLE, ""),
         metavar="FILE",
         help=f"file with the bridge's bearer token ({survey.FILE_VARIABLE})",
+    )
+    return options
+
+
+def _slurm() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument(
+        "--slurm-url",
+        default=os.environ.get(costs.URL_VARIABLE, ""),
+        metavar="URL",
+        help=f"slurmrestd, to show what the job costs ({costs.URL_VARIABLE})",
+    )
+    options.add_argument(
+        "--slurm-token-file",
+        default="",
+        metavar="FILE",
+        help=f"file with your own token for it, of `scontrol token` (or {costs.TOKEN_VARIABLE})",
     )
     return options
 

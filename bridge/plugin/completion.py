@@ -72,7 +72,7 @@ def _candidates(
         return sources.contexts(before), NO_FILES
     if last in ("-o", "--output") or command == "completion":
         return _choices(helps.get(command, ""), last), NO_FILES
-    if last in ("-f", "--kubeconfig", "--config", "--http-token-file"):
+    if last in ("-f", "--kubeconfig", "--config", "--http-token-file", "--slurm-token-file"):
         return (), FILES
     if word.startswith("-"):
         return re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helps.get(command, "")), NO_FILES

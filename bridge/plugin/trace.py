@@ -22,10 +22,6 @@ from scheduler.model.text import dated
 LEAST_BAR = 20  # columns
 DEFAULT_WIDTH = 100
 MOST_EVENTS = 15
-COSTS = (
-    "Kubernetes does not show what the job costs, its fair share and its limits: kubectl slurm explain {name} asks Slurm, "
-    "for which it needs a token."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +114,14 @@ def explained(
     if colour:
         heads = [line.replace(state, f"{colour}{state}{RESET}") if line.startswith("State") else line for line in heads]
     reason = why(seen) or "Nothing is wrong that Kubernetes shows."
-    lines = [*heads, "", *_wrapped(f"{reason} {IF_UNSEEN}" if reason == UNSEEN else reason, screen)]
-    if not pod.node and not pod.finished and seen.job:
-        lines += ["", *_wrapped(COSTS.format(name=pod.full_name), screen)]
+    lines = [*heads, "", *wrapped(f"{reason} {IF_UNSEEN}" if reason == UNSEEN else reason, screen)]
     if events:
         lines += ["", "Events (UTC)"]
         for each in events if wide else events[-MOST_EVENTS:]:
             count = f" ({each.count} times)" if each.count > 1 else ""
-            lines += _wrapped(f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{count}", screen, "  ")
+            lines += wrapped(f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{count}", screen, "  ")
     if note:
-        lines += ["", *_wrapped(note, screen)]
+        lines += ["", *wrapped(note, screen)]
     return lines
 
 
@@ -137,7 +131,7 @@ def _asked_for(seen: Seen) -> dict[str, str]:
     return {"CPUs": cpus, "Memory": memory, "Devices": devices, **options}
 
 
-def _wrapped(text: str, screen: Screen, indent: str = "") -> list[str]:
+def wrapped(text: str, screen: Screen, indent: str = "") -> list[str]:
     width = max(LEAST_BAR, screen.width or DEFAULT_WIDTH)
     return textwrap.wrap(printable(text), width, initial_indent=indent, subsequent_indent=indent and indent * 2)
 

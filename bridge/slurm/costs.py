@@ -1,6 +1,7 @@
 """What a job costs, where Slurm lets it be read: its billing weight, the fair share of its account, limits and what is used.
 
-Only `explain` reads these.  What slurmrestd shows to which token, and what an answer weighs, is in Slurm facts 10.
+Only `explain` and `kubectl slurm why` read these.  What slurmrestd shows to which token, and what an answer weighs, is in
+Slurm facts 10.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from bridge.errors import RemoteError, said
+from bridge.errors import NotFound, RemoteError, said
 from bridge.slurm.admin_reads import CONFIGURATION_SINCE
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.limits import associations, known_limits
@@ -26,6 +27,7 @@ from scheduler.model.slurm import JobSpec, holds_nodes
 _T = TypeVar("_T")
 MOST_RUNNING = 500  # jobs: a record in slurmdbd has 6 kB, and slurmrestd keeps the memory of large answers
 MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_BILLING = re.compile(r"(?:^|,)billing=([0-9]+)(?:,|$)")
 _WEIGHT = re.compile(r"\s*([^=,]+)=([0-9]+(?:\.[0-9]*)?)([KMGTP]?)\s*", re.IGNORECASE)
 NO_ACCOUNTING = "This Slurm has no slurmdbd: there are no accounts, no limits and no fair share."
 TOO_MANY = f"What is used of the limits is not read: more than {MOST_RUNNING} jobs run. See `scontrol show assoc_mgr`."
@@ -160,7 +162,22 @@ class RunningAnswer(Envelope, kw_only=True):
     jobs: tuple[RunningJob, ...]
 
 
+class _KnownJob(msgspec.Struct):
+    user_name: str = ""
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    tres_req_str: str | None = ""
+
+
+class KnownJobAnswer(Envelope, kw_only=True):
+    """`GET job/{id}`: the job, with all components of a heterogeneous one."""
+
+    jobs: tuple[_KnownJob, ...]
+
+
 _PARTITION = msgspec.json.Decoder(PartitionAnswer)
+_JOB = msgspec.json.Decoder(KnownJobAnswer)
 _CONF = msgspec.json.Decoder(PriorityAnswer)
 _SHARES = msgspec.json.Decoder(SharesAnswer)
 _RUNNING = msgspec.json.Decoder(RunningAnswer)
@@ -175,6 +192,17 @@ async def terms_of(slurm: SlurmClient, user: str, account: str, partition: str, 
     Raises nothing: an answer that is refused, or does not come, is a sentence in `absent`.
     """
     return await _Reading(slurm, user, account, partition, qos).terms()
+
+
+async def costs_of_job(slurm: SlurmClient, job_id: int) -> Costs:
+    """What a job of Slurm costs, in Slurm's own count, and its terms.  Raises RemoteError if the job cannot be read."""
+    components = (await slurm.ask("costs", "GET", f"job/{job_id}", _JOB)).jobs
+    if not components:
+        raise NotFound("costs", "Slurm", f"shows no job {job_id}")
+    billed = [_BILLING.search(each.tres_req_str or "") for each in components]
+    first = components[0]
+    terms = await terms_of(slurm, first.user_name, first.account, first.partition, first.qos)
+    return Costs(sum(float(found[1]) for found in billed if found) if all(billed) else None, terms)
 
 
 class _Reading:
@@ -224,7 +252,7 @@ class _Reading:
             found = await self._or_say(associations(self._slurm, user=self._user), "The default account is not shown")
             self._account = next((each.account for each in found or () if each.is_default), "")
             if found is not None and not self._account:
-                self._absent.append(f"slurmdbd shows no default account of user {self._user} to the bridge's token.")
+                self._absent.append(f"slurmdbd shows no default account of user {self._user} to this token.")
         return bool(self._account)
 
     async def _share(self) -> Share | None:

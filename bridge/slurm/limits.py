@@ -23,7 +23,7 @@ MOST_PARENTS = 16
 MOST_LIMITS = 256
 MOST_COUNT = 2**63 - 1  # as of all counts (wire.Count)
 UNSEEN = (
-    "slurmdbd does not show the association of user {user} in account {account} to the bridge's token: PrivateData hides it, "
+    "slurmdbd does not show the association of user {user} in account {account} to this token: PrivateData hides it, "
     "or it does not exist."
 )
 

@@ -4,6 +4,7 @@ in a sentence what the tenant may not see."""
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -148,6 +149,18 @@ def test_pods_have_their_jobs_and_say_why_they_wait(tenant: Tenant, kube: Kube, 
     eventually("it is over", lambda: tenant.sees("kubectl slurm history")[0]["state"] == "Completed")
 
 
+def test_a_tenant_who_may_ask_slurm_sees_what_the_job_costs(tenant: Tenant, kube: Kube, slurm: Slurm) -> None:
+    kube.run(tenant.space, "waits", gpu=1, says={"begin": "now+1hour"})
+    eventually("the bridge says why it waits", lambda: "BeginTime" in kube.said(tenant.space, "waits"))
+    own = Path(slurm.token_file).with_name("alice")
+    costs = f"kubectl slurm why waits --slurm-url {slurm.url} --slurm-token-file {own}"
+    text = " ".join(tenant.types(costs).out.split())
+    [job] = slurm.live(f"{tenant.space}/")
+    assert f"What it costs billing {job['cpus']['number']} an hour in partition" in text
+    assert "factor 0." in text or "factor 1.00" in text
+    assert tenant.sees(costs)["costs"]["terms"]["share"]["user"] == "alice"
+
+
 def test_what_is_not_the_tenants_is_a_sentence(tenant: Tenant, kube: Kube, space: Space) -> None:
     others = space("bob")
     kube.run(others, "secret", says={"begin": "now+1hour"})
@@ -245,3 +258,15 @@ def test_kubectl_and_bash_complete_commands_options_and_pods(tenant: Tenant, kub
         'echo "${COMPREPLY[@]}"'
     )
     assert tenant.types(script).out == "json wide\n"
+
+
+def test_zsh_completes_commands_and_files(tenant: Tenant) -> None:
+    script = """
+        autoload -U compinit && compinit -u -D
+        source <(kubectl-slurm completion zsh)
+        compadd() { shift; print -rl -- "$@" }
+        _files() { print files }
+        words=(kubectl-slurm free -o '') CURRENT=4 _kubectl_slurm
+        words=(kubectl-slurm why --slurm-token-file '') CURRENT=4 _kubectl_slurm
+    """
+    assert tenant.types(f"zsh -f -c {shlex.quote(script)}").out.split() == ["json", "wide", "files"]

@@ -14,7 +14,14 @@ from pathlib import Path
 from .shell import RigError, logged
 
 BUILD = {"debootstrap": "debootstrap"}
-RUN = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount", "openssl": "openssl"}
+RUN = {
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mount": "mount",
+    "openssl": "openssl",
+    "zsh": "zsh",  # a journey completes commands in it
+}
 KUBELET = {
     "containerd": "containerd",
     "runc": "runc",

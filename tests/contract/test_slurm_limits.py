@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.costs import Terms, terms_of
+from bridge.slurm.costs import Terms, costs_of_job, terms_of
 from bridge.slurm.limits import known_limits
 from scheduler.model.limits import Limit, LimitsOf
 from tests.contract.slurm_subjects import Slurm
 
+NEW_YEAR = 4_102_444_800  # 2100-01-01: a job that does not begin before waits
 BOB = LimitsOf("bob", "teamb", "normal")
 BOBS_LIMITS = {
     Limit("GrpTRES", "gres/gpu", 4, account="teamb", user="bob"),
@@ -57,6 +58,15 @@ async def test_the_limits_and_the_fair_share_of_a_users_jobs_are_read(slurm: Slu
 
 def _used(terms: Terms) -> list[tuple[str, int | None]]:
     return [(each.limit.partition(" of ")[0], each.used) for each in terms.limits]
+
+
+async def test_a_waiting_job_has_its_billing_units(slurm: Slurm) -> None:
+    spec = slurm.spec("costs", user="bob", tasks=1, gres=(("gpu", 3),), begin=NEW_YEAR)
+    job_id = await slurm.client.submit(spec)
+    costs = await costs_of_job(slurm.client, job_id)
+    assert costs.billing == spec.cpus_per_task
+    assert costs.terms.share is not None
+    assert (costs.terms.share.user, costs.terms.share.account) == ("bob", "teamb")
 
 
 async def test_a_partition_that_does_not_exist_is_reported(slurm: Slurm) -> None:

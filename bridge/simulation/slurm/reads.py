@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bridge.simulation.slurm import admin_reads
+from bridge.simulation.slurm.billing import tres_asked
 from bridge.simulation.slurm.error_numbers import SlurmRefusal
 from bridge.simulation.slurm.jobs import SimJob, SimPartition
 from bridge.simulation.slurm.nodes import Holding, SlurmSimNode
@@ -72,6 +73,7 @@ def _request(asked: Asked, job: SimJob) -> Mapping[str, Any]:
         "time_minimum": number(job.time_least_min),
         "tres_per_node": job.gres_text,
         "tres_per_task": job.task_gres_text,
+        "tres_req_str": tres_asked(job, asked.cluster.partitions[job.partition].billing_weights),
         "user_name": job.user,
         "wckey": job.wckey,
     }

@@ -24,11 +24,17 @@ from bridge.plugin.command import complete, main
 from bridge.plugin.lists import QUEUE
 from bridge.plugin.table import RESET, Screen, age, table
 from bridge.plugin.watch import CLEAR, follow
-from bridge.simulation.http import serve_kube
+from bridge.simulation.http import serve_kube, serve_slurm
 from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
+from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.in_process import InProcessSlurm
+from bridge.simulation.slurm.jobs import SimPartition
+from bridge.slurm.client import SlurmClient
+from bridge.slurm.token import LiteralToken
 from scheduler import names
+from scheduler.model.slurm import JobSpec
 from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import kubeconfig
 
@@ -199,8 +205,34 @@ async def test_why_says_what_the_bridge_says_and_the_events(tenant: Tenant, caps
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("Pod: hpc/train State: Pending For: ")
     assert f"Job: 4711 {WAITING}" in text
-    assert "its fair share and its limits: kubectl slurm explain hpc/train asks Slurm" in text
+    assert "To see them, name slurmrestd with --slurm-url" in text
     assert "SlurmJobSubmitted: Submitted as job 4711." in text
+
+
+async def test_why_shows_what_the_job_costs_to_a_user_who_may_ask_slurm(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = SlurmCluster.example()
+    slurm.partitions["gpu"] = SimPartition("gpu", billing_weights="CPU=1.0,Mem=0.25G,GRES/gpu=10.0")
+    own = LiteralToken(slurm.token("bob"))
+    client = SlurmClient(InProcessSlurm(slurm, time.time), own)
+    await client.discover()
+    spec = JobSpec("hpc/train", "bob", 2, 2048, gres=(("gpu", 3),), partition="gpu", begin=int(time.time()) + 3600)
+    job_id = await client.submit(spec)
+    tenant.waits("train", message=WAITING.replace("4711", str(job_id)))
+    async with serve_slurm(slurm, time.time) as url:
+        monkeypatch.setenv("SLURM_JWT", own.token())
+        assert await tenant.asked("why", "train", "--slurm-url", url) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "What it costs billing 32 an hour in partition gpu (TRESBillingWeights CPU=1.0,Mem=0.25G," in text
+        assert "of user bob in account teamb" in text
+        assert await tenant.asked("why", "train", "-o", "json", "--slurm-url", url) == 0
+        assert json.loads(capsys.readouterr().out)["costs"]["billing"] == 32
+    monkeypatch.setenv("SLURM_JWT", "of-nobody")
+    assert await tenant.asked("why", "train", "--slurm-url", "http://127.0.0.1:1") == 0
+    shown = capsys.readouterr().out
+    assert "What the job costs is not shown: " in shown
+    assert "of-nobody" not in shown
 
 
 async def test_why_of_a_pod_that_no_bridge_has_seen_says_what_to_look_at(

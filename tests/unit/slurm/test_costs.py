@@ -114,7 +114,7 @@ async def test_what_is_private_is_said_to_be_absent() -> None:
     assert others.limits == ()
     assert [each.split(":")[0] for each in others.absent] == [
         "Slurm shows no fair share of user alice in account teama",
-        "slurmdbd does not show the association of user alice in account teama to the bridge's token",
+        "slurmdbd does not show the association of user alice in account teama to this token",
     ]
 
 

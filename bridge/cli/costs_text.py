@@ -1,0 +1,35 @@
+"""What a job costs, for people: billing units, fair share, and limits with what is used of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.cli.paragraphs import pairs, wrapped
+from bridge.slurm.costs import Costs
+
+
+def costs_told(costs: Costs, width: int) -> Iterator[str]:
+    """The section, with an empty line before it."""
+    yield ""
+    yield "What it costs"
+    yield from pairs(_values(costs), width)
+    for sentence in costs.terms.absent:
+        yield from wrapped(sentence, width)
+
+
+def _values(costs: Costs) -> Iterator[tuple[str, str]]:
+    terms = costs.terms
+    weights = f"TRESBillingWeights {terms.weights}" if terms.weights else "no TRESBillingWeights: its CPUs count"
+    if costs.billing is not None:
+        yield "billing", f"{costs.billing:g} an hour in partition {terms.partition} ({weights})"
+    elif terms.weights:
+        yield "billing", f"not known: the weights of partition {terms.partition} cannot be read ({terms.weights})"
+    if (share := terms.share) is not None:
+        yield (
+            "fair share",
+            f"factor {share.factor:.2f} of user {share.user} in account {share.account} (0 to 1: more comes first); "
+            f"{share.shares:.0%} of the shares, {share.used:.0%} of the usage there",
+        )
+    for number, limit in enumerate(terms.limits):
+        used = f", {limit.used} used" if limit.used is not None else ""
+        yield "limits" if number == 0 else " ", f"{limit.limit}{used}"

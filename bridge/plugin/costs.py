@@ -1,0 +1,63 @@
+"""What the job of a pod costs: `why` asks slurmrestd with the user's own token, if the user names slurmrestd."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from bridge.errors import BridgeError, said
+from bridge.plugin.pods import Seen
+from bridge.plugin.table import Screen
+from bridge.plugin.trace import DEFAULT_WIDTH, wrapped
+
+URL_VARIABLE = "SLURM_BRIDGE_SLURM_URL"
+TOKEN_VARIABLE = "SLURM_JWT"  # noqa: S105 - the name of a variable
+HOW = (
+    "Kubernetes does not show what the job costs, its fair share and its limits. To see them, name slurmrestd with "
+    f"--slurm-url ({URL_VARIABLE}), and your own token: export $(scontrol token)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CostsTold:
+    """What a job costs, for people and for programs.  sentence: why nothing is shown; "": there is no job"""
+
+    lines: Sequence[str] = ()
+    entry: Any = None
+    sentence: str = ""
+
+    def text(self, screen: Screen) -> list[str]:
+        """The lines below those of the pod."""
+        return ["", *wrapped(self.sentence, screen)] if self.sentence else list(self.lines)
+
+
+async def costs_of(seen: Seen, options: argparse.Namespace) -> CostsTold:
+    """What the job of a pod costs, unless the pod has ended."""
+    if not seen.job or seen.pod.finished:
+        return CostsTold()
+    if not options.slurm_url:
+        return CostsTold(sentence="" if seen.pod.node else HOW)
+    return await _asked(seen.job, options.slurm_url, options.slurm_token_file)
+
+
+async def _asked(job_id: int, url: str, token_file: str) -> CostsTold:
+    import msgspec  # these are loaded for a user who names slurmrestd
+
+    from bridge import settings
+    from bridge.cli.costs_text import costs_told
+    from bridge.connections import Connections
+    from bridge.slurm.costs import costs_of_job
+
+    try:
+        async with AsyncExitStack() as stack:
+            chosen = settings.load({"slurm_url": url, "slurm_token_file": token_file or None}, os.environ)
+            slurm = Connections(chosen, stack).slurm
+            await slurm.discover()
+            found = await costs_of_job(slurm, job_id)
+    except BridgeError as error:
+        return CostsTold(sentence=f"What the job costs is not shown: {said(error)}")
+    return CostsTold(tuple(costs_told(found, DEFAULT_WIDTH)), msgspec.to_builtins(found))
