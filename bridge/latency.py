@@ -10,6 +10,9 @@ id of one observation in a bucket; it is no label, so the number of time series 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from prometheus_client import CollectorRegistry, Histogram
 
 from bridge.labels import BoundedLabels
@@ -17,11 +20,22 @@ from scheduler.actions import BindPod
 from scheduler.model.slurm import JobSpec
 from scheduler.state.placeholder import Placeholder
 
-IMMEDIATE, QUEUED = "immediate", "queued"
+OUTCOMES = IMMEDIATE, QUEUED = "immediate", "queued"
 DEFAULT = "default"
 LABELS = ("partition", "qos")
 
 Labels = tuple[str, ...]  # of LABELS
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """The series of one partition and QOS; the last two by outcome."""
+
+    created_submitted: Histogram
+    granted_bound: Histogram
+    bound_running: Histogram
+    created_bound: Mapping[str, Histogram]
+    submitted_granted: Mapping[str, Histogram]
 
 
 class Latency:
@@ -32,7 +46,7 @@ class Latency:
 
     def __init__(self, registry: CollectorRegistry, buckets: tuple[float, ...]) -> None:
         self._bounded = BoundedLabels()
-        self._begun: set[Labels] = set()
+        self._series: dict[Labels, _Series] = {}
 
         def histogram(name: str, what: str, *labels: str) -> Histogram:
             return Histogram(name, what, labels, registry=registry, buckets=buckets)
@@ -69,14 +83,7 @@ class Latency:
 
     def submitted(self, labels: Labels) -> None:
         """Begin the series of a job that was submitted at 0: an increase of a series that was absent is not seen."""
-        if labels in self._begun:
-            return
-        self._begun.add(labels)
-        for histogram in (self._created_submitted, self._granted_bound, self._bound_running):
-            histogram.labels(*labels)
-        for histogram in (self._created_bound, self._submitted_granted):
-            for outcome in (IMMEDIATE, QUEUED):
-                histogram.labels(*labels, outcome)
+        self._of(labels)
 
     def bound(self, bind: BindPod, created: float, at: float, labels: Labels, outcome: str, trace_id: str) -> None:
         """A pod was bound.
@@ -85,25 +92,37 @@ class Latency:
         outcome   IMMEDIATE: Slurm granted the nodes at the submission; QUEUED: the job waited in Slurm's queue
         trace_id  32 hexadecimal digits; "": not known
         """
-        exemplar = _exemplar(trace_id)
-        self._created_bound.labels(*labels, outcome).observe(max(0.0, at - created), exemplar)
+        exemplar, series = _exemplar(trace_id), self._of(labels)
+        series.created_bound[outcome].observe(max(0.0, at - created), exemplar)
         if bind.granted is not None:
-            self._granted_bound.labels(*labels).observe(max(0.0, at - bind.granted), exemplar)
+            series.granted_bound.observe(max(0.0, at - bind.granted), exemplar)
         if bind.asked is None:
             return
         # Slurm's times are in whole seconds: a submission is never before the creation.
         asked = max(created, bind.asked)
-        self._created_submitted.labels(*labels).observe(asked - created, exemplar)
+        series.created_submitted.observe(asked - created, exemplar)
         if bind.granted is not None:
-            self._submitted_granted.labels(*labels, outcome).observe(max(0.0, bind.granted - asked), exemplar)
+            series.submitted_granted[outcome].observe(max(0.0, bind.granted - asked), exemplar)
 
     def runs(self, took_s: float, labels: Labels, trace_id: str) -> None:
         """The containers of a bound pod started."""
-        self._bound_running.labels(*labels).observe(max(0.0, took_s), _exemplar(trace_id))
+        self._of(labels).bound_running.observe(max(0.0, took_s), _exemplar(trace_id))
 
     def deleted_unbound(self, took_s: float) -> None:
         """A pod was deleted before it was bound."""
         self._created_deleted.observe(max(0.0, took_s))
+
+    def _of(self, labels: Labels) -> _Series:
+        """The series with these labels; made once, because to look one up costs as much as to observe."""
+        if (known := self._series.get(labels)) is None:
+            known = self._series[labels] = _Series(
+                created_submitted=self._created_submitted.labels(*labels),
+                granted_bound=self._granted_bound.labels(*labels),
+                bound_running=self._bound_running.labels(*labels),
+                created_bound={each: self._created_bound.labels(*labels, each) for each in OUTCOMES},
+                submitted_granted={each: self._submitted_granted.labels(*labels, each) for each in OUTCOMES},
+            )
+        return known
 
 
 def _exemplar(trace_id: str) -> dict[str, str] | None:
