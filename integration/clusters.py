@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ import yaml
 from kubernetes import client, config
 from urllib3 import HTTPHeaderDict
 
+from integration.checker import journal
 from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
@@ -417,6 +418,9 @@ class BridgeProcess:
         """Another file in the place of the one before, as a mounted ConfigMap is replaced."""
         path, new = self._folder / "settings.yaml", self._folder / "new.yaml"
         new.write_text(text)
+        with suppress(yaml.YAMLError, AttributeError):  # a file that cannot be used: the policy before stays in force
+            if policy := yaml.safe_load(text).get("policy"):
+                journal.note("policy", policy=policy)
         return new.replace(path)
 
     @contextmanager
@@ -518,7 +522,8 @@ class BridgeProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
-            yield
+            with journal.disturbed(f"bridge {self.pid} is paused"):
+                yield
         finally:
             self._process.send_signal(signal.SIGCONT)
 
@@ -539,7 +544,12 @@ def free_port() -> int:
 
 def rig(*arguments: str) -> None:
     """Act on a daemon of the rig under test; only where there is a rig of our own."""
+    daemon, act = arguments
+    if act in ("stop", "kill", "pause", "forget"):
+        journal.note("disturbed", what=daemon)
     subprocess.run([*RIG, *arguments, "--name", os.environ["RIG_NAME"]], check=True, capture_output=True)
+    if act in ("start", "resume", "forget"):
+        journal.note("calm", what=daemon)
 
 
 def slurm_says(program: str, *arguments: str) -> str:

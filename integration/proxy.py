@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from integration.checker import journal
+
 CONTENT_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 LARGEST_HEAD = 64 * 1024
 
@@ -83,7 +85,8 @@ class FaultProxy:
         """Answers so meanwhile."""
         self.fault = fault
         try:
-            yield
+            with journal.disturbed(f"slurmrestd: {fault}"):
+                yield
         finally:
             self.fault = ""
 

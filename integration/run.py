@@ -26,6 +26,7 @@ from rigging.shell import RigError
 ROOT = Path(__file__).resolve().parent.parent
 RIG = ROOT / "integration" / "rig"
 GIVEN = ("KUBECONFIG", "SLURM_REST", "SLURM_TOKEN_FILE")
+_broken: set[str] = set()  # suites whose logs show a violated invariant; running them again excuses nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Suite:
     image    they want the bridge's image, which needs the network to be built
     compose  they want the images of docker-compose.yml, and what runs it
     prometheus  they want Prometheus and promtool
+    bridge   a bridge runs, and the logs of the rig must show that it kept the invariants (integration/checker)
     """
 
     name: str
@@ -45,6 +47,7 @@ class Suite:
     image: bool = False
     compose: bool = False
     prometheus: bool = False
+    bridge: bool = True
 
 
 def _journeys(*names: str) -> tuple[str, ...]:
@@ -116,7 +119,7 @@ SUITES = (
         ),
     ),
     Suite("compose", ("integration/compose",), None, compose=True),
-    Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",)),
+    Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",), bridge=False),
     Suite("page", ("integration/page",), None, browser=True),
     Suite("pictures", PICTURES, ("--no-kubelets",), browser=True),
     Suite(
@@ -130,7 +133,7 @@ SUITES = (
         ("--no-kubelets", "--slurm-conf", str(ROOT / "integration/rigging/conf/licenses.conf")),
         prometheus=True,
     ),
-    Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
+    Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0"), bridge=False),
 )
 
 
@@ -156,7 +159,9 @@ def main(chosen: list[str]) -> int:
         code = max(code, its)
         if passed := sorted(set(before) - set(_failures(suite))) or (["pytest itself"] if not its else []):
             print(f"integration: UNSTEADY, {suite.name} passed only alone: {', '.join(passed)}", flush=True)
-    return code
+    for name in sorted(_broken):
+        print(f"integration: the logs of {name} show a violated invariant (checker: …, above)", flush=True)
+    return max(code, bool(_broken))
 
 
 def prepare() -> None:
@@ -254,10 +259,20 @@ def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
         tested = subprocess.run(
             inside, cwd=ROOT, env=os.environ | control, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
-        print(f"\n=== {suite.name}, on real Slurm and real Kubernetes\n{tested.stdout.decode()}", flush=True)
+        proved = _proof(name) if suite.bridge else None
+        said = tested.stdout.decode() + (proved.stdout.decode() if proved else "")
+        print(f"\n=== {suite.name}, on real Slurm and real Kubernetes\n{said}", flush=True)
+        if proved and proved.returncode:
+            _broken.add(suite.name)
         return tested.returncode
     finally:
         subprocess.run([RIG, "down", "--name", name], check=True)
+
+
+def _proof(name: str) -> subprocess.CompletedProcess[bytes]:
+    """What the checker finds in the logs of that rig, which is up."""
+    command = [sys.executable, "-m", "integration.checker", name]
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
 def _no_rig() -> str:

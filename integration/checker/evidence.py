@@ -1,0 +1,156 @@
+"""Both clusters' logs of one run, joined: which job was which workload's, and when nothing was broken on purpose."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from integration.checker.accounting import Record
+from integration.checker.audit import BRIDGE, Audit, Pod
+from integration.checker.journal import Interval, Journal, without
+from integration.checker.slurm_log import Life, SlurmLog
+
+OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
+CLOCKS_S = 1.5  # slurmdbd's times are whole seconds
+DOWN_S = 5.0  # slurmctld is considered away for so long before the start that the log shows
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One job: its life by slurmctld's log, and its records.
+
+    key     of its workload, from its name; "": it is no placeholder of this cluster
+    serves  pods that were bound for it
+    """
+
+    life: Life
+    records: list[Record]
+    key: str = ""
+    serves: list[Pod] = field(default_factory=list)
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
+
+    @property
+    def name(self) -> str:
+        return self.last.name
+
+    @property
+    def shown(self) -> str:
+        return f"job {self.life.id} ({self.name} of {self.last.user})"
+
+    def nodes(self) -> frozenset[str]:
+        """All that any of its records names."""
+        return frozenset().union(*(record.nodes for record in self.records))
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is known of one run.
+
+    unnamed   jobs of slurmctld's log that slurmdbd does not know: nothing can be said of them
+    calm      when the bridge ran and nothing was broken, stopped or frozen
+    here      UIDs of the pods at the end; None: unknown
+    """
+
+    audit: Audit
+    slurm: SlurmLog
+    records: list[Record]
+    journal: Journal = field(default_factory=Journal)
+    here: frozenset[str] | None = None
+    jobs: list[Job] = field(default_factory=list)
+    unnamed: int = 0
+    calm: list[Interval] = field(default_factory=list)
+    _by_id: dict[int, list[Job]] = field(default_factory=dict)
+    _own: dict[str, Pod] = field(default_factory=dict)  # by workload key
+
+    def __post_init__(self) -> None:
+        mark = "k" + _sha(self.audit.system, 8)
+        by_id: dict[int, list[Record]] = {}
+        for record in self.records:
+            by_id.setdefault(record.id, []).append(record)
+        for life in self.slurm.lives:
+            its = [
+                each
+                for each in by_id.get(life.id, ())
+                if life.begun - CLOCKS_S <= each.submitted <= _last(life) + CLOCKS_S
+            ]
+            if its:
+                whose = OURS.search(its[-1].name)
+                self._take(Job(life, its, whose[2] if whose and whose[1] == mark else ""))
+            else:
+                self.unnamed += 1
+        self._own = {_sha(uid, 16): pod for uid, pod in self.audit.pods.items()}
+        for pod in self.audit.pods.values():
+            if pod.bind and pod.bind.client == BRIDGE and (job := self.job(pod.bind.job, pod.bind.at)):
+                for part in self.parts(job):
+                    part.serves.append(pod)
+        away = [(start - DOWN_S, served) for start, served in self.slurm.starts]
+        self.calm = without(_merged(self.audit.watched), away + self.journal.faults)
+
+    def _take(self, job: Job) -> None:
+        self.jobs.append(job)
+        self._by_id.setdefault(job.life.id, []).append(job)
+
+    def ours(self) -> Iterator[Job]:
+        """The placeholders, by their name."""
+        return (job for job in self.jobs if job.key)
+
+    def job(self, number: int | None, at: float) -> Job | None:
+        """The job that had this id then, or last before."""
+        had = [job for job in self._by_id.get(number or 0, ()) if job.life.begun <= at]
+        return had[-1] if had else None
+
+    def parts(self, job: Job) -> list[Job]:
+        """All components of the heterogeneous job that it is part of; of another job itself."""
+        same = [each for each in self.jobs if each.life.leader == job.life.leader and each.name == job.name]
+        return [each for each in same if abs(each.last.submitted - job.last.submitted) <= CLOCKS_S] or [job]
+
+    def pod_of(self, job: Job) -> Pod | None:
+        """The pod whose own job it is by its key; None: a gang's, or of a pod that the log lacks."""
+        return self._own.get(job.key)
+
+    def gang_of(self, job: Job) -> list[Pod]:
+        """The pods of the gang whose job it is, as far as a label or a bind shows them."""
+        served = set(job.serves)
+        shown = (pod for pod in self.audit.pods.values() if job.key in gang_keys(pod.namespace, pod.labels))
+        return [*served, *(pod for pod in shown if pod not in served)]
+
+
+def gang_keys(namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The key of the gang that the label names; () without one."""
+    label = labels.get("slurm-bridge/gang", "")
+    return (_sha(f"gang\0{namespace}\0{label}", 16),) if label else ()
+
+
+def workload_keys(uid: str, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys of the workloads that a pod may be part of: itself, and its gang."""
+    return (_sha(uid, 16), *gang_keys(namespace, labels))
+
+
+def clock(at: float) -> str:
+    """A time in UTC, as both logs show it."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S.%f")[:-3] if at < float("inf") else "ever"
+
+
+def _sha(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
+def _last(life: Life) -> float:
+    return life.changes[-1].at
+
+
+def _merged(watches: list[Interval]) -> list[Interval]:
+    """Intervals without overlaps; watches follow each other without a gap that matters."""
+    found: list[Interval] = []
+    for begin, end in sorted(watches):
+        if found and begin <= found[-1][1] + CLOCKS_S:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found

@@ -1,0 +1,135 @@
+"""The bridge and all servers are killed, frozen and cut off under load; nothing is doubled, left over or wrongly ended (X3).
+
+CYCLES says how many faults: 50 among the other journeys, 500 in `make torture`.  SEED repeats the choices of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from integration.checker.evidence import workload_keys
+from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, condition, eventually, rig
+from integration.journeys.conftest import POLICY
+from integration.torture.churn import Churn
+from integration.torture.faults import Wrecker, cycles, torn
+from integration.torture.line import Line
+from tests.patience import PATIENCE_S
+
+CYCLES = int(os.environ.get("CYCLES") or 50)
+SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
+NS = "alice-crashes"
+REST_S = 30  # after the last fault, alone on its machine
+OVER = ("Succeeded", "Failed")
+
+
+@pytest.fixture
+def lines(kube: Kube, slurm: Slurm) -> Iterator[tuple[Line, Line]]:
+    """Lines to the API server and to slurmrestd."""
+    there, rest = urlsplit(kube.api.configuration.host), urlsplit(slurm.url)
+    assert there.hostname
+    assert rest.hostname
+    with Line(there.hostname, there.port or 443) as one, Line(rest.hostname, rest.port or 80) as other:
+        yield one, other
+
+
+@pytest.fixture
+def crashing(
+    lines: tuple[Line, Line], kube: Kube, slurm: Slurm, tmp_path: Path, no_bridge: None
+) -> Iterator[BridgeProcess]:
+    """A bridge on these lines."""
+    far = yaml.safe_load(Path(kube.kubeconfig).read_text())
+    far["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{lines[0].port}"
+    (kubeconfig := tmp_path / "kubeconfig").write_text(yaml.safe_dump(far))
+    kubeconfig.chmod(0o600)
+    settings = {
+        "slurm_url": f"http://127.0.0.1:{lines[1].port}",
+        "slurm_token_file": slurm.token_file,
+        "policy": POLICY,
+    }
+    process = BridgeProcess(settings, tmp_path, str(kubeconfig))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.mark.usefixtures("own_rig")
+def test_nothing_is_doubled_left_or_wrongly_ended_whatever_crashes(
+    crashing: BridgeProcess, lines: tuple[Line, Line], kube: Kube, slurm: Slurm
+) -> None:
+    print(f"torture: CYCLES={CYCLES} SEED={SEED}", flush=True)
+    kube.namespace(NS)
+    rig("slurmctld", "stop")  # which saves all that a killed one needs at its start
+    rig("slurmctld", "start")
+    wrecker, done, began = Wrecker(crashing, *lines), Counter[str](), time.monotonic()
+    with Churn(kube, slurm, NS, random.Random(SEED)) as churn, torn():
+        for cycle in cycles(CYCLES, random.Random(SEED)):
+            print(f"torture: {time.monotonic() - began:.1f} s: {cycle}", flush=True)
+            wrecker.wreck(cycle)
+            done[f"{cycle.what} {cycle.how}"] += 1
+    churn.settle()
+    took = time.monotonic() - began
+    healed = time.monotonic()
+    eventually("nothing is left over, and all pods are bound or say why", lambda: not _unsettled(kube, slurm, crashing))
+    rested = time.monotonic() - healed
+    print(
+        f"torture: {CYCLES} cycles in {took:.0f} s: {dict(done)}; meanwhile {dict(churn.acts)}; at rest after {rested:.0f} s"
+    )
+    alone = "TORTURE_S" in os.environ  # else beside other suites
+    assert rested <= (REST_S if alone else PATIENCE_S)
+    eventually(
+        "some seconds pass in which the checker judges liveness",
+        lambda: time.monotonic() > healed + rested + REST_S + 5,
+    )
+    assert not _unsettled(kube, slurm, crashing)
+    assert not churn.foreign_ended()
+    assert "Traceback" not in crashing.log.read_text()
+    _judged()
+    kube.remove(NS)
+    for job in churn.foreign:
+        slurm.cancel(job)
+    eventually("no job is left", lambda: not slurm.live(f"{NS}/"))
+
+
+def _unsettled(kube: Kube, slurm: Slurm, bridge: BridgeProcess) -> list[str]:
+    """What is not as it should be at rest, in sentences."""
+    if not bridge.runs:
+        bridge.launch()
+    pods = [each for each in kube.pods(NS) if each.status.phase not in OVER]
+    jobs = slurm.live(f"{NS}/")
+    wanted = {key for each in pods for key in workload_keys(each.metadata.uid, NS, each.metadata.labels or {})}
+    found = [f"{job['name']} has no pod" for job in jobs if job["name"].rpartition(".")[2] not in wanted]
+    running = Counter(job["name"] for job in jobs if "RUNNING" in job["job_state"])
+    found += [f"{name} runs {count} times" for name, count in running.items() if count > 1]
+    return found + [said for each in pods if (said := _unsettled_pod(each, {job["job_id"]: job for job in jobs}))]
+
+
+def _unsettled_pod(each: Any, jobs: dict[int, dict[str, Any]]) -> str:
+    name, said = each.metadata.name, condition(each, "PodScheduled")
+    if each.metadata.deletion_timestamp:
+        return f"{name} is being deleted"
+    if not each.spec.node_name:
+        return "" if said and said.message else f"{name} waits and does not say why"
+    job = jobs.get(int(each.metadata.annotations[PREFIX + "job-id"]))
+    if job is None or "RUNNING" not in job["job_state"]:
+        return f"{name} is bound, and its job does not run"
+    return ""
+
+
+def _judged() -> None:
+    """The checker reads the logs of this rig."""
+    command = [sys.executable, "-m", "integration.checker", os.environ["RIG_NAME"], "--rest", str(REST_S)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,150 @@
+"""What users and admins do all the time: pods and gangs come, end and are deleted, jobs are cancelled, nodes are cordoned.
+
+It goes on while servers are down: an act that no server answers did not happen, or happened unseen, as with any client.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+import requests
+import urllib3
+from kubernetes.client import ApiException
+
+from integration.clusters import ENDED, PREFIX, Kube, Slurm, pod, replica_set
+
+EVERY_S = 0.2  # between two acts, on average
+MOST_PODS = 40
+MOST_FOREIGN = 6
+REPLICAS = 4
+CALL_S = 5.0
+GPUS = (0, 0, 0, 2, 8)
+ACTS = {"pod": 6, "gang": 2, "finish": 4, "delete": 3, "scancel": 2, "cordon": 1, "foreign": 1}
+
+
+class Churn:
+    """Acts in a thread while it is entered.
+
+    acts     how many acts of each kind an answer confirmed
+    foreign  ids of jobs that are no placeholders, and that nothing but this may end
+    """
+
+    def __init__(self, kube: Kube, slurm: Slurm, namespace: str, chance: Random) -> None:
+        self._kube, self._slurm, self._space, self._chance = kube, slurm, namespace, chance
+        self.acts: Counter[str] = Counter()
+        self.foreign: list[int] = []
+        self._number = 0
+        self._cordoned = ""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._kube.apps.create_namespaced_replica_set(self._space, replica_set("service", REPLICAS))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(60)
+        if self._error is not None and error is None:
+            raise self._error
+
+    def _run(self) -> None:
+        kinds, weights = list(ACTS), list(ACTS.values())
+        while not self._over.wait(self._chance.uniform(0, 2 * EVERY_S)):
+            [kind] = self._chance.choices(kinds, weights)
+            act: Callable[[], bool] = getattr(self, f"_{kind}")
+            try:
+                self.acts[kind] += act()
+            except (ApiException, urllib3.exceptions.HTTPError, requests.RequestException):
+                self.acts["unanswered"] += 1
+            except BaseException as error:  # noqa: BLE001 - raised again when the churn ends
+                self._error = error
+                return
+
+    def _pods(self) -> list[Any]:
+        found: list[Any] = self._kube.core.list_namespaced_pod(self._space, _request_timeout=CALL_S).items
+        return [each for each in found if each.status.phase not in ("Succeeded", "Failed")]
+
+    def _create(self, name: str, **wishes: Any) -> None:
+        self._kube.core.create_namespaced_pod(self._space, pod(name, **wishes), _request_timeout=CALL_S)
+
+    def _pod(self) -> bool:
+        if len(self._pods()) >= MOST_PODS:
+            return False
+        self._number += 1
+        self._create(f"pod{self._number}", gpu=self._chance.choice(GPUS))
+        return True
+
+    def _gang(self) -> bool:
+        if len(self._pods()) >= MOST_PODS:
+            return False
+        self._number += 1
+        name, size = f"gang{self._number}", self._chance.randint(2, 4)
+        for member in range(size):
+            self._create(f"{name}-{member}", labels={PREFIX + "gang": name}, says={"gang-size": str(size)})
+        return True
+
+    def _finish(self) -> bool:
+        """Ends a pod, or all members of a gang, as their containers would."""
+        bound = [
+            each for each in self._pods() if each.spec.node_name and each.metadata.name.startswith(("pod", "gang"))
+        ]
+        if not bound:
+            return False
+        chosen = self._chance.choice(bound).metadata.name
+        group = chosen.partition("-")[0]
+        for each in bound:
+            if each.metadata.name.partition("-")[0] == group:
+                self._kube.core.patch_namespaced_pod_status(
+                    each.metadata.name, self._space, {"status": {"phase": "Succeeded"}}, _request_timeout=CALL_S
+                )
+        return True
+
+    def _delete(self) -> bool:
+        pods = self._pods()
+        if pods:
+            chosen = self._chance.choice(pods).metadata.name
+            self._kube.core.delete_namespaced_pod(chosen, self._space, _request_timeout=CALL_S)
+        return bool(pods)
+
+    def _scancel(self) -> bool:
+        """An admin cancels a placeholder."""
+        jobs = self._slurm.live(f"{self._space}/")
+        if jobs:
+            self._slurm.cancel(self._chance.choice(jobs)["job_id"])
+        return bool(jobs)
+
+    def _cordon(self) -> bool:
+        """Another node is cordoned, and the one before no longer."""
+        nodes = self._kube.external_nodes()
+        for name, out in ((self._cordoned, False), (self._chance.choice([*nodes, ""]), True)):
+            if name:
+                self._kube.core.patch_node(name, {"spec": {"unschedulable": out}}, _request_timeout=CALL_S)
+            self._cordoned = name
+        return True
+
+    def _foreign(self) -> bool:
+        """A user of the policy, or somebody else, submits a job by hand; the oldest one is ended."""
+        if len(self.foreign) >= MOST_FOREIGN:
+            self._slurm.cancel(self.foreign.pop(0))
+        self.foreign.append(self._slurm.submit(self._chance.choice(("alice", "carol")), name="by-hand"))
+        return True
+
+    def settle(self) -> None:
+        """Every node takes pods again."""
+        if self._cordoned:
+            self._kube.core.patch_node(self._cordoned, {"spec": {"unschedulable": False}})
+
+    def foreign_ended(self) -> list[int]:
+        """Those of its foreign jobs that ended though nobody ended them; slurmctld may have lost some when it was killed."""
+        states = {job["job_id"]: set(job["job_state"]) for job in self._slurm.jobs() if job["name"] == "by-hand"}
+        return [job for job in self.foreign if ENDED & states.get(job, set())]

@@ -1,0 +1,125 @@
+"""What breaks: a deck of faults, shuffled by a seed, and the moment and the length of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from integration.checker import journal
+from integration.clusters import BridgeProcess, rig
+from integration.torture.line import Line
+
+KILLED, FROZEN, CUT = "is killed", "is frozen", "is cut off from"
+BRIDGE = "the bridge"
+# Of 50 cycles.  A start of kube-apiserver costs as much CPU as ten of the bridge.
+DECK: Mapping[tuple[str, str], int] = {
+    (BRIDGE, KILLED): 24,
+    (BRIDGE, FROZEN): 4,
+    ("Kubernetes", CUT): 2,
+    ("Slurm", CUT): 2,
+    ("slurmctld", KILLED): 3,
+    ("slurmctld", FROZEN): 2,
+    ("slurmrestd", KILLED): 2,
+    ("slurmrestd", FROZEN): 2,
+    ("slurmdbd", KILLED): 1,
+    ("slurmdbd", FROZEN): 2,
+    ("kube-apiserver", KILLED): 1,
+    ("kube-apiserver", FROZEN): 2,
+    ("etcd", KILLED): 1,
+    ("etcd", FROZEN): 2,
+}
+SOON_S, LASTS_S = 1.5, 2.0
+# One cycle in so many begins when the bridge has outlived its quiet period (12 s), so that it dies while it cancels and
+# evicts.
+LATE_EVERY, LATE_S = 8, (13.0, 16.0)
+TWICE = 0.25  # of the faults of a server: the bridge is killed meanwhile, too
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One fault.  after_s: how long all is well before it; lasts_s: of what does not last by itself."""
+
+    what: str
+    how: str
+    after_s: float
+    lasts_s: float
+    twice: bool
+
+    def __str__(self) -> str:
+        also = ", and the bridge is killed meanwhile" if self.twice else ""
+        verb = f"{BRIDGE} {CUT} {self.what}" if self.how == CUT else f"{self.what} {self.how}"
+        return f"after {self.after_s:.3f} s {verb}{also}"
+
+
+def cycles(count: int, chance: Random) -> Iterator[Cycle]:
+    """So many, each deck in another order; the same for the same state of *chance*."""
+    deck = [card for card, copies in DECK.items() for _ in range(copies)]
+    for number in range(count):
+        if number % len(deck) == 0:
+            chance.shuffle(deck)
+        what, how = deck[number % len(deck)]
+        after_s = chance.uniform(*LATE_S) if number % LATE_EVERY == LATE_EVERY - 1 else chance.uniform(0, SOON_S)
+        lasts_s, twice = chance.uniform(0.05, LASTS_S), chance.random() < TWICE
+        yield Cycle(what, how, after_s, lasts_s, twice and what != BRIDGE)
+
+
+class Wrecker:
+    """Breaks what a cycle says, and mends it."""
+
+    def __init__(self, bridge: BridgeProcess, kube: Line, slurm: Line) -> None:
+        self._bridge = bridge
+        self._lines = {"Kubernetes": kube, "Slurm": slurm}
+
+    def wreck(self, cycle: Cycle) -> None:
+        """Returns when the servers serve again; the bridge has been started, and perhaps is not yet ready."""
+        time.sleep(cycle.after_s)  # the moment of the fault, which is what is drawn
+        self.supervise()
+        with self._broken(cycle):
+            if cycle.twice:
+                self._bridge.kill()
+                self.supervise()
+        self.supervise()
+
+    def supervise(self) -> None:
+        """Starts the bridge if it does not run, as systemd would."""
+        if not self._bridge.runs:
+            self._bridge.launch()
+
+    def _broken(self, cycle: Cycle) -> AbstractContextManager[None]:
+        if cycle.how == CUT:
+            return _at_once(self._lines[cycle.what].cut)
+        if cycle.what == BRIDGE:
+            return _at_once(self._bridge.kill) if cycle.how == KILLED else _for(cycle.lasts_s, self._bridge.paused())
+        begin, end = ("kill", "start") if cycle.how == KILLED else ("pause", "resume")
+        return _for(cycle.lasts_s, _acted(partial(rig, cycle.what, begin), partial(rig, cycle.what, end)))
+
+
+@contextmanager
+def _at_once(act: Callable[[], None]) -> Iterator[None]:
+    act()
+    yield
+
+
+@contextmanager
+def _acted(begin: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
+    begin()
+    try:
+        yield
+    finally:
+        end()
+
+
+@contextmanager
+def _for(seconds: float, fault: AbstractContextManager[None]) -> Iterator[None]:
+    with fault:
+        yield
+        time.sleep(seconds)  # the length of the fault, which is what is drawn
+
+
+def torn() -> AbstractContextManager[None]:
+    """The whole time of the cycles: something is always broken, so liveness is judged afterwards."""
+    return journal.disturbed("torture")

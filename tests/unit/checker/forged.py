@@ -1,0 +1,149 @@
+"""Logs of a run that never was, written line by line as the servers write them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from integration.checker.accounting import parse
+from integration.checker.audit import Audit
+from integration.checker.evidence import Evidence
+from integration.checker.invariants import Verdict, judge
+from integration.checker.journal import Breach, Journal
+from integration.checker.slurm_log import SlurmLog
+
+SYSTEM = "11111111-aaaa"
+MARK = "k" + hashlib.sha256(SYSTEM.encode()).hexdigest()[:8]
+POLICY = {"rules": [{"namespaces": ["alice-*"], "user": "alice", "partition": {"default": "main", "allowed": ["gpu"]}}]}
+USERS = {"alice": 2001, "bob": 2002, "carol": 2003}
+EPOCH = 1_800_000_000.0  # second 0 of the run
+
+
+def key(identity: str) -> str:
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def stamp(at: float) -> str:
+    return datetime.fromtimestamp(EPOCH + at, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+
+
+class Run:
+    """A run of pods and jobs, told in order; seconds count from its beginning."""
+
+    def __init__(self, *, policy: Mapping[str, Any] = POLICY) -> None:
+        self.audit, self.slurm, self.journal = Audit(), SlurmLog(), Journal()
+        self.journal.policies.append((EPOCH - 1, policy))
+        self.sacct: dict[tuple[int, float], dict[str, str]] = {}
+        self.numbers = {"audit.log": 0, "slurmctld.log": 0}
+        self.now: dict[int, tuple[int, float]] = {}
+        self.states: dict[int, str] = {}
+        self.entry(0, "create", "namespaces", {}, {"metadata": {"name": "kube-system", "uid": SYSTEM}})
+        self.watch(0.0)
+
+    # --- Kubernetes -----------------------------------------------------------------------------------------------
+
+    def entry(
+        self, at: float, verb: str, resource: str, sent: Any, answer: Any, *, by: str = "test", **more: Any
+    ) -> None:
+        part, _, sub = resource.partition("/")
+        self.numbers["audit.log"] += 1
+        entry = {
+            "auditID": str(self.numbers["audit.log"]), "stage": "ResponseComplete", "verb": verb, "requestURI": "/x",
+            "userAgent": f"{by}/1", "responseStatus": {"code": 201}, "requestObject": sent, "responseObject": answer,
+            "objectRef": {"resource": part, **({"subresource": sub} if sub else {}), **more.pop("ref", {})},
+            "requestReceivedTimestamp": stamp(at) + "Z", "stageTimestamp": stamp(at + 0.001) + "Z", **more,
+        }  # fmt: skip
+        self.audit.add(json.loads(json.dumps(entry)), f"audit.log:{self.numbers['audit.log']}")
+
+    def watch(self, at: float) -> None:
+        """The bridge opens its watch of pods."""
+        self.entry(at, "watch", "pods", None, None, by="slurm-bridge", stage="ResponseStarted")
+
+    def pod(self, at: float, name: str, *, gang: str = "", cpu: str = "1", gpu: int = 0, space: str = "alice-x") -> str:
+        """A pod is created; returns its UID."""
+        uid = f"uid-{name}"
+        wants = {"cpu": cpu, "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpu)} if gpu else {})
+        labels = {"slurm-bridge/gang": gang} if gang else {}
+        meta = {"uid": uid, "namespace": space, "name": name, "labels": labels}
+        spec = {"schedulerName": "slurm-bridge", "terminationGracePeriodSeconds": 2}
+        spec["containers"] = [{"resources": {"requests": wants}}]  # type: ignore[assignment]
+        made = {"metadata": meta, "spec": spec, "status": {}}
+        self.entry(at, "create", "pods", made, made, ref={"namespace": space})
+        return uid
+
+    def bind(self, at: float, name: str, node: str, job: int, *, by: str = "slurm-bridge") -> None:
+        meta = {"uid": f"uid-{name}", "annotations": {"slurm-bridge/job-id": str(job)}}
+        sent = {"metadata": meta, "target": {"name": node}}
+        self.entry(at, "create", "pods/binding", sent, {}, by=by, ref={"namespace": "alice-x", "name": name})
+        self.phase(at + 0.01, name, "Running")
+
+    def phase(self, at: float, name: str, phase: str) -> None:
+        self.entry(at, "patch", "pods/status", {"status": {"phase": phase}}, None, by="kwok", ref=_at(name))
+
+    def deadline(self, at: float, name: str, seconds: int) -> None:
+        sent = {"spec": {"activeDeadlineSeconds": seconds}}
+        self.entry(at, "patch", "pods", sent, None, by="slurm-bridge", ref=_at(name))
+
+    def delete(self, at: float, name: str, *, by: str, gone: bool = False) -> None:
+        """gone: with its object; else it has its grace."""
+        meta = {"uid": f"uid-{name}", "deletionTimestamp": "t", "deletionGracePeriodSeconds": 0 if gone else 2}
+        self.entry(at, "delete", "pods", {}, {"metadata": meta}, by=by, ref=_at(name))
+
+    # --- Slurm ----------------------------------------------------------------------------------------------------
+
+    def log(self, at: float, text: str) -> None:
+        self.numbers["slurmctld.log"] += 1
+        self.slurm.add(EPOCH + at, f"[{stamp(at)}] {text}", f"slurmctld.log:{self.numbers['slurmctld.log']}")
+
+    def submit(self, at: float, number: int, of: str, user: str = "alice", *, name: str = "", **fields: str) -> None:
+        """A placeholder of the pod with that UID, or of a gang; or a job of another name."""
+        self.log(at, f"_slurm_rpc_submit_batch_job: JobId={number} SLUID=s1 InitPrio=1 usec=1")
+        self.now[number], self.states[number] = (number, at), "PENDING"
+        self.sacct[number, at] = {
+            "JobIDRaw": str(number), "JobID": str(number), "User": user, "UID": str(USERS[user]), "Account": "teama",
+            "Partition": "main", "QOS": "normal", "State": "PENDING", "Submit": stamp(at)[:19], "Start": "Unknown",
+            "NodeList": "None assigned", "AllocTRES": "", "Timelimit": "01:00:00", **fields,
+            "JobName": name or f"alice-x/{of}~{MARK}.{key(of)}",
+        }  # fmt: skip
+
+    def state(self, at: float, number: int, new: str, **fields: str) -> None:
+        self.log(at, f"TRACE_JOBS: f: [JobId={number}] change state: {self.states[number]} -> {new}")
+        self.states[number] = new
+        self.sacct[self.now[number]] |= {"State": new, **fields}
+
+    def grant(self, at: float, number: int, node: str, tres: str = "billing=1,cpu=1,mem=64M,node=1") -> None:
+        self.state(at, number, "RUNNING", NodeList=node, AllocTRES=tres, Start=stamp(at)[:19])
+
+    def cancel(self, at: float, number: int, by: int = 2001) -> None:
+        self.state(at, number, "CANCELLED")
+        self.sacct[self.now[number]]["State"] = f"CANCELLED by {by}"
+
+    def restart(self, at: float, *known: int) -> None:
+        """slurmctld was killed, and knows these jobs when it is back."""
+        self.log(at, "slurmctld version 26.05.5 started on cluster rig(1)")
+        for number in known:
+            self.log(at, f"Recovered JobId={number} Assoc=7")
+        self.log(at + 0.1, "Running as primary controller")
+
+    # --- the checker ----------------------------------------------------------------------------------------------
+
+    def announce(self, invariant: str, about: str) -> None:
+        self.journal.breaches.append(Breach(EPOCH, invariant, about, "on purpose"))
+
+    def verdict(self, until: float = 60.0, *, rest_s: float | None = None) -> Verdict:
+        """What the checker says at that second."""
+        self.entry(until, "list", "pods", None, None)
+        records = parse("\n".join("\x1f".join(record.values()) for record in self.sacct.values()))
+        here = frozenset(uid for uid, pod in self.audit.pods.items() if not pod.gone)
+        return judge(Evidence(self.audit, self.slurm, records, self.journal, here), rest_s=rest_s)
+
+    def broken(self, until: float = 60.0, *, rest_s: float | None = None) -> list[str]:
+        """The violations, as sentences."""
+        return [str(each) for each in self.verdict(until, rest_s=rest_s).broken]
+
+
+def _at(name: str) -> dict[str, str]:
+    return {"namespace": "alice-x", "name": name}

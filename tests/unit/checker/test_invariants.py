@@ -1,0 +1,243 @@
+"""A forged log that violates an invariant is found; the sentence names job, pod, time and lines.  A clean log passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.checker.forged import EPOCH, MARK, Run, key
+
+
+@pytest.fixture
+def run() -> Run:
+    """A pod that is bound for its job at second 2."""
+    run = Run()
+    uid = run.pod(1, "train")
+    run.submit(1.5, 7, uid)
+    run.grant(1.8, 7, "k1")
+    run.bind(2, "train", "k1", 7)
+    return run
+
+
+def test_a_run_in_which_all_goes_well_breaks_nothing(run: Run) -> None:
+    run.phase(30, "train", "Succeeded")
+    run.cancel(30.5, 7)
+    run.submit(31, 8, "", user="carol", name="native")
+    run.cancel(40, 8, by=64030)
+    verdict = run.verdict(300)
+    assert verdict.broken == []
+    assert verdict.judged.keys() >= {"V1", "V2", "V5", "V6", "V8", "L2", "L3", "L4"}, "each was asked"
+
+
+def test_two_running_jobs_of_one_workload_are_found(run: Run) -> None:
+    run.submit(3, 9, "uid-train")
+    run.grant(4.25, 9, "k2")
+    [sentence] = run.broken()
+    assert sentence.startswith("V1: job 9 (alice-x/uid-train~")
+    assert "08:00:04.250 (slurmctld.log:4)" in sentence
+    assert "job 7 of the same name had its own, from 08:00:01.800 (slurmctld.log:2) to ever" in sentence
+
+
+def test_a_job_that_slurmctld_lost_and_another_one_after_it_are_no_two_jobs(run: Run) -> None:
+    run.restart(10)
+    run.submit(11, 8, "uid-train")
+    run.grant(12, 8, "k1")
+    assert run.broken() == []
+
+
+def test_a_job_that_went_back_to_its_queue_when_slurmctld_was_killed_does_not_hold_nodes(run: Run) -> None:
+    run.restart(10, 7)
+    run.states[7] = "PENDING"
+    run.grant(20, 7, "k1")
+    run.cancel(21, 7)
+    [life] = run.slurm.lives
+    assert [(each.at - EPOCH, each.state) for each in life.changes] == [
+        (1.5, "PENDING"),
+        (pytest.approx(1.8), "RUNNING"),
+        (10, "PENDING"),
+        (20, "RUNNING"),
+        (21, "CANCELLED"),
+    ]
+
+
+def test_a_bind_to_a_node_that_the_job_does_not_have_is_found(run: Run) -> None:
+    uid = run.pod(3, "other")
+    run.submit(3.1, 8, uid)
+    run.grant(3.2, 8, "k[2-3]")
+    run.bind(4, "other", "k9", 8)
+    assert run.broken() == [
+        "V2: pod alice-x/other was bound to k9 at 08:00:04.000 (audit.log:7) for job 8, which has k2, k3"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        (7, "which is that of pod alice-x/train"),
+        (8, "which is foreign: job 8 (native of carol)"),
+        (99, "slurmctld's log does not have"),
+    ],
+)
+def test_a_bind_for_a_job_that_is_not_the_pods_is_found(run: Run, job: int, says: str) -> None:
+    run.submit(1, 8, "", user="carol", name="native")
+    run.grant(1.2, 8, "k1")
+    run.pod(3, "other")
+    run.bind(4, "other", "k1", job)
+    assert any(each.startswith("V2: pod alice-x/other was bound to k1") and says in each for each in run.broken())
+
+
+def test_a_bind_long_after_the_job_has_ended_is_found(run: Run) -> None:
+    uid = run.pod(3, "late")
+    run.submit(3.1, 8, uid)
+    run.grant(3.2, 8, "k2")
+    run.cancel(4, 8)
+    run.bind(50, "late", "k2", 8)
+    assert any("which was CANCELLED since 08:00:04.000 (slurmctld.log:5)" in each for each in run.broken())
+
+
+def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
+    run = Run()
+    for number in range(3):
+        run.pod(1, f"ring{number}", gang="ring", gpu=1)
+    run.submit(
+        2, 7, "gang\0alice-x\0ring", name=f"alice-x/ring~{MARK}.{key('gang' + chr(0) + 'alice-x' + chr(0) + 'ring')}"
+    )
+    run.grant(3, 7, "k1", "cpu=3,gres/gpu=2,mem=192M")
+    for number in range(3):
+        run.bind(4 + number, f"ring{number}", "k1", 7)
+    [sentence] = run.broken()
+    assert sentence.startswith("V5: pod alice-x/ring2 was bound at 08:00:06.000")
+    assert "as one of 3 pods" in sentence
+    assert "which together request 3 gres/gpu; it has 2" in sentence
+
+
+def test_a_place_that_a_member_left_may_be_taken_again() -> None:
+    run = Run()
+    name = f"alice-x/ring~{MARK}.{key('gang' + chr(0) + 'alice-x' + chr(0) + 'ring')}"
+    for number in range(2):
+        run.pod(1, f"ring{number}", gang="ring", gpu=1)
+    run.submit(2, 7, "", name=name)
+    run.grant(3, 7, "k1", "cpu=2,gres/gpu=1,mem=128M")
+    run.bind(4, "ring0", "k1", 7)
+    run.phase(5, "ring0", "Failed")
+    run.bind(6, "ring1", "k1", 7)
+    assert run.broken() == []
+
+
+def test_a_foreign_job_that_is_cancelled_as_its_user_is_found(run: Run) -> None:
+    run.submit(3, 8, "", name="by-hand")
+    run.grant(4, 8, "k3")
+    run.cancel(5, 8, by=2001)
+    [sentence] = run.broken()
+    assert (
+        sentence
+        == "V6: job 8 (by-hand of alice), which is foreign, was cancelled as alice at 08:00:05.000 (slurmctld.log:5)"
+    )
+
+
+def test_a_foreign_job_that_is_changed_as_its_user_is_found(run: Run) -> None:
+    run.submit(3, 8, "", user="carol", name="x")
+    run.log(5, "_slurm_rpc_update_job: complete JobId=8 uid=2003 usec=46")
+    assert run.broken() == [
+        "V6: job 8 (x of carol), which is foreign, was changed as carol at 08:00:05.000 (slurmctld.log:4)"
+    ]
+
+
+def test_a_job_of_our_name_but_of_a_user_outside_the_policy_is_foreign(run: Run) -> None:
+    run.submit(3, 8, "uid-train", user="carol")
+    run.grant(4, 8, "k1")
+    run.cancel(5, 8, by=2003)
+    assert [each[:2] for each in run.broken()] == ["V6", "V8"]
+
+
+def test_a_pod_that_is_deleted_while_its_job_runs_is_found(run: Run) -> None:
+    run.delete(20, "train", by="slurm-bridge")
+    run.delete(22, "train", by="kwok", gone=True)
+    run.cancel(23, 7)
+    [sentence] = run.broken()
+    assert sentence.startswith(
+        "V7: pod alice-x/train was deleted by the bridge at 08:00:20.000 (audit.log:6) while its job 7 ("
+    )
+    assert sentence.endswith("was RUNNING since 08:00:01.800 (slurmctld.log:2)")
+
+
+def test_a_pod_that_gets_a_deadline_long_before_its_time_limit_is_found(run: Run) -> None:
+    run.deadline(20, "train", 60)
+    assert [each[:40] for each in run.broken()] == ["V7: pod alice-x/train was given a deadline"[:40]]
+
+
+def test_a_pod_may_be_ended_when_its_job_has_ended_or_its_time_is_nearly_over(run: Run) -> None:
+    uid = run.pod(3, "long")
+    run.submit(3, 8, uid, Timelimit="00:02:00")
+    run.grant(3.5, 8, "k2")
+    run.bind(4, "long", "k2", 8)
+    run.deadline(30, "long", 100)
+    run.phase(104, "long", "Failed")
+    run.cancel(105, 8)
+    run.cancel(106, 7, by=64030)
+    run.delete(107, "train", by="slurm-bridge")
+    run.delete(109, "train", by="kwok", gone=True)
+    assert run.broken(150) == []
+
+
+def test_a_pod_that_the_bridge_never_bound_and_ends_is_found(run: Run) -> None:
+    run.pod(3, "stray")
+    run.bind(4, "stray", "k5", 7, by="other-scheduler")
+    run.delete(5, "stray", by="slurm-bridge", gone=True)
+    [sentence] = run.broken()
+    assert sentence.startswith("V7: pod alice-x/stray was deleted by the bridge at 08:00:05.000 (audit.log:9), though ")
+
+
+@pytest.mark.parametrize("fields", [{"Partition": "secret"}, {"User": "bob", "UID": "2002"}])
+def test_a_job_that_the_policy_does_not_give_is_found(fields: dict[str, str]) -> None:
+    policy = {"rules": [*_rules(), {"namespaces": ["bob-*"], "user": "bob"}]}
+    run = Run(policy=policy)
+    run.submit(3, 8, run.pod(2, "sly"), **fields)
+    assert [each[:2] for each in run.broken(20)] == ["V8"]
+
+
+def test_a_job_that_stays_after_its_pod_is_found(run: Run) -> None:
+    run.phase(10, "train", "Succeeded")
+    [sentence] = run.broken(100)
+    assert sentence.startswith("L2: job 7 (alice-x/uid-train~")
+    assert "stayed 90 calm seconds after alice-x/train had gone at 08:00:10.001" in sentence
+    assert [each[:2] for each in run.broken(100, rest_s=30)] == ["L2"]
+
+
+def test_liveness_is_not_judged_while_something_is_broken_on_purpose(run: Run) -> None:
+    run.phase(10, "train", "Succeeded")
+    run.journal.faults.append((EPOCH + 20, EPOCH + 80))
+    assert run.broken(100) == []
+
+
+def test_a_pod_whose_job_has_nodes_and_that_is_not_bound_is_found() -> None:
+    run = Run()
+    run.submit(2, 7, run.pod(1, "train"))
+    run.grant(3, 7, "k1")
+    [sentence] = run.broken(100)
+    assert sentence.startswith("L3: pod alice-x/train was not bound within 97 calm seconds after its job 7 (")
+
+
+def test_a_pod_that_stays_on_its_node_after_its_job_is_found(run: Run) -> None:
+    run.cancel(10, 7, by=64030)
+    assert run.broken(300) == []
+    [sentence] = run.broken(400)
+    assert sentence.startswith("L4: pod alice-x/train stayed on k1 for 390 calm seconds after its job 7 (")
+
+
+def test_an_announced_violation_is_excused_and_only_it(run: Run) -> None:
+    run.delete(20, "train", by="slurm-bridge")
+    run.announce("V7", "alice-x/train")
+    verdict = run.verdict()
+    assert (verdict.broken, verdict.excused, verdict.unused) == ([], 1, [])
+    run.submit(3, 9, "uid-train")
+    run.grant(4, 9, "k2")
+    assert [each[:2] for each in run.broken()] == ["V1"]
+
+
+def test_an_announced_violation_that_does_not_occur_is_reported(run: Run) -> None:
+    run.announce("V7", "alice-x/train")
+    assert run.verdict().unused == ["V7 of alice-x/train was announced to be broken (on purpose), and holds"]
+
+
+def _rules() -> list[object]:
+    return list(Run().journal.policies[0][1]["rules"])

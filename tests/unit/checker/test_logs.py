@@ -1,0 +1,114 @@
+"""The logs as the servers write them: lines copied from a rig, with Slurm 26.05 and Kubernetes 1.36."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from integration.checker import accounting, audit, journal, slurm_log
+
+HETEROGENEOUS = """\
+[2026-11-24T09:03:55.046] _slurm_rpc_submit_batch_het_job: JobId=11 SLUID=s3ESM86CR95500 usec=277
+[2026-11-24T09:04:08.865] TRACE_JOBS: _het_job_limit_check: [JobId=11+0(11)] change state: PENDING -> COMPLETED,COMPLETING
+[2026-11-24T09:04:08.865] TRACE_JOBS: _het_job_limit_check: [JobId=11+0(11)] change state: COMPLETED,COMPLETING -> PENDING
+[2026-11-24T09:04:08.865] TRACE_JOBS: select_nodes: [JobId=11+0(11)] change state: PENDING -> RUNNING
+[2026-11-24T09:04:08.865] TRACE_JOBS: select_nodes: [JobId=11+0(11)] change state: PENDING -> RUNNING
+[2026-11-24T09:04:08.865] TRACE_JOBS: select_nodes: [JobId=11+1(12)] change state: PENDING -> RUNNING
+[2026-11-24T09:04:20.000] TRACE_JOBS: job_signal: [JobId=11+1(12)] change state: RUNNING -> CANCELLED,COMPLETING
+[2026-11-24T09:04:20.000] TRACE_JOBS: cleanup_completing: [JobId=11+1(12)] change state: CANCELLED,COMPLETING -> CANCELLED
+"""
+RESTARTED = """\
+[2026-11-24T09:03:57.000] TRACE_JOBS: select_nodes: [JobId=3] change state: PENDING -> RUNNING
+[2026-11-24T09:03:58.000] TRACE_JOBS: select_nodes: [JobId=4] change state: PENDING -> RUNNING
+[2026-11-24T09:04:00.000] slurmctld version 26.05.5 started on cluster rig(886)
+[2026-11-24T09:04:00.500] Recovered JobId=3 Assoc=7
+[2026-11-24T09:04:00.600] Running as primary controller
+[2026-11-24T09:04:02.000] TRACE_JOBS: select_nodes: [JobId=4] change state: PENDING -> RUNNING
+"""
+
+
+def _log(tmp_path: Path, text: str) -> slurm_log.SlurmLog:
+    (path := tmp_path / "slurmctld.log").write_text(text)
+    return slurm_log.read(path)
+
+
+def test_components_of_a_heterogeneous_job_are_lives_of_one_leader(tmp_path: Path) -> None:
+    lives = _log(tmp_path, HETEROGENEOUS).lives
+    assert [(life.id, life.leader, [each.state for each in life.changes]) for life in lives] == [
+        (11, 11, ["PENDING", "RUNNING"]),
+        (12, 11, ["PENDING", "RUNNING", "CANCELLED"]),
+    ]
+
+
+def test_a_job_that_a_start_does_not_list_is_lost_and_its_id_is_another_jobs(tmp_path: Path) -> None:
+    kept, lost, other = _log(tmp_path, RESTARTED).lives
+    assert (kept.id, kept.over) == (3, float("inf"))
+    assert (lost.id, lost.changes[-1].state) == (4, "LOST")
+    assert (other.id, other.changes[-1].state) == (4, "RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("shown", "names"),
+    [("k1", ["k1"]), ("k[1-3,7],n1", ["k1", "k2", "k3", "k7", "n1"]), ("g[08-10]x,y2", ["g08x", "g09x", "g10x", "y2"])],
+)
+def test_a_host_list_is_its_hosts(shown: str, names: list[str]) -> None:
+    assert list(accounting.hosts(shown)) == names
+
+
+def test_a_record_says_who_cancelled_the_job_and_what_it_was_given() -> None:
+    cells = [
+        "9",
+        "9",
+        "alice",
+        "2001",
+        "teama",
+        "gpu",
+        "normal",
+        "CANCELLED by 64030",
+        "2026-11-24T08:52:38",
+        "2026-11-24T08:52:40",
+    ]
+    cells += ["k[1-2]", "billing=4,cpu=4,gres/gpu:h100=32,gres/gpu=32,mem=2G,node=4", "1-00:00:01", "a|b~k0.1"]
+    [record] = accounting.parse("\x1f".join(cells))
+    assert (record.state, record.ended_by, record.name) == ("CANCELLED", 64030, "a|b~k0.1")
+    assert (dict(record.tres), record.limit_s) == ({"cpu": 4, "gres/gpu": 32, "mem": 2048}, 86401)
+
+
+def test_half_a_line_and_a_refused_request_say_nothing(tmp_path: Path) -> None:
+    entry = {
+        "auditID": "1", "stage": "ResponseComplete", "verb": "create", "requestURI": "/api", "userAgent": "slurm-bridge/1",
+        "objectRef": {"resource": "pods", "subresource": "binding", "namespace": "a", "name": "p"},
+        "requestObject": {"metadata": {"uid": "u", "annotations": {audit.JOB_ID: "7"}}, "target": {"name": "k1"}},
+        "requestReceivedTimestamp": "2026-11-24T08:52:05.392777Z", "stageTimestamp": "2026-11-24T08:52:05.394849Z",
+    }  # fmt: skip
+    good = json.dumps(entry | {"responseStatus": {"code": 201}})
+    (tmp_path / "audit.log").write_text(
+        f"{json.dumps(entry | {'responseStatus': {'code': 409}})}\n{good}\n{good[:99]}\n{good}"
+    )
+    [pod] = audit.read(tmp_path).pods.values()
+    assert pod.bind is not None
+    assert (pod.who, pod.bind.job, pod.bind.line) == ("a/p", 7, "audit.log:2")
+
+
+def test_the_journal_says_what_was_done_on_purpose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIG_STATE", str(tmp_path))
+    journal.note("policy", policy={"rules": []})
+    journal.breaks("V7", "alice-x/*", "an admin lets bypassing pods be ended")
+    with journal.disturbed("slurmctld"):
+        pass
+    journal.note("disturbed", what="etcd")
+    found = journal.read(tmp_path / journal.FILE)
+    [breach] = found.breaches
+    assert breach.excuses("V7", "alice-x/stray", breach.at)
+    assert not breach.excuses("V7", "alice-x/stray", breach.at - 1), "what came before was not announced"
+    assert not breach.excuses("V2", "alice-x/stray", breach.at)
+    assert [end == float("inf") for _, end in found.faults] == [False, True]
+
+
+def test_calm_is_what_lies_between_the_faults() -> None:
+    calm = journal.without([(0, 100)], [(10, 20), (50, 60)])
+    assert calm == [(0, 10), (20, 50), (60, 100)]
+    assert journal.longest(5, 55, calm) == 30
+    assert journal.longest(12, 18, calm) <= 0
