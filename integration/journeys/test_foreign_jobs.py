@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from integration.checker import journal
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, pod
 
 Space = Callable[[str], str]
@@ -33,6 +34,8 @@ def test_foreign_jobs_of_any_name_and_comment_are_untouched_through_a_restart(
     ns, mine = ours
     readable, mark = mine["name"].rsplit("~", 1)
     cluster, key = mark.split(".")
+    for name in (mine["name"], f"{readable}~{cluster}.0123456789abcdef"):
+        journal.breaks("V8", name, "a user outside the policy gives a job such a name")
     foreign = [
         slurm.submit("carol", name=mine["name"], comment="ours, says its name"),  # a user outside the policy
         slurm.submit("carol", name=f"{readable}~{cluster}.0123456789abcdef"),
