@@ -166,7 +166,7 @@ def _configure(rig: Rig, name: str, number: int, node: Path) -> None:
     }.items():
         (node / target).write_text(Template((places.HERE / "conf" / template).read_text()).substitute(known))
     for controller in CGROUPS.iterdir():
-        if controller.is_dir() and not controller.is_symlink():
+        if controller.is_mount():  # beside links, and folders of controllers that nobody has mounted
             (controller / cgroup).mkdir(parents=True, exist_ok=True)
     # As kubelets do, it speaks as system:node:<name>, so that the Node authorizer and NodeRestriction hold.
     kube.write_kubeconfig(rig, node / "kubeconfig", f', as: "system:node:{name}", as-groups: ["system:nodes"]')
