@@ -57,8 +57,8 @@ contract: setup    ## recordings and simulated clusters; the real servers take p
 integration: setup ## journeys on real Slurm and real Kubernetes (KUBECONFIG and SLURM_REST of an existing pair, else a rig of its own); the page in Chromium
 	$(BIN)/python integration/run.py
 
-torture: setup   ## Slurm's side answers wrongly, a minute each way, and the bridge is killed meanwhile: [TORTURE_S=60]
-	TORTURE_S=$(or $(TORTURE_S),60) $(BIN)/python integration/run.py torture
+torture: setup   ## real clusters: Slurm's side answers wrongly, and all processes are killed and frozen: [TORTURE_S=60] [CYCLES=500] [SEED=n]
+	TORTURE_S=$(or $(TORTURE_S),60) CYCLES=$(or $(CYCLES),500) SEED=$(SEED) $(BIN)/python integration/run.py torture
 
 mutants: setup   ## changes of the scheduler that no test notices, and the score: [PATHS=scheduler/state] [EVERY=10] [JOBS=2] [BUDGET=2]
 	$(BIN)/python -m tests.mutants $(PATHS) $(if $(EVERY),--every $(EVERY)) $(if $(JOBS),--jobs $(JOBS)) $(if $(BUDGET),--budget $(BUDGET))

@@ -126,9 +126,17 @@ def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> Meas
             command += ["--profile", str(asked.profile.resolve())]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             raise BenchError("not measured; why is said above")
+        _prove(scenario, asked)
         measured = msgspec.json.decode(out.read_bytes(), type=Measured)
     print(f"bench: {scenario.name} {' '.join(arguments)}: {time.monotonic() - began:.0f} s", flush=True)
     return measured
+
+
+def _prove(scenario: Scenario, asked: argparse.Namespace) -> None:
+    """The invariants, from the logs of the rig that is still up.  Raises BenchError."""
+    checker = [sys.executable, "-m", "integration.checker", asked.name]
+    if scenario.repeat is not None and subprocess.run(checker, cwd=ROOT, check=False).returncode:
+        raise BenchError("an invariant was violated; the lines above say which")
 
 
 @contextmanager

@@ -66,7 +66,10 @@ class Evidence:
     unnamed: int = 0
     calm: list[Interval] = field(default_factory=list)
     _by_id: dict[int, list[Job]] = field(default_factory=dict)
+    _by_leader: dict[int, list[Job]] = field(default_factory=dict)
+    _by_name: dict[str, list[Job]] = field(default_factory=dict)
     _own: dict[str, Pod] = field(default_factory=dict)  # by workload key
+    _gangs: dict[str, list[Pod]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         mark = "k" + _sha(self.audit.system, 8)
@@ -84,8 +87,10 @@ class Evidence:
                 self._take(Job(life, its, whose[2] if whose and whose[1] == mark else ""))
             else:
                 self.unnamed += 1
-        self._own = {_sha(uid, 16): pod for uid, pod in self.audit.pods.items()}
         for pod in self.audit.pods.values():
+            self._own[_sha(pod.uid, 16)] = pod
+            for key in gang_keys(pod.namespace, pod.labels):
+                self._gangs.setdefault(key, []).append(pod)
             if pod.bind and pod.bind.client == BRIDGE and (job := self.job(pod.bind.job, pod.bind.at)):
                 for part in self.parts(job):
                     part.serves.append(pod)
@@ -95,6 +100,8 @@ class Evidence:
     def _take(self, job: Job) -> None:
         self.jobs.append(job)
         self._by_id.setdefault(job.life.id, []).append(job)
+        self._by_leader.setdefault(job.life.leader, []).append(job)
+        self._by_name.setdefault(job.name, []).append(job)
 
     def ours(self) -> Iterator[Job]:
         """The placeholders, by their name."""
@@ -107,7 +114,7 @@ class Evidence:
 
     def parts(self, job: Job) -> list[Job]:
         """All components of the heterogeneous job that it is part of; of another job itself."""
-        same = [each for each in self.jobs if each.life.leader == job.life.leader and each.name == job.name]
+        same = [each for each in self._by_leader[job.life.leader] if each.name == job.name]
         return [each for each in same if abs(each.last.submitted - job.last.submitted) <= CLOCKS_S] or [job]
 
     def pod_of(self, job: Job) -> Pod | None:
@@ -116,9 +123,11 @@ class Evidence:
 
     def gang_of(self, job: Job) -> list[Pod]:
         """The pods of the gang whose job it is, as far as a label or a bind shows them."""
-        served = set(job.serves)
-        shown = (pod for pod in self.audit.pods.values() if job.key in gang_keys(pod.namespace, pod.labels))
-        return [*served, *(pod for pod in shown if pod not in served)]
+        return list(dict.fromkeys([*job.serves, *self._gangs.get(job.key, ())]))
+
+    def named(self, name: str) -> list[Job]:
+        """The jobs of that name."""
+        return self._by_name[name]
 
 
 def gang_keys(namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:

@@ -351,7 +351,7 @@ def _ended(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> It
             continue
         judged["L4"] += 1
         # A job that takes the place of a lost one has its name, and need not be named on the pod at once (S7).
-        jobs += [job for job in evidence.jobs if job.key and job.name == jobs[-1].name]
+        jobs += evidence.named(jobs[-1].name)
         over = max(job.life.over for job in jobs)
         stays_s = longest(over, pod.over, evidence.calm)
         if stays_s > (rest_s or STAYS_S):

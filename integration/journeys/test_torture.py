@@ -1,6 +1,6 @@
 """Slurm's side answers wrongly for a while, and the bridge is killed in the middle of it: nobody is harmed (V7, X1, X5, X6).
 
-TORTURE_S says for how many seconds each fault lasts: 20 among the other journeys, a minute in `make torture`.  What a fault
+TORTURE_S says for how many seconds each fault lasts: 8 among the other journeys, a minute in `make torture`.  What a fault
 leaves behind is what the next one finds: the same pods stand through all of them.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from integration.clusters import ENDED, PREFIX, BridgeProcess, Kube, Slurm, eventually, pod, replica_set
 from integration.proxy import FAULTS, FaultProxy
 
-LASTS_S = float(os.environ.get("TORTURE_S", "20"))
+LASTS_S = float(os.environ.get("TORTURE_S", "8"))
 ALONE, OF_A_BATCH_JOB, OF_A_SERVICE = 4, 5, 5
 PODS = ALONE + OF_A_BATCH_JOB + OF_A_SERVICE
 NS = "alice-torture"
