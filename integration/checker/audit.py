@@ -75,9 +75,9 @@ class Pod:
         """When it ended; inf if it has not."""
         return min(self.finished or float("inf"), self.gone or float("inf"))
 
-    def job_at(self, at: float) -> int | None:
-        """The job that the bridge had named on it by then."""
-        return next((job for since, job in reversed(self.jobs) if since <= at), None)
+    def job_at(self, at: float) -> tuple[float, int] | None:
+        """When the bridge had named a job on it, the last by then, and the id of that job."""
+        return next((named for named in reversed(self.jobs) if named[0] <= at), None)
 
 
 @dataclass(slots=True)

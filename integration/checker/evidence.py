@@ -14,7 +14,7 @@ from integration.checker.journal import Interval, Journal, without
 from integration.checker.slurm_log import Life, SlurmLog
 
 OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
-CLOCKS_S = 1.5  # slurmdbd's times are whole seconds
+CLOCKS_S = 1.1  # slurmdbd's times are whole seconds, rounded down
 DOWN_S = 5.0  # slurmctld is considered away for so long before the start that the log shows
 
 
@@ -73,16 +73,9 @@ class Evidence:
 
     def __post_init__(self) -> None:
         mark = "k" + _sha(self.audit.system, 8)
-        by_id: dict[int, list[Record]] = {}
-        for record in self.records:
-            by_id.setdefault(record.id, []).append(record)
+        records = self._records()
         for life in self.slurm.lives:
-            its = [
-                each
-                for each in by_id.get(life.id, ())
-                if life.begun - CLOCKS_S <= each.submitted <= _last(life) + CLOCKS_S
-            ]
-            if its:
+            if its := records.get(life):
                 whose = OURS.search(its[-1].name)
                 self._take(Job(life, its, whose[2] if whose and whose[1] == mark else ""))
             else:
@@ -96,6 +89,18 @@ class Evidence:
                     part.serves.append(pod)
         away = [(start - DOWN_S, served) for start, served in self.slurm.starts]
         self.calm = without(_merged(self.audit.watched), away + self.journal.faults)
+
+    def _records(self) -> dict[Life, list[Record]]:
+        """The records of each life: of those that had the id of the record, the last one that had begun by then."""
+        lives: dict[int, list[Life]] = {}
+        for life in self.slurm.lives:
+            lives.setdefault(life.id, []).append(life)
+        found: dict[Life, list[Record]] = {}
+        for record in sorted(self.records, key=lambda record: record.submitted):
+            begun = [life for life in lives.get(record.id, ()) if life.begun <= record.submitted + CLOCKS_S]
+            if begun:
+                found.setdefault(begun[-1], []).append(record)
+        return found
 
     def _take(self, job: Job) -> None:
         self.jobs.append(job)
@@ -148,10 +153,6 @@ def clock(at: float) -> str:
 
 def _sha(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
-
-
-def _last(life: Life) -> float:
-    return life.changes[-1].at
 
 
 def _merged(watches: list[Interval]) -> list[Interval]:

@@ -222,11 +222,12 @@ def _evidence(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             continue
         judged["V7"] += 1
         what = f"pod {pod.who} was {harm.kind} by the bridge at {clock(harm.at)} ({harm.line})"
-        number = pod.job_at(harm.at)
-        if number is None:
+        named = pod.job_at(harm.at)
+        if named is None:
             yield Broken("V7", pod.who, harm.at, f"{what}, though the bridge had never bound it")
             continue
-        job = evidence.job(number, harm.at)
+        since, number = named
+        job = evidence.job(number, since)  # slurmctld may have lost it, and given its id to another one since
         if job is None:
             continue
         change = job.life.change_at(harm.at)

@@ -187,6 +187,15 @@ def test_a_pod_that_the_bridge_never_bound_and_ends_is_found(run: Run) -> None:
     assert sentence.startswith("V7: pod alice-x/stray was deleted by the bridge at 08:00:05.000 (audit.log:9), though ")
 
 
+def test_an_id_that_is_given_out_again_makes_no_job_of_the_one_before(run: Run) -> None:
+    run.restart(10)
+    run.submit(10.6, 7, "", user="carol", name="native")
+    run.grant(11, 7, "k5")
+    run.delete(20, "train", by="slurm-bridge")
+    run.delete(22, "train", by="kwok", gone=True)
+    assert run.broken() == []
+
+
 @pytest.mark.parametrize("fields", [{"Partition": "secret"}, {"User": "bob", "UID": "2002"}])
 def test_a_job_that_the_policy_does_not_give_is_found(fields: dict[str, str]) -> None:
     policy = {"rules": [*_rules(), {"namespaces": ["bob-*"], "user": "bob"}]}
