@@ -23,6 +23,7 @@ SUBMIT = re.compile(rf"_slurm_rpc_submit_batch_(?:het_)?job: {_JOB} ")
 UPDATE = re.compile(rf"_slurm_rpc_update_job: complete {_JOB} uid=(?P<uid>\d+)")
 RECOVERED = re.compile(rf"Recovered {_JOB} Assoc")
 STARTED, SERVES = "slurmctld version", "Running as primary controller"
+FORGOTTEN = "UNINITIALISED"  # a job that ended MinJobAge ago; also a request that is only looked at
 TENTATIVE = "_het_job_limit_check"  # a component is "completed" for a moment, to see if its limits allow it
 STAMP = re.compile(_AT)
 REPEATED_S = 0.05  # most changes are logged twice, by the code that makes them and by what it calls
@@ -95,7 +96,7 @@ class SlurmLog:
     def add(self, at: float, text: str, line: str) -> None:
         """Takes one line into account."""
         if found := CHANGE.search(text):
-            if found["by"] != TENTATIVE and found["id"] != "0":
+            if found["by"] != TENTATIVE and found["new"] != FORGOTTEN:
                 self._changed(at, found, line)
         elif found := SUBMIT.search(text):
             self._begin(int(found["id"]), int(found["id"]), Change(at, "PENDING", line))

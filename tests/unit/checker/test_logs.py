@@ -18,6 +18,7 @@ HETEROGENEOUS = """\
 [2026-11-24T09:04:08.865] TRACE_JOBS: select_nodes: [JobId=11+1(12)] change state: PENDING -> RUNNING
 [2026-11-24T09:04:20.000] TRACE_JOBS: job_signal: [JobId=11+1(12)] change state: RUNNING -> CANCELLED,COMPLETING
 [2026-11-24T09:04:20.000] TRACE_JOBS: cleanup_completing: [JobId=11+1(12)] change state: CANCELLED,COMPLETING -> CANCELLED
+[2026-11-24T09:09:53.003] TRACE_JOBS: purge_old_job: [JobId=11+1(12)] change state: CANCELLED -> UNINITIALISED
 """
 RESTARTED = """\
 [2026-11-24T09:03:57.000] TRACE_JOBS: select_nodes: [JobId=3] change state: PENDING -> RUNNING
