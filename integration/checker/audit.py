@@ -255,7 +255,7 @@ def _client(entry: Entry) -> str:
 
 
 def _grace(entry: Entry) -> int | None:
-    return (entry.get("requestObject") or {}).get("gracePeriodSeconds")  # type: ignore[no-any-return]
+    return (entry.get("requestObject") or {}).get("gracePeriodSeconds")
 
 
 def _requests(spec: Entry) -> dict[str, float]:

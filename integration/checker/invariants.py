@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from itertools import pairwise
 from typing import Any
 
 from integration.checker.audit import BRIDGE, Harm, Pod
@@ -91,15 +90,18 @@ def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             for change, end in job.life.holds():
                 same.setdefault((job.name, job.last.user), []).append((change.at, end, change.line, job))
     for (name, _), runs in same.items():
-        runs.sort(key=lambda run: run[0])
         judged["V1"] += len(runs)
-        for (_, end, line, one), (begin, _, second, other) in pairwise(runs):
-            if begin < end - SAME_MOMENT_S and one.life.leader != other.life.leader:
+        runs.sort(key=lambda run: run[0])
+        latest = runs[0]  # of those that have begun, the one that ends last
+        for run in runs[1:]:
+            (begin, end, line, other), (_, until, first, one) = run, latest
+            if begin < until - SAME_MOMENT_S and one.life.leader != other.life.leader:
                 yield Broken(
                     "V1", name, begin,
-                    f"{other.shown} got its nodes at {clock(begin)} ({second}) while job {one.life.id} of the same name had "
-                    f"its own, from {clock(one.life.change_at(begin).at)} ({line}) to {clock(end)}",
+                    f"{other.shown} got its nodes at {clock(begin)} ({line}) while job {one.life.id} of the same name had "
+                    f"its own, from {clock(latest[0])} ({first}) to {clock(until)}",
                 )  # fmt: skip
+            latest = max(run, latest, key=lambda each: each[1])
 
 
 def _tenants(evidence: Evidence) -> _Users:
@@ -160,7 +162,7 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         seen.add(id(parts[0]))
         given: Counter[str] = Counter()
         for part in parts:
-            given.update(part.last.tres)  # type: ignore[arg-type]
+            given.update(part.last.tres)
         for pod in job.serves:
             assert pod.bind is not None
             judged["V5"] += 1
@@ -170,7 +172,7 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             ]
             taken = Counter[str]()
             for each in there:
-                taken.update(each.requests)  # type: ignore[arg-type]
+                taken.update(each.requests)
             for kind, amount in taken.items():
                 if given and amount > given[kind] + 0.5:
                     yield Broken(

@@ -73,7 +73,8 @@ class Journal:
 
 def read(path: Path) -> Journal:
     """The journal in that file; an empty one if there is no file."""
-    found, begun = Journal(), {}
+    found = Journal()
+    begun: dict[str, float] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         entry = json.loads(line)
         at, kind = entry["at"], entry["kind"]
