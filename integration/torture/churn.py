@@ -23,8 +23,8 @@ MOST_PODS = 40
 MOST_FOREIGN = 6
 REPLICAS = 4
 CALL_S = 5.0
-GPUS = (0, 0, 0, 2, 8)
-ACTS = {"pod": 6, "gang": 2, "finish": 4, "delete": 3, "scancel": 2, "cordon": 1, "foreign": 1}
+GPUS = (0, 0, 0, 0, 1, 8)
+ACTS = {"pod": 6, "gang": 2, "finish": 3, "delete": 2, "scancel": 4, "cordon": 1, "foreign": 1}
 
 
 class Churn:
@@ -117,8 +117,8 @@ class Churn:
         return bool(pods)
 
     def _scancel(self) -> bool:
-        """An admin cancels a placeholder."""
-        jobs = self._slurm.live(f"{self._space}/")
+        """An admin cancels a placeholder whose pods run."""
+        jobs = [job for job in self._slurm.live(f"{self._space}/") if "RUNNING" in job["job_state"]]
         if jobs:
             self._slurm.cancel(self._chance.choice(jobs)["job_id"])
         return bool(jobs)

@@ -35,7 +35,7 @@ DECK: Mapping[tuple[str, str], int] = {
 SOON_S, LASTS_S = 1.5, 2.0
 # One cycle in so many begins when the bridge has outlived its quiet period (12 s), so that it dies while it cancels and
 # evicts.
-LATE_EVERY, LATE_S = 8, (13.0, 16.0)
+LATE_EVERY, LATE_S = 8, (12.0, 14.5)
 TWICE = 0.25  # of the faults of a server: the bridge is killed meanwhile, too
 
 
