@@ -126,8 +126,10 @@ class Evidence:
         """The pod whose own job it is by its key; None: a gang's, or of a pod that the log lacks."""
         return self._own.get(job.key)
 
-    def gang_of(self, job: Job) -> list[Pod]:
-        """The pods of the gang whose job it is, as far as a label or a bind shows them."""
+    def members(self, job: Job) -> list[Pod]:
+        """The pods of its workload: the one pod, or those of a gang that a label or a bind shows."""
+        if own := self._own.get(job.key):
+            return [own]
         return list(dict.fromkeys([*job.serves, *self._gangs.get(job.key, ())]))
 
     def named(self, name: str) -> list[Job]:

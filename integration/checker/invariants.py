@@ -24,6 +24,7 @@ LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two look
 STAYS_S = 345.0  # L4
 SILENT_NODE_S, GONE_GRACE_S = 300.0, 10.0  # S3
 EARLIEST_SHARE = 0.5  # of its time limit: before that no pod is ended for the limit (S4b)
+PREEMPTED_S = 60.0  # the longest GraceTime of a partition of the rig, and more
 POLICY_LAG_S = 120.0  # a job may be made so long after the policy changed: it was asked for before
 LITERAL = frozenset(
     {"namespaces", "user", "account", "partition", "qos", "max_time", "max_nodes", "max_gres", "max_jobs", "max_submit_rate"}
@@ -247,9 +248,9 @@ def _may_end(evidence: Evidence, harm: Harm, job: Job) -> bool:
     pod, change = harm.pod, job.life.change_at(harm.at)
     if pod.started is None:
         return True
-    if any(gang.bind is None and harm.at < gang.over for gang in evidence.gang_of(job)):
+    if any(other.bind is None and harm.at < other.over for other in evidence.members(job)):
         return True
-    if any(later.state == "PREEMPTED" and later.at > harm.at for later in job.life.changes):
+    if any(later.state == "PREEMPTED" and 0 < later.at - harm.at <= PREEMPTED_S for later in job.life.changes):
         return True
     limit_s = job.last.limit_s
     ends = harm.at if harm.seconds is None else max(harm.at, (pod.started or harm.at) + harm.seconds)
@@ -302,17 +303,16 @@ def _within(given: Any, value: str) -> bool:
 def _no_leftovers(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
     """L2: no placeholder stays without an unfinished pod of its workload."""
     for job in evidence.ours():
-        own = evidence.pod_of(job)
-        pods = [own] if own else evidence.gang_of(job)
-        if job.last.user not in _tenants(evidence) or (not pods and job.serves):
-            continue
+        pods = evidence.members(job)
+        if job.last.user not in _tenants(evidence) or not pods:
+            continue  # the log does not show whose it is
         judged["L2"] += 1
         if not all(_certain(evidence, pod) or pod.over < float("inf") for pod in pods):
             continue
         since = max([job.life.begun, *(_leaves(pod) for pod in pods)])
         left_s = longest(since, job.life.over, evidence.calm)
         if left_s > (rest_s or LEFT_S):
-            who = ", ".join(pod.who for pod in pods) or "any pod"
+            who = ", ".join(pod.who for pod in pods)
             change = job.life.changes[-1]
             yield Broken(
                 "L2", job.name, since,
@@ -327,19 +327,20 @@ def _leaves(pod: Pod) -> float:
 
 
 def _is_bound(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
-    """L3: a pod whose job has nodes is bound."""
+    """L3: a pod whose job has nodes is bound, and of a gang at least one (all of them: V4)."""
     for job in evidence.ours():
-        pod = evidence.pod_of(job)
-        if pod is None or job.last.user not in _tenants(evidence):
+        pods = evidence.members(job)
+        if not pods or job.last.user not in _tenants(evidence):
             continue
         for change, end in job.life.holds():
             judged["L3"] += 1
-            until = min(end, pod.over, pod.bind.at if pod.bind else float("inf"))
-            waits_s = longest(max(change.at, pod.created or change.at), until, evidence.calm)
+            until = min([end, *(pod.over for pod in pods), *(pod.bind.at for pod in pods if pod.bind)])
+            waits_s = longest(max([change.at, *(pod.created or change.at for pod in pods)]), until, evidence.calm)
             if waits_s > (rest_s or SOON_S):
+                who = ", ".join(pod.who for pod in pods)
                 yield Broken(
-                    "L3", pod.who, change.at,
-                    f"pod {pod.who} was not bound within {waits_s:.0f} calm seconds after its {job.shown} got nodes at "
+                    "L3", pods[0].who, change.at,
+                    f"pod {who} was not bound within {waits_s:.0f} calm seconds after its {job.shown} got nodes at "
                     f"{clock(change.at)} ({change.line})",
                 )  # fmt: skip
 

@@ -6,6 +6,8 @@ import pytest
 
 from tests.unit.checker.forged import EPOCH, MARK, Run, key
 
+RING = key("gang\0alice-x\0ring")
+
 
 @pytest.fixture
 def run() -> Run:
@@ -98,9 +100,7 @@ def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
     run = Run()
     for number in range(3):
         run.pod(1, f"ring{number}", gang="ring", gpu=1)
-    run.submit(
-        2, 7, "gang\0alice-x\0ring", name=f"alice-x/ring~{MARK}.{key('gang' + chr(0) + 'alice-x' + chr(0) + 'ring')}"
-    )
+    run.submit(2, 7, "gang\0alice-x\0ring", name=f"alice-x/ring~{MARK}.{RING}")
     run.grant(3, 7, "k1", "cpu=3,gres/gpu=2,mem=192M")
     for number in range(3):
         run.bind(4 + number, f"ring{number}", "k1", 7)
@@ -112,7 +112,7 @@ def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
 
 def test_a_place_that_a_member_left_may_be_taken_again() -> None:
     run = Run()
-    name = f"alice-x/ring~{MARK}.{key('gang' + chr(0) + 'alice-x' + chr(0) + 'ring')}"
+    name = f"alice-x/ring~{MARK}.{RING}"
     for number in range(2):
         run.pod(1, f"ring{number}", gang="ring", gpu=1)
     run.submit(2, 7, "", name=name)
@@ -224,6 +224,32 @@ def test_a_pod_whose_job_has_nodes_and_that_is_not_bound_is_found() -> None:
     run.grant(3, 7, "k1")
     [sentence] = run.broken(100)
     assert sentence.startswith("L3: pod alice-x/train was not bound within 97 calm seconds after its job 7 (")
+
+
+def test_a_gang_whose_job_has_nodes_and_that_is_not_bound_is_found() -> None:
+    run = Run()
+    for number in range(2):
+        run.pod(1, f"ring{number}", gang="ring")
+    run.submit(2, 7, "", name=f"alice-x/ring~{MARK}.{RING}")
+    run.grant(3, 7, "k1", "cpu=2,mem=128M")
+    [sentence] = run.broken(100)
+    assert sentence.startswith(
+        "L3: pod alice-x/ring0, alice-x/ring1 was not bound within 97 calm seconds after its job 7 ("
+    )
+
+
+def test_a_job_beside_one_component_of_another_is_found() -> None:
+    run = Run()
+    uid = run.pod(1, "train")
+    for number, submitted in (("11", 2), ("12", 2.1), ("13", 3)):
+        run.submit(submitted, int(number), uid)
+    run.log(3, "TRACE_JOBS: select_nodes: [JobId=11+0(11)] change state: PENDING -> RUNNING")
+    run.log(3, "TRACE_JOBS: select_nodes: [JobId=11+1(12)] change state: PENDING -> RUNNING")
+    run.log(4, "TRACE_JOBS: job_signal: [JobId=11+1(12)] change state: RUNNING -> CANCELLED")
+    run.grant(5, 13, "k3")
+    [sentence] = [each for each in run.broken(10) if each.startswith("V1")]
+    assert sentence.startswith("V1: job 13")
+    assert "while job 11 of the same name had its own" in sentence
 
 
 def test_a_pod_that_stays_on_its_node_after_its_job_is_found(run: Run) -> None:
