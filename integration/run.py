@@ -94,9 +94,9 @@ SUITES = (
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",)),  # they say how soon another one took over
     Suite("workloads", WORKLOADS, ("--no-kubelets",), proved=True),
-    Suite("lives", LIVES),
+    Suite("lives", LIVES, proved=True),
     Suite("torture", (*TORTURE, "-rP"), ("--no-kubelets",), proved=True),  # they say how soon all went on
-    Suite("ends", ENDS),
+    Suite("ends", ENDS, proved=True),
     Suite(
         "journeys",
         (

@@ -24,7 +24,7 @@ LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two look
 STAYS_S = 345.0  # L4
 SILENT_NODE_S, GONE_GRACE_S = 300.0, 10.0  # S3
 EARLIEST_SHARE = 0.5  # of its time limit: before that no pod is ended for the limit (S4b)
-PREEMPTED_S = 60.0  # the longest GraceTime of a partition of the rig, and more
+PREEMPTED_S = 60.0  # more than the longest GraceTime of a partition of the rig
 POLICY_LAG_S = 120.0  # a job may be made so long after the policy changed: it was asked for before
 LITERAL = frozenset(
     {"namespaces", "user", "account", "partition", "qos", "max_time", "max_nodes", "max_gres", "max_jobs", "max_submit_rate"}
@@ -191,7 +191,10 @@ def _certain(evidence: Evidence, pod: Pod) -> bool:
 
 
 def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
-    """V6: no job that is no placeholder was cancelled or changed by a tenant; journeys do that as the administrator."""
+    """V6: no job that is no placeholder was cancelled or changed by a tenant; journeys do that as the administrator.
+
+    After a start of slurmctld its database no longer says who cancelled a job that had ended before.
+    """
     for job in evidence.jobs:
         if job.key and job.last.user in _tenants(evidence):
             continue
@@ -250,9 +253,10 @@ def _may_end(evidence: Evidence, harm: Harm, job: Job) -> bool:
         return True
     if any(other.bind is None and harm.at < other.over for other in evidence.members(job)):
         return True
-    if any(later.state == "PREEMPTED" and 0 < later.at - harm.at <= PREEMPTED_S for later in job.life.changes):
+    if any(0 <= harm.at - notice <= PREEMPTED_S for notice in job.life.notices):
         return True
-    limit_s = job.last.limit_s
+    given = [limit for since, limit in job.life.limits if since <= harm.at]
+    limit_s = given[-1] if given else job.last.limit_s
     ends = harm.at if harm.seconds is None else max(harm.at, (pod.started or harm.at) + harm.seconds)
     return limit_s is not None and ends >= change.at + limit_s * EARLIEST_SHARE - 2
 

@@ -5,6 +5,7 @@ The log needs SlurmctldDebug=verbose and DebugFlags=TraceJobs.  Facts that this 
 * `[JobId=N] change state: A -> B` comes with every change; N is `7`, or `5+1(6)` for the second component of job 5.
 * A start of slurmctld lists what it knows again (`Recovered JobId=N`), without states.  What it does not list is lost.  A job
   may have gone back to an earlier state: the next change says from which state.
+* A preemption with grace begins with SIGCONT and SIGTERM; nothing else sends SIGCONT to a running job.
 * An id is given out again after slurmctld lost the job that had it.
 """
 
@@ -21,6 +22,8 @@ _JOB = r"JobId=(?:(?P<leader>\d+)\+\d+\()?(?P<id>\d+)\)?"
 CHANGE = re.compile(rf"TRACE_JOBS: (?P<by>\w+): \[{_JOB}\] change state: (?P<old>[\w,]+) -> (?P<new>[\w,]+)")
 SUBMIT = re.compile(rf"_slurm_rpc_submit_batch_(?:het_)?job: {_JOB} ")
 UPDATE = re.compile(rf"_slurm_rpc_update_job: complete {_JOB} uid=(?P<uid>\d+)")
+LIMIT = re.compile(rf"_update_job: setting time_limit to (?P<minutes>\d+) for {_JOB}")
+NOTICE = re.compile(rf"job_signal: 18 of running {_JOB}")
 RECOVERED = re.compile(rf"Recovered {_JOB} Assoc")
 STARTED, SERVES = "slurmctld version", "Running as primary controller"
 FORGOTTEN = "UNINITIALISED"  # a job that ended MinJobAge ago; also a request that is only looked at
@@ -40,11 +43,18 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """One job.  leader: the id of the heterogeneous job that it is a component of; else its own id."""
+    """One job.
+
+    leader   the id of the heterogeneous job that it is a component of; else its own id
+    limits   when it was given another time limit, and that in seconds
+    notices  when Slurm gave notice that it preempts the job
+    """
 
     id: int
     leader: int
     changes: list[Change]
+    limits: list[tuple[float, float]] = field(default_factory=list)
+    notices: list[float] = field(default_factory=list)
 
     @property
     def begun(self) -> float:
@@ -102,6 +112,10 @@ class SlurmLog:
             self._begin(int(found["id"]), int(found["id"]), Change(at, "PENDING", line))
         elif found := UPDATE.search(text):
             self.updates.append(Update(at, int(found["id"]), int(found["uid"]), line))
+        elif (found := LIMIT.search(text)) and (life := self._now.get(int(found["id"]))):
+            life.limits.append((at, int(found["minutes"]) * 60.0))
+        elif (found := NOTICE.search(text)) and (life := self._now.get(int(found["id"]))):
+            life.notices.append(at)
         elif found := RECOVERED.search(text):
             if self._known is not None:
                 self._known.add(int(found["id"]))

@@ -179,6 +179,20 @@ def test_a_pod_may_be_ended_when_its_job_has_ended_or_its_time_is_nearly_over(ru
     assert run.broken(150) == []
 
 
+def test_a_pod_may_be_ended_when_an_admin_took_its_time_or_its_job_got_notice(run: Run) -> None:
+    run.log(10, "sched: _update_job: setting time_limit to 0 for JobId=7")
+    run.deadline(20, "train", 60)
+    uid = run.pod(3, "low")
+    run.submit(3.1, 8, uid)
+    run.grant(3.2, 8, "k2")
+    run.bind(4, "low", "k2", 8)
+    run.log(30, "job_signal: 18 of running JobId=8 successful 0x400001")
+    run.delete(31, "low", by="slurm-bridge")
+    assert run.broken() == []
+    run.delete(200, "low", by="slurm-bridge")
+    assert [each[:2] for each in run.broken(210) if "low" in each] == ["V7"], "the notice was long ago"
+
+
 def test_a_pod_that_the_bridge_never_bound_and_ends_is_found(run: Run) -> None:
     run.pod(3, "stray")
     run.bind(4, "stray", "k5", 7, by="other-scheduler")
