@@ -84,7 +84,7 @@ def test_members_that_disagree_or_never_fit_say_so_and_a_pod_beside_them_runs(
     assert [job["name"].split("~")[0] for job in slurm.live(f"{here}/")] == [f"{here}/bystander"]
 
 
-def test_a_size_that_is_no_number_is_said_on_its_pod_until_it_is_mended(kube: Kube, space: Space) -> None:
+def test_a_size_that_is_no_number_is_reported_on_its_pod_until_it_is_mended(kube: Kube, space: Space) -> None:
     here = space("alice")
     sizes = dict(enumerate(("three", "-1", "0", "1e9")))
     for number, size in sizes.items():
@@ -98,7 +98,7 @@ def test_a_size_that_is_no_number_is_said_on_its_pod_until_it_is_mended(kube: Ku
     eventually("mended, both run", lambda: len(kube.bound(here)) == 2)
 
 
-def test_an_anti_affinity_that_asks_for_more_nodes_than_there_are_is_said(kube: Kube, space: Space) -> None:
+def test_an_anti_affinity_that_asks_for_more_nodes_than_there_are_is_reported(kube: Kube, space: Space) -> None:
     here = space("alice")
     nodes = len(kube.core.list_node(label_selector="type=kwok").items)
     size = str(nodes + 1)
@@ -108,7 +108,7 @@ def test_an_anti_affinity_that_asks_for_more_nodes_than_there_are_is_said(kube: 
     says(kube, here, f"ring-{nodes}", words)
 
 
-def test_a_gang_label_on_hundreds_of_pods_by_mistake_holds_nobody_else_up(
+def test_a_gang_label_on_hundreds_of_pods_by_mistake_delays_no_other_pod(
     kube: Kube, slurm: Slurm, space: Space
 ) -> None:
     here, elsewhere = space("alice"), space("bob")

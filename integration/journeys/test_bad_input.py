@@ -84,7 +84,7 @@ def swapped(arguments: list[str], option: str, value: str) -> list[str]:
     return [*arguments[:at], value, *arguments[at + 1 :]]
 
 
-def test_nobody_listens_at_the_slurm_url(good: list[str]) -> None:
+def test_no_server_listens_at_the_slurm_url(good: list[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     waits(*swapped(good, "--slurm-url", url), says=(url,))
 

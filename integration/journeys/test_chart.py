@@ -400,7 +400,7 @@ def test_a_wrong_value_is_refused_before_anything_is_made(typed: Terminal, value
     assert "kind:" not in said
 
 
-def test_what_is_needed_is_said(typed: Terminal) -> None:
+def test_missing_values_are_named(typed: Terminal) -> None:
     assert "at '/settings': missing properties 'slurm_url', 'policy'" in typed.types(CHART, codes=(1,))
 
 

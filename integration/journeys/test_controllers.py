@@ -109,7 +109,7 @@ def test_a_service_leaves_its_job_one_replica_at_a_time_before_the_job_ends(
         eventually("events say so", lambda n=name: {"SlurmJobEndsSoon", "SlurmJobEnded"} <= kube.events(ns, n))  # type: ignore[misc]
 
 
-def test_a_crash_loop_is_said_and_its_job_stays(
+def test_a_crash_loop_is_reported_and_its_job_stays(
     kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, needs_kubelets: None
 ) -> None:
     ns = space("alice")

@@ -144,7 +144,7 @@ def test_a_bound_pod(space: Space, kube: Kube, bridge: BridgeProcess, ends: list
         assert f"1 gpu:h100 on {bound.spec.node_name}" in said
 
 
-def test_manifests_one_that_fits_one_that_cannot_one_that_slurm_would_refuse(
+def test_manifests_that_fit_that_cannot_run_and_that_slurm_would_refuse(
     space: Space, ends: list[str], slurm: Slurm
 ) -> None:
     namespace = space("alice")

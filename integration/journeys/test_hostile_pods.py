@@ -72,7 +72,7 @@ def other_pods_run(kube: Kube, ns: str, bridge: BridgeProcess) -> None:
     eventually("pods are bound after a restart", lambda: len(kube.bound(ns)) == 2)
 
 
-def test_pods_with_deep_managed_fields_are_scheduled_and_stop_nobody(
+def test_pods_with_deep_managed_fields_are_scheduled_and_stop_no_other_pod(
     kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, deep: Deep
 ) -> None:
     ns = space("alice")
@@ -85,7 +85,9 @@ def test_pods_with_deep_managed_fields_are_scheduled_and_stop_nobody(
     assert all("RUNNING" in slurm.job(job)["job_state"] for job in jobs), "those of the deep pods live on"
 
 
-def test_pods_of_a_megabyte_each_are_listed_and_stop_nobody(kube: Kube, space: Space, bridge: BridgeProcess) -> None:
+def test_pods_of_a_megabyte_each_are_listed_and_stop_no_other_pod(
+    kube: Kube, space: Space, bridge: BridgeProcess
+) -> None:
     large, ns = space("bob"), space("alice")
     thing = pod("large", spec={"schedulingGates": [{"name": "example.com/not-yet"}]})
     thing["spec"]["containers"][0]["env"] = [{"name": "BALLAST", "value": "x" * LARGE_BYTES}]

@@ -133,7 +133,7 @@ def test_an_admin_types_every_line_and_a_pod_runs_as_a_slurm_user(terminal: Term
     eventually("its job has ended with it", lambda: not slurm.live(f"{SPACE}/hello"))
 
 
-def test_every_overlay_is_built_and_a_missing_token_is_said(terminal: Terminal, tmp_path: Path) -> None:
+def test_every_overlay_is_built_and_a_missing_token_is_reported(terminal: Terminal, tmp_path: Path) -> None:
     copied(tmp_path)
     overlay = tmp_path / "manifests" / "minimal" / "kustomization.yaml"
     assert "token" in terminal.types(f"kubectl kustomize {overlay.parent}", codes=(1,))
@@ -179,7 +179,7 @@ def test_a_namespace_without_a_role_binding_is_named_and_no_other_waits(terminal
 
 
 @pytest.mark.usefixtures("installed")
-def test_nobody_outside_the_pod_learns_of_pods(kube: Kube) -> None:
+def test_no_client_outside_the_pod_learns_of_pods(kube: Kube) -> None:
     status, answer = kube.raw(
         "GET", f"/api/v1/namespaces/{OWN}/pods/{own_pod(kube)}:8080/proxy/explain?pod=other&namespace={SPACE}"
     )

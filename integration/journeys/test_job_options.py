@@ -112,7 +112,7 @@ def test_a_pod_that_waits_is_changed_in_place(kube: Kube, slurm: Slurm, space: S
     )
 
 
-def test_what_comes_after_the_bind_is_said_and_changes_nothing(kube: Kube, slurm: Slurm, space: Space) -> None:
+def test_an_edit_after_the_bind_is_reported_and_changes_nothing(kube: Kube, slurm: Slurm, space: Space) -> None:
     """T11, K8."""
     ns = space("alice")
     kube.run(ns, "train")

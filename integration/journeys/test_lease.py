@@ -172,7 +172,7 @@ def _is_calm(kube: Kube, name: str) -> bool:
     return lease.spec.holder_identity == name and led_s > 13
 
 
-def test_a_clean_stop_is_said_in_the_lease_and_taken_out_by_the_next_holder(
+def test_a_clean_stop_is_recorded_in_the_lease_and_removed_by_the_next_holder(
     kube: Kube, space: Space, pair: Pair
 ) -> None:
     ns = space("alice")
@@ -194,7 +194,7 @@ def test_a_clean_stop_is_said_in_the_lease_and_taken_out_by_the_next_holder(
     eventually("it is bound", lambda: kube.bound(ns))
 
 
-def test_a_leader_that_is_paused_and_wakes_harms_nobody(kube: Kube, slurm: Slurm, space: Space, pair: Pair) -> None:
+def test_a_leader_that_is_paused_and_wakes_does_no_harm(kube: Kube, slurm: Slurm, space: Space, pair: Pair) -> None:
     ns = space("alice")
     kube.apps.create_namespaced_replica_set(ns, replica_set("service", 8))
     eventually("they run", lambda: len(kube.bound(ns)) == 8)
@@ -218,7 +218,7 @@ def test_a_leader_that_is_paused_and_wakes_harms_nobody(kube: Kube, slurm: Slurm
     eventually("work goes on", lambda: kube.pod(ns, "after").spec.node_name)
 
 
-def test_without_the_rights_to_the_lease_nobody_acts_and_nothing_is_lost(
+def test_without_the_rights_to_the_lease_no_replica_acts_and_nothing_is_lost(
     kube: Kube, slurm: Slurm, space: Space, pair: Pair
 ) -> None:
     ns = space("alice")
@@ -253,7 +253,7 @@ def _says(process: BridgeProcess, words: str) -> bool:
     ],
     ids=["another holder for ever", "nothing in it", "deleted"],
 )
-def test_a_lease_that_somebody_edits_is_put_right(
+def test_a_lease_that_another_client_edits_is_written_again(
     kube: Kube, space: Space, pair: Pair, edit: dict[str, Any] | None
 ) -> None:
     ns = space("alice")

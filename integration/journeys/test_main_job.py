@@ -50,7 +50,7 @@ def test_forty_pods_are_bound_within_their_grants(kube: Kube, slurm: Slurm, spac
     assert max(Counter(pod.spec.node_name for pod in bound).values()) <= 32
 
 
-def test_pods_beyond_capacity_all_stand_in_slurms_queue_and_start_when_it_is_freed(
+def test_pods_beyond_capacity_all_wait_in_slurms_queue_and_start_when_it_is_freed(
     kube: Kube, slurm: Slurm, space: Space
 ) -> None:
     ns = space("alice")
@@ -105,7 +105,7 @@ def test_a_cancelled_jobs_pod_is_evicted_and_recreated_by_its_replica_set(
     eventually("an event says why", lambda: "SlurmJobEnded" in kube.events(ns, before.metadata.name))
 
 
-def test_two_tenants_each_with_his_own_user_and_limits(kube: Kube, slurm: Slurm, space: Space) -> None:
+def test_two_tenants_have_their_own_user_and_limits(kube: Kube, slurm: Slurm, space: Space) -> None:
     alice, bob = space("alice"), space("bob")
     kube.run(alice, "a", gpu=2)
     kube.run(bob, "b1", gpu=4)
@@ -155,7 +155,9 @@ def test_what_slurm_refuses_is_reported_with_its_words_and_number(kube: Kube, sp
     assert "error 2" in said
 
 
-def test_no_node_that_fits_is_said_as_kube_scheduler_says_it(kube: Kube, slurm: Slurm, space: Space) -> None:
+def test_a_pod_without_a_feasible_node_says_so_in_the_words_of_kube_scheduler(
+    kube: Kube, slurm: Slurm, space: Space
+) -> None:
     ns = space("alice")
     kube.run(ns, "huge", cpu="640")
     said = eventually("it says why", lambda: kube.said(ns, "huge"))
@@ -164,7 +166,7 @@ def test_no_node_that_fits_is_said_as_kube_scheduler_says_it(kube: Kube, slurm: 
     assert not slurm.live(f"{ns}/huge~")
 
 
-def test_health_and_metrics_tell_what_happened(kube: Kube, bridge: BridgeProcess, space: Space) -> None:
+def test_health_and_metrics_show_what_happened(kube: Kube, bridge: BridgeProcess, space: Space) -> None:
     ns = space("alice")
     kube.run(ns, "p")
     eventually("it runs", lambda: kube.bound(ns))

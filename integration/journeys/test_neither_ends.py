@@ -59,7 +59,7 @@ def _scontrol(verb: str, *which: Three) -> None:
             slurm_says("scontrol", verb, str(job))
 
 
-def test_a_waiting_job_that_an_admin_holds_waits_and_one_that_he_puts_first_is_first(
+def test_a_waiting_job_that_an_admin_holds_waits_and_a_job_that_an_admin_puts_first_is_first(
     kube: Kube, slurm: Slurm, space: Space, own_rig: None
 ) -> None:
     ns = space("alice")
@@ -87,7 +87,7 @@ def test_a_waiting_job_that_an_admin_holds_waits_and_one_that_he_puts_first_is_f
     assert slurm.job(jobs["held"])["job_state"] == ["RUNNING"], "in the job that was held"
 
 
-def test_slurmrestd_that_is_away_for_a_while_harms_nobody(
+def test_a_slurmrestd_that_is_away_for_a_while_does_no_harm(
     kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, own_rig: None
 ) -> None:
     three = Three(kube, slurm, space("alice"))

@@ -247,7 +247,9 @@ def test_a_cordoned_node_is_drained_and_back_when_uncordoned_but_an_admins_drain
     assert {each.metadata.name for each in kube.bound(ns)} == {"train", "next"}, "nothing that ran was harmed"
 
 
-def test_what_an_admin_sets_down_is_shown_and_stays_so_until_he_resumes_it(node: str, kube: Kube, slurm: Slurm) -> None:
+def test_a_node_that_an_admin_sets_down_shows_that_and_stays_so_until_an_admin_resumes_it(
+    node: str, kube: Kube, slurm: Slurm
+) -> None:
     slurm.change_node(node, "DOWN", "smells of smoke")
     says(kube, node, "False SlurmNodeDown", "smells of smoke")
     eventually("and an event", lambda: "SlurmNodeDown" in told(kube, node))
@@ -333,7 +335,7 @@ def test_a_node_that_a_signal_left_not_responding_says_so_and_is_recreated_once_
 # --- its kubelet dies (N4, S8) --------------------------------------------------------------------------------------
 
 
-def test_a_dead_kubelets_device_is_nobody_elses_until_its_pod_cannot_run_any_more(
+def test_the_device_of_a_dead_kubelet_is_given_to_no_other_pod_until_its_pod_cannot_run_any_more(
     quick: None, own_rig: None, needs_kubelets: None, kube: Kube, slurm: Slurm, space: Space
 ) -> None:
     """A real container holds the node's only GPU while the node's power fails; afterwards the node comes back."""

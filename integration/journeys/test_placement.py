@@ -101,7 +101,7 @@ def test_pods_that_must_be_apart_are_one_a_node(kube: Kube, slurm: Slurm, space:
     assert {node: held["cores"] for node, held in slurm.holds(job["job_id"]).items()} == {"k2": 1, "k3": 1}
 
 
-def test_where_nothing_fits_it_is_said_as_kube_scheduler_says_it(
+def test_if_no_node_fits_the_message_counts_the_nodes_as_kube_scheduler_does(
     kube: Kube, slurm: Slurm, space: Space, marked: None
 ) -> None:
     ns = space("alice")

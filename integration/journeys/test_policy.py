@@ -141,7 +141,7 @@ def test_a_pod_beyond_the_limits_of_its_rule_is_refused_in_words(
     assert not slurm.live(f"{ns}/")
 
 
-def test_a_label_that_is_missing_is_said_and_once_it_is_there_the_pod_runs(
+def test_a_label_that_is_missing_is_reported_and_once_it_is_there_the_pod_runs(
     kube: Kube, slurm: Slurm, space: Space, tenants: None
 ) -> None:
     ns = space("alice")
@@ -163,7 +163,7 @@ def test_no_label_makes_a_pod_root_or_slurm_itself(
     assert not slurm.live(f"{ns}/")
 
 
-def test_a_user_whom_slurm_does_not_know_is_said_with_the_rule(
+def test_a_user_whom_slurm_does_not_know_is_reported_with_the_rule(
     kube: Kube, slurm: Slurm, space: Space, tenants: None
 ) -> None:
     ns = space("alice")
@@ -173,7 +173,7 @@ def test_a_user_whom_slurm_does_not_know_is_said_with_the_rule(
     assert "What an admin can do: sacctmgr add user zoe account=teama." in kube.said(ns, "train")
 
 
-def test_an_account_without_association_is_said_with_the_rule_and_runs_once_there_is_one(
+def test_an_account_without_association_is_reported_with_the_rule_and_runs_once_there_is_one(
     kube: Kube, slurm: Slurm, space: Space, tenants: None, own_rig: None
 ) -> None:
     ns = space("alice")
@@ -245,7 +245,7 @@ def test_after_a_restart_a_pod_still_ends_with_the_job_of_the_user_whom_it_had(
         eventually("its pod ends", lambda: "train" not in {each.metadata.name for each in kube.bound(ns)})
 
 
-def test_a_file_that_cannot_be_used_changes_nothing_and_is_said(
+def test_a_file_that_cannot_be_used_changes_nothing_and_is_reported(
     kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess
 ) -> None:
     ns = space("alice")

@@ -95,6 +95,6 @@ def answers(bridge: Lasting) -> bool:
         return False
 
 
-def test_the_sentence_in_readme_is_one_that_pods_say() -> None:
+def test_the_sentence_in_readme_is_one_that_pods_show() -> None:
     sentences = [each.content.strip() for each in readme.blocks() if each.language == "text"]
     assert any(re.fullmatch(WAITS, each) for each in sentences)

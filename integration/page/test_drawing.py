@@ -141,7 +141,7 @@ SIDES = {
 FAULT = {"label": "Break it", "does": "breaks it", "on": None, "unavailable": ""}
 
 
-async def test_a_bridge_that_went_away_is_said_and_taken_up_again(shown: Shown, tab: Tab) -> None:
+async def test_a_bridge_that_went_away_is_reported_and_followed_again(shown: Shown, tab: Tab) -> None:
     shown.state = {"pods": {"a": row("one")}, "counts": {"queued": 1}, "sides": SIDES, "faults": {"break": FAULT}}
     await tab.open(shown.url)
     await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 1")

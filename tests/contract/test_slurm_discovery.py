@@ -29,7 +29,7 @@ async def test_a_slurm_that_serves_no_known_version_is_reported_in_a_sentence(sl
         await slurm.other(versions=(FUTURE,)).discover()
 
 
-async def test_an_answer_of_another_server_is_not_taken_for_one_of_slurm(slurm: Slurm) -> None:
+async def test_an_answer_of_another_server_is_not_mistaken_for_one_of_slurm(slurm: Slurm) -> None:
     with pytest.raises(ContractError, match="none of the API versions"):
         await slurm.other(prefix="/elsewhere").discover()
 

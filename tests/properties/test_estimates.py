@@ -72,7 +72,7 @@ def test_partitions_do_not_mix(starts: list[tuple[str, float]]) -> None:
         assert together.interval(partition, NOW + 500, NOW) == alone.interval(partition, NOW + 500, NOW)
 
 
-def test_so_many_partitions_are_remembered_and_no_more() -> None:
+def test_the_number_of_partitions_that_are_remembered_is_bounded() -> None:
     estimates = StartEstimates()
     for number in range(MOST_PARTITIONS + 1):
         for _ in range(9):

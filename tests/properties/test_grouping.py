@@ -94,7 +94,7 @@ def test_no_gang_has_more_members_than_it_needs_and_every_pod_is_of_one_workload
 
 
 @given(st.permutations(range(4)), st.integers(0, 4))
-def test_however_many_have_succeeded_the_gang_needs_those_that_are_left(order: list[int], done: int) -> None:
+def test_however_many_have_succeeded_the_gang_needs_the_remaining_pods(order: list[int], done: int) -> None:
     labels, says = {names.PREFIX + names.GANG: "quad"}, {"gang-size": "4"}
     pods = [pod(f"w-{number}", labels=labels, says=says) for number in range(4)]
     shown = [

@@ -221,7 +221,7 @@ def test_events_of_a_pod_and_the_clock_of_the_server_are_read_or_left_out(case: 
 
 
 @given(st.text(max_size=45) | st.datetimes().map(lambda moment: moment.isoformat() + "Z"))
-def test_a_time_is_one_that_can_be_shown_or_none(text: str) -> None:
+def test_a_time_that_cannot_be_shown_is_none(text: str) -> None:
     seconds = epoch(text)
     assert seconds is None or 0 - 86_400 <= seconds <= (MAX_YEAR - 1969) * 366 * 86_400
 

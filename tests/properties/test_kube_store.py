@@ -56,7 +56,7 @@ def test_a_list_and_its_watch_are_the_whole_truth(before: Any, after: Any, field
 
 @settings(max_examples=50)
 @given(st.integers(1, 5), st.integers(0, 40))
-def test_what_is_forgotten_is_said_and_never_left_out(history: int, writes: int) -> None:
+def test_a_forgotten_change_is_an_error_and_never_left_out(history: int, writes: int) -> None:
     store, chosen = Store(history), selection("pods", "", {})
     for number in range(writes):
         write(store, "hpc", f"p{number}", "Pending")

@@ -237,7 +237,7 @@ class Sides:
 
 @settings(max_examples=80, deadline=None)
 @given(STEPS, st.lists(FATES, min_size=8, max_size=8))
-def test_in_any_history_only_ours_is_touched_and_in_the_end_both_sides_are_in_step(
+def test_in_any_history_only_jobs_of_the_bridge_are_touched_and_in_the_end_both_sides_agree(
     steps: list[tuple[str, str, int]], fates: list[Outcome]
 ) -> None:
     sides = Sides()

@@ -78,7 +78,7 @@ def test_every_member_has_a_place_of_its_own_within_what_was_granted(laid: Laid)
 
 
 @given(parts(standing=True))
-def test_who_stands_stays_and_the_others_take_what_is_left(laid: Laid) -> None:
+def test_bound_members_stay_and_the_others_take_the_remaining_places(laid: Laid) -> None:
     members, stands = laid
     found = places(members, stands)
     assert found is not None
@@ -87,7 +87,7 @@ def test_who_stands_stays_and_the_others_take_what_is_left(laid: Laid) -> None:
 
 
 @given(parts(standing=True), st.randoms(use_true_random=False))
-def test_the_same_members_in_another_order_stand_the_same(laid: Laid, rng: Random) -> None:
+def test_the_same_members_in_another_order_are_placed_the_same(laid: Laid, rng: Random) -> None:
     members, stands = laid
     shuffled = [Part(part.spec, part.nodes, rng.sample(list(part.members), len(part.members))) for part in members]
     assert places(shuffled, dict(reversed(stands.items()))) == places(members, stands)

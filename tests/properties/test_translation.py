@@ -58,7 +58,7 @@ OWNERS = st.lists(st.builds(Owner, st.just(OWNER), SAID, st.none(), st.none() | 
 
 @given(PODS, OWNERS.map(tuple))
 @settings(max_examples=120)
-def test_whatever_is_said_becomes_a_job_or_a_sentence(pod: Pod, owners: tuple[Owner, ...]) -> None:
+def test_any_annotations_become_a_job_or_a_sentence(pod: Pod, owners: tuple[Owner, ...]) -> None:
     answer = jobspec(pod, owners, FREE, AROUND, key_of(pod))
     if isinstance(answer, Refusal):
         assert answer.message.isprintable()
@@ -79,7 +79,7 @@ def test_whatever_is_said_becomes_a_job_or_a_sentence(pod: Pod, owners: tuple[Ow
 
 @given(PODS, OWNERS.map(tuple))
 @settings(max_examples=120)
-def test_whatever_is_said_no_user_is_charged_for_less_than_the_containers_may_take(
+def test_whatever_the_annotations_say_no_user_is_charged_for_less_than_the_containers_may_take(
     pod: Pod, owners: tuple[Owner, ...]
 ) -> None:
     """T6."""

@@ -67,7 +67,7 @@ async def ready(bridge: Bridge, now: Callable[[], float]) -> tuple[int, str]:
     return answer.status, answer.text or ""
 
 
-def test_a_pod_whose_rule_raises_stops_nobody_and_runs_when_that_is_mended(
+def test_a_pod_whose_rule_raises_stops_no_other_pod_and_runs_when_that_is_mended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole, broken = decide.RULES[Phase.UNSUBMITTED], [True]
@@ -139,7 +139,7 @@ def test_a_running_pod_that_cannot_be_folded_lives_on_with_its_job(monkeypatch: 
     run(there.live(story))
 
 
-def test_an_error_of_an_action_is_an_outcome_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_an_action_is_an_unknown_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, calls = Executor._allocate_now, list[str]()
 
     async def allocate(self: Executor, action: Any, began: float) -> Any:

@@ -126,7 +126,7 @@ def test_a_stop_that_follows_a_crash_too_soon_does_not_end_the_quiet_period() ->
     life.tell(story)
 
 
-def test_a_leader_that_wakes_acts_no_more_and_stands_by() -> None:
+def test_a_leader_that_wakes_acts_no_more_and_becomes_a_standby() -> None:
     life = Calm(3)
 
     async def story() -> None:
@@ -268,7 +268,7 @@ def test_wherever_the_leader_is_killed_the_other_replica_finishes_the_work() -> 
         assert Handover(CALM).lived(place) == end, (place, whole.wire.seen[place.number])
 
 
-def test_a_process_that_stands_still_runs_nothing_until_it_wakes() -> None:
+def test_a_paused_process_runs_nothing_until_it_wakes() -> None:
     async def story() -> list[float]:
         clock, seen, process = asyncio.get_running_loop().time, [], Process()
 

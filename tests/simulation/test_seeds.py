@@ -130,7 +130,7 @@ def clusters() -> Clusters:
     return Clusters()
 
 
-def test_a_pod_that_stands_long_after_its_job_breaks_l4(clusters: Clusters) -> None:
+def test_a_pod_that_stays_long_after_its_job_breaks_l4(clusters: Clusters) -> None:
     [holding] = clusters.slurm.jobs[clusters.job].holdings
     now = [100.0]
     clusters.invariants.clock = lambda: now[0]
@@ -265,7 +265,7 @@ def test_ending_a_pod_whose_job_id_is_invented_breaks_v7(clusters: Clusters) -> 
         clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/wild/pods/stranger", options)
 
 
-def test_of_a_managed_namespace_it_may_be_taken_for_a_pod_of_an_earlier_life_and_for_none_of_this(
+def test_a_pod_of_a_managed_namespace_may_be_mistaken_for_one_of_an_earlier_process_and_never_for_one_of_this(
     clusters: Clusters,
 ) -> None:
     options = json.dumps({"preconditions": {"uid": stranger(clusters, "alice-a")["metadata"]["uid"]}}).encode()
@@ -276,7 +276,7 @@ def test_of_a_managed_namespace_it_may_be_taken_for_a_pod_of_an_earlier_life_and
         clusters.invariants.sent_to_kube("DELETE", "/api/v1/namespaces/alice-a/pods/stranger", options)
 
 
-def test_ending_a_pod_that_somebody_else_bound_breaks_v7(clusters: Clusters) -> None:
+def test_ending_a_pod_that_another_client_bound_breaks_v7(clusters: Clusters) -> None:
     """A bind of the bridge was on its way, which the API server refused."""
     clusters.invariants.bound_by_others(clusters.pod, "k1", None)
     [holding] = clusters.slurm.jobs[clusters.job].holdings

@@ -38,7 +38,7 @@ def test_every_value_is_in_the_schema_and_has_a_default() -> None:
     keys(read("chart/values.yaml"), chart.schema())
 
 
-def test_every_key_of_the_settings_is_in_the_schema_but_those_that_the_pod_sets() -> None:
+def test_every_key_of_the_settings_is_in_the_schema_except_keys_that_the_pod_sets() -> None:
     written = chart.schema()["properties"]["settings"]["properties"].keys()
     assert written == Settings.model_fields.keys() - set(chart.SET_BY_THE_POD)
     deployment = read("base/deployment.yaml")
@@ -74,6 +74,6 @@ def test_it_knows_all_that_a_kustomization_does() -> None:
         assert {each for each in kustomization["resources"] if not each.endswith(".yaml")} == others
 
 
-def test_the_bridge_is_restarted_for_all_settings_but_those_that_it_reads_again() -> None:
+def test_the_bridge_is_restarted_for_all_settings_except_those_that_it_reads_again() -> None:
     [left_out] = re.findall(r'omit \(include "slurm-bridge\.settings" .*?\)((?: "\w+")+) \| toJson', TEMPLATES)
     assert set(re.findall(r'"(\w+)"', left_out)) == RELOADED

@@ -87,7 +87,7 @@ def test_every_reason_why_something_is_not_believed_is_in_the_documentation() ->
 POLICY = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_the_policy_gives_what_is_said_of_it() -> None:
+def test_the_example_of_the_policy_gives_what_the_document_says() -> None:
     [example] = re.findall(r"^```yaml\n(.*?)^```$", POLICY, re.MULTILINE | re.DOTALL)
     policy = Settings.model_validate(yaml.safe_load(example)).core_policy("slurm")
     labels = {"example.org/tenant": "true", "example.org/slurm-user": "alice"}
@@ -123,7 +123,7 @@ def test_the_versions_that_were_run_are_those_of_the_rig() -> None:
         assert version in text, version
 
 
-def test_every_command_of_a_document_is_typed_by_a_test_or_is_said_why_not() -> None:
+def test_every_command_of_a_document_is_typed_by_a_test_or_has_a_reason_why_not() -> None:
     found = {(name, heading) for name, heading, _ in documents.sections() if documents.lines(name, heading)}
     assert found == documents.RUN_BY.keys()
     for (name, heading), test in documents.RUN_BY.items():

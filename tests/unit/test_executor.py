@@ -264,7 +264,7 @@ async def test_our_own_mistake_is_not_caught() -> None:
         await perform(act.SubmitJob("key", SPEC, "why"), submit=ZeroDivisionError())
 
 
-async def test_where_errors_are_contained_nobody_knows_what_our_own_mistake_did(
+async def test_if_errors_are_contained_the_outcome_of_the_failed_action_is_unknown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     far: Any = FarEnd(submit=ZeroDivisionError())
@@ -293,7 +293,7 @@ async def test_where_errors_are_contained_nobody_knows_what_our_own_mistake_did(
         (job_of(pod(), 17), Invalid("grant", "Slurm", "ended", 2021), None),
     ],
 )
-async def test_the_grant_is_read_of_jobs_that_may_be_ours_and_hold_nodes(
+async def test_the_grant_is_read_of_jobs_that_hold_nodes_and_may_be_of_the_bridge(
     job: Job | None, answer: object, granted: Grant | None
 ) -> None:
     told: list[Event] = []
@@ -335,7 +335,7 @@ async def posted(made: Executor) -> None:
             await made.post_events()
 
 
-async def test_what_was_done_is_said_as_an_event() -> None:
+async def test_a_completed_action_is_reported_as_an_event() -> None:
     made, far = executor()
     for action in (BIND, EVICT, act.FailByDeadline(*POD, "why it ended"), REPORT):
         await made.perform(action)

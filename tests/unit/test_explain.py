@@ -64,7 +64,7 @@ def manifest(name: str = "train", **wishes: Any) -> Any:
 # --- of a pod -------------------------------------------------------------------------------------------------------
 
 
-async def test_without_a_bridge_both_clusters_are_asked_and_what_is_lacking_is_said(both: Both) -> None:
+async def test_without_a_bridge_both_clusters_are_asked_and_what_is_lacking_is_reported(both: Both) -> None:
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     text = await told_of_pod(both, "train")
     assert text.startswith(
@@ -97,7 +97,7 @@ async def submitted(both: Both, made: Mapping[str, Any]) -> int:
     return job_id
 
 
-async def test_events_of_the_pod_stand_in_the_story(both: Both) -> None:
+async def test_events_of_the_pod_are_in_its_history(both: Both) -> None:
     now = time.time()
     made = both.kube.create(now, "pods", objects.pod("hpc", "train", requests=SMALL))
     event = {
@@ -248,7 +248,7 @@ async def test_a_standby_says_which_replica_to_ask(both: Both) -> None:
     assert "does not know this pod" not in text
 
 
-async def test_what_the_bridge_answered_is_said_also_if_no_cluster_can_be_asked(both: Both) -> None:
+async def test_the_answer_of_the_bridge_is_shown_also_if_no_cluster_can_be_asked(both: Both) -> None:
     """Somebody who names a bridge with --bridge, and no settings file, has no Slurm to ask."""
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     both.settings = {**both.settings, "slurm_url": ""}
@@ -382,7 +382,7 @@ async def test_annotations_of_a_workload_object_count_for_its_pods(both: Both, t
     assert entry["request"]["job"]["comment"] == "from above"
 
 
-async def test_another_scheduler_in_the_manifest_is_said(both: Both, tmp_path: Path) -> None:
+async def test_another_scheduler_in_the_manifest_is_reported(both: Both, tmp_path: Path) -> None:
     text, _ = await told_of_manifest(both, tmp_path, manifest(scheduler="default-scheduler"))
     assert "Its schedulerName is default-scheduler: only with slurm-bridge does the bridge take it." in text
 

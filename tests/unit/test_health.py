@@ -166,7 +166,7 @@ async def test_what_is_in_quarantine_is_counted_and_no_reason(monkeypatch: pytes
     assert value_of(text.splitlines(), "slurm_bridge_quarantined", 'kind="node"') == 0
 
 
-async def test_a_replica_that_stands_by_again_shows_no_ages_and_counts_of_the_time_when_it_led() -> None:
+async def test_a_replica_that_is_a_standby_again_shows_no_ages_and_counts_of_the_time_when_it_led() -> None:
     """The age of its last poll would grow, and an alert would say that Slurm is not polled."""
     story = Story()
     story.polls({}, at=START)
@@ -333,7 +333,7 @@ async def test_an_address_in_use_is_one_sentence() -> None:
     assert "\n" not in message
 
 
-async def test_a_slurmdbd_that_is_away_is_said_and_keeps_nobody_from_working() -> None:
+async def test_a_slurmdbd_that_is_away_is_reported_and_stops_nothing_else() -> None:
     story = Story()
     story.sees(AccountingLost(START, "Slurm: partitions: slurmdbd does not answer (Connection refused) (error 7000)."))
     status, said, _ = await get(health(story.world), "/readyz")
@@ -348,7 +348,7 @@ async def test_a_slurmdbd_that_is_away_is_said_and_keeps_nobody_from_working() -
     assert re.search(r"^slurm_bridge_records_dropped_total\{.*\} 0.0$", metrics, re.MULTILINE)
 
 
-async def test_what_the_start_could_not_check_of_the_policy_is_said_once_it_is_known() -> None:
+async def test_what_the_start_could_not_check_of_the_policy_is_reported_when_it_is_known() -> None:
     settings = Settings.model_validate(
         {"policy": {"rules": [{"namespaces": ["hpc"], "user": "alice", "partition": {"allowed": ["gpu", "fast"]}}]}}
     )

@@ -129,7 +129,9 @@ def written(folder: Path, token: str = TOKEN) -> Path:
         {"Authorization": "Bearer \u00e9"},
     ],
 )
-async def test_with_a_token_file_nobody_is_answered_without_the_token(tmp_path: Path, shown: dict[str, str]) -> None:
+async def test_with_a_token_file_no_request_is_answered_without_the_token(
+    tmp_path: Path, shown: dict[str, str]
+) -> None:
     async with served(written(tmp_path)) as url:
         assert await answers(url, shown) == (401, 401)
 
@@ -233,7 +235,7 @@ def test_users_of_namespaces_are_never_given_the_token_of_admins(tmp_path: Path)
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "the bridge's own"])
-def test_clients_that_hold_connections_keep_nobody_out_and_take_no_more_than_the_limit(
+def test_clients_that_hold_connections_keep_no_other_client_out_and_take_no_more_than_the_limit(
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     """Anybody who reaches the port may open connections and stay silent; kubelet's probe must be answered."""

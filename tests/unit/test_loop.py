@@ -100,7 +100,7 @@ def test_the_decision_is_about_the_facts_as_they_are_now() -> None:
     live(play)
 
 
-def test_a_slow_far_end_holds_up_nobody_else() -> None:
+def test_a_slow_server_delays_no_other_connection() -> None:
     async def play(loop: Loop, performer: Performer) -> None:
         for number in range(5):
             loop.emit(PodSeen(Scope.OURS, pod(f"p{number}")))

@@ -65,9 +65,7 @@ def test_a_plain_url_to_another_host_by_environment(
 
 
 @pytest.mark.parametrize("arguments", [[], ["walk"], ["run", "--colour"], ["run", "--config"]])
-def test_a_command_that_is_none_is_shown_how_to_use_it(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_command_shows_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert left.value.code == EXIT_CONFIG
@@ -108,7 +106,7 @@ def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_
         ),
     ],
 )
-def test_what_a_demo_cannot_do_is_said_before_it_begins(
+def test_what_a_demo_cannot_do_is_reported_before_it_begins(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
 ) -> None:
     assert main(["dev", *arguments]) == EXIT_CONFIG
@@ -130,7 +128,7 @@ def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("slurm-bridge ")
 
 
-def test_output_that_nobody_reads_to_its_end_gives_no_traceback(tmp_path: Path) -> None:
+def test_output_that_is_cut_off_gives_no_traceback(tmp_path: Path) -> None:
     """As in `slurm-bridge doctor | head`."""
     file = tmp_path / "settings.yaml"
     file.write_text("slurm_url: http://127.0.0.1:1\npolicy: {rules: [{namespaces: [hpc], user: alice}]}\n")

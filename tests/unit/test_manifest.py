@@ -85,7 +85,7 @@ def test_a_batch_job_lends_its_deadline_and_a_cron_job_both_its_annotations(tmp_
     assert cron.owners[0].active_deadline_s == 60
 
 
-def test_of_many_documents_those_that_make_no_pods_are_named(tmp_path: Path) -> None:
+def test_documents_of_a_file_that_make_no_pods_are_named(tmp_path: Path) -> None:
     service = "kind: Service\nmetadata: {name: web}\n"
     listed = "kind: List\nitems:\n- {kind: ConfigMap, metadata: {name: c}}\n"
     found = planned(tmp_path, f"{POD}\n---\n{service}---\n---\n{listed}")
@@ -131,7 +131,9 @@ def test_pods_that_are_no_gang_are_planned_as_one_of_them(tmp_path: Path) -> Non
     assert len(many(tmp_path, "Deployment", "replicas: 3, ", gang="").pods) == 1
 
 
-def test_a_stateful_set_that_makes_one_pod_at_a_time_never_completes_its_gang_and_that_is_said(tmp_path: Path) -> None:
+def test_a_stateful_set_that_makes_one_pod_at_a_time_never_completes_its_gang_and_that_is_reported(
+    tmp_path: Path,
+) -> None:
     [_, note] = many(tmp_path, "StatefulSet", "replicas: 4, ").notes
     assert note.endswith("so that its gang is never complete: say podManagementPolicy: Parallel.")
     assert len(many(tmp_path, "StatefulSet", "replicas: 4, podManagementPolicy: Parallel, ").notes) == 1

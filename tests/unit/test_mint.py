@@ -58,7 +58,7 @@ def test_a_token_has_the_claims_of_slurmctld_and_the_signature_of_the_whole_key_
     assert "=" not in header + claims + signature
 
 
-def test_each_user_has_a_file_that_nobody_else_may_read(key: Path, out: Path) -> None:
+def test_each_user_has_a_file_that_no_other_user_may_read(key: Path, out: Path) -> None:
     assert Mint(str(out), str(key), 900).renew(("alice", "bob"), NOW) == 2
     assert ends(out) == {"alice": NOW + 900, "bob": NOW + 900}
     assert {path.stat().st_mode & 0o777 for path in out.iterdir()} == {0o600}
@@ -115,7 +115,7 @@ def test_a_link_in_the_place_of_a_new_file_is_not_followed(key: Path, out: Path,
     assert ends(out) == {"alice": NOW + 900}
 
 
-def test_a_folder_that_is_not_there_is_said(key: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(key: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"token file .*/none/alice: No such file or directory\. Name a folder"):
         Mint(str(tmp_path / "none"), str(key), 900).renew(("alice",), NOW)
 

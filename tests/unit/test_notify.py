@@ -23,5 +23,5 @@ def test_each_state_is_one_datagram(tmp_path: Path, abstract: bool) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/nowhere/at/all", "@nobody-listens-there"])
-def test_where_nobody_listens_nothing_happens(address: str) -> None:
+def test_without_a_listener_nothing_happens(address: str) -> None:
     assert not notify(READY, {"NOTIFY_SOCKET": address} if address else {})

@@ -98,7 +98,7 @@ async def _counts(bridge: Process, users: int) -> bool:
     return [float(each) for each in found] == [users]
 
 
-async def test_a_broken_token_file_of_the_bridge_is_said_and_keeps_it_ready_while_the_token_before_works(
+async def test_a_broken_token_file_of_the_bridge_is_reported_and_keeps_it_ready_while_the_token_before_works(
     tmp_path: Path,
 ) -> None:
     both = Both(tmp_path)
@@ -124,7 +124,7 @@ async def bound(both: Both) -> bool:
     return found is not None and bool(found["spec"].get("nodeName"))
 
 
-async def test_a_user_without_a_token_is_said_at_start_and_a_missing_folder_ends_it(tmp_path: Path) -> None:
+async def test_a_user_without_a_token_is_reported_at_start_and_a_missing_folder_ends_it(tmp_path: Path) -> None:
     both = Two(tmp_path)
     (both.tokens / "bob").unlink()
     async with both.served() as options:

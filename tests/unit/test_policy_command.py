@@ -74,7 +74,7 @@ def test_a_rule_behind_another_that_takes_all_of_its_pods_is_found(one: Rule, ot
     assert takes_all_of(one, other) is all_of_it
 
 
-def test_overlapping_rules_are_said_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overlapping_rules_are_reported_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, {"namespaces": ["team-*"], "user": "alice"}, {"namespaces": ["team-a"], "user": "bob"})
     code, said = checked(path, capsys)
     assert code == 1
@@ -86,14 +86,14 @@ def test_overlapping_rules_are_said_with_what_to_do(tmp_path: Path, capsys: pyte
     assert "The default is never reached: rule 1 takes every pod." in said
 
 
-def test_a_policy_that_maps_nobody_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_without_rules_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = checked(written(tmp_path), capsys)
     assert code == 1
     assert "every pod is refused" in said
 
 
 @pytest.mark.parametrize(("accounts", "code"), [([], 1), (["svc-*"], 1), (["svc-a", "svc-b"], 0)])
-def test_users_that_whoever_creates_service_accounts_chooses_are_a_warning(
+def test_users_that_creators_of_service_accounts_choose_are_a_warning(
     accounts: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rule = {"namespaces": ["a"], "user": "{serviceAccount}", "service_accounts": accounts}
@@ -201,7 +201,7 @@ def test_what_the_policy_gives_there_is_shown(tmp_path: Path, capsys: pytest.Cap
     ]
 
 
-def test_a_namespace_that_has_nobody_shows_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_namespace_without_a_user_shows_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = shown(written(tmp_path, TEAMS), capsys, "-n", "team-a", "--labels", "")
     assert code == 1
     assert "namespace team-a has no label x/slurm-user." in said[1]
@@ -268,6 +268,6 @@ def test_without_kubernetes_no_namespace_is_looked_at(tmp_path: Path, capsys: py
     assert "not checked, since there is no way to Kubernetes: namespaces" in said
 
 
-def test_a_label_that_is_none_is_a_sentence_there_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_label_is_a_sentence_there_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", written(tmp_path, TEAMS), "-n", "a,alice"]) == 2
     assert capsys.readouterr().err == 'slurm-bridge: --namespace: "alice" is not KEY=VALUE.\n'

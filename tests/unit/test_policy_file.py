@@ -130,7 +130,7 @@ def test_a_partition_that_is_made_later_mends_the_file_by_itself(admin: Admin) -
     assert admin.user(admin.looks()) == "bob"
 
 
-def test_other_keys_are_said_to_need_a_restart_and_the_policy_counts_all_the_same(admin: Admin) -> None:
+def test_other_keys_are_reported_to_need_a_restart_and_the_policy_takes_effect_all_the_same(admin: Admin) -> None:
     admin.mounts(user="bob", more={"shared_nodes": False, "bypass": "end"})
     assert admin.user(admin.looks()) == "bob"
     assert admin.file.settings.shared_nodes

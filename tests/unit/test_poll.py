@@ -152,7 +152,7 @@ def test_in_an_outage_the_pauses_grow_to_a_few_seconds() -> None:
     assert pauses == sorted(pauses)
 
 
-def test_jobs_are_reported_though_the_nodes_cannot_be_had_and_that_is_said_once() -> None:
+def test_jobs_are_reported_though_the_nodes_cannot_be_read_and_that_is_logged_once() -> None:
     slurm = Slurm({17: RUNS})
     slurm.nodes_fail = ContractError("nodes", "Slurm", "the answer has no nodes")
     events = polled(slurm, 30)

@@ -10,7 +10,7 @@ from scheduler import names
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_command_stands_where_a_test_runs_it() -> None:
+def test_every_command_is_in_a_section_that_a_test_runs() -> None:
     found = commands()
     assert {each.section for each in found} == RUN_BY.keys()
     assert len(found) >= 15, "commands are found where README has them"

@@ -59,7 +59,7 @@ def test_every_setting_is_in_the_page() -> None:
     assert SETTINGS.count("\n| `") == len(FOR_ADMINS) - rule_again + len(OPTIONS)
 
 
-def test_every_tuning_value_is_in_the_page_with_its_default_and_those_for_admins_with_a_text() -> None:
+def test_every_tuning_value_is_in_the_page_with_its_default_and_values_for_admins_with_a_text() -> None:
     assert TUNING.keys() == asdict(Tuning()).keys()
     for name, default in asdict(Tuning()).items():
         if name not in ADVISED:
@@ -67,7 +67,7 @@ def test_every_tuning_value_is_in_the_page_with_its_default_and_those_for_admins
     assert 15 <= len(ADVISED) <= 20
 
 
-def test_tuning_values_that_the_documentation_has_somebody_change_are_for_admins() -> None:
+def test_tuning_values_that_the_documentation_mentions_are_for_admins() -> None:
     advised = {
         name
         for path in (ROOT / "docs").glob("*.md")

@@ -329,7 +329,7 @@ def test_a_lease_is_this_replicas_by_the_name_of_its_pod_or_host(tmp_path: Path)
         ("3", "lease: "),
     ],
 )
-def test_a_lease_that_is_none_is_one_sentence(tmp_path: Path, lease: str, says: str) -> None:
+def test_an_invalid_lease_setting_is_one_sentence(tmp_path: Path, lease: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load({"config": written(tmp_path, f"lease: {lease}")}, {})
     assert says in str(caught.value)
@@ -371,7 +371,7 @@ def mistaken(written: Any) -> ValidationError | None:
     return None
 
 
-def test_whatever_is_written_the_sentence_is_ours() -> None:
+def test_any_mistake_in_the_settings_is_reported_in_the_bridges_own_words() -> None:
     """Each odd value in the place of each value of each model.  No kind of pydantic's errors is left to its own words."""
     raised = [error for put in PUTS for odd in ODD if (error := mistaken(put(odd))) is not None]
     found = {each["type"] for error in raised for each in error.errors()}

@@ -40,7 +40,9 @@ async def test_a_token_from_which_others_jobs_are_hidden_is_refused() -> None:
     assert (await check_slurm(client(cluster, "slurm"), SETTINGS, "slurm")).responding
 
 
-async def test_with_a_token_for_each_user_the_bridges_own_is_not_taken_for_slurm_users(tmp_path: Path) -> None:
+async def test_with_a_token_for_each_user_the_bridges_own_token_is_not_mistaken_for_that_of_slurm_user(
+    tmp_path: Path,
+) -> None:
     cluster = SlurmCluster.example(started=NOW)
     own = Settings.model_validate({**SETTINGS.model_dump(), "slurm_user_token_dir": str(tmp_path)})
     assert (await check_slurm(client(cluster, "carol"), own, "carol")).slurm_user == "slurm"
@@ -52,7 +54,7 @@ async def test_with_a_token_for_each_user_the_bridges_own_is_not_taken_for_slurm
     assert (await check_slurm(with_old_api, own, "carol")).slurm_user == ""
 
 
-def test_what_is_left_undone_without_slurm_users_token_is_said_once(tmp_path: Path) -> None:
+def test_what_the_bridge_cannot_do_without_slurm_users_token_is_reported_once(tmp_path: Path) -> None:
     own = Settings.model_validate({"slurm_user_token_dir": str(tmp_path)})
     said = token_lacks_node_rights(own, "carol", "slurm(64030)")
     assert said is not None
@@ -105,7 +107,7 @@ async def test_a_policy_that_makes_pods_the_user_by_whom_slurm_runs_is_refused(c
     assert await check_slurm(client(cluster, "slurm"), Settings.model_validate(policy), "slurm")
 
 
-async def test_where_slurm_does_not_tell_its_user_the_tokens_user_is_taken_for_it() -> None:
+async def test_if_slurm_does_not_show_its_user_the_tokens_user_counts_as_slurm_user() -> None:
     assert "is the user by whom Slurm runs" in privileged_user(
         Settings.model_validate({"policy": {"default": {"user": "slurm"}}}), "slurm"
     )

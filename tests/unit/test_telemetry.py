@@ -213,7 +213,7 @@ def test_a_failure_is_a_warning_and_a_full_partition_is_none(caplog: pytest.LogC
     ]
 
 
-def test_what_is_not_believed_is_said_once_and_that_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_observation_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     story, telemetry = Story(), Telemetry()
     for number in range(11):
         story.runs(pod(f"p{number}"), 100 + number, at=START + 20)
@@ -252,7 +252,7 @@ def test_answers_that_a_newer_answer_overtook_are_no_warning(caplog: pytest.LogC
     assert caplog.records == []
 
 
-def test_a_side_that_goes_and_comes_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_side_that_goes_away_and_returns_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, world = Telemetry(), Story().world
     telemetry.seen(SideBack(Side.SLURM, NOW), world)
     telemetry.seen(SideLost(Side.SLURM, NOW, "connection refused."), world)

@@ -238,7 +238,7 @@ def test_two_jobs_of_one_user_break_v1_also_if_a_killed_process_requested_one() 
     assert [broken[:2] for broken in looks(kept, seen)] == ["V1"]
 
 
-def test_what_stands_too_long_after_the_last_fault_breaks_the_promises_of_liveness() -> None:
+def test_what_lasts_too_long_after_the_last_fault_breaks_the_liveness_invariants() -> None:
     seen = Seen()
     kept = invariants(seen)
     seen.has_pod("silent")

@@ -33,7 +33,7 @@ def read(text: str) -> dict[str, Any]:
     return to_object(base64.b64decode(text))
 
 
-def test_a_zero_that_was_set_is_kept_and_one_that_means_not_set_is_left_out() -> None:
+def test_a_zero_that_was_set_is_kept_and_a_zero_that_means_not_set_is_left_out() -> None:
     spec = {"containers": [{"name": "b", "image": "b"}]}
     assert read(DEPLOYMENT) == {
         "kind": "Deployment",

@@ -93,7 +93,7 @@ def test_stock_slurm_looks_at_a_new_job_after_three_seconds_and_a_tuned_one_at_t
     assert stock.state(jobs[0]) == "RUNNING"
 
 
-def test_freed_capacity_is_noticed_in_the_end_without_a_kick() -> None:
+def test_freed_capacity_is_noticed_in_the_end_without_a_nudge() -> None:
     face = Face(external=1, slurmd=0)
     full = face.allocate("full", cpus_per_task=64)
     waiting = face.submit("waiting")
@@ -103,7 +103,7 @@ def test_freed_capacity_is_noticed_in_the_end_without_a_kick() -> None:
     assert face.state(waiting) == "RUNNING"
 
 
-def test_a_small_job_is_let_by_where_it_delays_nobody() -> None:
+def test_a_small_job_starts_first_if_it_delays_no_other_job() -> None:
     face = Face(external=1, slurmd=0, stock=False)
     face.allocate("long", cpus_per_task=32, time_limit_min=60)
     big = face.submit("big", cpus_per_task=64, time_limit_min=60)
@@ -126,7 +126,7 @@ def test_an_immediate_allocation_that_is_refused_has_ended_the_lower_job_all_the
 @pytest.mark.parametrize(
     ("reason", "blocks"), [("held", False), ("dependency", False), ("low", False), ("room", True), ("elsewhere", True)]
 )
-def test_only_a_runnable_job_of_an_equal_or_higher_tier_blocks_immediate_ones(reason: str, blocks: bool) -> None:
+def test_only_a_runnable_job_of_an_equal_or_higher_tier_blocks_immediate_allocations(reason: str, blocks: bool) -> None:
     face = Face(external=1, slurmd=0)
     full = face.allocate("full", cpus_per_task=63, partition="low" if reason == "low" else "main")
     partition = {"low": "low", "elsewhere": "gpu"}.get(reason, "main")
@@ -350,7 +350,7 @@ def test_a_waiting_heterogeneous_job_that_lost_a_component_never_starts() -> Non
     assert (face.state(leader), face.state(workers)) == ("PENDING", "CANCELLED")
 
 
-def test_stock_slurm_starts_components_only_when_it_backfills_and_a_kick_does_not_help() -> None:
+def test_stock_slurm_starts_components_only_when_it_backfills_and_a_nudge_does_not_help() -> None:
     face = Face(stock=True)
     leader, _ = components(face)
     assert face.ask("POST", f"job/{leader}", b'{"comment":""}', user="alice")[0] == 200

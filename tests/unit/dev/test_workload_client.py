@@ -32,7 +32,7 @@ async def test_a_namespace_that_takes_pods_stays() -> None:
     assert asked(far) == [f"GET {SPACE}", "POST namespaces", "GET default"]
 
 
-async def test_a_namespace_whose_service_account_cannot_be_seen_is_deleted_and_that_is_what_is_said() -> None:
+async def test_a_namespace_without_a_visible_service_account_is_reported_as_deleted() -> None:
     far = FakeTransport(ABSENT, MADE, no(403, "Forbidden", "you may not"), reply({}))
     with pytest.raises(ConfigError) as failed:
         await user(far).open()

@@ -48,7 +48,7 @@ async def test_looking_changes_nothing(both: Both) -> None:
 # --- an end that is not there ---------------------------------------------------------------------------------------
 
 
-async def test_no_slurmrestd_is_one_error_and_the_rest_is_said_to_be_not_checked(both: Both) -> None:
+async def test_no_slurmrestd_is_one_error_and_the_rest_is_reported_as_not_checked(both: Both) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -84,7 +84,7 @@ async def test_a_settings_file_that_cannot_be_read_leaves_the_ends_to_be_looked_
         ("log_levle", "log_levle: unknown key; did you mean log_level?", "Correct it: "),
     ],
 )
-async def test_a_settings_key_that_nobody_knows_is_the_only_error_and_says_what_to_do(
+async def test_an_unknown_settings_key_is_the_only_error_and_says_what_to_do(
     both: Both, key: str, sentence: str, do: str
 ) -> None:
     both.settings[key] = "1"
@@ -100,7 +100,7 @@ async def test_a_settings_key_that_nobody_knows_is_the_only_error_and_says_what_
     assert not any(each.sentence.startswith("not checked: the settings") for each in found)
 
 
-async def test_rules_that_stand_outside_the_policy_are_one_error(both: Both) -> None:
+async def test_rules_outside_the_policy_are_one_error(both: Both) -> None:
     both.settings = {"http": "", **POLICY}
     found = await both.findings()
     assert troubles(found) == [("file", Level.ERROR)]
@@ -141,7 +141,7 @@ async def test_an_address_that_does_not_answer_keeps_its_small_letter(both: Both
 
 
 @pytest.mark.parametrize("content", ["", "no token", None])
-async def test_without_a_usable_token_it_is_still_said_whether_somebody_answers_where_slurmrestd_should_be(
+async def test_without_a_usable_token_it_is_still_reported_if_a_server_answers_at_the_url_of_slurmrestd(
     both: Both, tmp_path: Path, content: str | None
 ) -> None:
     file = tmp_path / "other-token"
@@ -157,7 +157,7 @@ async def test_without_a_usable_token_it_is_still_said_whether_somebody_answers_
     assert said(found, "jobs", Level.UNKNOWN) == ["not checked: there is no usable Slurm token"]
 
 
-async def test_neither_a_token_nor_somebody_who_answers_are_two_errors(both: Both, tmp_path: Path) -> None:
+async def test_a_missing_token_and_a_silent_server_are_two_errors(both: Both, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -185,7 +185,7 @@ async def test_a_token_that_slurm_does_not_accept_is_one_error(both: Both) -> No
     assert not any("a.wrong.token" in each.sentence + each.do for each in found)
 
 
-async def test_a_token_that_nobody_renewed_is_a_warning_in_time(both: Both) -> None:
+async def test_a_token_that_was_not_renewed_is_a_warning_in_time(both: Both) -> None:
     now = time.time()
     both.token = both.slurm.token("slurm", issued=now - 800, expires=now + 100.5)
     found = await both.findings()
@@ -206,7 +206,7 @@ async def test_a_token_that_cannot_be_renewed_is_a_warning(both: Both, monkeypat
     assert troubles(found) == [("token", Level.WARNING)]
 
 
-async def test_a_token_file_that_anybody_can_read_is_a_warning(both: Both, tmp_path: Path) -> None:
+async def test_a_token_file_that_every_user_can_read_is_a_warning(both: Both, tmp_path: Path) -> None:
     open_to_all = tmp_path / "open"
     open_to_all.write_text(both.token)
     open_to_all.chmod(0o644)
@@ -409,7 +409,7 @@ async def test_an_external_node_without_an_address_whose_name_does_not_resolve(b
     assert sentence.startswith("External nodes without NodeAddr, whose names do not resolve here: x1.")
 
 
-async def test_pods_of_other_schedulers_on_shared_nodes_are_a_warning_those_of_daemon_sets_are_not(both: Both) -> None:
+async def test_pods_of_other_schedulers_on_shared_nodes_are_a_warning_except_pods_of_daemon_sets(both: Both) -> None:
     now = time.time()
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "log", "uid": "1", "controller": True}
     daemon = objects.pod("hpc", "log-1", scheduler="default-scheduler", nodeName="x1")
@@ -467,7 +467,7 @@ async def test_a_token_from_which_jobs_of_others_are_hidden_is_an_error(both: Bo
     assert troubles(await both.findings()) == []
 
 
-async def test_an_older_slurm_shows_no_slurm_conf_and_that_is_said_with_a_command(
+async def test_an_older_slurm_shows_no_slurm_conf_and_the_command_that_shows_it_is_named(
     both: Both, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bridge.simulation.slurm.rest.VERSIONS", ("v0.0.44",))
@@ -480,7 +480,7 @@ async def test_an_older_slurm_shows_no_slurm_conf_and_that_is_said_with_a_comman
 # --- our own --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_policy_that_maps_nobody_is_an_error(both: Both) -> None:
+async def test_a_policy_without_rules_is_an_error(both: Both) -> None:
     both.settings["policy"] = {}
     assert ("file", Level.ERROR) in troubles(await both.findings())
 
@@ -522,7 +522,7 @@ async def _with_a_server(both: Both, status: int, text: str) -> list[Finding]:
         await runner.cleanup()
 
 
-async def test_a_token_of_another_kubernetes_is_reported_and_not_taken_for_a_server_that_is_away(both: Both) -> None:
+async def test_a_token_of_another_kubernetes_is_reported_and_not_mistaken_for_a_server_that_is_away(both: Both) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return web.json_response({"kind": "Status", "message": "Unauthorized"}, status=401)
 

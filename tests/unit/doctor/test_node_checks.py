@@ -39,7 +39,7 @@ async def test_a_slurm_that_has_what_it_takes(both: Both) -> None:
     assert said(found, "their partitions", Level.OK) == ["partitions that they name: main"]
 
 
-async def test_a_token_of_somebody_who_may_not_make_nodes_is_a_warning(both: Both) -> None:
+async def test_a_token_of_a_user_who_may_not_create_nodes_is_a_warning(both: Both) -> None:
     both.slurm.slurm_conf["SlurmUser"] = "slurmadmin"
     [sentence] = said(await both.findings(), "labelled nodes", Level.WARNING)
     assert sentence == "Nodes are made by SlurmUser (slurmadmin) and by Slurm's administrators; the token is of slurm."

@@ -92,7 +92,7 @@ async def test_of_two_hundred_tenants_of_one_rule_those_that_slurm_does_not_take
         ("Slurm", "is the user by whom Slurm runs (SlurmUser)"),
     ],
 )
-async def test_a_label_that_gives_nobody_is_an_error(both: Both, user: str, why: str) -> None:
+async def test_a_label_that_gives_no_user_is_an_error(both: Both, user: str, why: str) -> None:
     both.slurm.slurm_conf = {"SlurmUser": "slurm(64030)"}
     space(both, "team-a", user)
     [sentence] = said(await checked(both, HPC, BY_LABEL), Level.ERROR)
@@ -107,7 +107,7 @@ async def test_an_account_that_slurm_does_not_take_is_an_error(both: Both) -> No
     assert any('Slurm does not take account "team-a" from alice' in each and "(error 2045)" in each for each in found)
 
 
-async def test_which_rule_decides_is_said_and_one_that_never_does_is_a_warning(both: Both) -> None:
+async def test_the_rule_that_decides_is_named_and_a_rule_that_never_decides_is_a_warning(both: Both) -> None:
     space(both, "team-a", "alice", tenant="yes")
     by_tenant = {"namespace_selector": {"matchLabels": {"tenant": "yes"}}, "user": "alice"}
     found = await checked(both, HPC, BY_LABEL, by_tenant)

@@ -38,7 +38,7 @@ def test_a_narrow_terminal_wraps_words_and_keeps_the_margin() -> None:
     assert all(line.startswith(" " * 16 + "word") for line in lines[2:-2])
 
 
-def test_nothing_to_do_is_said() -> None:
+def test_that_nothing_is_to_be_done_is_reported() -> None:
     assert as_text(FOUND[:1], 80).splitlines()[-1] == "Nothing to do; 1 ok."
 
 

@@ -99,7 +99,7 @@ async def test_the_named_file_comes_before_the_environment_before_the_home_befor
     assert await who() == "bearer pod"
 
 
-async def test_nothing_anywhere_is_said(tmp_path: Path) -> None:
+async def test_without_any_credentials_the_mistake_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no Kubernetes cluster to talk to: .* --kubeconfig FILE"):
         await load(environ={"HOME": str(tmp_path)})
 
@@ -116,7 +116,7 @@ async def test_several_files_are_merged_and_the_first_entry_wins(tmp_path: Path)
 # --- who we are ---
 
 
-async def test_a_token_a_password_and_nobody(tmp_path: Path) -> None:
+async def test_requests_carry_a_token_a_password_or_nothing(tmp_path: Path) -> None:
     access = await load(kubeconfig(tmp_path, {"token": SECRET}))
     assert access.server == "http://127.0.0.1:8001"
     assert (await access.credentials()).tls is None
@@ -192,7 +192,7 @@ def service_account(folder: Path, token: str, certificates: Certificates) -> Non
     (folder / "ca.crt").write_text(certificates.authority.read_text())
 
 
-async def test_a_pod_speaks_as_its_service_account_whose_token_rotates(
+async def test_in_a_pod_requests_carry_the_service_accounts_token_which_rotates(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     clock = Clock()
@@ -206,7 +206,7 @@ async def test_a_pod_speaks_as_its_service_account_whose_token_rotates(
     assert await authorization(access) == "bearer second"
 
 
-async def test_a_pod_that_can_write_nowhere_speaks_as_its_service_account(
+async def test_a_pod_without_a_writable_folder_uses_its_service_account(
     tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container whose file system is read-only."""
@@ -216,7 +216,7 @@ async def test_a_pod_that_can_write_nowhere_speaks_as_its_service_account(
     assert (await tls_of(access)).get_ca_certs()
 
 
-async def test_a_service_account_without_a_token_is_said(tmp_path: Path, certificates: Certificates) -> None:
+async def test_a_service_account_without_a_token_is_reported(tmp_path: Path, certificates: Certificates) -> None:
     service_account(tmp_path, "x", certificates)
     (tmp_path / "token").unlink()
     with pytest.raises(ConfigError, match=r"service account in .* cannot be used: Service token file does not exist"):
@@ -310,7 +310,7 @@ async def test_a_plugin_may_give_a_client_certificate(tmp_path: Path, certificat
         ('say(clientCertificateData="x", clientKeyData="y")', "printed a client certificate that cannot be used"),
     ],
 )
-async def test_a_plugin_that_fails_is_said_and_never_means_nobody(
+async def test_a_failing_credential_plugin_is_reported_and_never_means_anonymous_requests(
     tmp_path: Path, certificates: Certificates, code: str, words: str
 ) -> None:
     cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": str(certificates.authority)}
@@ -318,7 +318,7 @@ async def test_a_plugin_that_fails_is_said_and_never_means_nobody(
         await load(kubeconfig(tmp_path, executing(plugin(tmp_path, code)), cluster))
 
 
-async def test_a_plugin_that_is_not_installed_is_said_with_its_hint(tmp_path: Path) -> None:
+async def test_a_plugin_that_is_not_installed_is_reported_with_its_hint(tmp_path: Path) -> None:
     user = executing("no-such-plugin-here", installHint="Get it from your cloud's admin.")
     with pytest.raises(ConfigError, match=r"no-such-plugin-here is not installed\. Get it from your cloud's admin\."):
         await load(kubeconfig(tmp_path, user))
@@ -402,7 +402,9 @@ async def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
         ({"users": [{"user": {}}]}, "not a kubeconfig"),
     ],
 )
-async def test_a_kubeconfig_that_lacks_something_is_said(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+async def test_a_kubeconfig_that_lacks_something_is_reported(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
     path = kubeconfig(tmp_path, {"token": SECRET}, **change)
     with pytest.raises(ConfigError) as failed:
         await load(path)
@@ -421,7 +423,7 @@ async def test_a_kubeconfig_that_lacks_something_is_said(tmp_path: Path, change:
         ("\x00", "not valid YAML"),
     ],
 )
-async def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path, text: str, words: str) -> None:
+async def test_a_file_that_is_no_kubeconfig_is_reported(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(ConfigError) as failed:
@@ -430,7 +432,7 @@ async def test_a_file_that_is_no_kubeconfig_is_said(tmp_path: Path, text: str, w
     assert SECRET not in str(failed.value)
 
 
-async def test_files_that_are_not_there_are_said(tmp_path: Path) -> None:
+async def test_files_that_are_not_there_are_reported(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     with pytest.raises(
         ConfigError, match=f"kubeconfig {missing}: no such file. Point --kubeconfig or KUBECONFIG at one."
@@ -446,7 +448,7 @@ async def test_files_that_are_not_there_are_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe" * 40], ids=["empty", "a line end", "binary"])
-async def test_an_empty_certificate_authority_does_not_mean_those_of_the_machine(
+async def test_an_empty_certificate_authority_does_not_mean_the_authorities_of_the_machine(
     tmp_path: Path, certificates: Certificates, content: bytes
 ) -> None:
     authority = tmp_path / "ca.pem"
@@ -480,7 +482,7 @@ async def test_after_tls_failed_the_files_are_looked_at_soon(tmp_path: Path, cer
     assert (await access.credentials()).tls is not before.tls
 
 
-async def test_certificates_that_are_none_are_said(tmp_path: Path, certificates: Certificates) -> None:
+async def test_invalid_certificates_are_reported(tmp_path: Path, certificates: Certificates) -> None:
     bad = tmp_path / "bad.pem"
     bad.write_text("no certificate")
     cluster = {"server": "https://127.0.0.1:6443", "certificate-authority": str(bad)}
@@ -562,7 +564,7 @@ async def test_a_token_file_that_is_empty_for_a_moment_leaves_the_old_token(tmp_
     assert await authorization(access) == "Bearer second"
 
 
-async def test_what_cannot_be_renewed_is_said_once_while_what_was_read_before_is_used(
+async def test_what_cannot_be_renewed_is_reported_once_while_what_was_read_before_is_used(
     tmp_path: Path, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -617,14 +619,14 @@ def jwt(**claims: float) -> str:
     ],
     ids=["expired", "of another cluster", "opaque", "no JSON", "absurd", "nobody"],
 )
-async def test_what_is_said_of_credentials_that_are_not_accepted(
-    tmp_path: Path, user: dict[str, Any], says: str
-) -> None:
+async def test_the_message_about_rejected_credentials(tmp_path: Path, user: dict[str, Any], says: str) -> None:
     config = kubeconfig(tmp_path, user)
     assert (await load(config, wall=Clock())).refused() == f'kubeconfig {config}, context "lab": {says}'
 
 
-async def test_a_token_that_is_empty_at_the_start_is_said_and_does_not_mean_nobody(tmp_path: Path) -> None:
+async def test_a_token_that_is_empty_at_the_start_is_reported_and_does_not_mean_anonymous_requests(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "token").write_text("")
     for user in ({"tokenFile": str(tmp_path / "token")}, {"token": ""}):
         with pytest.raises(ConfigError, match="its token is empty"):

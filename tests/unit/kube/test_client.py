@@ -75,7 +75,7 @@ async def test_a_conflict_with_a_namesake_on_the_same_node_is_a_conflict() -> No
         await client(far).bind(BIND)
 
 
-async def test_a_conflict_with_a_bind_of_somebody_else_to_the_same_node_is_a_conflict() -> None:
+async def test_a_bind_to_the_same_node_by_another_client_is_a_conflict() -> None:
     far = FakeTransport(no(409, "Conflict", "already assigned"), reply(pod(nodeName="x1")))
     with pytest.raises(Conflict, match="already assigned"):
         await client(far).bind(BIND)
@@ -116,12 +116,12 @@ async def test_an_eviction_that_a_budget_refuses_may_be_asked_again() -> None:
         await client(far).evict(ask)
 
 
-async def test_a_deadline_that_the_server_refuses_is_said() -> None:
+async def test_a_deadline_that_the_server_refuses_is_reported() -> None:
     with pytest.raises(Invalid):
         await client(FakeTransport(POD, no(422, "Invalid"), POD)).fail_by_deadline(END)
 
 
-async def test_a_disruption_that_the_server_refuses_for_good_is_taken_back() -> None:
+async def test_a_disruption_condition_is_removed_if_the_server_refuses_the_end_for_good() -> None:
     far = FakeTransport(POD, no(403, "Forbidden", "may not delete pods"), POD)
     with pytest.raises(Unauthorized):
         await client(far).delete_pod(EVICT)
@@ -138,7 +138,7 @@ async def test_a_disruption_whose_answer_is_lost_stays_announced() -> None:
     assert len(far.asked) == 2
 
 
-async def test_reading_an_owner_that_is_not_ours_to_read_is_none() -> None:
+async def test_an_owner_that_the_bridge_may_not_read_is_none() -> None:
     ref = OwnerRef("apps/v1", "ReplicaSet", "web", "o-1")
     assert await client(FakeTransport(no(403, "Forbidden"))).read_owner(ref, "hpc") is None
     with pytest.raises(Unanswered):

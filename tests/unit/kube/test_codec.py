@@ -82,7 +82,7 @@ def test_identity_times_and_owner_are_read() -> None:
 @pytest.mark.parametrize(
     ("manager", "deadlines"), [("slurm-bridge", (None, 600)), ("kubectl", (600, None)), (None, (600, None))]
 )
-def test_a_deadline_is_ours_where_our_field_manager_wrote_it(
+def test_a_deadline_is_of_the_bridge_if_its_field_manager_wrote_it(
     manager: str | None, deadlines: tuple[int | None, int | None]
 ) -> None:
     wrote = {"f:spec": {"f:activeDeadlineSeconds": {}}}
@@ -234,7 +234,7 @@ def test_an_amount_that_cannot_be_read_refuses_the_pod_and_no_other() -> None:
     assert pods[1].refused_fields == ()
 
 
-def test_where_a_pod_may_stand_is_read() -> None:
+def test_the_nodes_where_a_pod_may_run_are_read() -> None:
     affinity = {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -551,7 +551,7 @@ def test_times_with_an_offset_or_a_fraction_are_read() -> None:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_only_annotations_that_somebody_reads_are_kept() -> None:
+def test_only_annotations_that_are_read_are_kept() -> None:
     kept = {
         "slurm-bridge/partition": "main",
         "slurmjob.slinky.slurm.net/partition": "main",

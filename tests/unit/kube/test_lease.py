@@ -249,7 +249,7 @@ def test_a_statement_that_its_last_holder_did_not_write_counts_for_nothing() -> 
     story(tell)
 
 
-def test_a_release_follows_a_renewal_that_nobody_waited_for() -> None:
+def test_a_release_follows_a_renewal_without_an_answer() -> None:
     async def tell(place: Place) -> None:
         one = place.replica("a")
         await one.lead()

@@ -76,7 +76,7 @@ def test_what_was_listed_and_what_changed_since_is_handed_over_as_lists() -> Non
     ]
 
 
-def test_what_has_not_been_listed_yet_is_not_handed_over_and_said() -> None:
+def test_lists_that_have_not_arrived_are_reported_as_missing_and_not_handed_over() -> None:
     made, _ = mirror()
     assert len(made.missing()) == 4
     assert handed_over(made) == []
@@ -93,7 +93,7 @@ def test_a_pod_that_cannot_be_decoded_is_handed_over_as_it_was_known_and_as_such
     ]
 
 
-def test_one_that_can_be_decoded_again_is_as_any_other() -> None:
+def test_an_object_that_can_be_decoded_again_is_handed_over_like_any_other() -> None:
     made, watches = mirror()
     spoiled = Undecoded("pod", "hpc", "a", pod("a").uid, "its labels are no mapping")
     watches.emit(ev.PodsListed(Scope.OURS, (), 91.0))

@@ -172,7 +172,7 @@ def test_of_demands_that_are_refused_the_first_are_named_and_the_others_counted(
     assert words.endswith(" and 3,997 more")
 
 
-def test_a_large_pod_that_stands_counts_with_its_requests_ports_and_anti_affinity() -> None:
+def test_a_large_bound_pod_counts_with_its_requests_ports_and_anti_affinity() -> None:
     wire = container(1) | ports()
     pod = PODS.one(said(containers=[wire, wire], nodeName="x1", affinity=apart(1), tolerations=tolerations(1)))
     assert (pod.node, needs(pod)["cpu"], needs(pod)["pods"]) == ("x1", 4000, 1)
@@ -193,7 +193,7 @@ def test_what_is_within_the_limits_stays_though_something_else_is_not() -> None:
     )
 
 
-def test_a_bound_pod_keeps_what_the_bridge_wrote_and_a_waiting_one_that_something_is_there() -> None:
+def test_a_bound_pod_keeps_what_the_bridge_wrote_and_a_waiting_pod_keeps_that_a_key_is_there() -> None:
     shown = {names.JOB_NODES: "n[1-9999]," * 5000, names.JOB_ID: "17"}
     bound = PODS.one(said({"annotations": shown}, nodeName="x1"))
     assert bound.annotations == shown
@@ -222,7 +222,7 @@ def test_a_value_that_no_label_can_have_is_cut_and_still_equal_to_none() -> None
     assert len(requirement.values[0]) == 64, "more than a label's value may have"
 
 
-def test_nodes_and_namespaces_with_many_labels_keep_those_that_decide() -> None:
+def test_nodes_and_namespaces_with_many_labels_keep_the_labels_that_decide() -> None:
     others = {f"example.com/k{number}": "v" for number in range(9000)}
     deciding = {names.MANAGED_LABEL: "true", "node-restriction.kubernetes.io/zone": "a", "plain": "b"}
     text = json.dumps({"metadata": {"name": "x1", "uid": "u", "labels": others | deciding}}).encode()

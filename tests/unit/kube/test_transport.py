@@ -448,7 +448,7 @@ async def test_a_server_that_is_not_trusted_is_sent_nothing(certificates: Certif
             await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
 
 
-async def test_plain_http_spoken_to_a_tls_port_is_a_failure_in_words(certificates: Certificates) -> None:
+async def test_plain_http_to_a_tls_port_is_a_failure_in_words(certificates: Certificates) -> None:
     async with server(never_answers, server_tls(certificates)) as url, wire(url.replace("https", "http")) as far:
         with pytest.raises(RemoteError) as failed:
             await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
@@ -527,7 +527,7 @@ async def test_a_stream_that_is_refused_gives_the_answer() -> None:
     assert (refused.value.reply.status, refused.value.reply.body) == (410, b"too old")
 
 
-async def test_a_stream_to_nobody_is_unreachable() -> None:
+async def test_a_stream_to_a_closed_port_is_unreachable() -> None:
     async with server(never_answers) as url:
         pass
     async with wire(url) as far:

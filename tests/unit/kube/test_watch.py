@@ -128,7 +128,7 @@ async def test_a_forgotten_page_token_starts_the_list_over_at_once_the_first_tim
 
 
 @on_virtual_time
-async def test_a_forgotten_version_is_listed_again_at_once_however_it_is_said() -> None:
+async def test_an_expired_version_is_listed_again_at_once_whatever_form_the_answer_has() -> None:
     for stream in ([TOO_OLD], StreamRefused(no(410, "Expired"))):
         far = FakeTransport(listed("8"), streams=[stream])
         watched, began = Watched(far), now()
@@ -221,7 +221,7 @@ async def test_the_server_may_ask_for_more_time_but_not_for_ever() -> None:
 
 
 @on_virtual_time
-async def test_an_answer_that_makes_no_sense_is_never_taken_for_an_empty_cluster() -> None:
+async def test_an_answer_that_makes_no_sense_is_never_mistaken_for_an_empty_cluster() -> None:
     for nonsense in (Reply(200, {}, b"<html>"), Reply(404, {}, b"not here"), listed(""), no(403, "Forbidden")):
         watched = Watched(FakeTransport(nonsense))
         assert await watched.steps(1) == Listing()
@@ -253,7 +253,7 @@ async def test_a_watch_that_ends_as_it_should_goes_on_at_once() -> None:
 
 
 @on_virtual_time
-async def test_a_watch_that_said_nothing_at_all_to_its_end_is_not_believed() -> None:
+async def test_a_watch_without_any_event_or_bookmark_is_listed_again() -> None:
     """As of a server restored from a backup: our version is far in its future."""
     watched = Watched(FakeTransport(streams=[[250.0]]))
     assert await watched.steps(1, Watching("5")) == Listing()

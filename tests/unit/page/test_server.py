@@ -114,7 +114,9 @@ async def test_without_readers_nothing_is_looked_at(served: Served, session: aio
     assert served.looks > looks
 
 
-async def test_a_reader_that_does_not_read_disturbs_nobody(served: Served, session: aiohttp.ClientSession) -> None:
+async def test_a_reader_that_does_not_read_disturbs_no_other_reader(
+    served: Served, session: aiohttp.ClientSession
+) -> None:
     """What it has not read is not kept for it: the others go on, and looks go on."""
     host, port = served.url.removeprefix("http://").split(":")
     served.state = {"pods": {str(number): "x" * 1000 for number in range(8000)}}  # more than any socket buffers

@@ -41,7 +41,7 @@ def test_a_new_pod_is_a_row_without_a_job() -> None:
     assert (shown["phase"], shown["job"], shown["node"]) == ("unsubmitted", None, "")
 
 
-def test_a_waiting_pod_says_what_the_bridge_said() -> None:
+def test_a_waiting_pod_shows_the_message_of_the_bridge() -> None:
     story = Story()
     story.queues(TRAIN, 17, at=NOW)
     waiting = job_of(TRAIN, 17, "PENDING", reason="Resources")
@@ -96,7 +96,7 @@ def ring(size: int) -> list[Pod]:
     return [pod(f"w-{number}", labels=labels, says={"gang-size": "3"}) for number in range(size)]
 
 
-def test_after_a_restart_a_member_of_a_gang_says_where_it_stands_itself() -> None:
+def test_after_a_restart_a_member_of_a_gang_shows_its_node_itself() -> None:
     """Its job runs, and was not read by this life yet."""
     story = Story()
     story.polls({17: "RUNNING"}, at=START + 0.1)

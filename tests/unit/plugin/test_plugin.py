@@ -243,7 +243,7 @@ async def test_why_of_a_pod_that_no_bridge_has_seen_says_what_to_look_at(
     assert "slurm-bridge/managed=true" in capsys.readouterr().out
 
 
-async def test_why_of_a_pod_of_another_scheduler_or_of_none_is_one_line(
+async def test_why_of_a_pod_of_another_scheduler_or_without_one_is_one_line(
     tenant: Tenant, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tenant.kube.create(CREATED, "pods", objects.pod("hpc", "web", scheduler="default-scheduler"))

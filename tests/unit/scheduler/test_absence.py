@@ -154,7 +154,7 @@ def test_a_job_that_no_poll_ever_shows_is_absent_too() -> None:
     assert len(story.acts(AllocateNow, NOW + 4)) == 1
 
 
-def test_a_mass_absence_is_said_and_not_believed() -> None:
+def test_a_mass_absence_is_reported_and_rejected() -> None:
     """X6: a wrong cluster behind the URL, an empty state."""
     story = Story()
     shown = running(story, 11)

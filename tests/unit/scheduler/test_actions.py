@@ -32,13 +32,13 @@ def test_each_action_class_declares_its_kind_itself(kind: type[act.Action]) -> N
 
 
 @pytest.mark.parametrize("kind", act.KINDS, ids=lambda kind: kind.__name__)
-def test_a_setting_limits_the_actions_of_each_class_but_the_rare_ones(kind: type[act.Action]) -> None:
+def test_a_setting_limits_the_actions_of_each_class_except_the_rare_classes(kind: type[act.Action]) -> None:
     limits = {each.name for each in dataclasses.fields(Tuning)}
     assert kind.limit_class in limits or kind in UNLIMITED
     assert (kind.limit_class == "") == (kind in UNLIMITED)
 
 
-def test_the_world_notes_the_begin_of_every_action_and_the_end_of_those_that_are_answered() -> None:
+def test_the_world_notes_the_begin_of_every_action_and_the_end_of_answered_actions() -> None:
     assert set(plans._ON_PLANNED) == set(act.KINDS)
     assert set(results._ON_ENDED) == set(act.KINDS) - WITHOUT_ENDER
 

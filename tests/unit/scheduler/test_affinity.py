@@ -46,7 +46,7 @@ def closed(new: Pod, there: dict[str, list[Pod]]) -> frozenset[str]:
     return index.closed(new, there, OwnPods())
 
 
-def test_apart_closes_nodes_both_ways_and_only_to_those_it_speaks_of() -> None:
+def test_anti_affinity_closes_nodes_both_ways_and_only_to_the_pods_that_it_selects() -> None:
     there = {"x1": [standing("one", "x1")], "x2": []}
     assert closed(app("new", anti_affinity=of_app("a")), there) == {"x1"}
     assert closed(app("new", anti_affinity=of_app("b")), there) == set()
@@ -64,7 +64,7 @@ def test_beside_leaves_the_nodes_where_they_are_and_the_first_may_choose() -> No
     assert closed(app("new", affinity=of_app("b")), empty) == {"x1", "x2"}
 
 
-def test_the_job_is_kept_from_nodes_where_it_must_not_stand() -> None:
+def test_the_job_excludes_nodes_where_its_pod_must_not_run() -> None:
     story = Story()
     story.sees(PodSeen(Scope.OTHERS, standing("one", "x1")), app("new", anti_affinity=of_app("a")))
     assert asked(story).excluded_nodes == "x1"
@@ -88,7 +88,7 @@ def test_a_waiting_job_is_updated_when_its_neighbours_change() -> None:
     assert update.spec.excluded_nodes == "x2"
 
 
-def test_a_waiting_job_is_updated_when_it_is_read_where_another_is_about_to_stand() -> None:
+def test_a_waiting_job_excludes_a_node_when_the_grant_of_another_pod_there_is_read() -> None:
     """That the other's job runs says nothing yet of where; the read of it does."""
     story = Story()
     first, shy = app("first"), app("shy", anti_affinity=of_app("a"))
@@ -101,7 +101,7 @@ def test_a_waiting_job_is_updated_when_it_is_read_where_another_is_about_to_stan
     assert (update.job_id, update.spec.excluded_nodes) == (18, "x2")
 
 
-def test_an_anti_affinity_that_is_about_to_come_distinguishes_pods_that_are_alike_to_all_that_stand() -> None:
+def test_an_anti_affinity_of_a_granted_pod_closes_the_node_only_to_pods_that_it_selects() -> None:
     """The answer for the first of them was remembered for the second, whatever its labels were."""
     story = Story()
     shy, other, meant = app("shy", of="c", anti_affinity=of_app("a")), app("other", of="b"), app("meant")
@@ -190,7 +190,7 @@ def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
     assert not any(isinstance(each, CancelJob | AllocateNow) for each in plan)
 
 
-def test_a_grant_that_ends_before_anybody_stood_there_opens_its_node() -> None:
+def test_a_grant_that_ends_before_a_pod_was_bound_opens_its_node() -> None:
     """No other event marks the waiting pod: no pod came to that node, and no pod left it."""
     story = Story()
     leaving = standing("old", "x2", of="b", cpu=64000, deleting_at=NOW + 60)
@@ -206,7 +206,7 @@ def test_a_grant_that_ends_before_anybody_stood_there_opens_its_node() -> None:
     assert (spec.name.partition("~")[0], spec.excluded_nodes) == ("hpc/second", "x1")
 
 
-def test_who_wants_to_stand_beside_a_pod_that_waits_for_room_is_not_granted_and_released_meanwhile() -> None:
+def test_a_pod_with_affinity_to_a_pod_that_waits_for_room_is_not_granted_and_released_meanwhile() -> None:
     """A place in which a pod is only about to stand is no home yet: what it waits for may last, and it may never come."""
     story = Story()
     leaves = Pod(

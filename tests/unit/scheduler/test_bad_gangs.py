@@ -86,7 +86,7 @@ def test_a_member_whose_size_is_mended_joins_the_others() -> None:
     assert asked.spec.tasks == 3
 
 
-def test_one_that_says_no_size_among_those_that_do_is_named() -> None:
+def test_a_member_without_a_size_among_members_with_one_is_named() -> None:
     story = Story()
     story.sees(member(0, "2"), member(1))
     assert {each.message for each in story.acts(SetPodCondition, NOW)} == {
@@ -108,7 +108,7 @@ def test_what_they_do_not_agree_on_is_called_as_users_call_it(odd: dict[str, Any
     assert all(why in each.message for each in story.acts(SetPodCondition, NOW))
 
 
-def test_an_anti_affinity_that_leaves_too_few_nodes_is_said_before_anything_is_asked() -> None:
+def test_an_anti_affinity_that_leaves_too_few_nodes_is_reported_before_a_submission() -> None:
     apart = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
     story = Story(nodes=(node("x1"), node("x2")))
     story.sees(*[member(number, "3", labels={"app": "ring"}, anti_affinity=apart) for number in range(3)])
@@ -120,7 +120,7 @@ def test_an_anti_affinity_that_leaves_too_few_nodes_is_said_before_anything_is_a
     }
 
 
-def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_said_as_well() -> None:
+def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_reported_as_well() -> None:
     apart = (PodTerm((Requirement("app", "In", ("ring",)),), frozenset({"hpc"})),)
     story = Story(nodes=(node("x1"), node("x2")))
     one = {"max-nodes": "1"}

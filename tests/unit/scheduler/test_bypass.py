@@ -90,7 +90,7 @@ def test_a_pod_with_a_node_of_its_own_choice_is_reported_and_counted_and_lives()
     assert story.world.bypassing == set()
 
 
-def test_so_is_a_pod_that_another_scheduler_brought() -> None:
+def test_a_pod_that_another_scheduler_bound_is_reported_and_counted_and_lives() -> None:
     story = Story()
     story.sees(of_others())
     acts = goes_on(story)
@@ -104,7 +104,7 @@ def test_so_is_a_pod_that_another_scheduler_brought() -> None:
 
 
 @pytest.mark.parametrize("owner", [None, OWNER])
-def test_it_is_ended_where_the_settings_say_so(owner: OwnerRef | None) -> None:
+def test_a_bypassing_pod_is_ended_if_the_settings_say_so(owner: OwnerRef | None) -> None:
     story = Story(ENDING)
     story.sees(squatter(owner=owner), of_others(owner=owner))
     acts = goes_on(story)
@@ -112,7 +112,7 @@ def test_it_is_ended_where_the_settings_say_so(owner: OwnerRef | None) -> None:
     assert "It is ended (settings: bypass)." in told(acts)["squatter"]
 
 
-def test_it_is_ended_though_another_client_deleted_it_with_a_grace_of_centuries() -> None:
+def test_a_bypassing_pod_is_ended_though_another_client_deleted_it_with_a_grace_of_centuries() -> None:
     story = Story(ENDING)
     story.sees(squatter(deleting_at=NOW + 10**10, grace_s=10**10))
     [end] = [each for each in goes_on(story) if isinstance(each, DeletePod)]
@@ -130,7 +130,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("fields", [each[1] for each in ELSEWHERE], ids=[each[0] for each in ELSEWHERE])
-def test_it_is_none_where(fields: dict[str, Any]) -> None:
+def test_a_pod_is_not_bypassing_if(fields: dict[str, Any]) -> None:
     story = Story(ENDING)
     story.sees(NodeSeen(node("k8s-only")))
     story.world.slurm_nodes = {
@@ -253,7 +253,7 @@ def test_a_pod_that_another_client_binds_is_not_ended_for_the_end_of_what_it_ask
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob | BindPod)]
 
 
-def test_it_stands_for_the_job_that_it_names() -> None:
+def test_a_pod_that_another_process_bound_ends_with_the_job_that_it_names() -> None:
     """Two lives overlap, and the other one bound it: the end of that job is its end."""
     story = Story()
     story.queues(pod(), 17, at=NOW)
@@ -387,7 +387,7 @@ def test_a_job_that_waited_when_slurm_listed_it_last_is_not_ended_where_a_copy_b
     assert told(acts) == {}
 
 
-def test_a_job_that_waits_on_is_ended_where_somebody_bound_its_pod_and_wrote_its_id() -> None:
+def test_a_waiting_job_is_ended_if_another_client_bound_its_pod_and_wrote_its_id() -> None:
     story = Story()
     job = asks(story, "PENDING")
     bound_by_a_copy(story, job, NOW + 20)
@@ -395,7 +395,7 @@ def test_a_job_that_waits_on_is_ended_where_somebody_bound_its_pod_and_wrote_its
     assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [17]
 
 
-def test_another_copy_of_the_bridge_is_reported_for_a_while_and_one_that_led_before_is_not() -> None:
+def test_another_copy_of_the_bridge_is_reported_for_a_while_and_the_former_leader_is_not() -> None:
     story = Story()
     job = asks(story, "PENDING")
     assert another_bridge(story.world, NOW) == ""
@@ -424,7 +424,7 @@ def test_another_bridge_with_another_policy_is_reported() -> None:
     assert "by another policy: it bound pod hpc/train for Slurm job 30" in another_bridge(story.world, NOW + 23)
 
 
-def test_also_where_another_client_took_the_job_id_from_the_pod() -> None:
+def test_another_bridge_is_reported_also_if_another_client_removed_the_job_id_from_the_pod() -> None:
     story = Story(ENDING)
     what = pod("train", created=START - 60)
     story.polls({17: "RUNNING"}, at=START + 1)
@@ -445,7 +445,7 @@ def test_a_pod_whose_job_may_have_been_renamed_by_its_user_is_left_in_peace() ->
     assert ended(acts) == []
 
 
-def test_nothing_is_said_while_a_job_is_there_that_is_not_read() -> None:
+def test_a_bypassing_pod_is_not_reported_while_a_job_is_unread() -> None:
     story = Story(ENDING)
     story.polls({4: "RUNNING"}, at=NOW)
     story.sees(squatter())
@@ -455,14 +455,14 @@ def test_nothing_is_said_while_a_job_is_there_that_is_not_read() -> None:
         assert {type(each) for each in acts} <= {ReadJob}
 
 
-def test_nothing_is_said_while_slurm_is_away() -> None:
+def test_a_bypassing_pod_is_not_reported_while_slurm_is_away() -> None:
     story = Story(ENDING)
     story.sees(squatter(), of_others(), SideLost(Side.SLURM, NOW, "Slurm does not answer."))
     for second in range(60):
         assert story.decides(NOW + second) == []
 
 
-def test_a_pod_of_another_bridge_is_that_ones_affair() -> None:
+def test_a_pod_of_another_bridge_is_left_to_that_bridge() -> None:
     """Two bridges of one Kubernetes, each with its own schedulerName, both on these nodes."""
     story = Story(ENDING)
     seen = of_others("theirs", scheduler_name="second-bridge", says={"job-id": "30"})

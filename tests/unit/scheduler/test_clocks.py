@@ -266,7 +266,7 @@ def test_after_a_restart_the_api_servers_own_time_shows_when_the_pod_started(slu
     assert abs(started + action.seconds - (ends - ALONE.grace_s - 10)) <= 3
 
 
-def test_if_it_is_not_known_when_the_pod_started_the_pod_is_ended_when_the_time_has_come() -> None:
+def test_a_pod_whose_start_is_not_known_is_ended_at_the_end_of_its_time() -> None:
     """After a restart its kubelet's time is in the future, and the API server has not said what time it is."""
     story = Story()
     ends = START + 600
@@ -303,7 +303,7 @@ def test_an_expected_start_is_reported_by_the_bridges_clock(slurm: float) -> Non
 
 
 @pytest.mark.parametrize("slurm", HOURS)
-def test_a_job_that_its_user_renamed_is_not_taken_for_a_later_one(slurm: float) -> None:
+def test_a_job_that_its_user_renamed_is_not_mistaken_for_a_later_job(slurm: float) -> None:
     """A restarted bridge knows job 17 by the pod that runs in it; slurmctld says when it was submitted (S7)."""
     story = Story()
     shown = replace(story.bound(ALONE, 17), created=START - 900, bound_at=START - 899, started=START - 898)

@@ -50,7 +50,7 @@ def test_neither_of_two_nodes_with_one_name_in_slurm_is_used(first: bool) -> Non
     assert allocate.spec.excluded_nodes == "x1"
 
 
-def test_where_no_other_node_is_left_that_is_said_and_explained() -> None:
+def test_if_no_other_node_is_left_that_is_reported_and_explained() -> None:
     story, train = Story(nodes=(IMPOSTOR, node("x1"))), pod()
     story.sees(train)
     [said] = story.acts(SetPodCondition, NOW)

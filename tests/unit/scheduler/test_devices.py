@@ -60,12 +60,12 @@ def test_who_asked_for_a_type_gets_that_type() -> None:
 
 
 @pytest.mark.parametrize("indices", ["", "0-99999999", "0", "x"])
-def test_what_slurm_does_not_tell_rightly_is_shown_on_no_pod(indices: str) -> None:
+def test_impossible_device_indices_are_shown_on_no_pod(indices: str) -> None:
     [bind] = binds(Story(DRIVEN), [pod(gpu=2)], granted({"gpu": indices}, 2))
     assert bind.annotations[names.JOB_GPUS] == ""
 
 
-def test_who_takes_a_freed_place_gets_the_freed_ones() -> None:
+def test_a_replacement_gets_the_devices_of_the_freed_place() -> None:
     story = Story(DRIVEN)
     pods = ring(3, 1)
     found = {bind.name: bind for bind in binds(story, pods, granted({"gpu": "0-2"}, 3))}

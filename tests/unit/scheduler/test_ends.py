@@ -95,7 +95,7 @@ def test_the_users_own_comment_stays_before_it() -> None:
     assert record.comment == "run 7 of 12; hpc/train: Error"
 
 
-def test_whose_the_job_is_is_said_once() -> None:
+def test_the_owner_of_the_job_is_reported_once() -> None:
     """A job that its user named says it in its comment from the start."""
     story = Story(ACCOUNTED)
     finished(story, comment="run 7 of 12; hpc/train")
@@ -136,7 +136,7 @@ def test_a_pod_that_was_deleted_while_it_ran_is_recorded_as_deleted_with_its_exi
     assert (record.exit_code, record.comment) == (143, "hpc/train: Deleted")
 
 
-def test_a_job_on_which_no_pod_ever_stood_is_not_recorded() -> None:
+def test_a_job_that_never_had_a_pod_is_not_recorded() -> None:
     story = Story(ACCOUNTED)
     story.queues(TRAIN, 17, at=NOW)
     story.loses(TRAIN, NOW + 1)
@@ -445,7 +445,7 @@ def test_a_waiting_pod_whose_job_was_cancelled_queues_again_after_a_pause() -> N
     ("external", "gpu", "own_s", "grace_s"),
     [(False, 1, 300, 30), (False, 1, 20, None), (False, 0, 300, None), (True, 1, 300, None)],
 )
-def test_where_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_and_that_is_said(
+def test_if_slurm_may_give_devices_to_a_job_of_its_own_the_grace_is_capped_and_that_is_reported(
     external: bool, gpu: int, own_s: int, grace_s: int | None
 ) -> None:
     story = Story()
@@ -543,7 +543,7 @@ def test_a_long_grace_that_is_soon_over_is_left_to_its_end(ahead: float) -> None
     assert [type(each) for each in story.decides(NOW + 3601 + 32)] == [DeletePod], "its kubelet did not end it"
 
 
-def test_devices_that_slurm_gives_to_others_shorten_the_grace_of_whoever_deleted_the_pod() -> None:
+def test_devices_that_slurm_gives_to_other_jobs_shorten_the_grace_of_a_deleted_pod() -> None:
     story = Story()
     story.sees(SlurmNodesPolled((slurm_node("x1", external=False),), (Partition("main", default=True),), START))
     shown = story.runs(pod("train", gpu=1), 17, at=NOW)

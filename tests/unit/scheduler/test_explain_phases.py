@@ -26,7 +26,7 @@ def explained(story: Story, what: Pod, at: float = NOW) -> Explanation:
     return explain(story.world, pod_key(what), at)
 
 
-def test_a_pod_that_nothing_stands_in_the_way_of_shows_the_job_that_will_be_sent() -> None:
+def test_a_pod_without_an_obstacle_shows_the_job_that_will_be_sent() -> None:
     story, train = Story(), pod("train", cpu=2500, gpu=2, says={"qos": "high"})
     story.sees(train)
     told = explained(story, train)
@@ -197,7 +197,7 @@ def test_a_bound_pod_names_its_node_and_job() -> None:
     assert [at for at, _ in told.story] == sorted(at for at, _ in told.story)
 
 
-def test_a_bound_pod_shows_what_is_said_of_its_job() -> None:
+def test_a_bound_pod_shows_the_condition_of_its_job() -> None:
     story = Story()
     shown = story.runs(pod("train"), 17, at=NOW)
     story.sees(replace(shown, job_condition=Condition(False, names.SUSPENDED, "Slurm job 17 is suspended.")))
@@ -254,7 +254,7 @@ def test_what_explain_says_of_a_gang_that_gathers_is_what_its_pods_show() -> Non
     assert "OrderedReady" in told.sentence
 
 
-def test_those_that_are_missing_are_taken_to_be_like_the_last_that_is_here() -> None:
+def test_missing_members_are_assumed_to_be_like_the_last_one_that_is_here() -> None:
     told = gang_explained(Story(), member("launcher"), member("w-0", cpu=4000))
     assert told.spec is not None
     [workers] = told.spec.parts
@@ -284,7 +284,7 @@ def test_a_gang_of_unknown_size_says_which_annotation_it_lacks() -> None:
     assert told.missing is None
 
 
-def test_what_stands_in_the_way_of_a_gang_is_reported_before_it_is_complete() -> None:
+def test_an_obstacle_of_a_gang_is_reported_before_the_gang_is_complete() -> None:
     told = gang_explained(Story(), member("w-0", cpu=900_000))
     assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. 0/2 nodes can run this pod")
     assert told.spec is not None

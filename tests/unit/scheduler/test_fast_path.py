@@ -277,7 +277,7 @@ def test_the_volumes_of_a_pod_are_read_and_limit_its_nodes() -> None:
     assert asked.spec.excluded_nodes == "x1"
 
 
-def test_a_volume_that_cannot_be_used_is_said_and_looked_at_again_with_patience() -> None:
+def test_a_volume_that_cannot_be_used_is_reported_and_looked_at_again_later() -> None:
     story = Story()
     story.sees(pod("train", claims=("data",)))
     [read] = story.decides(NOW)
@@ -390,7 +390,7 @@ def test_news_from_before_the_bind_does_not_free_the_room_that_the_bind_took() -
     assert set(story.world.node_info["x1"].pods) == {one.uid}
 
 
-def test_a_pod_stands_on_one_node_whatever_was_assumed_of_it() -> None:
+def test_a_pod_is_on_one_node_whatever_was_assumed_of_it() -> None:
     story = Story()
     bind = granted(story)
     story.ended(bind, Outcome.UNKNOWN, at=NOW)

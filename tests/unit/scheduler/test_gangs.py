@@ -216,7 +216,7 @@ def test_same_named_gangs_of_two_namespaces_are_two() -> None:
         ({"cpu": 900000}, "w-3: 0/2 nodes can run this pod"),
     ],
 )
-def test_what_members_do_not_agree_on_is_said_on_all_of_them(odd: dict[str, Any], why: str) -> None:
+def test_all_members_show_what_they_do_not_agree_on(odd: dict[str, Any], why: str) -> None:
     story = Story()
     story.sees(*ring()[:3], member(3, **odd))
     said = story.acts(SetPodCondition, NOW)
@@ -228,7 +228,7 @@ def test_what_members_do_not_agree_on_is_said_on_all_of_them(odd: dict[str, Any]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0), (3, 5, 0, 4, 2, 1)])
-def test_pods_beyond_the_size_stand_for_themselves_whatever_the_order(order: tuple[int, ...]) -> None:
+def test_pods_beyond_the_size_are_workloads_by_themselves_whatever_the_order(order: tuple[int, ...]) -> None:
     story = Story()
     for number in order:
         story.sees(member(number))
@@ -237,7 +237,7 @@ def test_pods_beyond_the_size_stand_for_themselves_whatever_the_order(order: tup
     assert story.world.key_of_pod["uid-w-4"] != story.world.key_of_pod["uid-w-5"]
 
 
-def test_one_that_was_too_many_comes_back_when_a_place_falls_free() -> None:
+def test_a_surplus_pod_returns_to_the_gang_when_a_place_becomes_free() -> None:
     story = Story()
     pods = [member(number) for number in range(5)]
     story.sees(*pods)
@@ -246,7 +246,7 @@ def test_one_that_was_too_many_comes_back_when_a_place_falls_free() -> None:
     assert {each.name for each in gang.members} == {"w-0", "w-2", "w-3", "w-4"}
 
 
-def test_one_that_was_too_many_runs_by_itself_when_all_others_have_ended() -> None:
+def test_a_surplus_pod_runs_by_itself_when_all_others_have_ended() -> None:
     """Nobody comes with whom it would be a gang.  Its own request is on its way when the last of the others ends."""
     story = Story()
     shown = [replace(each, phase=PodPhase.SUCCEEDED) for each in runs(story, ring(2), ("x1", 2))]
@@ -293,7 +293,7 @@ def goes_on(story: Story, jobs: dict[int, str], since: float, *, seconds: int) -
 
 
 @pytest.mark.parametrize("still_here_s", [0, 20])
-def test_one_that_waits_in_the_queue_takes_a_place_that_no_other_pod_takes_and_its_own_job_ends(
+def test_a_surplus_pod_in_the_queue_takes_a_free_place_of_the_gang_and_its_own_job_ends(
     still_here_s: int,
 ) -> None:
     story = Story()
@@ -309,7 +309,7 @@ def test_one_that_waits_in_the_queue_takes_a_place_that_no_other_pod_takes_and_i
     assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [18]
 
 
-def test_it_stays_in_the_queue_when_the_gang_fails_whose_members_go_one_after_the_other() -> None:
+def test_a_surplus_pod_stays_in_the_queue_when_the_members_of_its_gang_fail_one_after_the_other() -> None:
     story = Story()
     one_more_is_queued(story)
     for number, where in enumerate(("x1", "x2")):
@@ -345,7 +345,7 @@ def test_how_many_a_batch_job_means_is_read_of_it() -> None:
     assert asks(story).spec.tasks == 2
 
 
-def test_what_a_job_set_shows_counts_those_too_that_have_succeeded() -> None:
+def test_the_size_that_a_job_set_shows_includes_succeeded_pods() -> None:
     story = Story()
     labels = {"jobset.sigs.k8s.io/jobset-name": "train"}
     of_set = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "train", "uid-set")
@@ -506,7 +506,7 @@ def test_binds_that_were_sent_together_and_failed_are_one_attempt() -> None:
     assert len(story.acts(BindPod, NOW + 12)) == 8, "a second later, not a minute"
 
 
-def test_one_that_is_recreated_takes_the_freed_place() -> None:
+def test_a_recreated_member_takes_the_freed_place() -> None:
     story = Story()
     shown = runs(story, ring(), ("x1", 2), ("x2", 2))
     story.loses(shown[1], at=NOW + 5)
@@ -515,7 +515,7 @@ def test_one_that_is_recreated_takes_the_freed_place() -> None:
     assert where(story.acts(BindPod, NOW + 20)) == {"w-1": "x1"}
 
 
-def test_it_waits_for_the_one_whose_place_it_takes() -> None:
+def test_a_recreated_member_waits_until_the_former_one_is_gone() -> None:
     story = Story(nodes=(node("x1", cpu=4000), node("x2")))
     shown = runs(story, ring(), ("x1", 4))
     story.sees(replace(shown[1], deleting_at=NOW + 35), member(1, uid="uid-again", created=NOW + 6))
@@ -525,7 +525,7 @@ def test_it_waits_for_the_one_whose_place_it_takes() -> None:
     assert where(story.acts(BindPod, NOW + 21)) == {"w-1": "x1"}
 
 
-def test_it_waits_for_that_place_even_where_the_node_has_other_room() -> None:
+def test_a_recreated_member_waits_for_the_freed_place_even_if_the_node_has_other_room() -> None:
     story = Story()
     shown = runs(story, ring(), ("x1", 4))
     story.sees(replace(shown[1], deleting_at=NOW + 35), member(1, uid="uid-again", created=NOW + 6))
@@ -537,7 +537,7 @@ def test_it_waits_for_that_place_even_where_the_node_has_other_room() -> None:
     assert where(story.acts(BindPod, NOW + 21)) == {"w-1": "x1"}
 
 
-def test_those_that_run_are_seen_to_while_one_waits_for_its_place() -> None:
+def test_running_members_are_followed_while_another_member_waits_for_its_place() -> None:
     """Slurm preempts their job with a grace: they hear of it, and nobody is bound any more."""
     story = Story(nodes=(node("x1", cpu=4000), node("x2")))
     shown = runs(story, ring(), ("x1", 4))
@@ -562,7 +562,7 @@ def test_another_clients_pod_in_a_freed_place_does_not_end_the_others() -> None:
         assert not story.acts(CancelJob, at)
 
 
-def test_when_their_job_ends_all_of_them_end_and_those_that_come_again_wait_for_each_other() -> None:
+def test_when_the_job_of_a_gang_ends_all_pods_end_and_recreated_pods_wait_for_each_other() -> None:
     story = Story()
     pods = ring(2, owner=JOB)
     story.sees(OwnerRead(JOB, Owner(JOB), NOW, "hpc"))
@@ -623,7 +623,7 @@ def test_a_gang_of_which_one_waits_follows_its_lost_job_whose_id_is_anothers_now
     ]
 
 
-def test_after_a_restart_a_gang_stands_on_the_job_that_it_runs_for_though_one_that_leaves_shows_the_former() -> None:
+def test_after_a_restart_a_gang_keeps_the_job_of_most_members_though_a_leaving_member_shows_the_former_job() -> None:
     story = Story()
     story.sees(*[story.bound(each, 18, "x1") for each in ring(2)])
     story.sees(story.bound(member(2, 2), 17, "x1", deleting_at=NOW + 30))
@@ -649,7 +649,7 @@ def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
     assert again.key_of_pod["uid-w-2"] != again.key_of_pod[shown.uid], "there is no place for one more"
 
 
-def test_what_could_not_be_asked_for_again_does_not_end_those_that_run() -> None:
+def test_a_replacement_that_could_not_be_submitted_again_does_not_end_the_members_that_run() -> None:
     """A gang of a previous process, one a node: a node is cordoned for later, and then another member is made again."""
     apart = (PodTerm((Requirement("app", "In", ("db",)),), frozenset({"hpc"})),)
     pods = ring(2, labels={"app": "db"}, anti_affinity=apart)
@@ -758,7 +758,7 @@ def test_one_external_node_of_slurm_conf_among_others_is_enough() -> None:
     assert asks(story).spec.tasks_per_node == 4
 
 
-def test_a_gang_that_may_not_stand_on_nodes_of_slurm_conf_is_laid_out_by_slurm() -> None:
+def test_a_gang_that_may_not_use_nodes_of_slurm_conf_is_laid_out_by_slurm() -> None:
     story = Story(nodes=(node("x1", labels={"disk": "fast"}), node("x2")))
     in_slurm_conf(story, "x2", more=(slurm_node("x1"),))
     story.sees(*ring(4, gpu=1, node_selector={"disk": "fast"}))
@@ -828,7 +828,7 @@ def test_a_gang_that_even_empty_nodes_could_not_take_shows_that_and_nothing_is_s
     }
 
 
-def test_it_is_asked_for_once_slurms_nodes_have_grown() -> None:
+def test_a_gang_that_was_too_large_is_submitted_once_slurms_nodes_have_grown() -> None:
     story = Story()
     story.sees(*ring(3, cpu=60_000))
     assert not any(isinstance(each, AllocateNow | SubmitJob) for each in story.decides(NOW))
@@ -962,7 +962,7 @@ def test_a_component_that_ended_in_a_previous_process_is_seen_when_its_leader_is
     assert cancel.job_id == 17
 
 
-def test_it_ends_although_what_is_left_of_it_is_read_as_no_grant() -> None:
+def test_a_broken_heterogeneous_job_ends_although_the_rest_of_it_is_read_as_no_grant() -> None:
     """The restarted bridge waited for ever for the nodes; the pods held GPUs that Slurm gave to other jobs."""
     former = Story()
     launched(former)

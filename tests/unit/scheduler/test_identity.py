@@ -86,7 +86,7 @@ def test_another_users_job_of_a_workload_that_is_gone_is_ended_as_that_user() ->
     assert (cancel.job_id, cancel.user) == (17, "bob")
 
 
-def test_nor_is_it_given_to_a_pod_that_comes_after_it_was_read() -> None:
+def test_another_users_job_is_not_given_to_a_pod_that_comes_after_it_was_read() -> None:
     """Before the pod came, any user of the policy was possible; the pod shows which user its job must have."""
     story = Story()
     at = START + 2  # nothing is cancelled so soon after a start
@@ -252,7 +252,7 @@ def test_only_the_pods_of_its_user_and_nodes_end_with_a_renamed_job() -> None:
     assert {each.name for each in done if isinstance(each, FailByDeadline)} == {"train"}
 
 
-def test_a_job_that_may_be_theirs_under_another_name_is_never_ended() -> None:
+def test_a_job_that_may_be_that_of_the_pods_under_another_name_is_never_ended() -> None:
     """slurmctld may have lost its state at once, and given the id to a job that its user made himself."""
     story = Story()
     shown = replace(story.runs(TRAIN, 17, at=NOW), started=NOW + 1)
@@ -262,7 +262,7 @@ def test_a_job_that_may_be_theirs_under_another_name_is_never_ended() -> None:
     assert not [each for each in reads_all(story, {}, NOW + 71, seconds=60) if isinstance(each, CancelJob)]
 
 
-def test_nor_is_it_ended_because_an_earlier_job_of_the_same_pods_has_ended() -> None:
+def test_pods_of_a_renamed_job_are_not_ended_because_their_earlier_job_has_ended() -> None:
     """The gang was cancelled once, its pods were replaced, and then its user renamed their job before it was read."""
     story = Story()
     shown = gang_runs(story, ring(2), ("x1", 2), at=NOW)
@@ -295,7 +295,7 @@ def test_nor_is_it_ended_because_an_earlier_job_of_the_same_pods_has_ended() -> 
     assert "their job 18 may have been renamed by its user" in said.message
 
 
-def test_nor_because_the_gang_that_it_was_too_many_for_has_ended() -> None:
+def test_a_surplus_pod_with_a_renamed_job_does_not_end_with_the_job_of_the_gang() -> None:
     """It runs for a job of its own, which its user renames; then all pods of the gang end, and the job of the gang."""
     story = Story()
     shown = gang_runs(story, ring(2), ("x1", 2), at=NOW)

@@ -122,7 +122,7 @@ def test_an_unknown_key_is_a_spelling_mistake(key: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["false", "true", "perhaps"])
-def test_what_the_pod_said_to_admission_means_nothing_to_the_bridge(value: str) -> None:
+def test_an_annotation_for_admission_means_nothing_to_the_bridge(value: str) -> None:
     """A pod that names the bridge itself needs no admission, and may still have the annotation of its template."""
     assert spec_of(annotated({"intercept": value})) == spec_of(pod())
 
@@ -146,7 +146,7 @@ def test_several_of_them_are_reported_together() -> None:
     assert message.startswith("Annotations slurm-bridge/job-gpus, slurm-bridge/rank are written only by slurm-bridge")
 
 
-def test_a_callers_own_trace_is_no_wish() -> None:
+def test_the_trace_of_a_caller_is_no_job_option() -> None:
     assert spec_of(annotated({"traceparent": "whatever\n"})) == spec_of(pod())
 
 
@@ -229,7 +229,7 @@ def test_a_bad_value_that_a_nearer_object_overrules_harms_no_pod() -> None:
     assert job_options(annotated({"nice": "5"}), (owner,)) == JobOptions(nice=5)
 
 
-def test_who_belongs_together_is_said_by_the_pods_themselves() -> None:
+def test_the_pods_themselves_show_which_pods_are_a_gang() -> None:
     assert "set it on the pods" in refusal_of(pod(), Owner(OWNER, annotations={OWN + "gang-size": "4"}))
 
 

@@ -76,7 +76,7 @@ def test_a_job_that_its_user_names_says_in_its_comment_whose_it_is() -> None:
     ],
     ids=["how it shares its nodes", "a time limit back to Slurm's default", "an account back to the user's default"],
 )
-def test_what_slurm_cannot_change_is_said(before: dict[str, str], after: dict[str, str], what: str) -> None:
+def test_the_pod_shows_what_slurm_cannot_change(before: dict[str, str], after: dict[str, str], what: str) -> None:
     story = queued(edited(before))
     story.sees(edited(after))
     acts = story.decides(NOW + 2)
@@ -86,7 +86,7 @@ def test_what_slurm_cannot_change_is_said(before: dict[str, str], after: dict[st
     assert said.message == f"Waiting as job 17. {cannot}"
 
 
-def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_said() -> None:
+def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_half_is_reported() -> None:
     story = queued()
     story.sees(edited({"nice": "5", "exclusive": "true"}))
     acts = story.decides(NOW + 2)
@@ -101,7 +101,7 @@ def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_said() -> None:
     assert job.spec.exclusive == "", "what was not changed is not what was asked: a grant is held against what was"
 
 
-def test_an_edit_that_cannot_be_read_is_said_and_the_job_stays_as_it_is() -> None:
+def test_an_edit_that_cannot_be_read_is_reported_and_the_job_stays_as_it_is() -> None:
     story = queued()
     story.sees(edited({"nice": "-1"}))
     acts = story.decides(NOW + 2)
@@ -110,7 +110,7 @@ def test_an_edit_that_cannot_be_read_is_said_and_the_job_stays_as_it_is() -> Non
     assert '"-1"' in said.message
 
 
-def test_an_edit_that_slurm_refuses_is_said_and_not_sent_again() -> None:
+def test_an_edit_that_slurm_refuses_is_reported_and_not_sent_again() -> None:
     story = queued()
     story.sees(edited({"qos": "high"}))
     [update] = story.acts(UpdateJob, NOW + 2)
@@ -143,7 +143,7 @@ def test_an_edit_whose_answer_was_lost_is_sent_again(outcome: Outcome) -> None:
     ],
     ids=["annotations", "an alias", "a key that nobody knows", "resized in place"],
 )
-def test_what_is_changed_after_the_bind_is_ignored_and_said_once(says: dict[str, str], cpu: int, what: str) -> None:
+def test_a_change_after_the_bind_is_ignored_and_reported_once(says: dict[str, str], cpu: int, what: str) -> None:
     """K8, T11: the job stays as it was granted."""
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
@@ -318,7 +318,7 @@ def test_a_job_of_a_previous_process_is_not_changed_by_a_new_version_of_the_brid
     assert not any(isinstance(each, UpdateJob | CancelJob) for each in story.decides(NOW + 1))
 
 
-def test_and_it_follows_edits_of_its_pod_from_then_on() -> None:
+def test_a_job_of_a_previous_process_follows_edits_of_its_pod() -> None:
     story = adopted("")
     assert story.acts(UpdateJob, NOW + 1) == []
     story.sees(edited({"nice": "5", "exclusive": "true"}))
@@ -331,7 +331,7 @@ def test_and_it_follows_edits_of_its_pod_from_then_on() -> None:
     assert story.acts(UpdateJob, NOW + 60) == []
 
 
-def test_its_nodes_are_compared_however_they_were_written() -> None:
+def test_the_nodes_of_a_job_are_compared_however_they_were_written() -> None:
     story = adopted("x2,x1")
     story.sees(NodeSeen(node("x1", unschedulable=True)))
     [update] = story.acts(UpdateJob, NOW + 1)

@@ -99,7 +99,7 @@ def test_a_pod_at_the_limit_is_submitted(within: dict[str, Any]) -> None:
     assert story.acts(AllocateNow, NOW)
 
 
-def test_volumes_are_read_of_those_that_may_have_so_many() -> None:
+def test_volumes_are_read_of_pods_that_may_have_that_many() -> None:
     story = Story()
     story.sees(pod(claims=values(64)))
     assert story.acts(ReadClaims, NOW)

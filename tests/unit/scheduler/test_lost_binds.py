@@ -46,7 +46,7 @@ def looks(story: Story, at: float) -> list[ReadPod]:
     return story.acts(ReadPod, at)
 
 
-def test_its_room_is_free_once_the_pod_was_looked_at_and_stands_nowhere() -> None:
+def test_a_lost_bind_frees_its_room_once_a_read_shows_the_pod_without_a_node() -> None:
     story = Story(nodes=ONE_NODE)
     lost(story)
     preempted(story, NOW + 10.5)
@@ -99,7 +99,7 @@ def test_a_bind_that_did_happen_is_known_from_the_look_on() -> None:
     assert story.world.phase_of[key_of(BIG)] is Phase.ORPHANED
 
 
-def test_a_pod_that_stands_on_another_node_takes_no_room_where_its_bind_was_to_put_it() -> None:
+def test_a_pod_on_another_node_takes_no_room_on_the_node_that_its_bind_named() -> None:
     story = Story()
     lost(story)
     preempted(story, NOW + 10.5)
@@ -206,7 +206,7 @@ def test_a_place_that_is_being_bound_is_taken_whatever_the_rank_of_the_next_one(
     assert story.world.key_of_pod[lower.uid] != gang.key
 
 
-def test_so_it_is_where_the_answers_to_the_binds_were_lost() -> None:
+def test_a_place_whose_bind_has_a_lost_answer_is_taken_whatever_the_rank_of_the_next_one() -> None:
     story = Story()
     pods = [member(number, 2) for number in (1, 2)]
     story.sees(*pods)

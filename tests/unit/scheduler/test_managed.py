@@ -45,7 +45,7 @@ def test_pods_of_a_namespace_that_loses_its_label_run_on() -> None:
         assert story.decides(NOW + second) == []
 
 
-def test_and_their_job_ends_with_them() -> None:
+def test_the_job_of_pods_in_a_namespace_that_lost_its_label_ends_with_the_pods() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
@@ -53,7 +53,7 @@ def test_and_their_job_ends_with_them() -> None:
     assert [each.job_id for each in story.acts(CancelJob, NOW + 2)] == [17]
 
 
-def test_and_they_end_when_slurm_ends_their_job() -> None:
+def test_pods_in_a_namespace_that_lost_its_label_end_when_slurm_ends_their_job() -> None:
     story = Story()
     story.runs(TRAIN, 17, at=NOW)
     story.sees(UNMANAGED)
@@ -90,7 +90,7 @@ def test_a_made_up_job_id_in_a_namespace_that_is_not_managed_gets_no_job(  # as 
     assert not [each for each in acts if isinstance(each, AllocateNow | FailByDeadline | DeletePod)]
 
 
-def test_nor_is_it_ended_there_because_a_job_of_that_id_was_listed_as_ended_before_slurm_lost_its_state() -> None:
+def test_a_pod_with_a_made_up_job_id_is_not_ended_for_a_job_that_ended_before_slurm_lost_its_state() -> None:
     """The list has no names, and no read showed whose job that was."""
     story = Story()
     story.sees(pod("ghost", namespace="grey", node="x1", created=START - 60, says={"job-id": "17"}))

@@ -35,7 +35,7 @@ def slurm_has_it_on(story: Story, nodes: str, held: Grant, since: float) -> list
     return cancels
 
 
-def test_a_job_that_holds_other_nodes_than_its_pod_stands_on_is_ended() -> None:
+def test_a_job_that_holds_other_nodes_than_that_of_its_pod_is_ended() -> None:
     story = Story()
     story.runs(pod(), 17, at=NOW)
     assert slurm_has_it_on(story, "x2", grant(17, "x2"), LATER)
@@ -61,7 +61,7 @@ def test_nodes_that_cannot_be_read_prove_nothing() -> None:
     assert slurm_has_it_on(story, "x[", grant(17), LATER) == []
 
 
-def test_it_is_noticed_while_another_pod_waits_in_vain_for_its_place_in_the_gang() -> None:
+def test_a_job_that_moved_is_noticed_while_another_pod_waits_in_vain_for_its_place_in_the_gang() -> None:
     story = Story()
     first, second = gang_runs(story, ring(2), ("x1", 2), at=NOW)
     story.loses(second, LATER)

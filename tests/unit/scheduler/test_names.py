@@ -73,7 +73,7 @@ def test_workloads_have_keys_of_their_own() -> None:
         ("", None),
     ],
 )
-def test_a_condition_of_ours_shows_its_job(message: str, job: int | None) -> None:
+def test_a_condition_of_the_bridge_shows_its_job(message: str, job: int | None) -> None:
     assert names.shown_job(message) == job
 
 

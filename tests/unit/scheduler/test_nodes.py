@@ -259,7 +259,7 @@ def test_a_label_that_is_no_feature_is_left_out() -> None:
         ),
     ],
 )
-def test_a_node_that_another_one_made_in_slurm_is_left_alone_and_said(known: SlurmNode, said: str) -> None:
+def test_a_node_that_another_bridge_made_in_slurm_is_left_alone_and_reported(known: SlurmNode, said: str) -> None:
     for wanted in (labelled(unschedulable=True), labelled(ready=False), labelled(gpu=4), labelled(taints=())):
         nodes = Nodes([wanted], [known])
         [show] = nodes.looks()
@@ -273,7 +273,7 @@ def test_a_node_that_another_one_made_in_slurm_is_left_alone_and_said(known: Slu
     assert gone.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
 
 
-def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_while_or_a_change() -> None:
+def test_a_refused_node_shows_what_to_do_and_is_tried_again_after_a_while_or_a_change() -> None:
     nodes = Nodes([labelled()])
     [register] = nodes.looks()
     nodes.ended(register, Outcome.REFUSED, at=NOW, number=2168)
@@ -294,7 +294,7 @@ def test_what_slurm_refuses_is_said_with_what_to_do_and_tried_again_after_a_whil
     assert [type(each) for each in nodes.looks(NOW + 64)] == [RegisterNode], "without devices it may be taken"
 
 
-def test_devices_that_slurm_does_not_count_are_said_and_registering_again_is_not_tried() -> None:
+def test_devices_that_slurm_does_not_count_are_reported_and_registering_again_is_not_tried() -> None:
     """Slurm makes such a node, without its devices and without a word."""
     nodes = Nodes([labelled()], [in_slurm(gres={})])
     [show] = nodes.looks()
@@ -305,7 +305,7 @@ def test_devices_that_slurm_does_not_count_are_said_and_registering_again_is_not
     assert not any(nodes.stays(in_slurm(gres={}), at=NOW + 30, until=NOW + 1500))
 
 
-def test_a_partition_that_has_no_nodeset_for_it_is_said() -> None:
+def test_a_partition_without_a_nodeset_of_that_feature_is_reported() -> None:
     nodes = Nodes([labelled(partitions="gpu")], [in_slurm(partitions=("main",), features=(MARK, "gpu"))])
     [show] = nodes.looks()
     assert isinstance(show, SetNodeCondition)
@@ -448,7 +448,7 @@ def test_a_loss_within_the_reserve_or_a_grown_node_does_not_drain_it(now: Node) 
     assert Nodes([now], [in_slurm()]).stays(in_slurm(), at=NOW, until=NOW + 1200) == [[]] * 41
 
 
-def test_a_replacement_whose_reason_has_gone_is_taken_back() -> None:
+def test_a_replacement_of_a_node_whose_reason_is_gone_is_cancelled() -> None:
     nodes = Nodes([labelled()], [drained("slurm-bridge: to be registered again: it has 4 gpu now", "MIXED")])
     [resume] = nodes.looks()
     assert isinstance(resume, ChangeNode)

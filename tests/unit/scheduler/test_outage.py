@@ -144,7 +144,7 @@ def test_a_grant_from_before_the_outage_waits_for_fresh_news() -> None:
     assert {each.job_id for each in story.acts(ReadJob, NOW + 31)} == {17}
 
 
-def test_after_a_hiccup_a_grant_is_read_again_before_anybody_is_bound_to_it() -> None:
+def test_after_an_outage_a_grant_is_read_again_before_a_pod_is_bound_to_it() -> None:
     """slurmctld may have come back without its newest state, and given the id to another job."""
     story = Story()
     train = pod("train")

@@ -46,7 +46,7 @@ def restores(actions: list[Action]) -> list[tuple[Mapping[str, str | None], bool
     ("key", "invented", "right"),
     [("job-id", "4", "17"), ("job-nodes", "x9", "x1"), ("job-gpus", "0-7", ""), ("size", "9", "1"), ("rank", "3", "0")],
 )
-def test_an_edit_by_another_client_is_written_back_and_said(key: str, invented: str, right: str) -> None:
+def test_an_edit_by_another_client_is_undone_and_reported(key: str, invented: str, right: str) -> None:
     story = Story()
     shown = bound(story)
     story.sees(edited(shown, **{key: invented}))
@@ -93,7 +93,7 @@ def test_an_edit_between_the_bind_and_the_first_look_at_it_is_written_back_too()
     assert restores(story.decides(NOW + 2)) == [({names.JOB_GPUS: ""}, True)]
 
 
-def test_a_fight_with_a_controller_is_said_once_and_fought_ever_more_slowly() -> None:
+def test_a_controller_that_writes_the_same_edit_again_is_reported_once_and_undone_ever_more_slowly() -> None:
     story = Story()
     shown = bound(story)
     written = []
@@ -115,7 +115,7 @@ def test_a_fight_with_a_controller_is_said_once_and_fought_ever_more_slowly() ->
     assert pauses == sorted(pauses), "each pause is at least as long as the one before"
 
 
-def test_what_could_not_be_written_is_written_later_and_said_then() -> None:
+def test_annotations_that_could_not_be_restored_are_restored_and_reported_later() -> None:
     story = Story()
     shown = bound(story)
     story.sees(edited(shown, job_gpus="0-7"))

@@ -40,7 +40,7 @@ def test_what_an_owner_says_is_for_the_pods_of_its_own_namespace() -> None:
     assert (red.spec.comment, red.spec.time_limit_min) == ("", None)
 
 
-def test_an_owner_that_a_pod_of_another_namespace_made_up_takes_nothing_from_the_real_ones_pods() -> None:
+def test_an_owner_that_a_pod_of_another_namespace_invented_takes_nothing_from_the_pods_of_the_real_owner() -> None:
     story = Story()
     story.sees(RED)
     [read] = story.acts(ReadOwner, NOW)
@@ -58,7 +58,7 @@ def test_both_are_read_at_the_same_time() -> None:
     assert {each.namespace for each in story.acts(ReadOwner, NOW)} == {"hpc", "other"}
 
 
-def test_the_owners_of_owners_are_those_of_the_same_namespace_too() -> None:
+def test_owners_of_owners_are_read_in_the_same_namespace_too() -> None:
     story = Story()
     far = OwnerRef("apps/v1", "Deployment", "web", "uid-far")
     story.sees(BLUE, OwnerRead(OWNER, replace(SAYS, owner=far), NOW, "hpc"))

@@ -94,7 +94,7 @@ def test_an_owners_corrected_annotation_is_read_again_and_the_pod_is_asked_for(p
     assert len(owners.of(BindPod)) == 1
 
 
-def test_what_slurm_refused_is_asked_for_again_as_soon_as_the_correction_is_read() -> None:
+def test_a_refused_job_is_submitted_again_as_soon_as_the_correction_is_read() -> None:
     """Not only after the five minutes after which everything that was refused is tried again."""
     story = Story()
     owners = Owners(story, account="teama")
@@ -174,7 +174,7 @@ def waits_for(story: Story, what: Pod) -> Owners:
     return owners
 
 
-def test_an_owner_that_answers_500_is_said_on_the_pod_and_read_again_until_it_can_be() -> None:
+def test_an_owner_that_answers_500_is_reported_on_the_pod_and_read_again_until_it_can_be() -> None:
     story = Story()
     owners = waits_for(story, pod("a", owner=SETS))
     owners.live(NOW, NOW + 600)
@@ -204,7 +204,7 @@ def test_an_owner_that_could_not_be_read_once_is_not_worth_a_word() -> None:
     assert len(owners.of(BindPod)) == 1
 
 
-def test_volume_claims_that_cannot_be_read_are_said_too() -> None:
+def test_volume_claims_that_cannot_be_read_are_reported_too() -> None:
     story = Story()
     owners = Owners(story)
     story.sees(pod("a", claims=("data",)))

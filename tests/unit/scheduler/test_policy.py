@@ -101,7 +101,7 @@ def test_a_rule_is_called_by_what_it_selects_as_kubectl_writes_it(expression: Re
     assert [policy.called(place) for place in (0, 1)] == [called, "The default of the policy"]
 
 
-def test_a_user_whom_slurm_itself_runs_as_is_given_to_nobody_though_a_rule_names_it() -> None:
+def test_no_pod_gets_slurm_user_though_a_rule_names_it() -> None:
     refused = Policy((Rule(("hpc",), Tenant("Slurm")),), privileged=frozenset({"slurm"})).tenant("hpc", "")
     assert isinstance(refused, Refusal)
     assert refused.message == (

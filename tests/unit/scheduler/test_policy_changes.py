@@ -180,7 +180,7 @@ def test_what_slurm_does_not_know_is_named_for_a_rule_without_templates_too(numb
     assert do in told
 
 
-def test_so_does_a_partition_that_slurm_does_not_have() -> None:
+def test_an_unknown_partition_names_the_rule_that_gave_it() -> None:
     story = story_of(Rule(("*",), Tenant("alice", partitions=Choice("{namespace}"))))
     story.sees(TRAIN)
     assert submissions(story, NOW) == []
@@ -296,7 +296,7 @@ def test_a_job_whose_answer_was_lost_stays_the_pods_though_a_label_gives_another
     assert [type(each) for each in acts] == [BindPod]
 
 
-def test_so_does_a_job_that_is_found_before_it_is_known_that_the_answer_is_lost() -> None:
+def test_a_job_that_is_found_before_its_answer_is_known_to_be_lost_stays_the_pods() -> None:
     story = story_of()
     story.sees(TRAIN)
     [asked] = submissions(story, NOW)
@@ -398,7 +398,7 @@ def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_
     assert [each.spec.user for each in submissions(story, late + 3)] == ["alice"]
 
 
-def test_so_does_one_that_a_hint_hides_if_the_policy_changed_before_everything_was_listed_once() -> None:
+def test_a_job_that_a_hint_hides_is_read_first_though_the_policy_changed_before_the_first_lists() -> None:
     story = story_of(Rule(("other",), Tenant("bob")))
     before, managed = story.world, {names.MANAGED_LABEL: "true"}
     story.world = new_world(before.config, started=START)
@@ -508,7 +508,7 @@ def test_the_job_of_a_pod_ends_with_it_though_no_rule_names_its_user_any_more() 
 
 
 @pytest.mark.parametrize("job_id", [18, 17], ids=["another id", "the id of the lost job again"])
-def test_a_pod_keeps_the_job_that_took_a_lost_ones_place_though_the_pod_does_not_show_it_yet(job_id: int) -> None:
+def test_a_pod_keeps_the_job_that_replaced_a_lost_job_though_the_pod_does_not_show_it_yet(job_id: int) -> None:
     """The write of the new id failed, the process ended, and the next one has another policy (S7, V7)."""
     story = story_of(*WRITTEN_OUT)
     runs_since_before(story)
@@ -585,7 +585,9 @@ def test_a_job_is_an_orphan_once_its_namespace_gives_its_user_again() -> None:
     assert [type(each) for each in lives_on(story, {17: "RUNNING"}, job, at=NOW + 60)][:1] == [CancelJob]
 
 
-def test_a_job_of_another_cluster_or_of_no_ones_name_is_never_touched_whatever_a_template_can_give() -> None:
+def test_a_job_of_another_cluster_or_without_a_name_of_the_bridge_is_never_touched_whatever_a_template_can_give() -> (
+    None
+):
     story = story_of()
     foreign = Job(17, f"x~k00000000.{key_of(TRAIN)}", "alice", frozenset({"RUNNING"}))
     assert lives_on(story, {17: "RUNNING"}, foreign, at=NOW) == []

@@ -73,7 +73,7 @@ def test_a_rule_that_raises_stops_one_pod_and_no_other(monkeypatch: pytest.Monke
     assert isinstance(alarm.error, Defect)
 
 
-def test_it_is_said_on_the_pod_once_and_names_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_shown_on_the_pod_once_and_names_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story(guarded=True)
     story.sees(BAD)
@@ -85,7 +85,9 @@ def test_it_is_said_on_the_pod_once_and_names_no_exception(monkeypatch: pytest.M
     assert story.acts(SetPodCondition, NOW + 10) == []
 
 
-def test_it_is_tried_again_after_a_while_and_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_in_quarantine_is_tried_again_after_a_while_and_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     mend = breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story(guarded=True)
     story.sees(BAD)

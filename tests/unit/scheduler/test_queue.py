@@ -31,7 +31,7 @@ def said(story: Story, job: Job, at: float) -> list[str]:
     return [report.message for report in story.acts(SetPodCondition, at)]
 
 
-def test_a_new_waiting_job_is_read_after_a_second_and_said_in_words() -> None:
+def test_a_new_waiting_job_is_read_after_a_second_and_explained_in_words() -> None:
     """Q2: Slurm's reason, the partition, the expected start, the planned nodes, and as of when."""
     story = Story()
     queued(story)
@@ -80,7 +80,7 @@ def test_a_job_that_slurm_has_not_looked_at_yet_is_reported_only_when_that_lasts
     assert "(None: not looked at yet). Job" in report.message
 
 
-def test_it_is_not_written_again_because_time_passes() -> None:
+def test_a_condition_is_not_written_again_because_time_passes() -> None:
     story = Story()
     queued(story)
     assert len(said(story, waits(), NOW + 1)) == 1
@@ -88,7 +88,7 @@ def test_it_is_not_written_again_because_time_passes() -> None:
         assert said(story, waits(), NOW + 60 * minutes) == []
 
 
-def test_it_is_written_again_when_the_reason_changes_but_not_within_five_seconds() -> None:
+def test_a_condition_is_written_again_when_the_reason_changes_but_not_within_five_seconds() -> None:
     story = Story()
     queued(story)
     assert len(said(story, waits(), NOW + 1)) == 1
@@ -130,7 +130,7 @@ def test_a_far_start_has_to_move_by_a_tenth_of_the_wait(moves_by: float, is_news
     assert bool(said(story, waits(starts=NOW + 10_010 + moves_by), NOW + 10)) is is_news
 
 
-def test_its_event_is_renewed_every_half_hour() -> None:
+def test_the_event_of_a_waiting_pod_is_renewed_every_half_hour() -> None:
     """Kubernetes forgets events after an hour."""
     story = Story()
     queued(story)
@@ -139,7 +139,7 @@ def test_its_event_is_renewed_every_half_hour() -> None:
     assert len(said(story, waits(), NOW + 1801)) == 1
 
 
-def test_a_report_that_did_not_arrive_is_said_again() -> None:
+def test_a_status_that_did_not_arrive_is_written_again() -> None:
     story = Story()
     queued(story)
     story.reads(waits(), at=NOW + 1)
@@ -334,7 +334,7 @@ def test_a_begin_time_waits_for_the_last_nudge_to_be_a_second_ago() -> None:
     assert len(story.acts(NudgeScheduler, DUE + 1.5)) == 1
 
 
-def test_a_job_that_waits_as_its_user_said_is_no_sign_of_a_twin() -> None:
+def test_a_job_that_waits_as_its_user_asked_is_no_sign_of_a_twin() -> None:
     """Only where singleton holds it back is a job of its name somewhere that we do not see."""
     story = Story()
     story.polls({3: "RUNNING"}, at=NOW)
@@ -371,7 +371,7 @@ def test_who_is_held_back_by_a_twin_has_everything_read_again_but_seldom() -> No
     assert searches(17, NOW + 303)
 
 
-def test_a_held_job_is_said_and_followed() -> None:
+def test_a_held_job_is_reported_and_followed() -> None:
     """S9."""
     story = Story()
     queued(story)

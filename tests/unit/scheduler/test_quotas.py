@@ -71,7 +71,7 @@ def test_a_rule_has_no_more_jobs_than_it_may_and_the_next_pod_says_why_it_waits(
     assert {name_of(each) for each in submits(story, NOW + 70)} <= {"hpc/p0", "hpc/p2"}, "one, and no more"
 
 
-def test_it_is_said_on_the_pods_and_costs_no_further_looks() -> None:
+def test_a_full_limit_is_shown_on_the_pods_and_costs_no_further_visits() -> None:
     story = limited(max_jobs=1)
     story.runs(pod("p0"), 1, at=NOW)
     story.polls({1: "RUNNING"}, at=NOW + 1)
@@ -114,7 +114,7 @@ def test_after_a_restart_the_jobs_of_pods_that_run_count_though_they_are_not_rea
     assert submits(story, NOW + 1) == []
 
 
-def test_a_pod_whose_submission_was_not_answered_does_not_stand_in_its_own_way() -> None:
+def test_a_pod_whose_submission_was_not_answered_does_not_block_itself() -> None:
     story = limited(max_jobs=1)
     story.sees(pod("p0"), pod("p1"))
     [asked] = submits(story, NOW)
@@ -246,7 +246,7 @@ def test_a_pod_that_waits_for_its_rules_rate_says_so() -> None:
     assert plan.wake_at == pytest.approx(NOW + 10, abs=0.1)
 
 
-def test_a_rule_with_a_rate_that_nobody_waits_for_stops_no_pass_in_which_pods_wait_for_another_rules_jobs() -> None:
+def test_a_rate_for_which_no_pod_waits_stops_no_pass_in_which_pods_wait_for_another_rules_jobs() -> None:
     rules = (
         Rule(("hpc",), Tenant("alice", max_submit_rate=5.0)),
         Rule(("other",), Tenant("bob", max_jobs=1)),
@@ -318,7 +318,7 @@ def test_another_namespaces_first_pod_comes_after_its_turn_and_not_after_a_thous
     assert before <= 3
 
 
-def test_and_pods_that_wait_for_their_statuses_delay_no_others_bind_or_word() -> None:
+def test_pods_that_wait_for_their_statuses_delay_no_bind_or_status_of_another_pod() -> None:
     """A thousand pods are refused; the writes that say so are a lane of their own, and taken in turn."""
     story = Story(without(CONFIG, reports=4))
     story.sees(*(pod(f"f{number}", says={"nice": "x"}) for number in range(1000)))

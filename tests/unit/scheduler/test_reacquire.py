@@ -99,7 +99,7 @@ def test_the_new_job_may_be_renamed_before_it_is_ever_read() -> None:
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
 
 
-def test_a_pod_stands_for_its_twin_that_was_read_before_absence_of_its_job_was_believed() -> None:
+def test_a_pod_keeps_the_twin_of_its_lost_job_that_was_read_before_the_loss_was_certain() -> None:
     """The answer to the request for its nodes was lost, and slurmctld lost everything once more before the twin was read."""
     story = Story()
     story.runs(TRAIN, 17, on="x2", at=NOW)
@@ -390,7 +390,7 @@ def test_host_ports_of_a_gang_are_not_in_its_own_way() -> None:
     assert asked_again(story).spec.required_nodes == "x[1-2]"
 
 
-def test_a_gang_that_is_granted_otherwise_than_it_stands_is_ended_with_its_job() -> None:
+def test_a_gang_that_is_granted_other_nodes_than_it_runs_on_is_ended_with_its_job() -> None:
     story = Story()
     gang_runs(story)
     loses(story, NOW + 7)

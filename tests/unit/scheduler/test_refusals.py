@@ -34,7 +34,7 @@ def test_a_refusal_for_good_is_reported_with_slurms_own_words_and_number() -> No
     assert said.message == "Slurm refused it (error 2072)."
 
 
-def test_it_is_asked_again_every_five_minutes() -> None:
+def test_a_refused_job_is_submitted_again_every_five_minutes() -> None:
     story = Story()
     refused(story)
     plan = story.plan(NOW)
@@ -56,7 +56,7 @@ def test_a_timer_that_is_due_does_not_hide_the_next_one() -> None:
     assert plan.wake_at == NOW + 301
 
 
-def test_it_is_asked_again_when_the_annotations_change() -> None:
+def test_a_refused_job_is_submitted_again_when_the_annotations_change() -> None:
     story = Story()
     refused(story)
     story.decides(NOW)
@@ -67,7 +67,7 @@ def test_it_is_asked_again_when_the_annotations_change() -> None:
     assert asked.spec.account == "teama"
 
 
-def test_it_is_asked_again_when_the_pod_is_resized() -> None:
+def test_a_refused_job_is_submitted_again_when_the_pod_is_resized() -> None:
     story = Story()
     refused(story)
     story.decides(NOW)
@@ -75,7 +75,7 @@ def test_it_is_asked_again_when_the_pod_is_resized() -> None:
     assert len(story.acts(AllocateNow, NOW + 2)) == 1
 
 
-def test_a_dependency_on_a_job_that_slurm_does_not_know_is_reported_and_not_taken_for_a_twin() -> None:
+def test_a_dependency_on_an_unknown_job_is_reported_and_not_mistaken_for_a_twin() -> None:
     """Slurm's number for both is 2038; a submission never meets a twin."""
     story = Story()
     story.sees(pod("train", says={"dependency": "afterok:8"}))
@@ -88,7 +88,7 @@ def test_a_dependency_on_a_job_that_slurm_does_not_know_is_reported_and_not_take
     assert len(story.acts(SubmitJob, NOW + 300)) == 1
 
 
-def test_it_is_asked_again_when_slurms_partitions_change() -> None:
+def test_a_refused_job_is_submitted_again_when_slurms_partitions_change() -> None:
     story = Story()
     refused(story)
     story.decides(NOW)

@@ -32,7 +32,7 @@ def granted(story: Story, what: Pod, given: Grant, at: float = NOW) -> None:
     story.ended(asked, at=at, job_id=given.job_id, grant=given)
 
 
-def test_a_grant_that_lacks_a_gpu_is_released_and_said() -> None:
+def test_a_grant_that_lacks_a_gpu_is_released_and_reported() -> None:
     story = Story()
     granted(story, pod("train", gpu=2), grant(17, gpu=1))
     [cancel] = story.decides(NOW)
@@ -62,7 +62,7 @@ def test_a_grant_shows_its_release_when_its_job_has_ended_and_not_before() -> No
     assert [each for each in story.acts(SetPodCondition, NOW + 60) if each.event == names.GRANT_RELEASED] == [], "once"
 
 
-def test_it_is_not_released_in_the_quiet_period() -> None:
+def test_a_grant_is_not_released_in_the_quiet_period() -> None:
     story = Story()
     granted(story, pod("train", gpu=2), grant(17, gpu=1), at=START + 1)
     plan = story.plan(START + 1)
@@ -90,7 +90,7 @@ def test_a_node_that_went_between_grant_and_bind_is_not_bound_to() -> None:
         assert len([each for each in acts if isinstance(each, CancelJob)]) == 1
 
 
-def test_where_another_schedulers_pod_stands_the_node_is_left_out_for_a_minute() -> None:
+def test_a_node_with_a_pod_of_another_scheduler_is_left_out_for_a_minute() -> None:
     story = Story()
     story.sees(PodSeen(Scope.OTHERS, OTHER))
     granted(story, BIG, grant(17, cpus=40))
@@ -204,7 +204,7 @@ def test_what_is_left_out_is_forgotten_when_the_pod_is_bound() -> None:
     assert story.world.workloads[key_of(BIG)].left_out is None
 
 
-def test_a_pod_of_ours_that_another_client_bound_keeps_its_node_from_being_granted_in_vain() -> None:
+def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() -> None:
     story = Story()
     stray = replace(OTHER, namespace="hpc", scheduler_name=names.SCHEDULER_NAME)
     story.sees(stray)
@@ -358,7 +358,7 @@ def test_a_bind_waits_for_pods_that_terminate_and_says_so() -> None:
     assert [bind.node for bind in story.acts(BindPod, NOW + 10)] == ["x1"]
 
 
-def test_it_does_not_wait_for_ever() -> None:
+def test_a_bind_does_not_wait_for_terminating_pods_for_ever() -> None:
     story = Story()
     story.sees(PodSeen(Scope.OTHERS, replace(OTHER, deleting_at=NOW + 25)))
     granted(story, BIG, grant(17, cpus=40))
@@ -398,7 +398,7 @@ def test_a_pod_that_is_refused_now_gives_its_grant_back() -> None:
     assert cancel.reason.startswith('released: The account "teamx" is not allowed')
 
 
-def test_a_pod_that_stands_elsewhere_than_its_grant_ends_that_job() -> None:
+def test_a_pod_on_another_node_than_its_grant_ends_that_job() -> None:
     """Somebody bound it by hand, or by another process's grant: V2 holds for what we give."""
     story = Story()
     shown = story.runs(pod("train"), 17, at=NOW)

@@ -105,14 +105,14 @@ def test_a_larger_one_waits_and_says_why(life: Any, shape: Mapping[str, Any], mo
 
 @LIVES
 @pytest.mark.parametrize("shape", [{"gpu": 1}, {}, {"gpu": 1, "memory": 50}], ids=["the same", "no GPU", "less memory"])
-def test_one_that_asks_for_no_more_takes_the_place(life: Any, shape: Mapping[str, Any]) -> None:
+def test_a_replacement_that_asks_for_no_more_takes_the_place(life: Any, shape: Mapping[str, Any]) -> None:
     first = Story()
     story = life(first, gang_of_two(first, ONE_GPU, gpu=1), ONE_GPU)
     assert comes(story, **shape) == (["x1"], [])
 
 
 @LIVES
-def test_one_that_takes_any_gpu_takes_the_place_of_one_that_wanted_a_type(life: Any) -> None:
+def test_a_replacement_that_takes_any_gpu_takes_the_place_of_a_pod_that_wanted_a_type(life: Any) -> None:
     typed = {"says": {"gres": "gpu:h100:1"}}
     held = Grant(17, (GrantedNode("x1", 2, 200, {"gpu": 2, "gpu:h100": 2}),))
     first = Story()
@@ -120,7 +120,7 @@ def test_one_that_takes_any_gpu_takes_the_place_of_one_that_wanted_a_type(life: 
     assert comes(story, says={"gres": "gpu:1"}) == (["x1"], [])
 
 
-def test_a_larger_one_that_comes_before_anybody_is_bound_has_the_gang_asked_for_again() -> None:
+def test_a_larger_replacement_before_the_first_bind_makes_the_gang_ask_again() -> None:
     story = Story()
     pods = [member(number, 2) for number in range(2)]
     story.polls(at=LATER)

@@ -262,7 +262,7 @@ def test_a_read_that_began_before_the_answer_to_a_cancel_does_not_bring_its_job_
     assert [each for each in story.decides(NOW + 2.1) if isinstance(each, CancelJob)] == []
 
 
-def test_a_read_that_began_before_the_id_was_seen_as_new_speaks_of_the_job_that_had_it_before() -> None:
+def test_a_read_that_began_before_the_id_was_seen_as_new_is_of_the_former_job() -> None:
     """Slurm forgot job 5 and gave its id to another job of the same name: a submission whose answer was lost."""
     story = Story()
     story.queues(OLD, 5, at=START + 1)

@@ -314,7 +314,7 @@ def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -
     assert len(story.acts(BindPod, NOW + 10)) == 1
 
 
-def test_what_a_previous_process_said_is_not_said_again() -> None:
+def test_a_status_of_a_previous_process_is_not_written_again() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(replace(shown, job_condition=Condition(False, names.SUSPENDED, "…")))
@@ -322,7 +322,7 @@ def test_what_a_previous_process_said_is_not_said_again() -> None:
     assert story.decides(NOW + 2) == []
 
 
-def test_what_could_not_be_said_is_said_later() -> None:
+def test_a_condition_that_could_not_be_written_is_written_later() -> None:
     story = Story(ALONE)
     runs(story, TRAIN)
     story.polls({17: "SUSPENDED"}, at=NOW + 2)
@@ -383,7 +383,7 @@ def test_a_kubelet_that_says_nothing_is_no_reason_to_end_a_pod() -> None:
     assert not story.acts(FailByDeadline, NOW + 3000)
 
 
-def test_a_pod_that_starts_late_is_said_to_run() -> None:
+def test_a_pod_that_starts_late_is_reported_to_run() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
@@ -397,7 +397,7 @@ def test_a_pod_that_starts_late_is_said_to_run() -> None:
 LOOPS = "container main, which ended with exit code 1 (Error)"
 
 
-def test_a_crash_loop_is_said_and_counted_and_nothing_is_ended() -> None:
+def test_a_crash_loop_is_reported_and_counted_and_nothing_is_ended() -> None:
     story = Story(ALONE)
     shown = runs(story, OWNED)
     story.sees(replace(shown, crashes=LOOPS))
@@ -432,7 +432,7 @@ def test_a_crash_loop_is_over_when_there_was_none_for_long() -> None:
 # --- an admin changes its time (S9) -------------------------------------------------------------------------------
 
 
-def test_the_jobs_of_running_pods_are_read_in_turn_so_that_a_new_limit_is_noticed_and_said() -> None:
+def test_the_jobs_of_running_pods_are_read_in_turn_so_that_a_new_limit_is_noticed_and_shown() -> None:
     story = Story()
     shown = runs(story, TRAIN)
     assert story.decides(NOW + 29) == []
@@ -522,7 +522,7 @@ def test_while_kubelet_pulls_or_makes_a_pod_nothing_is_ended_however_long_it_tak
         assert not [each for each in acts if isinstance(each, FailByDeadline | DeletePod)]
 
 
-def test_an_unknown_reason_is_said_and_ends_nothing() -> None:
+def test_an_unknown_reason_is_reported_and_ends_nothing() -> None:
     story = Story(ALONE)
     shown = runs(story, TRAIN)
     story.sees(waiting(shown, "QuantumEntanglementPending, see its events"))
@@ -678,7 +678,7 @@ def test_a_grace_of_centuries_takes_neither_half_of_the_job_nor_more_than_the_ad
     assert why in cut
 
 
-def test_a_grace_that_is_longer_than_the_job_is_said_with_the_warning() -> None:
+def test_a_grace_that_is_longer_than_the_job_is_reported_with_the_warning() -> None:
     story = Story(ALONE)
     runs(story, pod("train", grace_s=120), ends=NOW + 60, time_limit_min=1)
     [(_, _, message)] = said(story.decides(NOW + 3))
@@ -724,7 +724,7 @@ def test_a_pod_that_outlives_its_grace_after_slurms_end_is_deleted_with_a_second
 FLEXIBLE = pod("train", says={"time-limit": "120", "time-min": "10"})
 
 
-def test_the_limit_that_backfill_left_counts_and_is_said() -> None:
+def test_the_limit_that_backfill_left_counts_and_is_shown() -> None:
     story = Story(ALONE)
     story.queues(FLEXIBLE, 17, at=NOW)
     ends = NOW + 29 * 60
@@ -748,7 +748,7 @@ def test_the_limit_that_backfill_left_counts_and_is_said() -> None:
     assert hand.seconds == 29 * 60 - 40
 
 
-def test_after_a_restart_the_limit_is_said_by_an_owners_word_too() -> None:
+def test_after_a_restart_a_shortened_limit_is_shown_also_if_an_owner_has_the_annotation_time_min() -> None:
     story = Story(ALONE)
     story.sees(OwnerRead(OWNER, Owner(OWNER, annotations={names.PREFIX + "time-min": "10"}), START, "hpc"))
     shown = replace(story.bound(pod("worker", owner=OWNER), 17), started=START, bound_at=START)

@@ -77,7 +77,7 @@ def test_the_finished_pods_of_last_nights_run_do_not_split_tonights_gang(make: M
 
 
 @pytest.mark.parametrize("make", [of_a_cron_job, by_hand])
-def test_nor_do_they_after_a_restart(make: Make) -> None:
+def test_finished_pods_of_an_earlier_run_do_not_split_a_gang_after_a_restart(make: Make) -> None:
     first = own_annotation(Story(), "first")
     kept = one_night(first, [make("first", number, NOW) for number in range(3)], SUCCEEDED)
     story = own_annotation(Story(), "first", "second")
@@ -108,7 +108,7 @@ def test_members_that_are_being_deleted_have_no_say_in_the_size_either() -> None
 # --- one run --------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_batch_job_recreates_is_fewer_by_those_that_succeeded() -> None:
+def test_a_batch_job_recreates_its_pods_except_those_that_succeeded() -> None:
     """Its job is preempted when one of three has succeeded: the same Job replaces the other two."""
     story = own_annotation(Story(), "a")
     shown = runs(story, [of_a_cron_job("a", number, NOW) for number in range(3)], ("x1", 3))
@@ -156,7 +156,7 @@ def kueue(number: int, run: str = "a", **fields: Any) -> Pod:
     return replace(made, annotations={**made.annotations, KUEUE_SIZE: "3"})
 
 
-def test_failed_pods_of_a_kueue_group_are_replaced_and_those_that_succeeded_are_not() -> None:
+def test_failed_pods_of_a_kueue_group_are_replaced_and_succeeded_pods_are_not() -> None:
     """Kueue counts so, too: one name is one group until all of its pods are gone."""
     story = Story()
     one_night(story, [kueue(number) for number in range(3)], (PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.FAILED))

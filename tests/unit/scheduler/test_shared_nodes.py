@@ -122,9 +122,7 @@ def test_a_drain_of_another_scheduler_of_this_kubernetes_stays_while_its_pods_ma
     assert not [each for each in done if isinstance(each, ChangeNode)]
 
 
-def test_an_external_one_that_does_not_respond_is_cured_where_the_admin_says_so_and_of_another_it_is_only_said() -> (
-    None
-):
+def test_an_external_node_that_does_not_respond_is_cured_if_the_admin_allows_it_and_otherwise_reported() -> None:
     for external, cure, cures in ((True, True, 1), (True, False, 0), (False, True, 0)):
         silent = theirs("IDLE", "NOT_RESPONDING", external=external)
         nodes = Nodes([shared()], [silent], replace(SHARED, external_nodes=ExternalNodes(cure=cure)))

@@ -52,7 +52,7 @@ def test_the_job_of_a_pod_that_is_deleted_there_ends_when_the_node_has_been_sile
     assert cancel.reason == "its pods are being deleted, and node x1 has said nothing for 300 s"
 
 
-def test_a_node_that_speaks_again_in_time_keeps_the_job() -> None:
+def test_a_node_that_reports_again_in_time_keeps_the_job() -> None:
     story = Story()
     shown = runs(story)
     story.sees(NodeSeen(SILENT), replace(shown, deleting_at=NOW + 25))
@@ -80,7 +80,7 @@ def test_a_pod_taken_away_by_force_keeps_its_job_as_long_as_it_may_run_there() -
 
 
 @pytest.mark.parametrize("then", [NodeSeen(node("x1")), NodeGone("x1")], ids=["speaks again", "is gone"])
-def test_its_job_ends_as_soon_as_the_node_is_silent_no_more(then: Event) -> None:
+def test_the_job_of_a_pod_on_a_silent_node_ends_as_soon_as_the_node_reports_again(then: Event) -> None:
     story = Story()
     shown = runs(story)
     story.sees(NodeSeen(SILENT))
@@ -90,7 +90,7 @@ def test_its_job_ends_as_soon_as_the_node_is_silent_no_more(then: Event) -> None
     assert len(cancels(story, NOW + 60)) == 1
 
 
-def test_taken_away_by_force_from_a_node_that_speaks_it_has_its_grace() -> None:
+def test_a_pod_that_is_deleted_by_force_from_a_node_that_reports_has_its_grace() -> None:
     story = Story()
     story.loses(runs(story), NOW + 20)
     assert cancels(story, NOW + 34) == []
@@ -218,7 +218,7 @@ def test_a_pod_without_a_controller_that_a_dead_node_does_not_end_keeps_the_gang
     assert {bind.uid for _, bind in acts_of(BindPod, done)} == {"uid-zero", "uid-two"}
 
 
-def test_a_node_that_speaks_again_ends_the_pod_and_the_gang_stays_as_it_is() -> None:
+def test_a_node_that_reports_again_ends_the_pod_and_the_gang_stays_as_it_is() -> None:
     story = Story(nodes=[node("x1"), node("x2"), node("x3")])
     shown, new = loses_a_node(story)
     dying = replace(shown[1], deleting_at=NOW + 40)

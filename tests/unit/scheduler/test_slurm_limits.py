@@ -61,7 +61,7 @@ def test_a_pod_says_the_value_of_the_limit_and_whose_it_is() -> None:
     assert "(GrpTRES=gres/gpu=4 of user alice in account teama)). Job 17" in message
 
 
-def test_a_limit_of_a_qos_is_not_taken_for_one_of_an_association() -> None:
+def test_a_limit_of_a_qos_is_not_mistaken_for_one_of_an_association() -> None:
     story = queued()
     story.reads(waits(reason="QOSGrpGRES"), at=NOW + 1)
     [read] = story.acts(ReadLimits, NOW + 1)
@@ -69,7 +69,7 @@ def test_a_limit_of_a_qos_is_not_taken_for_one_of_an_association() -> None:
     assert "(GrpTRES=gres/gpu=2 of QOS normal)" in said(story, NOW + 1.1)
 
 
-def test_several_limits_that_may_be_meant_are_all_said() -> None:
+def test_several_limits_that_may_be_meant_are_all_shown() -> None:
     story = queued()
     story.reads(waits(reason="AssocGrpCpuLimit"), at=NOW + 1)
     [read] = story.acts(ReadLimits, NOW + 1)
@@ -150,7 +150,7 @@ def test_a_restart_writes_nothing_because_the_value_is_not_known_yet() -> None:
     assert [each for step in range(10) for each in next_life.acts(SetPodCondition, NOW + 30 + step)] == []
 
 
-def test_so_many_limits_are_kept_and_no_more() -> None:
+def test_the_number_of_limits_that_are_kept_is_bounded() -> None:
     story = Story(WITH_ACCOUNTING)
     for number in range(MOST_LIMITS + 1):
         story.sees(LimitsRead(OF._replace(user=f"u{number}"), KnownLimits(NOW)))

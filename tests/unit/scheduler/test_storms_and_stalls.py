@@ -128,7 +128,7 @@ def test_a_job_that_cannot_be_read_keeps_neither_others_nor_pods_waiting() -> No
     assert story.world.unread == []
 
 
-def test_where_the_only_node_could_not_be_used_it_is_said_and_tried_again_when_there_is_room() -> None:
+def test_if_the_only_node_could_not_be_used_that_is_reported_and_tried_again_when_there_is_room() -> None:
     story = Story(nodes=(node("x1"),))
     blocker = replace(pod("other", cpu=64000), node="x1", scheduler_name="default-scheduler")
     story.sees(pod("train"))

@@ -100,7 +100,7 @@ def test_a_name_that_nearly_matches_everywhere_is_judged_in_linear_time() -> Non
 @pytest.mark.parametrize(
     "user", ["root", "ROOT", "Root", "0", "1000", "-1", "+0", "", "a b", "a\tb", "a\n", "a,b", "*", "a\x00"]
 )
-def test_these_are_no_ordinary_users(user: str) -> None:
+def test_root_slurm_user_and_invalid_names_are_no_ordinary_users(user: str) -> None:
     assert no_ordinary_user(user)
 
 
@@ -116,7 +116,7 @@ def test_two_hundred_tenants_are_one_rule() -> None:
         )
 
 
-def test_a_rule_speaks_of_namespaces_by_name_by_label_or_by_both() -> None:
+def test_a_rule_selects_namespaces_by_name_by_label_or_by_both() -> None:
     by_name, by_label = Rule(("a-*",), Tenant("alice")), Rule((), Tenant("bob"), (), SELECTED)
     both = Rule(("a-*",), Tenant("carol"), (), SELECTED)
     policy = Policy((both, by_name, by_label))
@@ -132,7 +132,7 @@ def test_a_rule_speaks_of_namespaces_by_name_by_label_or_by_both() -> None:
 
 
 @pytest.mark.parametrize("user", ["root", "Root", "1000", "hpcd", "HPCD"])
-def test_a_user_from_a_template_is_checked_as_one_that_is_written_out(user: str) -> None:
+def test_a_user_from_a_template_is_checked_like_a_literal_user(user: str) -> None:
     policy = Policy((Rule(("team-*",), Tenant(LABEL)),), privileged=frozenset({"hpcd"}))
     refused = policy.tenant("team-a", "default", {"x/slurm-user": user})
     assert isinstance(refused, Refusal)

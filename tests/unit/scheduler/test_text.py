@@ -10,16 +10,16 @@ from scheduler.model.text import dated, line, span
 @pytest.mark.parametrize(
     ("seconds", "said"), [(0, "0 s"), (0.02, "1 s"), (11.9984, "12 s"), (300.0, "300 s"), (1.4, "1 s")]
 )
-def test_a_span_of_time_is_said_in_whole_seconds(seconds: float, said: str) -> None:
+def test_a_span_of_time_is_written_in_whole_seconds(seconds: float, said: str) -> None:
     assert span(seconds) == said
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e15, -1e15])
-def test_a_time_that_no_calendar_has_is_said_so(at: float) -> None:
+def test_a_time_outside_the_calendar_is_reported(at: float) -> None:
     assert dated(at) == "a time that has no date"
 
 
-def test_a_time_is_said_in_utc() -> None:
+def test_a_time_is_written_in_utc() -> None:
     assert dated(1_700_000_000.9) == "2023-11-14 22:13:20 UTC"
     assert dated(1_700_000_000, "%H:%M") == "22:13"
 

@@ -82,7 +82,7 @@ def reads(story: Story, at: float) -> list[int]:
     return [each.job_id for each in read]
 
 
-def test_details_come_at_eight_a_second_and_twenty_new_ones_within_three() -> None:
+def test_eight_details_a_second_are_read_and_twenty_new_jobs_within_three_seconds() -> None:
     story = Story()
     ids = waiting(story, 20)
     seen: list[int] = []
@@ -97,7 +97,7 @@ def test_details_come_at_eight_a_second_and_twenty_new_ones_within_three() -> No
     assert len(reads(story, NOW + 31)) == 8
 
 
-def test_then_they_go_round_robin_and_the_front_of_the_queue_more_often() -> None:
+def test_waiting_jobs_are_read_in_turn_and_the_front_of_the_queue_more_often() -> None:
     story = Story()
     ids = waiting(story, 30)
     seen: list[int] = []

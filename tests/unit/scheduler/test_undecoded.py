@@ -73,7 +73,7 @@ def restarted(unread: Undecoded | None, owner: str = "alice") -> tuple[Story, li
     return story, [act for at in range(1, 60) for act in story.acts(CancelJob, QUIET_END + at)]
 
 
-def test_after_a_restart_the_job_of_a_pod_that_cannot_be_decoded_is_not_taken_for_an_orphan() -> None:
+def test_after_a_restart_the_job_of_a_pod_that_cannot_be_decoded_is_not_mistaken_for_an_orphan() -> None:
     assert [act.job_id for act in restarted(None)[1]] == [17]
     assert restarted(NAMELESS)[1] == []
     story, cancelled = restarted(undecoded(pod("lost")))

@@ -270,7 +270,7 @@ def test_a_labelled_node_is_registered_no_more() -> None:
     assert left(nodes) == []
 
 
-def test_an_own_node_that_an_admin_took_out_of_service_is_his() -> None:
+def test_a_registered_node_that_an_admin_took_out_of_service_is_left_to_the_admin() -> None:
     nodes = Nodes([labelled()], [drained("fan is broken")], WAIT)
     assert not [each for each in nodes.looks() if isinstance(each, ChangeNode | RemoveNode)]
     [said, _] = left(nodes)

@@ -149,7 +149,7 @@ def test_whatever_a_server_sends_an_error_is_one_short_line() -> None:
 
 
 @pytest.mark.parametrize(("status", "number"), [(500, 111), (502, 7000), (500, -1), (500, 110)])
-def test_what_slurmrestd_could_not_ask_slurmdbd_is_said_by_the_functions_name(status: int, number: int) -> None:
+def test_an_error_of_slurmdbd_is_recognised_by_the_name_of_the_function(status: int, number: int) -> None:
     entry = {"error_number": number, "error": "Connection refused", "source": "slurmdb_tres_get", "description": "d"}
     error = failure("partitions", Reply(status, {}, body(partitions=[], errors=[entry])))
     assert isinstance(error, AccountingUnavailable)

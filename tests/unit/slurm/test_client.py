@@ -131,7 +131,7 @@ async def test_a_job_that_the_answer_does_not_hold_is_neither_found_nor_gone(
         await client.job(job_id)
 
 
-async def test_what_became_of_a_call_is_said_in_the_words_of_the_call(cluster: SlurmCluster, wire: Witness) -> None:
+async def test_the_outcome_of_a_call_is_reported_in_the_words_of_the_call(cluster: SlurmCluster, wire: Witness) -> None:
     calls: list[tuple[str, str]] = []
     client = await discovered(cluster, wire, on_call=lambda name, _seconds, outcome: calls.append((name, outcome)))
     calls.clear()

@@ -53,7 +53,7 @@ def test_components_of_a_heterogeneous_job_have_ids_of_their_own() -> None:
     assert states(("53+0", ["RUNNING"]), ("54+1", ["PENDING"])).found == {53: {"RUNNING"}, 54: {"PENDING"}}
 
 
-def test_of_an_arrays_tasks_one_that_lives_is_shown() -> None:
+def test_the_state_of_an_array_is_that_of_a_task_that_lives() -> None:
     found = states(("12_1", ["COMPLETED"]), ("12_[2-9]", ["PENDING"]), ("12_0", ["FAILED"])).found
     assert found == {12: {"PENDING"}}
 
@@ -65,7 +65,7 @@ def test_a_job_whose_id_is_none_does_not_hide_the_others(none: object) -> None:
     assert [each.key for each in listed.left_out] == [None]
 
 
-def test_a_time_that_is_none_is_not_known_and_the_job_is_read_all_the_same() -> None:
+def test_an_invalid_time_is_unknown_and_the_job_is_read_all_the_same() -> None:
     for none in ("soon", -1, number(-(10**18)), number(10**18), number(253_402_300_800), {"set": "?"}, None, [], True):
         found = one(start_time=none, end_time=none, submit_time=none, preempt_time=none)
         assert (found.starts, found.ends, found.submitted, found.preempted) == (None,) * 4, none
@@ -242,7 +242,7 @@ def test_the_smallest_placeholder_is_one_task_on_one_node_with_its_memory_named(
     }
 
 
-def test_every_wish_reaches_slurm_in_its_own_words() -> None:
+def test_every_job_option_reaches_slurm_in_its_own_words() -> None:
     spec = JobSpec(
         "n", "alice", 2, 1024, gres=(("gpu:h100", 2), ("shard", 1)), account="a", partition="p", qos="q", reservation="r",
         constraints="c&d", wckey="w", comment="why", time_limit_min=30, nice=5, exclusive="exclusive",
@@ -288,7 +288,7 @@ def test_memory_by_the_cpu_is_never_less_than_a_task_asks_for_and_hardly_more(cp
     assert memory_mib <= asked * cpus < memory_mib + cpus
 
 
-def test_tasks_whose_number_on_a_node_is_said_are_asked_for_by_the_node() -> None:
+def test_tasks_with_a_number_a_node_are_asked_for_by_the_node() -> None:
     assert sent(replace(SPEC, tasks=7, tasks_per_node=2, gres=(("gpu:h100", 3),))) == {
         "tasks": 7,
         "tasks_per_node": 2,
@@ -298,7 +298,7 @@ def test_tasks_whose_number_on_a_node_is_said_are_asked_for_by_the_node() -> Non
     }
 
 
-def test_the_number_of_nodes_is_sent_where_it_is_said() -> None:
+def test_the_number_of_nodes_is_sent_if_the_pod_names_it() -> None:
     assert sent(replace(SPEC, tasks=4, min_nodes=2, max_nodes=3)) == {
         "tasks": 4,
         "minimum_nodes": 2,
@@ -327,7 +327,7 @@ def test_changed_cpus_of_many_tasks_are_sent_with_what_slurm_reckons_from_them()
     }
 
 
-def test_an_update_sends_the_named_fields_alone_and_clears_empty_ones() -> None:
+def test_an_update_sends_the_named_fields_alone_and_clears_empty_fields() -> None:
     assert json.loads(bodies.update_body(SPEC, frozenset({"comment", "excluded_nodes"}))) == {
         "comment": "",
         "excluded_nodes": [""],
@@ -341,12 +341,12 @@ def test_an_update_sends_the_named_fields_alone_and_clears_empty_ones() -> None:
     }
 
 
-def test_a_kick_writes_nothing_so_that_it_undoes_no_edit_of_the_jobs_user() -> None:
+def test_a_nudge_writes_nothing_so_that_it_undoes_no_edit_of_the_jobs_user() -> None:
     assert json.loads(bodies.NO_CHANGE) == {}
 
 
 @pytest.mark.parametrize("field", ["exclusive", "time_limit_min", "account", "user", "tasks"])
-def test_an_update_of_what_slurm_does_not_change_is_a_mistake_of_ours(field: str) -> None:
+def test_an_update_of_what_slurm_does_not_change_is_a_mistake_of_the_bridge(field: str) -> None:
     with pytest.raises(AssertionError):
         bodies.update_body(SPEC, frozenset({field}))
 

@@ -105,7 +105,7 @@ async def test_weights_fair_share_and_limits_are_read() -> None:
     assert terms.absent == ()
 
 
-async def test_what_is_private_is_said_to_be_absent() -> None:
+async def test_private_values_are_reported_as_absent() -> None:
     asked = Asked()
     asked.cluster.private_accounts = True
     mine, others = await asked.terms(token="bob"), await asked.terms("alice", "teama", token="bob")
@@ -123,7 +123,7 @@ async def test_a_slurm_without_accounting_says_so_in_one_sentence() -> None:
     assert (terms.weights, terms.absent) == (WEIGHTS, (NO_ACCOUNTING,))
 
 
-async def test_a_slurmdbd_that_is_away_is_said_and_hides_only_its_own() -> None:
+async def test_a_slurmdbd_that_is_away_is_reported_and_hides_only_what_it_has() -> None:
     asked = Asked()
     asked.cluster.accounting_up = False
     terms = await asked.terms(account="teamb")
@@ -132,7 +132,7 @@ async def test_a_slurmdbd_that_is_away_is_said_and_hides_only_its_own() -> None:
     assert all("slurmdbd" in each for each in terms.absent)
 
 
-async def test_nobody_reads_the_records_of_thousands_of_jobs() -> None:
+async def test_the_records_of_thousands_of_jobs_are_not_read() -> None:
     asked = Asked()
     for number in range(MOST_RUNNING + 1):
         job_id = 10_000 + number

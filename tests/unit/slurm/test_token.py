@@ -125,7 +125,7 @@ def test_no_representation_shows_the_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"), [(5, "5 s"), (90, "1 min"), (3 * 3600, "3 h"), (30 * 3600, "30 h"), (5 * 86400, "5 days")]
 )
-def test_ages_are_said_as_people_say_them(seconds: float, words: str) -> None:
+def test_ages_are_written_as_people_write_them(seconds: float, words: str) -> None:
     assert age(seconds) == words
 
 

@@ -123,7 +123,7 @@ async def test_an_error_that_is_sent_twice_is_read_once() -> None:
         assert server.visits == 2
 
 
-async def test_a_connection_that_speaks_unasked_is_never_used_again() -> None:
+async def test_a_connection_that_sends_without_a_request_is_never_used_again() -> None:
     async def late_double(visit: Visit) -> None:
         await visit.request()
         await visit.say(OK)
@@ -153,7 +153,7 @@ async def test_a_connection_is_not_used_again_after_connection_close() -> None:
         assert server.visits == 2
 
 
-async def test_nobody_listening_means_that_nothing_was_sent() -> None:
+async def test_a_closed_port_means_that_nothing_was_sent() -> None:
     async with serving(always_ok) as server:
         url = server.url
     async with HttpPool(url) as pool:
@@ -394,7 +394,7 @@ async def test_an_abandoned_exchange_leaves_no_answer_for_the_next() -> None:
         assert (await ask(pool)).status == 200
 
 
-async def test_https_is_spoken_where_the_certificate_is_trusted_and_nothing_is_sent_where_it_is_not(
+async def test_https_is_used_if_the_certificate_is_trusted_and_otherwise_nothing_is_sent(
     certificates: Certificates,
 ) -> None:
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -430,7 +430,7 @@ async def test_no_error_holds_a_header() -> None:
         ("http://alice:secret@h:1", "must not hold a user"),
     ],
 )
-def test_a_url_that_is_none_is_refused_in_words(url: str, words: str) -> None:
+def test_an_invalid_url_is_refused_in_a_sentence(url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         HttpPool(url)
     assert "secret" not in str(caught.value)
@@ -505,7 +505,7 @@ async def test_a_client_certificate_is_shown(certificates: Certificates) -> None
         assert (await ask(pool)).status == 200
 
 
-async def test_renewed_certificates_replace_connections_and_half_written_ones_do_not(
+async def test_renewed_certificates_replace_connections_and_half_written_certificates_do_not(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     pair = tmp_path / "pair.pem"
@@ -585,7 +585,7 @@ def encrypted(certificates: Certificates, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("renewed", ["not a certificate", None])
-async def test_a_renewed_authority_that_cannot_be_used_is_said_once_and_the_one_before_stays(
+async def test_a_renewed_authority_that_cannot_be_used_is_reported_once_and_the_one_before_stays(
     certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture, renewed: str | None
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -68,7 +68,7 @@ def test_a_sampler_of_the_environment_drops_whole_traces(monkeypatch: pytest.Mon
         "-" * 9,
     ],
 )
-def test_a_traceparent_that_is_none_is_left_aside(nonsense: str) -> None:
+def test_an_invalid_traceparent_is_ignored(nonsense: str) -> None:
     assert parsed(nonsense) is None
     assert str(trace_of(OWN, (nonsense,)).root) == OWN
 
@@ -101,7 +101,7 @@ def test_traces_are_switched_off_as_elsewhere(variable: str, value: str, monkeyp
     assert exporter_of_environment() is None
 
 
-def test_a_protocol_that_is_not_spoken_is_said(
+def test_a_protocol_that_is_not_supported_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")

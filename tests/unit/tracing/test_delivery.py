@@ -23,7 +23,9 @@ class Collector(SpanExporter):
         return SpanExportResult.SUCCESS if self.takes else SpanExportResult.FAILURE
 
 
-def test_a_collector_that_takes_no_spans_is_said_once_and_that_it_does_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collector_that_takes_no_spans_is_reported_once_and_so_is_its_recovery(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     collector = Collector()
     delivery = Delivery(collector, "http://collector:4318")
     batch = [ReadableSpan("create")] * 3

@@ -179,7 +179,7 @@ async def test_an_expired_authority_is_not_trusted_any_more() -> None:
     assert signed_by(replica.uses[-1], cluster.trusted)
 
 
-async def test_a_bundle_that_somebody_changed_is_written_again() -> None:
+async def test_a_bundle_that_another_client_changed_is_written_again() -> None:
     cluster = Cluster()
     replica = Replica(cluster)
     await replica.look()
@@ -214,7 +214,7 @@ async def test_a_secret_that_was_emptied_gets_another_certificate_and_the_one_in
         (lambda data, _: {"tls.crt": data["tls.crt"]}, "there is no private key in PEM"),
     ],
 )
-async def test_a_secret_that_somebody_spoiled_is_replaced_and_reported(
+async def test_a_secret_that_another_client_broke_is_replaced_and_reported(
     harm: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster()
@@ -262,7 +262,7 @@ RIGHTS = " Give its account the rights of manifests/webhook/rbac.yaml, or the pr
     "what", ["the Secret slurm-bridge/slurm-bridge-webhook", "the MutatingWebhookConfiguration slurm-bridge-webhook"]
 )
 @pytest.mark.parametrize(("doing", "method"), [("read", "GET"), ("write", "PUT")])
-async def test_a_missing_right_is_said(what: str, doing: str, method: str) -> None:
+async def test_a_missing_right_is_reported(what: str, doing: str, method: str) -> None:
     path = PLACES.secret_path if "Secret" in what else PLACES.configuration_path
     cluster = Cluster(forbidden={(method, path)})
     with pytest.raises(ConfigError) as told:
@@ -305,7 +305,7 @@ async def test_a_secret_of_something_else_is_never_written(data: dict[str, bytes
     assert cluster.writes == []
 
 
-async def test_a_configuration_without_webhooks_is_said() -> None:
+async def test_a_configuration_without_webhooks_is_reported() -> None:
     cluster = Cluster()
     for webhooks in (None, [], ["x"], [{"clientConfig": {"url": "https://[x"}}]):
         cluster.put(PLACES.configuration_path, {"metadata": {"name": "x"}, "webhooks": webhooks})

@@ -75,7 +75,7 @@ async def test_a_review_is_answered() -> None:
         assert patch(json.loads(body)) == PATCH
 
 
-async def test_any_json_is_allowed_and_what_is_none_is_refused_in_a_sentence() -> None:
+async def test_any_json_is_allowed_and_other_text_is_refused_in_a_sentence() -> None:
     one = made()
     async with running(one) as there:
         for body in (b"null", b"[]", b'{"request": 7}'):
@@ -233,7 +233,7 @@ async def test_it_is_ready_while_its_certificate_is_valid() -> None:
         assert text.startswith(b"API servers refuse this replica: the certificate expired at ")
 
 
-async def test_an_address_that_is_taken_is_said() -> None:
+async def test_an_address_that_is_taken_is_reported() -> None:
     async with running(made()) as there:
         with pytest.raises(ConfigError, match=rf"^--listen 127.0.0.1:{there.port}: .*Choose another address.$"):
             await there.server.listen("127.0.0.1", there.port)
