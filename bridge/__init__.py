@@ -1,1 +1,1 @@
-"""All input and output: two ends, Kubernetes and Slurm, and one loop between them (see ARCHITECTURE.md)."""
+"""All input and output: two sides, Kubernetes and Slurm, and one loop between them (see ARCHITECTURE.md)."""

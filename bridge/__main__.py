@@ -17,7 +17,7 @@ EXIT_NOT_READ = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0, or 2 with one line that says what is wrong and what to do; 141 if nobody reads the output any more."""
+    """Exit code 0, or 2 with one line that says what is wrong and what to do; 141 if the reader of the output closed it."""
     options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)

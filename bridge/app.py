@@ -1,4 +1,4 @@
-"""Puts together what runs: from settings to a running bridge, and back when the process ends.
+"""Connects the parts of `slurm-bridge run`: from settings to a running bridge, and back when the process ends.
 
 `Bridge` is the bridge between any two transports; the simulated clusters use it as it is.  `run` finds the two real ones,
 waits for them and checks them (bridge/preflight/).  A mistake is one sentence and exit code 2.  Pods and /readyz report a
@@ -421,7 +421,7 @@ class Clusters:
 
 
 def _tune_gc() -> None:
-    """Ten thousand pods are a million long-lived objects: collect them rarely, and never those that exist now.
+    """Ten thousand pods are a million long-lived objects: collect rarely, and never the objects that exist now.
 
     A thirtieth of them is garbage; to find it would take a twentieth of a second of the start.
     """

@@ -75,7 +75,7 @@ class Tokens:
 
     @property
     def bridges(self) -> list[TokenSource]:
-        """The tokens of the bridge itself, without those of users."""
+        """The tokens of the bridge itself, without the tokens of users."""
         return [self.own] if self.acting is None else [self.own, self.acting]
 
     @property
@@ -186,7 +186,7 @@ class Connections:
     # --- both -----------------------------------------------------------------------------------------------------
 
     def troubles(self) -> dict[Side, str]:
-        """Why renewed tokens, credentials or TLS files are not used, by side; "": they are.  The former ones are in use."""
+        """Why renewed tokens, credentials or TLS files are not used, by side; "": they are used."""
         kubernetes = self._transport.access.trouble() if self._transport is not None else ""
         slurm = (self.tls.trouble, *(each.trouble for each in self.tokens.bridges))
         return {Side.SLURM: " ".join(filter(None, slurm)), Side.KUBERNETES: kubernetes}

@@ -143,7 +143,7 @@ def measure_rights(rights: RightsMonitor, telemetry: Telemetry) -> None:
 
 
 class _Endpoints:
-    """What a bridge answers alike while it acts, and before: metrics, who may ask, and the time."""
+    """What a replica answers both as leader and as standby: metrics, access, and the time."""
 
     def __init__(self, telemetry: Telemetry, clock: Callable[[], float], bearers: Bearers) -> None:
         self._telemetry = telemetry
@@ -373,7 +373,7 @@ class Health(_Endpoints):
 
 
 class StandingBy:
-    """The endpoints of a replica that stands by."""
+    """The endpoints of a standby."""
 
     def __init__(self, lease: Lease, mirror: Mirror) -> None:
         self._lease = lease

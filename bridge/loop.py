@@ -165,7 +165,7 @@ class Loop:
         self.emit(ended)
 
     async def _rest(self, wake_at: float | None) -> None:
-        """Wait for an event, or until *wake_at*; at most HEARTBEAT_S, so that /healthz notices a loop that stands still."""
+        """Wait for an event, or until *wake_at*; at most HEARTBEAT_S, so that /healthz notices a loop that hangs."""
         rest_s = HEARTBEAT_S if wake_at is None else min(HEARTBEAT_S, max(0.0, wake_at - self._clock()))
         try:
             async with asyncio.timeout(rest_s):

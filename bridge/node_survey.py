@@ -344,6 +344,6 @@ def _kinds(gres: Mapping[str, str], node: Node | None, there: SlurmNode | None) 
 
 
 def _resources(gres: Mapping[str, str], kind: str) -> tuple[str, ...]:
-    """The extended resources that are devices of this GRES name: those of its type, else those without a type."""
+    """The extended resources that are devices of this GRES name: with its type, otherwise without a type."""
     exact = tuple(resource for resource, known in gres.items() if known == kind)
     return exact or tuple(resource for resource, known in gres.items() if known == kind.partition(":")[0])

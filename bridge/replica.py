@@ -1,4 +1,4 @@
-"""One of several replicas for one pair of clusters: it stands by, leads, and stands by again.
+"""One of several replicas for one pair of clusters: it is a standby, leads, and is a standby again.
 
     standing by   the watches fill a Mirror; Slurm is not polled; nothing is decided
     leading       a Bridge with a World of its own, which receives from the Mirror what the Mirror knows

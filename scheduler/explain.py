@@ -1,4 +1,4 @@
-"""The explanation of one workload, from the world as it is (O4).
+"""The explanation of one workload, from the facts of the World (O4).
 
 Nothing is translated or judged a second time: the phase is the phase, the job is what `decide` would ask Slurm for, nodes are
 judged by `feasible`.  Why a pod waits is the status of the decision that the phase's rule makes now, and what comes next is

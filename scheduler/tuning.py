@@ -29,7 +29,7 @@ def _whole(default: int, description: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Seconds, counts and counts a second.  Here are the internal ones; those for admins have their text with them.
+    """Seconds, counts and counts a second.  Here are the internal values; values for admins are declared with their text.
 
     pass_effort       nodes that one pass judges (2 µs each; the translation of a pod counts as 15); the other workloads
                       wait for the next pass, so that events never wait long

@@ -103,7 +103,7 @@ def _objects(path: str) -> Iterator[dict[str, Any]]:
 def _planned(
     thing: dict[str, Any], things: Sequence[dict[str, Any]], path: str, number: int, namespace: str, now: float
 ) -> tuple[Planned, ...] | str:
-    """The plans for one object; its kind and name: it makes no pods, or nobody knows which."""
+    """The plans for one object; its kind and name if it makes no pods, or unknown ones."""
     kind, meta = thing["kind"], mapping(thing.get("metadata"))
     name = str(meta.get("name") or meta.get("generateName") or "")
     uid = f"{path}#{number}"

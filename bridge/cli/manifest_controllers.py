@@ -51,7 +51,7 @@ PLAN = "This is a plan: the pods are those that the controller of {kind} makes o
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an object stands.  path: the file; uid: begins the UIDs of what is made of it; now: epoch seconds."""
+    """Where an object was written.  path: the file; uid: prefix of the UIDs of objects made from it; now: epoch seconds."""
 
     path: str
     uid: str

@@ -67,7 +67,7 @@ def _space(given: str) -> Namespace:
 async def in_clusters(
     options: Mapping[str, str | None], chosen: Settings, given: Sequence[Namespace] = ()
 ) -> list[Finding]:
-    """Slurm's verdict on the policy, and what the policy gives to the namespaces named (else those of Kubernetes)."""
+    """Slurm's verdict on the policy, and what the policy gives to the named namespaces (none: all)."""
     spaces, missing = (given, "") if given else await _managed(options)
     filled = policy_namespaces.choices_in(policy_namespaces.pods_of(chosen.core_policy(""), spaces))
     seen = await look_at_slurm(options, os.environ, filled)

@@ -1,4 +1,4 @@
-"""What a policy gives to existing namespaces of Kubernetes, or to those that the command line names.
+"""What a policy gives to existing namespaces of Kubernetes, or to namespaces that the command line names.
 
 Templates are filled as for pods of that namespace (Policy.tenant).  What they give is tried in Slurm without effect, as the
 doctor tries choices without templates.  Service accounts: `default`, and those that rules name without wildcards.

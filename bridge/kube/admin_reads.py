@@ -103,7 +103,7 @@ async def whoami(transport: Transport) -> str:
 
 
 async def events_of(transport: Transport, namespace: str, uid: str) -> tuple[PodEvent, ...]:
-    """The events of a pod, oldest first, without those that cannot be decoded.  Raises what any read raises."""
+    """The events of a pod, oldest first, without events that cannot be decoded.  Raises what any read raises."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
     params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(MOST_EVENTS)}
     reply = judged("list events", await transport.exchange(Call("GET", path, params=params, deadline_s=DEADLINE_S)))

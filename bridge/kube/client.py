@@ -174,7 +174,7 @@ class KubeClient:
                 await self._set_deadline("end pod", action, 1)
 
     async def set_deadline(self, action: SetDeadline) -> None:
-        """Let the kubelet fail the pod so many seconds after it took it over (activeDeadlineSeconds, S4b).
+        """Have kubelet fail the pod that many seconds after kubelet accepted it (activeDeadlineSeconds, S4b).
 
         Returns when it is written, or this incarnation is gone.  Raises Invalid if its deadline is nearer already.
         """
@@ -268,7 +268,7 @@ class KubeClient:
     async def _set_condition(
         self, operation: str, namespace: str, name: str, uid: str, condition: tuple[str, str, str, str]
     ) -> None:
-        """A strategic patch merges conditions by type, so those of other components stay.
+        """A strategic patch merges conditions by type, so conditions of other components stay.
 
         The time is now, always: Kubernetes takes a DisruptionTarget back that is two minutes old on a living pod.
         """

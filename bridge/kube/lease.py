@@ -351,7 +351,7 @@ class Lease:
         }
 
     def _with(self, spec: Mapping[str, Any], annotations: Mapping[str, str | None]) -> dict[str, Any]:
-        """The Lease as it is known, with these changes; None removes a field."""
+        """The Lease as last read, with these changes; None removes a field."""
         content = self._content or {}
         meta = {key: value for key, value in _mapping(content, "metadata").items() if key != "managedFields"}
         meta |= {"namespace": self.terms.namespace, "name": self.terms.name}

@@ -144,7 +144,7 @@ def _pods_of(job: ReplicatedJob) -> int:
 
 
 def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
-    """The number of pods that a batch Job has at a time after so many have succeeded."""
+    """The number of pods that a batch Job has at a time after *succeeded* of them have succeeded."""
     parallelism = 1 if job.parallelism is None else job.parallelism
     return parallelism if job.completions is None else min(parallelism, job.completions - succeeded)
 

@@ -325,7 +325,7 @@ class HttpTransport:
         )
 
     def _target(self, who: Credentials) -> dict[str, Any]:
-        """Connections are pooled by these: those that were made with an older certificate are not used again."""
+        """The key of the connection pool: connections that were made with an older certificate are not used again."""
         return {
             "ssl": who.tls or True,
             "server_hostname": self.access.server_hostname,
@@ -340,7 +340,7 @@ class HttpTransport:
         self._calls = self._watches = None
 
     def _refused(self) -> None:
-        """The credentials are not accepted, and there are no newer ones.  Raises Unauthorized if more can be said of it."""
+        """The credentials are rejected, and there are no newer ones.  Raises Unauthorized if the source knows the reason."""
         if why := self.access.refused():
             raise Unauthorized("authenticate", SIDE, why, 401)
 

@@ -87,7 +87,7 @@ def in_file(path: str, slurm_user: str) -> Iterator[str]:
 
 
 def in_policy(path: str, slurm_user: str) -> Iterator[str]:
-    """The users that the rules of a settings file name, without those of templates.  Raises ConfigError."""
+    """The users that the rules of a settings file name, without users from templates.  Raises ConfigError."""
     from bridge import settings  # imported only here: the process that holds the key loads few libraries
 
     for tenant in settings.load({"config": path}, {}).policy.tenants:

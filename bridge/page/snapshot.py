@@ -63,7 +63,7 @@ def snapshot(world: World, now: float) -> Sections:
 
 
 def _pods(world: World, total: Counter[str]) -> Iterator[Entry]:
-    """Rows by pod UID: of each phase the newest, so many at most.  total: counts all pods by the phase of their workload."""
+    """Rows by pod UID: the newest of each phase, up to the limit.  total: counts all pods by the phase of their workload."""
     keys = [tuple(reversed(world.by_phase[phase])) for phase in ORDER]
     for of_phase in keys:
         left = ROWS_A_PHASE

@@ -37,7 +37,7 @@ NEED_SLURM = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 with one line that says what is wrong and what to do; 141 if nobody reads the output any more."""
+    """Exit code 0; 2 with one line that says what is wrong and what to do; 141 if the reader of the output closed it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in PASSED_ON:
         return _passed_on(given)

@@ -31,7 +31,7 @@ class CostsTold:
     sentence: str = ""
 
     def text(self, screen: Screen) -> list[str]:
-        """The lines below those of the pod."""
+        """The lines that follow the lines of the pod."""
         return ["", *wrapped(self.sentence, screen)] if self.sentence else list(self.lines)
 
 

@@ -35,7 +35,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A list as it is printed.
+    """A list as a table.
 
     heads, rows   the table; rows by what they are about
     state         the number of the column with the state

@@ -94,7 +94,7 @@ class SlurmObservations(Protocol):
     """Jobs as Slurm shows them."""
 
     def jobs(self) -> Iterable[SeenJob]:
-        """Every job that can be seen, ended ones too."""
+        """All visible jobs, ended jobs included."""
         ...
 
     def job(self, job_id: int) -> SeenJob | None:
@@ -258,7 +258,7 @@ class ReadJob:
 
 
 class SlurmPolledObservations:
-    """A real Slurm: the jobs that came since the first observation, and those that were asked for."""
+    """A real Slurm: the jobs that came since the first observation, and the jobs that were asked for."""
 
     def __init__(self, client: SlurmClient) -> None:
         self._client = client

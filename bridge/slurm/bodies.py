@@ -101,7 +101,7 @@ def _gres(spec: JobSpec) -> Mapping[str, Any]:
 
 
 def update_body(spec: JobSpec, changes: frozenset[str]) -> bytes:
-    """The named fields of `spec`, also empty ones; only those that Slurm changes in a pending job (job_update.py)."""
+    """The named fields of `spec`, also empty ones; only fields that Slurm changes in a pending job (job_update.py)."""
     assert not unchangeable(spec, changes), "decided against Slurm's rules"
     wanted: dict[str, Any] = {}
     for field in sorted(changes):

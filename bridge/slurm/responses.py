@@ -199,7 +199,7 @@ def _without_number(operation: str, entry: ErrorEntry, status: int = 0) -> Unans
 
 
 def _errors(body: bytes) -> tuple[ErrorEntry, ...]:
-    """The errors in a body, as far as it is slurmrestd's at all."""
+    """The errors in a body; [] if the body is not of slurmrestd."""
     try:
         return _ENVELOPE.decode(body).errors or ()
     except UNDECODABLE:

@@ -65,7 +65,7 @@ class TokenSource(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why the token that was read before is used, and not the source as it is now, a sentence; "": the source is used."""
+        """Why the token that was read before stays in use, a sentence; "": the present content of the source is used."""
         ...
 
     def expires_at(self) -> float | None:
@@ -204,7 +204,7 @@ class FileToken:
 
 
 class LiteralToken:
-    """A token given as it is, from the environment variable `name`."""
+    """A token in the environment variable `name`."""
 
     def __init__(self, token: str, *, name: str = "SLURM_JWT") -> None:
         self.name = f"token in {name}"

@@ -1,4 +1,4 @@
-"""What is under way is kept for so many workloads or pods; the oldest goes first."""
+"""A bounded memory of workloads or pods whose trace is not complete; the oldest entry is dropped first."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def signed_by(pair: Pair, bundle: bytes) -> bool:
 
 
 def bundle(authorities: Iterable[bytes], now: float) -> bytes:
-    """PEM of those certificates, in this order, each once, without expired and malformed ones, at most MOST_AUTHORITIES."""
+    """PEM of the certificates, in this order, each once, without expired and malformed ones, at most MOST_AUTHORITIES."""
     kept: dict[bytes, None] = {}
     for text in authorities:
         for each in _CERTIFICATE.findall(text):

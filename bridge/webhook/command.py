@@ -40,7 +40,7 @@ class Source(Protocol):
     """The source of the certificate."""
 
     async def look(self) -> None:
-        """Use the certificate as it is to be now.  Raises ConfigError."""
+        """Use the certificate that is valid now.  Raises ConfigError."""
         ...
 
 

@@ -50,7 +50,7 @@ def answer(review: object, intercept: Intercept) -> dict[str, Any]:
 
 
 def is_intercepted(pod: Mapping[str, Any], intercept: Intercept) -> bool:
-    """True if this pod, as it is to be created in a managed namespace, gets the scheduler."""
+    """True if this new pod of a managed namespace gets the scheduler."""
     spec, metadata = pod.get("spec"), _mapping(pod.get("metadata"))
     if not isinstance(spec, dict) or spec.get("nodeName"):
         return False

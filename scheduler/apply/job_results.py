@@ -134,7 +134,7 @@ def _limits_ended(world: World, action: act.ReadLimits, event: ev.ActionEnded) -
 
 
 def keep_limits(world: World, of: LimitsOf, known: KnownLimits) -> None:
-    """Keep these limits; of too many, those that were read first are dropped."""
+    """Keep these limits; if there are too many, the oldest are dropped."""
     world.limits.pop(of, None)
     world.limits[of] = known
     if len(world.limits) > MOST_LIMITS:

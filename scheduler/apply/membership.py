@@ -290,7 +290,7 @@ def _take_back(world: World, workload: Workload, missing: int) -> None:
 
 
 def _split(world: World, workload: Workload) -> None:
-    """The JobSet was read, and its pods are made in stages: each of those that wait goes to the gang of its stage."""
+    """The JobSet was read, and its pods are created in stages: each waiting pod goes to the gang of its stage."""
     for pod in [pod for pod in workload.pods.values() if not workload.node_of(pod)]:
         group = _shown_by(world, pod)
         if not isinstance(group, Group) or not group.stage:

@@ -212,7 +212,7 @@ def _search_twin(world: World, workload: Workload, action: act.AllocateNow, even
 
 
 def _read_hinted(world: World, began: float) -> bool:
-    """Schedule reads of the jobs that only pods show: no scan reads those that pods from before the start show.
+    """Schedule reads of the jobs that only pods show: no scan reads the jobs that pods from before the start show.
 
     Returns True if there are such jobs.  Each of them may be the job of another pod.
     """

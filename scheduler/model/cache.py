@@ -55,7 +55,7 @@ class BoundedCache(Generic[Q, A]):
         return self._answers.get(question)
 
     def put(self, question: Q, answer: A, names: int, asked: int = 0) -> A:
-        """Keep this answer, which holds so many names.  Returns the equal answer that is held already, or this one.
+        """Keep this answer, which holds that number of names.  Returns the equal answer that is held already, or this one.
 
         asked   number of texts of a pod in the query: they stay in memory after the pod is gone
         """

@@ -43,7 +43,7 @@ class ClusterClock:
         return ours + self.ahead
 
     def happened(self, theirs: float | None, seen: float) -> float:
-        """The time of an event by the bridge's clock: observed at `seen`, and at `theirs` by this clock (None: not known)."""
+        """The time of an event by the bridge's clock: observed at `seen`; by that clock at `theirs` (None: unknown)."""
         if self.is_known or theirs is None:
             return self.had_happened(theirs, seen)
         ours = self.ours(theirs)

@@ -32,11 +32,11 @@ _Run = tuple[int, int, int]
 
 
 class HostlistError(ValueError):
-    """This text is no hostlist, or it stands for more names than allowed; str() says which, in words."""
+    """This text is no hostlist, or has more names than allowed; str() says which, in words."""
 
 
 def expand(text: str, limit: int = DEFAULT_LIMIT) -> list[str]:
-    """The names that a hostlist stands for, in its own order, repeated names included; [] for "".
+    """The names of a hostlist, in its own order, repeated names included; [] for "".
 
     Raises HostlistError if it is malformed or stands for more than `limit` names.  Time and memory are bounded by `limit` and
     the length of the text.
@@ -88,7 +88,7 @@ def is_name(name: str) -> bool:
 
 @lru_cache(MAX_KNOWN)
 def _split(name: str) -> tuple[str, str]:
-    """A name and the number at its end, as it is spelled; "": it has none that a range can hold."""
+    """A name and the digits at its end; "": it ends with no number that a range can hold."""
     if not is_name(name):
         raise HostlistError(f"not a node name: {_shown(name)}")
     split = _NUMBERED.fullmatch(name)
@@ -96,7 +96,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _items(text: str) -> Iterator[str]:
-    """The parts between commas that stand outside brackets."""
+    """The parts between commas outside brackets."""
     start, depth = 0, 0
     for at, character in enumerate(text):
         if character == "[":

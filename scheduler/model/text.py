@@ -29,7 +29,7 @@ def dated(at: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
 
 
 def line(text: str, most: int = MOST) -> str:
-    """The text as one printable line of at most so many characters: other characters become blanks."""
+    """The text as one printable line with a limit of characters: unprintable characters become blanks."""
     if not text.isprintable():
         text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return text if len(text) <= most else text[: most - 1] + "…"

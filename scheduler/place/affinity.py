@@ -51,7 +51,7 @@ def has_self_affinity(pod: Pod) -> bool:
 
 
 def violates_anti_affinity(pod: Pod, others: Collection[Pod]) -> bool:
-    """True if the anti-affinity of this pod selects one of the others, or theirs selects this pod."""
+    """True if the anti-affinity of this pod selects one of the others, or one of theirs selects this pod."""
     return any(matches(term, each) for term in pod.anti_affinity for each in others) or any(
         matches(term, pod) for each in others for term in each.anti_affinity
     )
@@ -90,7 +90,7 @@ def distinct_to_affinity(pods: Collection[Pod]) -> tuple[Pod, ...]:
 
 
 class _Place(Protocol):
-    """A node with the pods there, or a workload with those of its pods that are about to come."""
+    """A node with its pods, or a workload with its pods that are about to be bound."""
 
     @property
     def pods(self) -> Mapping[str, Pod]: ...
@@ -431,7 +431,7 @@ def _counts_the_same(one: Pod, other: Pod) -> bool:
 
 
 def _without(nodes: Counter[str], own: Iterable[str]) -> set[str]:
-    """The nodes that have more pods than those of `own`."""
+    """The nodes that have other pods than `own`."""
     discount = Counter(own)
     if not discount:
         return set(nodes)

@@ -67,7 +67,7 @@ class Place:
 
 
 def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
-    """The number of pods that the grant on this node holds: the granted resources, divided by those of one task."""
+    """The number of pods that the grant on this node holds: the granted resources, divided by the resources of one task."""
     counts = [node.cpus // spec.cpus_per_task]
     if spec.tasks > 1 and node.memory_mib:  # for a single task Slurm shows the memory that was asked for by node
         counts.append(node.memory_mib // spec.memory_mib)

@@ -44,7 +44,7 @@ def assigned_gpus(
 
 
 def _gpus(part: Part) -> list[tuple[str, int]]:
-    """The GPUs that each pod asks for, by GRES name; those of a type first, because the others may be of any type."""
+    """The GPUs that each pod asks for, by GRES name; requests with a type first, because the others take any type."""
     gpus = [(name, count) for name, count in part.spec.gres if name.partition(":")[0] == GPU]
     return sorted(gpus, key=lambda asked: asked[0] == GPU)
 

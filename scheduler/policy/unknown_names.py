@@ -41,5 +41,5 @@ def remedy(number: int, user: str, value: str) -> str:
 
 
 def _values(spec: JobSpec, what: str) -> str:
-    """The value of the job, or those of its components."""
+    """The value of the job, or the values of its components."""
     return ",".join(dict.fromkeys(filter(None, (getattr(each, what) for each in (spec, *spec.parts)))))

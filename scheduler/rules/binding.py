@@ -306,7 +306,7 @@ def _asked_at(job: Placeholder, this_pass: Pass) -> float | None:
 
 
 def _common_keys(binding: Binding, parts: Sequence[Part], this_pass: Pass) -> Mapping[str, str]:
-    """The annotations that the bind writes, so that they exist before a container starts (K4): those of the workload."""
+    """The annotations that the bind writes, before a container starts (K4), except those of each pod."""
     workload = binding.workload
     stage = workload.group.stage if workload.group is not None else ""
     return {

@@ -1,4 +1,4 @@
-"""BOUND: pods are on nodes; which job is theirs, and does it live and hold these nodes? (V7, S4b, S7)"""
+"""BOUND: pods are on nodes.  Find their job, and check that it lives and holds these nodes (V7, S4b, S7)."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _no_place(workload: Workload, why: str) -> Decision:
 
 
 def _report_late_changes(workload: Workload) -> Decision:
-    """Resized in place, or annotations edited, after the bind: the job stays as it is, and that is shown once (K8, T11)."""
+    """A resize, or an edit of annotations, after the bind: the job does not change, and that is shown once (K8, T11)."""
     found = []
     for uid, what in workload.late_changes.items():
         message = (

@@ -92,7 +92,7 @@ def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision
 
 
 def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
-    """Wait.  None: every job that Slurm listed long enough after the pods came was read, and none is theirs."""
+    """Wait for reads.  None: every job that Slurm listed long enough after the pods came was read; none is theirs."""
     world = this_pass.world
     settled = max(workload.strays[pod.uid] for pod in pods) + this_pass.tuning.settle_s
     at = max(settled, world.quiet_until(), scan_until(workload, this_pass))

@@ -104,7 +104,7 @@ def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, t
 
 
 def _was_asked_for(pod: Pod, job: Placeholder) -> bool:
-    """True if this process submitted the job for the pod, and the needs of the pod are those that it named."""
+    """True if this process submitted the job for the pod, and the pod still needs what the submission named."""
     return job.spec is not None and pod.uid in job.asked_for
 
 

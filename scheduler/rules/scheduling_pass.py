@@ -291,7 +291,7 @@ class Pass:
         return [there for index in (self.world.node_info, self.assumed) if (there := index.get(node)) is not None]
 
     def is_being_read(self, what: object) -> bool:
-        """True if a read of that job, owner or pod, or of those limits, is planned or in flight."""
+        """True if a read of that job, owner, pod or limit is planned or in flight."""
         world = self.world
         return (
             what in self.reading or what in world.reading or what in world.reading_refs or what in world.reading_limits

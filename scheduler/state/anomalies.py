@@ -62,7 +62,7 @@ def judge_absence(world: World, now: float) -> None:
 def _judge(
     world: World, since: float | None, anomalies: Iterable[Placeholder], now: float, *, proven: bool
 ) -> float | None:
-    """Since when no pod is ended for missing jobs, of those that are proven the bridge's or of the others; None: pods are."""
+    """Since when no pod is ended for missing jobs (proven jobs of the bridge, or the others); None: pods are ended."""
     concerned = [job for job in anomalies if job.proven is proven]
     # What is in quarantine settles nothing: it opens the guard as any other, and does not keep it closed.
     if not any(_may_be_settled(world, job) for job in concerned):

@@ -121,7 +121,7 @@ class EarlierBinds:
 
 
 def _nodes_of(job: Placeholder) -> list[str]:
-    """The nodes of the job by Slurm's names, as far as they are known; Slurm shows those of an ended job, too."""
+    """The nodes of the job by Slurm's names, as far as they are known; Slurm shows the nodes of an ended job, too."""
     if job.grant is not None:
         return [each.name for each in job.grant.everywhere]
     try:

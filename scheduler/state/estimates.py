@@ -84,7 +84,7 @@ class _Seen:
         insort(self.ordered, ratio)
 
     def judge(self, *, held: bool) -> None:
-        """An interval held, or did not: the next ones are a little narrower, or wider."""
+        """Note if an interval held: the next intervals are a little narrower, or wider."""
         self.held.append(held)
         step = STEP * ((1 - HOLDS) if held else -HOLDS)
         self.left_out = min(LEFT_OUT, max(0.0, self.left_out + step))

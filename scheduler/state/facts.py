@@ -143,7 +143,7 @@ class Facts(Tables):
         return candidates if workload.lost_job is None else [*candidates, workload.lost_job]
 
     def claimed_job(self, workload: Workload) -> Placeholder | None:
-        """The job that bound pods name; if that is not theirs, the job that is: pods can be edited."""
+        """The job of bound pods: the job that they name, or another one if the name was edited."""
         own = [job for job in self.jobs_of(workload) if job.key == workload.key]
         claimed = self.placeholders.get(workload.hint) if workload.hint is not None else None
         if own and (claimed is None or claimed.key != workload.key):

@@ -174,7 +174,7 @@ class Occupancy(Facts):
         return self.affinity_index.closed(pod, self.nodes or {}, own_pods, with_granted=with_granted)
 
     def compare_some(self, workload: Workload, most: int, *, with_granted: bool) -> bool:
-        """Do about so many comparisons for the next `closed_to` of its pods.  True if none is left."""
+        """Make about that number of comparisons for the next `closed_to` of its pods.  True if none is left."""
         with_granted = with_granted and bool(self.affinity_workloads)
         if with_granted:
             self.affinity_index.expect(self.granted_unbound())

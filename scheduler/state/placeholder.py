@@ -137,7 +137,7 @@ class Placeholder:
         self.confirmed_gone = False
 
     def lost(self, absent_s: float) -> bool:
-        """True if a read denied it and it was absent from polls that were sent so many seconds apart (ARCHITECTURE 6)."""
+        """True if a read denied it, and polls at least that many seconds apart lacked it (ARCHITECTURE 6)."""
         return (
             self.denied
             and self.absent_first is not None

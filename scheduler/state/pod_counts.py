@@ -54,7 +54,7 @@ class PodCounts:
     _of: dict[str, _Counted] = field(default_factory=dict)
 
     def count(self, pod: Pod, node: str, group: Group | None, *, over: bool = False) -> bool:
-        """Count the pod as it is now, on that node ("": none).  True if its count changed, whatever it shows of its group.
+        """Count the present pod, on that node ("": none).  True if its count changed, whatever it shows of its group.
 
         over   count it as if it had ended
         """

@@ -211,7 +211,7 @@ def quarantine_node(world: World, node: Node, error: Exception) -> None:
 
 
 def _drop_node(world: World, node: str, error: Exception, name: str = "") -> None:
-    """name: in Slurm; "": as far as it is known."""
+    """name: in Slurm; "": not known."""
     known = world.nodes.pop(node, None) if world.nodes is not None else None
     name = name or (slurm_name(known) if known is not None else node)
     world.node_state.drop(node)
@@ -308,7 +308,7 @@ def _recount(world: World) -> None:
 
 
 def keep_pod(world: World, pod: Pod) -> bool:
-    """A pod of a dropped workload is only kept as it is now.  False: it is none."""
+    """Keep the present state of a pod of a dropped workload.  False: it is no such pod."""
     entry = world.quarantine.get((Kind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
     if entry is None or pod.uid not in entry.pods:
         return False
@@ -327,7 +327,7 @@ def let_pod_go(world: World, pod: Pod, at: float) -> bool:
 
 
 def _remove_pod(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
-    """Its containers may still run, as those of any pod that is gone (S3)."""
+    """Its containers may still run, as after any pod is gone (S3)."""
     entry.pods.pop(pod.uid, None)
     entry.changed = True
     world.key_of_pod.pop(pod.uid, None)

@@ -36,7 +36,7 @@ def _is_system(world: World, namespace: str) -> bool:
 
 
 def note(world: World, pod: Pod) -> None:
-    """A pod of another scheduler, as it is now."""
+    """The present state of a pod of another scheduler."""
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
         if pod.finished or not world.manages(pod.namespace) or not is_on_slurm_node(world, pod):

@@ -53,7 +53,7 @@ class TokenBucket:
         self.left, self.at = self.available(now) - count, now
 
     def next_at(self, now: float, taken: int = 0) -> float:
-        """When one is available, after so many that are about to be taken."""
+        """When a token is available, after *taken* more tokens are taken."""
         return now + max(0.0, 1.0 + taken - self.available(now)) / self.rate
 
 

@@ -179,7 +179,7 @@ class Workload:
             self._count(self.pods[uid])
 
     def show(self, uid: str, group: Group) -> None:
-        """Note what the pod shows of the group.  It is counted so as soon as it is one of the workload's pods."""
+        """Note what the pod shows of the group.  This counts from when the pod is one of the workload's pods."""
         if self.shown.get(uid) != group:
             self.shown[uid] = group
             if uid in self.pods:

@@ -24,7 +24,7 @@ LATEST = frozenset({"begin"})
 
 
 def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
-    """One job specification for all pods of a gang, from those of each pod alone; or a Refusal if they disagree (W7)."""
+    """One job specification for all pods of a gang, from that of each pod; or a Refusal if pods disagree (W7)."""
     first_pod, first = asked[0]
     if len(asked) == 1:
         return first

@@ -61,7 +61,7 @@ class JobOptions:
 
 
 def job_options(pod: Pod, owners: Sequence[Owner] = ()) -> JobOptions | Refusal:
-    """The options in the pod's annotations, else in those of its owners, nearest first; or a Refusal."""
+    """The options in the annotations of the pod, otherwise of its owners, nearest first; or a Refusal."""
     if not pod.node and (preset := [key for key in names.ONLY_OURS if key in pod.annotations]):
         keys = f"Annotation {preset[0]} is" if len(preset) == 1 else f"Annotations {', '.join(preset)} are"
         return Refusal(
@@ -80,7 +80,7 @@ def job_options(pod: Pod, owners: Sequence[Owner] = ()) -> JobOptions | Refusal:
 
 
 def as_written(name: str, pod: Pod, owners: Sequence[Owner] = ()) -> str:
-    """The annotation that sets the key `name`, as it is written: the beginning of a sentence."""
+    """The annotation that sets the key `name`, as the user wrote it: the beginning of a sentence."""
     keys = [names.PREFIX + name, *(names.ALIAS_PREFIX + alias for alias, of in names.ALIASES.items() if of == name)]
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:

@@ -1,4 +1,4 @@
-"""Two simulated clusters and the real bridge between them, and nothing goes wrong by itself: for stories about one thing."""
+"""Two simulated clusters with the real bridge between them, and no random faults: for stories about one event."""
 
 from __future__ import annotations
 

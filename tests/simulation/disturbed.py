@@ -1,8 +1,8 @@
 """A story with one disturbance at one chosen place: the bridge is killed, or one observation is lost, late or repeated.
 
-The place is the number of a request, or of a line of a watch, since the story began.  A process of the bridge leaves nothing
-behind but its requests.  So all moments between two requests are one place: a kill at any `await` between them leaves both
-clusters as a kill just before the second request does.
+The place is the number of a request, or of a line of a watch, since the story began.  A killed process leaves only the
+effects of its requests.  So all moments between two requests are one place: a kill at any `await` between them has the same
+effect on both clusters as a kill just before the second request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The two simulated clusters as the bridge reaches them while everything may go wrong.
+"""The two simulated clusters, reached by the bridge through a network that loses, delays and distorts.
 
-A fault is chosen for each request by one seeded dice: it may be lost on the way there (nothing happened), on the way back
-(it happened, and nobody is told), or take effect only later, when its caller has given up.  An answer may be slow, so that
-it tells of a moment long past, or make no sense.  With `faults.on` False everything is quick and right.
+One seeded random generator chooses a fault for each request.  The request may be lost before it takes effect; its answer may
+be lost; or it may take effect after its caller has given up.  An answer may be late, so that it shows an old state, or make
+no sense.  With `faults.on` False no request has a fault.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One seed: a load, a chaos, a heal; and whether every promise held.
+"""One life, chosen by a seed: a load, faults, then a time without faults; the invariants are checked all the time.
 
-The real bridge, with its clients, codecs, list-watch, loop and core, lives between the two simulated clusters on a virtual
-clock.  For the first minute and a half anything may happen to either; then faults end, and two minutes later every pod
-must be bound or say why not, and no job may be left over (ARCHITECTURE 7).
+The real bridge, with its clients, codecs, list-watch, loop and core, runs between the two simulated clusters on a virtual
+clock.  For the first minute and a half both clusters have faults.  Two minutes after the last fault every pod must be bound
+or say why not, and no job may be left over (ARCHITECTURE 7).
 """
 
 from __future__ import annotations

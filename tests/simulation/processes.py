@@ -1,8 +1,8 @@
 """Processes on one virtual clock, each of which can be stopped as by SIGSTOP and wake later.
 
-A process is all tasks that were started in its context.  While it is paused none of its code runs: what becomes ready is
-kept, timers too, and runs in the same order when the process wakes.  Its clock goes on, and so does what it has sent
-(`outside`).
+A process is all tasks that were started in its context.  While the process is paused, none of its code runs: callbacks and
+timers that become ready are kept, and run in the same order when the process wakes.  The clock goes on, and requests that
+were sent take effect (`outside`).
 """
 
 from __future__ import annotations

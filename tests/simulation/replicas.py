@@ -1,8 +1,8 @@
 """Two replicas of the bridge on one pair of clusters, with a lease between them.
 
-Each replica is a process of its own.  It may be killed, told to stop, or paused, also between a decision and its first
-request: when it wakes it goes on there, with facts of long ago, while the other one leads.  The Lease may be deleted, or
-edited by hand.  The promises do not know how many replicas there are.
+Each replica is a process of its own.  It may be killed, stopped by a signal, or paused, also between a decision and its
+first request.  A paused replica goes on where it was when it wakes, with old facts, while the other replica leads.  The
+Lease may be deleted or edited by hand.  The invariants are the same as with one bridge.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pods that Slurm granted nothing, and that claim a job all the same: some job's id is written on them by somebody else.
+"""Pods for which Slurm granted nothing, and that show the id of some job: another client wrote it there.
 
-They are in a namespace that is not managed, or their creator chose the node (spec.nodeName).  They ask for no resources, so
-that the only harm they can do is what the bridge believes of them.
+The pods are in a namespace that is not managed, or their creator chose the node (spec.nodeName).  The pods request no
+resources, so they can only do harm if the bridge believes the id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The whole bridge between the two simulated clusters, with a defect that one pod meets: all others go on."""
+"""A defect in the bridge that one pod triggers: all other pods are scheduled (X8)."""
 
 from __future__ import annotations
 

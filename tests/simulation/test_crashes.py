@@ -1,7 +1,7 @@
 """The bridge is killed at every place of a story; every observation is lost, late or repeated: the end is the same (X3).
 
 Each story is played once without a disturbance, then once for each place where a disturbance makes a difference.  Both
-clusters must end as they did without it, and the invariants hold all the time.
+clusters must end in the same state as without the disturbance, and the invariants hold all the time.
 """
 
 from __future__ import annotations

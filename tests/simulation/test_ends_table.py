@@ -1,6 +1,6 @@
 """Every row of docs/ends.md, made to happen: the whole bridge between the two simulated clusters, on a virtual clock.
 
-The table is read from the document; what is here is how each row is brought about, and how an end is told in its words.
+The table is read from the document.  This file makes each row happen, and describes each end in the words of the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interval of expected starts holds at its stated rate in a queue of jobs whose length nobody knows (Q2).
+"""The interval of expected starts holds at its stated rate in a queue of jobs of unknown length (Q2).
 
 The simulated Slurm estimates starts from time limits, as the real one does.  Jobs end after a random share of their limit.
 Each interval that the World gives is compared with the start of its job.

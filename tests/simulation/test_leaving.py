@@ -1,4 +1,4 @@
-"""The bridge is uninstalled among faults: every promise holds meanwhile, and in the end nothing of it is left."""
+"""The bridge is uninstalled among faults: the invariants hold meanwhile, and in the end nothing of the bridge is left."""
 
 from __future__ import annotations
 

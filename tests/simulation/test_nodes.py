@@ -1,4 +1,4 @@
-"""A node's whole story between the two simulated clusters: labelled, registered, cordoned, drained, removed (rules N)."""
+"""One node in both simulated clusters from its label to its end: registered, cordoned, drained, removed (rules N)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two replicas among faults: whichever is killed, stopped or paused, every promise holds, another one goes on at once (X4).
+"""Two replicas among faults: if one is killed, stopped or paused, the invariants hold and the other goes on at once (X4).
 
-`make replicas` lives 200 seeds of an hour each.  SEED and SEEDS are as in test_seeds.py, HOURS says how long a life is.
+`make replicas` lives 200 seeds of an hour each.  SEED and SEEDS are as in test_seeds.py, HOURS is the length of a life.
 """
 
 from __future__ import annotations

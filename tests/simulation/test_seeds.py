@@ -1,7 +1,7 @@
-"""A thousand lives of the bridge among faults (X3), and the proof that the promises can be broken.
+"""A thousand lives of the bridge among faults (X3), and tests that the checks of the invariants can fail.
 
 `SEED=n pytest tests/simulation` lives one seed again, `SEEDS=n` the first n seeds, `SEEDS=1000-5000` a range of them, its end
-not included.  Every seed is lived in a process of its own hash seed, so that it is the same life each time.
+not included.  Each seed runs in a process with a fixed hash seed, so it is the same life each time.
 """
 
 from __future__ import annotations

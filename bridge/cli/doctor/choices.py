@@ -11,12 +11,12 @@ from scheduler.policy.templates import is_template
 
 
 def choices(chosen: Settings) -> list[Choice]:
-    """The choices of each Slurm user, without those of templates, which depend on namespaces."""
+    """The choices of each Slurm user, without choices by templates, which depend on namespaces."""
     return choices_of(chosen.policy.policy().tenants)
 
 
 def choices_of(tenants: Iterable[Tenant]) -> list[Choice]:
-    """The single choices of the Slurm users of these tenants; ("", "") stands for the user's own default."""
+    """The single choices of the Slurm users of these tenants; ("", "") means the user's own default."""
     wanted: dict[Choice, None] = {}
     for tenant in tenants:
         if is_template(tenant.user):

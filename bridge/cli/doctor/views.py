@@ -75,7 +75,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class OtherPods:
-    """Pods that other schedulers bound to nodes: all of them, and those that no DaemonSet owns."""
+    """Pods that other schedulers bound to nodes: all of them, and the pods without a DaemonSet as owner."""
 
     pods: tuple[Pod, ...]
 

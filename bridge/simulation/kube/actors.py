@@ -342,7 +342,7 @@ class Actors:
             self._cluster.write_status("replicasets", controller, status)
 
     def _deployment(self, now: float, controller: Object) -> None:
-        """A rolling update: the pods of earlier templates stay until those of the present one are ready."""
+        """A rolling update: the pods of earlier templates stay until the pods of the present template are ready."""
         wanted = controller["spec"].get("replicas", 1)
         wished = _replica_set_of(controller)
         name = wished["metadata"]["name"]

@@ -138,7 +138,7 @@ class InProcessKube:
         return min(now + BOOKMARK_EVERY_S, last) if last > now else now + BOOKMARK_EVERY_S
 
     async def _sleep(self, sleeper: _Sleeper, seconds: float | None) -> None:
-        """Until the cluster changes, or so many seconds have passed."""
+        """Wait until the cluster changes, or that many seconds have passed."""
         self._sleepers[sleeper] = None
         timer = asyncio.get_running_loop().call_later(seconds, sleeper.wake) if seconds is not None else None
         try:

@@ -91,7 +91,7 @@ class Store:
             self._discards = False
 
     def get(self, resource: str, namespace: str, name: str) -> Object | None:
-        """The object as it is now."""
+        """The present state of the object."""
         stored = self._objects.get(resource, {}).get((namespace, name))
         return stored.object if stored else None
 

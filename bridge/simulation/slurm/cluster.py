@@ -470,7 +470,7 @@ class SlurmCluster:
                 blocked.add(job.partition)
 
     def _backfill(self, now: float) -> None:
-        """Compute when the pending jobs will start, and start those that delay none of the others."""
+        """Compute when the pending jobs will start, and start the jobs that delay no other."""
         promised: dict[str, float] = {}
         for job in self._queue()[:BACKFILL_DEPTH]:
             if job.het_id:
@@ -495,7 +495,7 @@ class SlurmCluster:
                 promised.update({name: min(start, promised.get(name, NEVER)) for name in names})
 
     def _not_promised(self, minutes: int | None, now: float, promised: Mapping[str, float]) -> list[SlurmSimNode]:
-        """The nodes where a job of so many minutes ends before another job is to start there."""
+        """The nodes where a job of that many minutes ends before another job is planned to start."""
         needs_s = (minutes or 10**9) * 60
         return [node for node in self.nodes.values() if promised.get(node.name, NEVER) - now >= needs_s]
 
@@ -600,7 +600,7 @@ class SlurmCluster:
             del self._ended[job.id]
 
     def _oldest_ended(self, now: float) -> list[SimJob]:
-        """Ended jobs stand in the order of their ends."""
+        """Ended jobs are in the order of their ends."""
         old: list[SimJob] = []
         for job in self._ended.values():
             if now - job.ends < self.min_job_age_s:

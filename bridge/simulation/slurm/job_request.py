@@ -211,13 +211,13 @@ def _licenses(cluster: SlurmCluster, text: str) -> Mapping[str, int]:
 
 
 def begin(wished: Body, before: int) -> int:
-    """When it may begin, epoch seconds; 0 leaves it as it is."""
+    """When the job may begin, epoch seconds; 0 changes nothing."""
     asked = wished.get("begin_time") or {}
     return int(asked["number"]) if asked.get("set") and asked["number"] > 0 else before
 
 
 def switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
-    """At most so many leaf switches, and for how many seconds to wait for that."""
+    """The largest number of leaf switches, and for how many seconds to wait for that."""
     count = wished.get("required_switches", before[0])
     wait = wished.get("wait_for_switch", before[1] or (MAX_SWITCH_WAIT_S if count else 0))
     return count, min(wait, MAX_SWITCH_WAIT_S)

@@ -44,7 +44,7 @@ def _closest_fit(rooms: Mapping[str, int], wanted: Wanted) -> str:
 
 
 def _spread(rooms: Mapping[str, int], wanted: Wanted, places: int) -> dict[str, int] | None:
-    """So many tasks on every node, whether there are so many left or not."""
+    """The same number of tasks on every node, even if fewer tasks are left."""
     count = max(-(-wanted.tasks // places), wanted.min_nodes)
     if wanted.max_nodes is not None and count > wanted.max_nodes:
         return None

@@ -171,13 +171,13 @@ class SlurmSimNode:
         return wanted.tasks_per_node if tasks >= wanted.tasks_per_node else 0
 
     def _memory(self, wanted: Wanted, tasks: int) -> int:
-        """MiB that so many tasks are charged: of a whole node by all of its CPUs."""
+        """MiB that this number of tasks is charged; with a whole node, for all of its CPUs."""
         if not wanted.memory_by_cpu:
             return wanted.memory_mib
         return wanted.memory_mib * (self.cpus if wanted.whole else wanted.cpus * tasks)
 
     def take(self, job_id: int, wanted: Wanted, tasks: int = 1) -> Holding:
-        """Give the job what so many of its tasks want; `room` said that it can be had."""
+        """Allocate what this number of tasks of the job wants; `room` found that the node has it."""
         assert 0 < tasks <= self.room(wanted), f"{self.name} has no room for job {job_id}"
         cores = self.free_cores if wanted.whole else _lowest(self.free_cores, wanted.cpus * tasks)
         devices = self._pick_all() if wanted.whole else self._pick(wanted, tasks)

@@ -174,7 +174,7 @@ def _hold(asked: Asked, job: SimJob, hold: bool) -> None:
 
 
 def _merged(job: SimJob, wished: Body) -> Body:
-    """A submission that makes the job as it is, with what is wished in the place of its own values."""
+    """A submission that would make the same job, with the wished values in place of the job's own."""
     limit: Body = {
         "set": job.time_limit_min is not None,
         "infinite": job.time_limit_min is None,
