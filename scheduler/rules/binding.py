@@ -213,11 +213,25 @@ def cannot_use(binding: Binding, why: str, this_pass: Pass, *, exclude: str = ""
 def release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: str, exclude: str = "") -> Decision:
     """The grant cannot be used: end the job, show why, and ask again without that node (S11, F6).
 
-    That unwinds a gang of which some are bound: the bound pods follow their job (W9, V4).
+    That unwinds a gang of which some are bound: the bound pods follow their job (W9, V4).  A bind without an answer may still
+    take effect, so the job stays until its pod was read (ARCHITECTURE 6).
     """
+    if (waits := _await_binds(workload, job, this_pass, why)) is not None:
+        return waits
     message = f"Slurm job {job.id} was released, and nodes are requested again: {why.rstrip('.')}."
     ended = cancel(job, workload, this_pass, f"released: {why}", pod_message=message)
     return ended.followed_by(if_planned=note(exclude=exclude))
+
+
+def _await_binds(workload: Workload, job: Placeholder, this_pass: Pass, why: str) -> Decision | None:
+    """Keep the grant while it is not known if a pod was bound for it.  None: the answer to each bind is known."""
+    unanswered = this_pass.world.unanswered_binds
+    pods = [pod for pod in workload.unfinished if pod.uid in unanswered and unanswered[pod.uid].action.job_id == job.id]
+    if not pods:
+        return None
+    shown = f"Slurm job {job.id} cannot be used: {why.rstrip('.')}. It is kept until it is known if the pod was bound for it."
+    reads_at = max(unanswered[pod.uid].until for pod in pods)
+    return _waits(pods, shown) + (wake(reads_at) if this_pass.now < reads_at else NOTHING)
 
 
 def _waits(unbound: Iterable[Pod], message: str, *, warning: bool = False) -> Decision:

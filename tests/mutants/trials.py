@@ -30,9 +30,7 @@ import pytest
 from tests.mutants.code_swap import LiveFunctions
 from tests.mutants.mutations import Mutant
 
-HERE = Path(__file__).parent
 KEPT = ".mutants"  # below the root: which test runs which line
-SOURCES = ("scheduler", "bridge", "tests")
 HISTORIES = 12  # examples of a state machine; a whole run of one takes longer than all other tests
 OVERHEAD_S = 0.0005  # of a test, beside what is measured
 LIMIT_FACTOR, LIMIT_S = (
@@ -133,12 +131,11 @@ class Trials:
     def _known_reach(self) -> Reach:
         """What was measured with the same code and tests, or is measured now."""
         asked = "\n".join(item.nodeid for item in self._items)
-        paths = [
-            path for above in SOURCES for path in sorted((self._root / above).rglob("*.py")) if path.parent != HERE
-        ]
-        kept = (
-            self._root / KEPT / sha256(b"".join((asked.encode(), *(path.read_bytes() for path in paths)))).hexdigest()
-        )
+        around = {above for item in self._items for above in item.path.parents if above.is_relative_to(self._root)}
+        helpers = (path for above in around for path in above.glob("*.py") if not path.name.startswith("test_"))
+        paths = sorted({*(self._root / self._package).rglob("*.py"), *(item.path for item in self._items), *helpers})
+        known = sha256(b"".join((asked.encode(), *(path.read_bytes() for path in paths))))
+        kept = self._root / KEPT / known.hexdigest()
         if not kept.exists():
             times_s, failed = pickle.loads(_Fork(self._timed).whole())
             lines = pickle.loads(_Fork(self._lines).whole())

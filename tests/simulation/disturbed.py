@@ -30,6 +30,7 @@ T = TypeVar("T")
 SEED = 16  # clocks that agree, Slurm as shipped, with accounting
 SETTLES_S = 60.0  # after the story: what is still to do is done within a minute
 LATE_S = 8.0  # within the settle time: a request is not known to take effect later than that (ARCHITECTURE 3)
+GIVEN_UP_S = 1.0
 LOST_WATCH_S = 10.0
 LONGEST_DELAY_S = 15.0
 LINE = "line-"  # how a line of a watch is disturbed begins with this
@@ -41,7 +42,8 @@ class Place(NamedTuple):
 
     number  of the request or the line
     how     of a request: killed-before (it is not sent), killed-after (it takes effect, nothing hears the answer),
-            killed-late (it takes effect when the next process runs); of a poll: lost, old (the answer comes after the next
+            killed-late (it takes effect when the next process runs), unanswered-late (it takes effect when its caller has
+            given up); of a poll: lost, old (the answer comes after the next
             write), again (the answer of the next poll, too); of a line: dropped (and what follows, until a new list), twice,
             after-N-writes (the watch stands still until then)
     """
@@ -93,6 +95,10 @@ class Wire(Faults):
         if how == "killed-late":
             asyncio.get_running_loop().call_later(LATE_S, self._late, act, context=Context())
             return await self._die()
+        if how == "unanswered-late":
+            asyncio.get_running_loop().call_later(LATE_S, self._late, act, context=Context())
+            await asyncio.sleep(GIVEN_UP_S)
+            raise Unanswered(request, request.split()[0], "simulated: nobody knows")
         if how == "lost":
             raise Unanswered(request, "Slurm", "simulated: the answer was lost")
         answer = act()
@@ -268,6 +274,13 @@ def kills(seen: list[str]) -> Iterator[Place]:
         if kind not in since:
             since.add(kind)
             yield Place(number, "killed-before")
+
+
+def unanswered(seen: list[str]) -> Iterator[Place]:
+    """Each write: its answer is lost, and it takes effect later, while the same process goes on."""
+    for number, request in enumerate(seen):
+        if is_write(request) and LEASES not in request:
+            yield Place(number, "unanswered-late")
 
 
 def observations(whole: Played) -> Iterator[Place]:

@@ -1,4 +1,5 @@
-"""The bridge is killed at every place of a story; every observation is lost, late or repeated: the end is the same (X3).
+"""The bridge is killed at every place of a story; every observation is lost, late or repeated, every answer is lost: the end
+is the same (X3).
 
 Each story is played once without a disturbance, then once for each place where a disturbance makes a difference.  Both
 clusters must end in the same state as without the disturbance, and the invariants hold all the time.
@@ -17,7 +18,7 @@ from scheduler import decide as passes
 from scheduler import names
 from scheduler.events import Event, PodsListed, Scope
 from tests.simulation.calm import SPACE, Calm
-from tests.simulation.disturbed import Place, Played, Story, kills, observations, play
+from tests.simulation.disturbed import Place, Played, Story, kills, observations, play, unanswered
 
 P = names.PREFIX
 LATER = {P + "begin": "now+30"}
@@ -86,6 +87,18 @@ async def an_admin_holds_and_releases_a_waiting_job(life: Calm) -> None:
     await asyncio.sleep(40)
     life.slurm.release(job.id, life.slurm_clock())
     await life.first("alone", within=BEGINS_S)
+
+
+async def no_node_can_be_used_when_the_pod_is_bound(life: Calm) -> None:
+    """The bind is on its way when every node is cordoned.  If it is late, the grant is kept until the pod was read."""
+    life.creates("alone")
+    await life.until(lambda: any(job.state == "RUNNING" for job in life.slurm.jobs.values()))
+    for node in life.slurm.nodes:
+        life.cordons(node, True)
+    await asyncio.sleep(40)
+    for node in life.slurm.nodes:
+        life.cordons(node, False)
+    await life.first("alone", within=100)
 
 
 async def jobs_are_cancelled(life: Calm) -> None:
@@ -225,6 +238,7 @@ STORIES: tuple[Story, ...] = (
     a_pod_is_deleted_by_force,
     a_waiting_pod_is_edited,
     an_admin_holds_and_releases_a_waiting_job,
+    no_node_can_be_used_when_the_pod_is_bound,
     jobs_are_cancelled,
     a_job_is_preempted_with_a_grace,
     time_limits_are_reached,
@@ -275,6 +289,12 @@ def test_wherever_the_bridge_is_killed_the_story_ends_the_same(story: Story) -> 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_whatever_is_observed_late_twice_or_not_at_all_the_story_ends_the_same(story: Story) -> None:
     wrong = swept(story, observations)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_whichever_answer_is_lost_and_its_request_late_the_story_ends_the_same(story: Story) -> None:
+    wrong = swept(story, lambda whole: unanswered(whole.seen))
     assert not wrong, "\n".join(wrong)
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadPod, SubmitJob
-from scheduler.events import PodsListed, Scope
+from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadPod, SetPodCondition, SubmitJob
+from scheduler.events import NodeSeen, PodsListed, Scope
 from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import granted, member
@@ -58,6 +58,29 @@ def test_a_lost_bind_frees_its_room_once_a_read_shows_the_pod_without_a_node() -
     assert story.world.node_info == {}
     [asked] = asks(story, SETTLED + 1)
     assert asked.key == key_of(BIG)
+
+
+def test_its_grant_is_kept_though_the_node_cannot_be_used_until_the_pod_was_looked_at() -> None:
+    """A late bind would put the pod on a node that its job does not hold any more, and the pod would end with its job."""
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    story.sees(NodeSeen(replace(ONE_NODE[0], unschedulable=True)))
+    assert story.acts(CancelJob, NOW + 11) == []
+    [look] = looks(story, SETTLED)
+    assert story.acts(CancelJob, SETTLED) == []
+    story.ended(look, at=SETTLED)
+    [cancel] = story.acts(CancelJob, SETTLED + 1)
+    assert (cancel.job_id, cancel.reason) == (5, "released: node x1 is cordoned")
+
+
+def test_the_pod_says_that_its_grant_is_kept_while_it_is_not_known_if_it_was_bound() -> None:
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    story.sees(NodeSeen(replace(ONE_NODE[0], unschedulable=True)))
+    [said] = story.acts(SetPodCondition, NOW + 11)
+    assert said.message == (
+        "Slurm job 5 cannot be used: node x1 is cordoned. It is kept until it is known if the pod was bound for it."
+    )
 
 
 def test_the_room_of_a_bind_that_never_happened_serves_the_next_pod() -> None:
