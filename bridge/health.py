@@ -44,7 +44,7 @@ from scheduler.state.phase import Phase
 from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
-PAGE_EVERY_S = 1.0  # between two looks, while somebody reads
+PAGE_EVERY_S = 1.0  # between two looks, while a browser reads the page
 STANDSTILL_S = 3 * HEARTBEAT_S
 INTERNAL = "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.\n"
 

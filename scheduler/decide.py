@@ -64,7 +64,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
 def _keys(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list[str]:
     """Keys of the workloads to visit: deferred by the last pass, next in turn for a limit class, changed, or due."""
     world = this_pass.world
-    # A workload that waits in a limit class and is deferred for another reason does not overtake those that wait before it.
+    # A workload that waits in a limit class and is deferred for another reason does not overtake the workloads before it.
     keys: dict[str, None] = dict.fromkeys(key for key in world.deferred if key not in world.parked_in)
     for limit_class, waiting_keys in world.parked.items() if world.parked_in else ():
         if waiting_keys:

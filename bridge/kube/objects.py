@@ -39,7 +39,7 @@ WISHES = frozenset(names.PREFIX + key for key in names.JOB_OPTIONS) | {
     names.ALIAS_PREFIX + key for key in names.ALIASES
 }
 KNOWN = WISHES | {names.PREFIX + key for key in names.WRITTEN_BY_US | names.GROUPING} | ANNOTATIONS
-LISTS = frozenset({names.JOB_NODES, names.JOB_GPUS, names.STAGE})  # the long ones of those that the bridge writes
+LISTS = frozenset({names.JOB_NODES, names.JOB_GPUS, names.STAGE})  # the annotations of the bridge that may be long
 MOST_WRITTEN = 64 * 2**10  # characters of an annotation that the bridge writes: job-nodes lists all nodes of a gang
 MOST_MESSAGE = 8 * 2**10  # characters of a condition's message: more than the bridge writes
 MOST_WORD = 256  # characters of a reason, an address, or a name that other clients may choose freely

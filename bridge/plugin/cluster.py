@@ -23,7 +23,7 @@ from bridge.plugin.pods import PODS, Seen
 
 DEADLINE_S = 20.0
 PAGE = 500
-WATCH_S = 300  # the server ends a watch after so many seconds
+WATCH_S = 300  # the server ends a watch after this time
 STALL_S = WATCH_S + 30.0
 RETRY_S = 2.0
 GONE = 410

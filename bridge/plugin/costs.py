@@ -45,7 +45,7 @@ async def costs_of(seen: Seen, options: argparse.Namespace) -> CostsTold:
 
 
 async def _asked(job_id: int, url: str, token_file: str) -> CostsTold:
-    import msgspec  # these are loaded for a user who names slurmrestd
+    import msgspec  # imported only if the user names slurmrestd
 
     from bridge import settings
     from bridge.cli.costs_text import costs_told

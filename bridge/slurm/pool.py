@@ -45,7 +45,7 @@ DEFAULT_ANSWER_LIMIT = 64 * 1024 * 1024
 # The shortest memory of connections that is met in practice is a minute (proxies, address translation).
 DEFAULT_IDLE_S = 30.0
 NEXT_ADDRESS_S = 0.25  # RFC 8305
-# The kernel asks after so long without a word, then so often, so many times; 15 s in all.
+# TCP keepalive: seconds without traffic before the first probe, between probes, and their number; 15 s in all.
 KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2}
 
 

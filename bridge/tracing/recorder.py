@@ -60,7 +60,7 @@ class Recorder:
         self._runs = Runs()
         self._gang_ended: dict[str, float] = {}  # by workload key: when the last of the members that ended did
         self._ending: dict[str, _Ending] = {}  # by workload key
-        self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again; True: they had ended, and tell when
+        self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again; True: they had ended, and show when
         self._unproven: dict[int, JobRead] = {}  # reads since the last poll of jobs that were not proven to be ours
         self._read: set[str] = set()  # keys of workloads whose job was read since the last poll
         self._looked = False  # at the inherited pods that had ended

@@ -41,7 +41,7 @@ class Runs:
 
     def __init__(self) -> None:
         self._bound: dict[str, Bound] = {}  # by pod UID
-        # When pods that run began to: of containers that start again, kubelet does not tell their first start.
+        # When running pods started: kubelet does not show the first start of a container that was restarted.
         self._began: dict[str, float] = {}
 
     def bound(self, uid: str, bound: Bound) -> None:

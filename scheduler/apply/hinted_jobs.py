@@ -52,7 +52,7 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
         world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
         if world.inherited(workload):  # a pod that came after the start may show a foreign job, which is read
             world.stop_reading(job_id)
-        if job_id in world.foreign:  # it may have been theirs until its id was given out again
+        if job_id in world.foreign:  # it may have been the job of these pods until its id was given out again
             world.foreign.discard(job_id)
             world.schedule_read(job_id, world.last_poll_began)
         world.expected.add(job_id)

@@ -232,7 +232,7 @@ class AffinityIndex:
         self._effort = effort
         self._changed_terms: dict[TermList, None] = {}
         self._on_nodes = _Counted(node_info, kept=self._changed_terms)
-        self._expected: Sequence[GrantedPods] | None = None  # what the index was made from; None: some of that is gone
+        self._expected: Sequence[GrantedPods] | None = None  # what the index was made from; None: it is out of date
         self._granted_pods: dict[str, GrantedPods] = {}
         self._by_workload = _Counted(self._granted_pods)
         self._version = 0  # number of changes so far

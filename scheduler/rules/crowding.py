@@ -26,7 +26,7 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 JUDGED = 5  # units of a pass's effort (Pass.effort): finding out whether one node has room
-PODS_COUNTED = 4  # checking for so many pods whether Slurm counts them is one unit of effort
+PODS_COUNTED = 4  # checking this number of pods (does Slurm count them?) is one unit of effort
 
 
 def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> frozenset[str]:

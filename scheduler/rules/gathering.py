@@ -19,7 +19,7 @@ from scheduler.state.workload import Workload
 from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
 
 GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come for so long: most gather within a second
-NAMES_COMPARED = 8  # so many characters of names are put in natural order in the time in which one node is judged
+NAMES_COMPARED = 8  # characters of names that are put in natural order in the time in which one node is judged
 SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
 HELD_BACK = (
     "The other pods do not come: a quota, an admission, or a controller that makes the next pod only when the one before "

@@ -26,7 +26,7 @@ from scheduler.state.world import World
 from scheduler.tuning import Tuning
 
 LEAST_COMPARED = 2000  # terms that a pass compares for a workload, however little of the pass is left
-COMPARED_PER_NODE = 4  # so many terms or ports are compared in the time in which one node is judged
+COMPARED_PER_NODE = 4  # terms or ports that are compared in the time in which one node is judged
 
 
 class Pass:

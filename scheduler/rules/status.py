@@ -134,7 +134,7 @@ def _nearest_start(message: str, starts: float | None, now: float) -> float | No
     date, time_of_day = found[1] or f"{today:%Y-%m-%d} ", found[2]
     try:
         shown = datetime.strptime(f"{date}{time_of_day}+0000", "%Y-%m-%d %H:%M%z").timestamp()
-    except ValueError:  # somebody else wrote it
+    except ValueError:  # another client wrote it
         return None
     return shown if found[1] else min((shown + days * DAY_S for days in (-1, 0, 1)), key=lambda at: abs(starts - at))
 
@@ -245,7 +245,7 @@ def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str =
     last, shown = workload.last_status.get(pod.uid), workload.shown_condition(pod)
     if last is not None:
         is_first = last.essence[:1] != essence[:1]
-    else:  # a previous process may have said it
+    else:  # a previous process may have written it
         is_first = shown is None or f". Job {job.id}, as of " not in shown.message
     event = names.SUBMITTED if is_first else names.PENDING
     return status(pod, reason, message, essence=essence, starts=starts, event=event)

@@ -32,7 +32,7 @@ from scheduler.translate.grouping import by_rank, group_of
 from scheduler.translate.job_spec import jobspec
 from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_amounts
 
-AMOUNTS_PER_NODE = 3  # so many amounts of a pod's containers are added up in the time in which one node is judged
+AMOUNTS_PER_NODE = 3  # amounts of a pod's containers that are added up in the time in which one node is judged
 _IN_VAIN = "could not be used when Slurm granted them"
 ANOTHER_FIRST = "Slurm is asked for nodes for another pod; the result of that decides about this one."
 FIRST_TRY_S = 0.5  # so long other workloads wait for the result of the first allocation

@@ -21,7 +21,7 @@ class Attempt(StrEnum):
     END_JOB = "end job"  # CancelJob
     RECORD = "record"  # RecordEnd
     END_POD = "end pod"  # DeletePod, FailByDeadline
-    MOVE = "move"  # EvictPod, SetDeadline: the job lives still
+    MOVE = "move"  # EvictPod, SetDeadline: the job still lives
 
 
 class Backoff(NamedTuple):

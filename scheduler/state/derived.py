@@ -223,7 +223,7 @@ def _cluster(world: Jobs) -> str:
     return world.mark_of_cluster()
 
 
-# In this order: some are computed from those before them.
+# In this order: some are computed from earlier ones.
 INDEXES: Mapping[str, Callable[[Jobs], object]] = {
     "cluster": _cluster,
     "phase_of": _phase_of,

@@ -20,7 +20,7 @@ from scheduler.state.world import World
 MOST_COMPARED = (
     256  # terms with pods that may still be bound; if there are more, the bind waits for the end of the period
 )
-COMPARED_PER_NODE = 4  # so many terms or jobs are looked at in the time in which one node is judged
+COMPARED_PER_NODE = 4  # terms or jobs that are looked at in the time in which one node is judged
 
 
 class EarlierBinds:

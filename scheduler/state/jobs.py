@@ -13,7 +13,7 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.visits import Visits
 from scheduler.state.workload import Workload
 
-RELEASED_AT_ONCE = 3  # after so many released grants in a row at most, a workload is submitted again without backoff
+RELEASED_AT_ONCE = 3  # up to this number of released grants in a row, a workload is submitted again without backoff
 MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; after that it is read every UNREADABLE_EVERY_S
 UNREADABLE_EVERY_S = 300.0
 

@@ -32,7 +32,7 @@ class Quotas:
     def __init__(self, policy: Policy, tenant_of: Callable[[Pod], Tenant | Refusal]) -> None:
         self._policy = policy
         self._tenant_of = tenant_of
-        self._token_buckets: dict[str, TokenBucket] = {}  # those from which a token was taken
+        self._token_buckets: dict[str, TokenBucket] = {}  # buckets from which a token was taken
         self.jobs: Counter[str] = Counter()
         self._counted: dict[str, str] = {}  # workload key to the limit class in which it counts
         self.counted = any(each.max_jobs is not None for each in policy.tenants)
