@@ -88,7 +88,7 @@ class Latency:
     def bound(self, bind: BindPod, created: float, at: float, labels: Labels, outcome: str, trace_id: str) -> None:
         """A pod was bound.
 
-        created   epoch seconds, as exact as it is known
+        created   epoch seconds, as exact as known
         outcome   IMMEDIATE: Slurm granted the nodes at the submission; QUEUED: the job waited in Slurm's queue
         trace_id  32 hexadecimal digits; "": not known
         """

@@ -72,8 +72,8 @@ class Tuning:
                       between two reconfigurations (N3)
     node_retry_s      an action on a node that Slurm refused is tried again after this time
     quarantine_s      an object in quarantine is tried again after this time, even without a change
-    validate_every    all indexes of the World are checked after each so many events, for debugging; 0: never.  A check
-                      takes milliseconds, and a failed one ends the process (scheduler/state/derived.py)
+    validate_every    all indexes of the World are checked after each such number of events, for debugging; 0: never.  A
+                      check takes milliseconds, and a failed one ends the process (scheduler/state/derived.py)
     """
 
     pass_effort: int = _whole(4_000)

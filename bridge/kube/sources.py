@@ -16,7 +16,7 @@ class Found:
     """The content of the files that were read; equal contents give the same credentials.
 
     token        the Authorization header
-    trusted      certificate authorities, PEM; b"": those of the machine
+    trusted      certificate authorities, PEM; b"": the authorities of the machine
     certificate, key   our own, PEM; b"": none
     verify       the server has to prove who it is
     """

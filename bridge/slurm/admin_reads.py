@@ -36,7 +36,7 @@ class Configuration:
     scheduler_parameters   as written, "defer", "bf_interval=30"; what is not written has Slurm's default
     preempt_mode           of the cluster: CANCEL, REQUEUE, SUSPEND, GANG, …
     private_data           what ordinary users may not see of each other: "JOBS", …
-    max_node_count         there is room for so many nodes in all; gres_types: devices that Slurm counts
+    max_node_count         the largest number of nodes that Slurm has room for; gres_types: devices that Slurm counts
     """
 
     scheduler_type: str = ""

@@ -111,7 +111,7 @@ class Allocations:
     ) -> float | None:
         """The workload ended.  Returns when it was created, if it is a gang or was never bound; None: not known.
 
-        If its pods waited in vain, what came of them is sent.
+        If its pods were never bound, the spans of their wait are sent.
 
         first_seen   as of the class, of these pods
         job          its last job; None: not known

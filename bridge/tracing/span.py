@@ -54,7 +54,7 @@ class Spans:
     ) -> None:
         """Send the span of a step.
 
-        which   tells steps of one name apart
+        which   distinguishes steps of the same name
         parent  a span id; 0: the root span
         """
         span_id = self.id(name, *which)

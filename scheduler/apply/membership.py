@@ -364,7 +364,7 @@ def _stays_with_free_places(world: World, workload: Workload) -> bool:
 def _collect_available(world: World, workload: Workload) -> list[Pod]:
     """The pods beyond the gang's size that have no action in flight and no job, or only a job that waits in Slurm's queue.
 
-    A pod that stands on a node does not join the gang, even if its own job is forgotten: the job of the gang is not the job
+    A bound pod does not join the gang, even if its own job is forgotten: the job of the gang is not the job
     of that pod, and the end of the gang's job must not end the pod (V7).
     """
     found = []

@@ -182,7 +182,7 @@ def _named_by_another_pod(world: World, workload: Workload, candidates: list[Pla
 def _lost_record(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
     """A record of the job that had the id before Slurm gave the id to another job.  It counts as lost.
 
-    key   of the workload, as far as it is proven
+    key   of the workload; None: not proven
     """
     lost = Placeholder(job.id, key, job.user, frozenset(), known_since=at, read_began=at, denied=True)
     lost.absent_first, lost.absent_last = at - absent_s, at

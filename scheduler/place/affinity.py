@@ -41,7 +41,7 @@ _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
 def has_self_anti_affinity(pod: Pod) -> bool:
-    """True if the pod's anti-affinity selects the pod itself: of a gang, each pod takes another node."""
+    """True if the pod's anti-affinity selects the pod itself: each pod of a gang needs a node of its own."""
     return any(matches(term, pod) for term in pod.anti_affinity)
 
 

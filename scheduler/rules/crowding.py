@@ -4,10 +4,10 @@ Slurm does not count pods that another client bound, daemons, or how many pods a
 on which Kubernetes has no room.  The grant is released, and the workload leaves the node out.  Every `exclude_s` the nodes
 are judged again:
 
-* While pods that Slurm does not count leave no room for one pod of the workload, each grant there would be in vain.
+* While pods that Slurm does not count leave no room for one pod of the workload, each grant there would be useless.
 * A node with room is asked for again.
 * A full node on which only counted pods are in the way is asked for again, too: Slurm plans with the node, and keeps it for
-  jobs that have waited long.  But Slurm may believe that the node has more room than it has.  Then the grant is in vain
+  jobs that have waited long.  But Slurm may believe that the node has more room than it has.  Then the grant is useless
   again.  So after each such grant the workload waits longer.
 
 A gang is judged by its first pod.

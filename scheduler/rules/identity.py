@@ -60,8 +60,8 @@ def scan_until(workload: Workload, this_pass: Pass) -> float:
 def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
     """The next visit, if a job of a former user of the pods lives or may be among jobs not read yet.  None: no such job.
 
-    Such jobs are those that are read because the policy or the labels changed, and, soon after a start, those whose reads
-    failed.  Singleton protects jobs of one user from one another only (V1).
+    Unread jobs are scheduled for a read when the policy or labels change.  Soon after a start, jobs whose reads failed count,
+    too.  Singleton holds back only jobs of the same user (V1).
     """
     world = this_pass.world
     since = world.first_polled if world.first_polled is not None else this_pass.now

@@ -316,10 +316,10 @@ def _silent_until(pod: Pod, this_pass: Pass) -> float | None:
 
 
 def silent_until(workload: Workload, this_pass: Pass) -> float | None:
-    """When the job ends because its pods are being deleted on nodes whose kubelets do not report (S8); None: that is not so.
+    """When the job ends because its pods are being deleted on nodes whose kubelets do not report (S8); None: it does not.
 
-    All of its pods are; or those of a gang in whose places others wait, which cannot go on without these places.  Slurm may
-    give the place to others after that time; pods that are granted it are bound when the deleted pods are gone (F6).
+    The job ends if all of its pods are being deleted there.  The job of a gang also ends if other members wait for the places
+    of such pods.  Slurm may then grant these places again; new pods are bound there when the deleted pods are gone (F6).
     """
     if not this_pass.world.kubelet_silent_since:
         return None

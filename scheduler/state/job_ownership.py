@@ -31,11 +31,11 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
 
     read   what was read of the job; None: nothing yet
 
-    If the policy gives its pods no user (any more), any user will do that the policy can give, but only if the pods name
-    that job.  Otherwise any user of the policy could end pods with which the bridge has nothing to do.
+    If the policy gives the pods no user (any more), the job may be of any user that the policy can give, but only if the pods
+    name the job.  Otherwise any user of the policy could end pods with which the bridge has nothing to do.
 
-    If the policy gives them another user, a job is theirs that they name and that is as old as they are, even if the policy
-    cannot give its user any more; so is a former job (`_is_former`) that holds nodes on which they stand.
+    If the policy gives the pods another user, the job is theirs if they name it and it is as old as they are, even if the
+    policy cannot give its user any more; or if it is a former job (`_is_former`) that holds nodes of the pods.
     """
     if _submitted_by_this_process(world, workload, job_id, user, read) or _asked_as(world, workload, user, read):
         return True

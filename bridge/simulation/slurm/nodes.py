@@ -22,9 +22,9 @@ class Wanted:
     gres            on each node: (name, type or "", count)
     task_gres       of each task
     whole           the nodes for itself: all their cores and devices (but memory only as asked)
-    tasks_per_node  exactly so many places on every node that it gets, be they used or not; None: as it fits
-    min_nodes       at least so many nodes
-    max_nodes       at most so many; Slurm takes as many as it may, rather than as few.  None: as few as it needs
+    tasks_per_node  exactly this number of places on every node of the job, even if some stay empty; None: as many as fit
+    min_nodes       the least number of nodes
+    max_nodes       the largest number; Slurm takes as many nodes as it may.  None: Slurm takes as few as it can
     """
 
     cpus: int
