@@ -35,6 +35,17 @@ def per_pod(
     ]
 
 
+def of_ends(scenario: str, what: str, spent: Spent, floor: Spent, ends: int) -> list[Figure]:
+    """Processor time for each end, while the bridge follows the ends, and while the benchmark makes as many itself."""
+
+    def figure(name: str) -> Figure:
+        value, floors = (each.cpu_s[name] / ends * MS_PER_S for each in (spent, floor))
+        return Figure(scenario, f"{what}: {name}: CPU an end", "ms", (value,), None, (floors,))
+
+    others = Figure(scenario, f"{what}: others on this machine", "cores", (spent.others,), None, (floor.others,))
+    return [*(figure(name) for name in ("bridge", *SERVERS, "bench")), others]
+
+
 def of_a_core(scenario: str, spent: Spent, target: Target | None = None) -> list[Figure]:
     """Processor time as a share of one core.
 

@@ -7,12 +7,17 @@ The mark of a node, a feature that it is registered with, shows that this cluste
 the mark is never removed or set down.  The prefix of a drain's reason shows that the bridge drained the node; a node that an
 admin drained or set down stays so.
 
+Several bridges of one Kubernetes cluster, each with a schedulerName of its own, may share nodes.  A node that one of them
+registered is that bridge's.  The condition of another node is written by the bridge that wrote it first, whose name it ends
+with; all of them drain and resume such a node for the same causes.
+
 A node is set down or removed only while Slurm has no job there, and after a poll has shown it drained, so that no job can
 have started in between.  So nothing here ends a running job.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler import actions as act
@@ -21,7 +26,7 @@ from scheduler.actions import Kind, NodeChange
 from scheduler.model.kubernetes import Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, SlurmNode
-from scheduler.model.text import line, span
+from scheduler.model.text import MOST, line, span
 from scheduler.nodes.observed import NEVER
 from scheduler.nodes.registration import named_partitions, registration, size, size_mismatch, uncounted
 from scheduler.rules.guard import guarded
@@ -39,6 +44,7 @@ SILENT = "to be registered again: Slurm believes that it does not respond"
 
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 MAX_REASON = 300
+_SIGNED = re.compile(r" \(by ([^()]+)\)$")
 
 
 def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -> None:
@@ -323,7 +329,8 @@ def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
     node_state, world = this_pass.world.node_state, this_pass.world
     if known is not None and name in node_state.ours:
         return _retire(name, known, this_pass)
-    if known is not None and is_anothers(known):
+    there = node_state.nodes_named(name, world.nodes or {})
+    if (known is not None and is_anothers(known)) or any(_another_shows(node, world) for node in there):
         return True
     if known is not None and has_our_drain(known) and name not in node_state.given_up:
         action = act.ChangeNode(
@@ -332,7 +339,7 @@ def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
         if _may_try(action, this_pass):
             return this_pass.add(action)
         return True
-    return all(_release(node, this_pass) for node in node_state.nodes_named(name, world.nodes or {}))
+    return all(_release(node, this_pass) for node in there)
 
 
 def is_anothers(known: SlurmNode) -> bool:
@@ -353,6 +360,8 @@ def left_on_nodes(world: World) -> Iterator[str]:
         failed = node_state.failed.get(name)
         why = f" ({failed.message})" if failed is not None else ""
         there = [node for node in node_state.nodes_named(name, world.nodes or {}) if node.in_slurm is not None]
+        if name not in node_state.ours and any(_another_shows(node, world) for node in there):
+            continue
         if known is None and name in world.unread_nodes:
             yield f"look at Slurm node {name}, which cannot be read"
         elif known is not None and name in node_state.ours:
@@ -383,7 +392,11 @@ def _gone_long(name: str, this_pass: Pass) -> bool:
 
 
 def _release(node: Node, this_pass: Pass) -> bool:
-    if node.in_slurm is None or node.name in this_pass.world.node_state.writes_in_flight:
+    if (
+        node.in_slurm is None
+        or _another_shows(node, this_pass.world)
+        or node.name in this_pass.world.node_state.writes_in_flight
+    ):
         return True
     why = LEAVES.removeprefix(names.NODE_REASON) if this_pass.world.config.leaving else "it is not in Slurm any more"
     return this_pass.add(act.ReleaseNode(node.name, node.uid, why))
@@ -445,16 +458,33 @@ def _outside(partition: str, known: SlurmNode) -> str:
     return f"{said}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."
 
 
+def _another_shows(node: Node, world: World) -> bool:
+    """True if another bridge of this Kubernetes cluster wrote the condition of the node: it ends with the bridge's name.
+
+    A bridge with the default name does not sign its conditions.
+    """
+    if node.in_slurm is None:
+        return False
+    signed = _SIGNED.search(node.in_slurm.message)
+    return (signed[1] if signed is not None else names.SCHEDULER_NAME) != world.config.scheduler_name
+
+
 def _is_shown(node: Node, status: bool, reason: str, message: str) -> bool:
     shown = node.in_slurm
     return shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message)
 
 
 def _show(node: Node, status: bool, reason: str, message: str, this_pass: Pass) -> bool:
-    message = line(message)
+    """Write the condition of the node, unless another bridge shows one and this bridge did not register the node."""
+    world, signature = this_pass.world, ""
+    if world.config.scheduler_name != names.SCHEDULER_NAME:
+        signature = f" (by {world.config.scheduler_name})"
+    message = line(message, MOST - len(signature)) + signature
     if _is_shown(node, status, reason, message):
         return True
-    if node.name in this_pass.world.node_state.writes_in_flight:
+    if world.in_slurm(node.name) not in world.node_state.ours and _another_shows(node, world):
+        return True
+    if node.name in world.node_state.writes_in_flight:
         return True
     quiet = (names.NODE_IN_SERVICE, names.NODE_WAITS)
     warning = reason not in quiet and not (reason == names.NODE_DRAINED and node.unschedulable)

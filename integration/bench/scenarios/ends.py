@@ -73,8 +73,11 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
         single_jobs = await watch.jobs_end(singles[1], every_s=SINGLE_EVERY_S)
         poll_bytes = await _poll_bytes(ground.slurm)
         many_pods = await watch.pods_end(some(MANY), every_s=MANY_EVERY_S)
+        ends_meter = ground.processes.meter()
         many_jobs = await watch.jobs_end(some(MANY), every_s=MANY_EVERY_S)
+        ends_spent, floor_meter = ends_meter.read(), ground.processes.meter()
         floor = await watch.pods_are_deleted(some(MANY), every_s=MANY_EVERY_S)
+        floor_spent = floor_meter.read()
         polls = ((await bridge.slurm_calls())[POLLS] - polled) / (time.perf_counter() - polled_at)
         spent = meter.read()
     return [
@@ -82,6 +85,7 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
         *_waits(scenario, "job end → deletion", single_jobs, at_most(1.1), at_most(2.5)),
         *_through(scenario, "200 pods end a second", many_pods),
         *_through(scenario, "200 jobs end a second", many_jobs, floor),
+        *costs.of_ends(scenario, "200 jobs end a second", ends_spent, floor_spent, pods // MANY),
         Figure(scenario, "polls a second", "", (polls,), at_most(1)),
         Figure(scenario, "a poll, for each job", "bytes", (poll_bytes,), at_most(90)),
         *costs.of_a_core(scenario, spent),
