@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,24 @@ from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.job_request import job_of
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from integration.bench.ends import NAMESPACE, TENANT, BenchError
 from integration.bench.subjects import POLICY
 from integration.clusters import BridgeProcess
+from scheduler import names
 
 CPUS_A_NODE = 64
 MEMORY_MIB = 512_000
 MAX_JOBS = 100_000  # Slurm's default is 10,000
 AT_ONCE = 16  # pods that are created before anybody can react
 LOOK_EVERY_S = 0.02
+LOOK_CLOSELY_S = 0.001
+ONE_BIND_S = 60.0
 TICK_S = 1.0
 KUBECONFIG = "kubeconfig"
+_JOB = {"cpus_per_task": 1, "memory_per_node": {"set": True, "number": 100}, "time_limit": {"set": True, "number": 600}}
 
 
 @dataclass(slots=True)
@@ -49,6 +55,7 @@ class Simulated:
     folder: Path
     settings: dict[str, Any]
     bound: int = 0
+    _seen: int = 0  # the version up to which pods were started
 
     @contextmanager
     def launched(self, **environment: str) -> Iterator[BridgeProcess]:
@@ -60,13 +67,63 @@ class Simulated:
         finally:
             process.stop()
 
-    async def create(self, names: Sequence[str], gang: str = "") -> None:
-        """Create pods of 1 CPU, a few at a time.  gang: they are a gang of that name; "": each is alone."""
-        for first in range(0, len(names), AT_ONCE):
-            for name in names[first : first + AT_ONCE]:
-                self.kube.cluster.create(time.time(), "pods", _pod(name, gang, len(names)))
+    async def create(self, these: Sequence[str], gang: str = "", cpus: int = 1) -> None:
+        """Create pods, a few at a time.  gang: they are a gang of that name; "": each is alone."""
+        for first in range(0, len(these), AT_ONCE):
+            for name in these[first : first + AT_ONCE]:
+                self.kube.cluster.create(time.time(), "pods", _pod(name, gang, len(these), cpus))
             self.kube.wake()
             await asyncio.sleep(0)
+
+    def preload(self, pods: int) -> None:
+        """So many pods that run, with their jobs, as a former bridge left them; to be called before a bridge is launched."""
+        cluster, now = self.kube.cluster, time.time()
+        space = cluster.store.get("namespaces", "", "kube-system")
+        assert space is not None
+        mark = names.cluster_id(space["metadata"]["uid"])
+        user, nodes = self.slurm.users[TENANT], list(self.slurm.nodes)
+        for number in range(pods):
+            pod = cluster.create(now, "pods", _pod(f"old{number}", "", 1))
+            key = names.workload_key(pod["metadata"]["uid"])
+            asked = {**_JOB, "name": names.job_name(f"{NAMESPACE}/old{number}", mark, key)}
+            job = job_of(self.slurm, user, asked, now, operator=False)
+            job.id, job.serial = self.slurm.new_id()
+            self.slurm.new_job(job)
+            node = nodes[number % len(nodes)]
+            self.slurm.start(job, node, now)
+            meta = {**pod["metadata"], "annotations": {names.JOB_ID: str(job.id), names.JOB_NODES: node}}
+            cluster.store.put(
+                "pods", _running({**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}}, now)
+            )
+        cluster.store.compact()
+        self._seen = cluster.store.version
+
+    async def create_each(self, these: Sequence[str], *, every_s: float) -> None:
+        """Create one pod every so many seconds."""
+        for name in these:
+            await self.create([name])
+            await asyncio.sleep(every_s)
+
+    async def bind_each(self, these: Sequence[str], *, every_s: float) -> list[float]:
+        """Create one pod, and wait until it is bound, then the next.  Returns how long each took, in seconds."""
+        took = []
+        for name in these:
+            began = time.perf_counter()
+            await self.create([name])
+            await self._until(partial(self._has_node, name), lambda: "a pod was not bound", ONE_BIND_S, LOOK_CLOSELY_S)
+            took.append(time.perf_counter() - began)
+            await asyncio.sleep(every_s)
+        return took
+
+    def _has_node(self, name: str) -> bool:
+        pod = self.kube.cluster.store.get("pods", NAMESPACE, name)
+        return pod is not None and "nodeName" in pod["spec"]
+
+    async def until_queued(self, jobs: int, *, within_s: float) -> None:
+        """Wait until so many jobs wait in Slurm.  Raises BenchError."""
+        await self._until(
+            lambda: self.slurm.waiting >= jobs, lambda: f"{self.slurm.waiting} of {jobs} jobs waited", within_s
+        )
 
     async def until_bound(self, pods: int, *, within_s: float) -> None:
         """Wait until so many pods have been bound since the beginning.  Raises BenchError."""
@@ -82,12 +139,14 @@ class Simulated:
             lambda: not self.slurm.live_of(TENANT), lambda: f"{self.slurm.live_of(TENANT)} jobs were left", within_s
         )
 
-    async def _until(self, holds: Callable[[], bool], otherwise: Callable[[], str], within_s: float) -> None:
+    async def _until(
+        self, holds: Callable[[], bool], otherwise: Callable[[], str], within_s: float, every_s: float = LOOK_EVERY_S
+    ) -> None:
         deadline = time.monotonic() + within_s
         while not holds():
             if time.monotonic() > deadline:
                 raise BenchError(f"{otherwise()} after {within_s:g} s")
-            await asyncio.sleep(LOOK_EVERY_S)  # between two questions, not in place of one
+            await asyncio.sleep(every_s)  # between two questions, not in place of one
 
     async def tick(self) -> None:
         """Let Slurm's controller pass once a second.  Never returns."""
@@ -101,14 +160,14 @@ class Simulated:
         The kubelets of the simulated cluster compare the pod with all others before that, which takes too long here.
         """
         store = self.kube.cluster.store
-        seen = store.version
+        self._seen = store.version
         while True:
-            changes, seen = store.changed_since(seen), store.version
+            changes, self._seen = store.changed_since(self._seen), store.version
             for pod in [change.after.object for change in changes if change.resource == "pods" and change.after]:
                 if "nodeName" in pod["spec"] and pod["status"]["phase"] == "Pending":
                     self.bound += 1
                     store.put("pods", _running(pod, time.time()))
-            if store.version != seen:
+            if store.version != self._seen:
                 self.kube.wake()
             await asyncio.sleep(LOOK_EVERY_S)  # between two looks, not in place of a condition
 
@@ -117,14 +176,14 @@ class Simulated:
 async def simulated(folder: Path, nodes: int) -> AsyncIterator[Simulated]:
     """Two clusters with so many nodes, served and alive meanwhile."""
     now = time.time()
-    names = [f"x{number}" for number in range(1, nodes + 1)]
+    nodes_named = [f"x{number}" for number in range(1, nodes + 1)]
     cluster = KubeCluster(started=now)
-    for name in names:
+    for name in nodes_named:
         cluster.create(now, "nodes", objects.node(name, cpu=str(CPUS_A_NODE), memory=f"{MEMORY_MIB}Mi"))
     cluster.create(now, "namespaces", objects.namespace(NAMESPACE, {"slurm-bridge/managed": "true"}))
     kube = InProcessKube(cluster, time.time)
     slurm = SlurmCluster(
-        [SlurmSimNode(name, CPUS_A_NODE, MEMORY_MIB) for name in names],
+        [SlurmSimNode(name, CPUS_A_NODE, MEMORY_MIB) for name in nodes_named],
         (SimPartition("main", default_time_min=60, default=True),),
         (SimUser(TENANT, ("teama",)), SimUser("slurm", ("root",))),
         started=now,
@@ -157,14 +216,14 @@ def _write_kubeconfig(path: Path, server: str) -> None:
     path.write_text(yaml.safe_dump(content))
 
 
-def _pod(name: str, gang: str, many: int) -> objects.Object:
+def _pod(name: str, gang: str, many: int, cpus: int = 1) -> objects.Object:
     """As an API server shows it."""
     labels = {"app": "bench"} | ({"slurm-bridge/gang": gang} if gang else {})
     annotations = {"slurm-bridge/gang-size": str(many)} if gang else {}
     made = objects.pod(
         NAMESPACE,
         name,
-        requests={"cpu": "1", "memory": "100Mi"},
+        requests={"cpu": str(cpus), "memory": "100Mi"},
         labels=labels,
         annotations=annotations,
         dnsPolicy="ClusterFirst",

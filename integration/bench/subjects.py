@@ -108,6 +108,11 @@ class Bridge(Subject):
         await eventually("the bridge has nothing left to do", unchanged, within_s=within_s, every_s=1.0)
 
 
+def pass_bound(passes: Counter[float], share: float) -> float:
+    """The bound that this share of the passes (Bridge.passes) did not exceed, in seconds."""
+    return min(bound for bound, count in passes.items() if count >= share * max(passes.values()))
+
+
 def _calls(metrics: str, side: str) -> Counter[str]:
     found: Counter[str] = Counter()
     for sample in _samples(metrics, "slurm_bridge_call_seconds"):

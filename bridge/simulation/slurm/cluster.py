@@ -88,6 +88,7 @@ class SlurmCluster:
         self.private_accounts = False  # PrivateData=accounts,usage, of slurmdbd and of slurmctld
         self.max_job_count = max_job_count
         self.min_job_age_s = min_job_age_s
+        self._named: dict[str, list[SimJob]] = {}  # jobs that have, or had, that name; `twin` looks at those that live
         self.accounted: dict[str, list[SimJob]] = {}  # by name; what slurmdbd believes, lost jobs included
         self.accounted_by_id: dict[int, SimJob] = {}
         self.next_id = 1
@@ -182,6 +183,7 @@ class SlurmCluster:
         """Take a job into the queue."""
         self.jobs[job.id] = self._pending[job.id] = job
         self._unsaved.append(job)
+        self.note_name(job)
         if self.accounting:
             self.accounted.setdefault(job.name, []).append(job)
             self.accounted_by_id[job.id] = job
@@ -203,6 +205,11 @@ class SlurmCluster:
     def live_of(self, user: str) -> int:
         """The number of jobs of a user that wait or run."""
         return sum(1 for jobs in (self._pending, self._live) for job in jobs.values() if job.user == user)
+
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that wait."""
+        return len(self._pending)
 
     def held_of(self, user: str, gres: str) -> int:
         """The number of devices of that name that a user's jobs hold."""
@@ -228,12 +235,20 @@ class SlurmCluster:
 
         Components of one heterogeneous job do not wait for each other.
         """
-        for jobs in (self._live, self._pending):
-            for other in jobs.values():
-                named_alike = other.name == job.name and other.user == job.user
-                if named_alike and other.serial < job.serial and (not job.het_id or other.het_id != job.het_id):
-                    return other
-        return None
+        named = [each for each in self._named.get(job.name, ()) if each.name == job.name and self._lives(each)]
+        self._named[job.name] = named
+        others = (each for each in named if each.user == job.user and each.serial < job.serial)
+        return next((each for each in others if not job.het_id or each.het_id != job.het_id), None)
+
+    def note_name(self, job: SimJob) -> None:
+        """Note the name of a job that is new, or that was renamed."""
+        named = self._named.setdefault(job.name, [])
+        if all(each is not job for each in named):
+            named.append(job)
+
+    def _lives(self, job: SimJob) -> bool:
+        """True if slurmctld has the job, and the job waits or runs: slurmctld may have lost it."""
+        return self._live.get(job.id) is job or self._pending.get(job.id) is job
 
     def components(self, job: SimJob) -> list[SimJob]:
         """All components of the heterogeneous job that it is part of, the leader first; of another job itself."""
@@ -283,6 +298,10 @@ class SlurmCluster:
         if places:
             self._start(job, places, now)
         return bool(places)
+
+    def start(self, job: SimJob, node: str, now: float) -> None:
+        """Start a job of one task on that node, which has room for it."""
+        self._start(job, {node: 1}, now)
 
     def preempt_for(self, job: SimJob, now: float) -> bool:
         """End lower jobs, the youngest first, until the job fits somewhere; False if that does not help."""

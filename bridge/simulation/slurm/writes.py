@@ -135,6 +135,7 @@ def update(asked: Asked, argument: str) -> Answer:
         _change_waiting(asked, job, wished)
     else:
         _change_running(asked, job, wished)
+    asked.cluster.note_name(job)
     asked.cluster.look_soon(asked.now)
     return yes(asked, {"results": None}, unknown_fields(wished))
 

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from integration.bench import subjects
-from integration.bench.figures import Figure, at_least, at_most
+from integration.bench.figures import Figure, at_least, at_most, at_most_floors
 from integration.bench.load import percentile
 from integration.bench.processes import Meter, Processes, Spent
 from integration.bench.profile import profiled_if
 from integration.bench.scenarios import Scenario
-from integration.bench.simulated import Simulated, simulated
+from integration.bench.simulated import CPUS_A_NODE, Simulated, simulated
 from integration.otlp import receiver
 
 PODS_A_NODE = 40  # of 64 CPUs: there is room
@@ -21,6 +21,9 @@ RESTARTS = 5
 TRACED_BURSTS = 3
 SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "500"}  # ms, so that what is measured includes the sending
 MS_PER_S = 1000
+FEW = 100
+PODS_A_FULL_NODE = 60  # of 64 CPUs: there is room for a small pod, and none for a pod that asks for a whole node
+MORE, MORE_EVERY_S = 100, 0.083
 
 
 def alone(pods: int) -> Scenario:
@@ -38,6 +41,12 @@ def alone_bound(pods: int) -> Scenario:
     return Scenario(
         "alone-bound", alone=partial(_restarted, "alone-bound", pods), repeats=1, why="it has five restarts"
     )
+
+
+def alone_large(pods: int, waiting: int) -> Scenario:
+    """So many running pods and so many that wait; also one more pod, beside 100 running pods and beside all of them."""
+    why = "it has four starts of a bridge, and thousands of pods"
+    return Scenario("alone-large", alone=partial(_large, "alone-large", pods, waiting), repeats=1, why=why)
 
 
 def alone_traced(pods: int) -> Scenario:
@@ -131,6 +140,55 @@ async def _restarted(scenario: str, pods: int, folder: Path, profile: Path | Non
         Figure(scenario, "restart → a pod is bound, median", "s", (percentile(took, 0.5),), at_most(1.5)),
         Figure(scenario, "restart → a pod is bound: CPU of the bridge, median", "s", (percentile(cpu, 0.5),)),
     ]
+
+
+async def _large(scenario: str, pods: int, waiting: int, folder: Path, profile: Path | None) -> list[Figure]:
+    async with simulated(folder, _nodes(pods)) as both:
+        both.preload(FEW)
+        few_s, few_cpu_s, _ = await _one_by_one(both, "few")
+    async with simulated(folder, pods // PODS_A_FULL_NODE) as both:
+        both.preload(pods)
+        many_s, many_cpu_s, bound_mib = await _one_by_one(both, "many", profile)
+        with both.launched() as process:
+            bridge = await subjects.until_ready(process)
+            await both.create([f"waits{number}" for number in range(waiting)], cpus=CPUS_A_NODE)
+            await both.until_queued(waiting, within_s=300 + waiting / 10)
+            await bridge.at_rest(within_s=600)
+            processes = Processes()
+            with processes.watched(bridge.name, bridge.pid):
+                before, meter = await bridge.passes(), processes.meter()
+                await both.create_each([f"more{number}" for number in range(MORE)], every_s=MORE_EVERY_S)
+                passes, spent = await bridge.passes() - before, meter.read()
+    return [
+        Figure(scenario, "one more pod: create → bind, p50", "s", (many_s,), at_most_floors(2), (few_s,)),
+        Figure(
+            scenario, "one more pod: CPU of the bridge", "ms", (many_cpu_s * MS_PER_S,), None, (few_cpu_s * MS_PER_S,)
+        ),
+        Figure(scenario, "a pass, p99: at most", "ms", (subjects.pass_bound(passes, 0.99) * MS_PER_S,), at_most(50)),
+        Figure(scenario, "passes", "", (max(passes.values()),)),
+        Figure(scenario, "bridge: peak memory, running pods alone", "MiB", (bound_mib,)),
+        Figure(scenario, "bridge: peak memory", "MiB", (spent.peak_mib["bridge"],), at_most(700)),
+        Figure(
+            scenario,
+            "bridge: CPU, pods that wait beside",
+            "% of a core",
+            (spent.cpu_s["bridge"] / spent.seconds * 100,),
+        ),
+    ]
+
+
+async def _one_by_one(both: Simulated, prefix: str, profile: Path | None = None) -> tuple[float, float, float]:
+    """Create to bind of one more pod, its CPU time in the bridge (both in seconds), and the bridge's peak memory in MiB."""
+    with both.launched() as process:
+        bridge = await subjects.until_ready(process)
+        await _bind(both, f"{prefix}-warm", WARM_UP)
+        await bridge.at_rest(within_s=600)
+        processes = Processes()
+        with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
+            meter = processes.meter()
+            waits = await both.bind_each([f"{prefix}{number}" for number in range(MORE)], every_s=MORE_EVERY_S)
+            spent = meter.read()
+    return percentile(waits, 0.5), spent.cpu_s["bridge"] / MORE, spent.peak_mib["bridge"]
 
 
 async def _bind(both: Simulated, prefix: str, pods: int, gang: str = "") -> None:

@@ -7,7 +7,6 @@ anti-affinity, none of which selects the pods whose wait is measured.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from integration.bench.ground import Ground
 from integration.bench.load import CREATORS, JobOptions, percentile
 from integration.bench.scenarios import Scenario
 from integration.bench.scenarios.one import MS_PER_S, latency, waits
-from integration.bench.subjects import HOSTILE, SCHEDULER
+from integration.bench.subjects import HOSTILE, SCHEDULER, pass_bound
 
 STANDING, WAITING = 1000, 200
 TERMS, TERMS_TAKEN = 100, 20  # of a pod; the most with which one is not refused
@@ -49,9 +48,9 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     longest = percentile(beside, 0.99) / percentile(usual, 0.99)
     return [
         Figure(
-            scenario, "a pass, p99: at most", "ms", (_at_most(passes, 0.99) * MS_PER_S,), at_most(LONG_S * MS_PER_S)
+            scenario, "a pass, p99: at most", "ms", (pass_bound(passes, 0.99) * MS_PER_S,), at_most(LONG_S * MS_PER_S)
         ),
-        Figure(scenario, "a pass during creation, p99: at most", "ms", (_at_most(coming, 0.99) * MS_PER_S,)),
+        Figure(scenario, "a pass during creation, p99: at most", "ms", (pass_bound(coming, 0.99) * MS_PER_S,)),
         Figure(scenario, "passes over 50 ms during creation", "", (max(coming.values()) - coming[LONG_S],)),
         Figure(scenario, "passes", "", (max(passes.values()),)),
         Figure(scenario, "passes over 50 ms", "", (max(passes.values()) - passes[LONG_S],)),
@@ -66,11 +65,6 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
         latency(scenario, 0.5, beside, None, usual),
         latency(scenario, 0.99, beside, None, usual),
     ]
-
-
-def _at_most(passes: Counter[float], share: float) -> float:
-    """The bound that this share of the passes did not exceed, in seconds."""
-    return min(bound for bound, count in passes.items() if count >= share * max(passes.values()))
 
 
 async def _crowd(kube: Kube) -> None:
