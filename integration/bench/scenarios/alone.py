@@ -122,10 +122,7 @@ def _of_a_burst(scenario: str, pods: int, took_s: float, spent: Spent) -> list[F
 async def _restarted(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
     took, cpu = [], []
     async with simulated(folder, _nodes(pods)) as both:
-        with both.launched() as process:
-            bridge = await subjects.until_ready(process)
-            await _bind(both, "p", pods)
-            await bridge.at_rest()
+        both.preload(pods)
         for number in range(RESTARTS):
             began = time.perf_counter()
             with both.launched() as process, profiled_if(process.pid, profile):
@@ -146,7 +143,7 @@ async def _large(scenario: str, pods: int, waiting: int, folder: Path, profile: 
     async with simulated(folder, _nodes(pods)) as both:
         both.preload(FEW)
         few_s, few_cpu_s, _ = await _one_by_one(both, "few")
-    async with simulated(folder, pods // PODS_A_FULL_NODE) as both:
+    async with simulated(folder, (pods + WARM_UP + 2 * MORE) // PODS_A_FULL_NODE + 1) as both:
         both.preload(pods)
         many_s, many_cpu_s, bound_mib = await _one_by_one(both, "many", profile)
         with both.launched() as process:
