@@ -129,14 +129,19 @@ class Simulated:
         """Wait until so many pods have been bound since the beginning.  Raises BenchError."""
         await self._until(lambda: self.bound >= pods, lambda: f"{self.bound} of {pods} pods were bound", within_s)
 
-    async def end_all(self, *, within_s: float) -> None:
-        """Delete all pods, and wait until no job is left: the quiet period of a bridge is over then.  Raises BenchError."""
+    async def end_all(self, prefix: str = "", *, within_s: float) -> None:
+        """Delete all pods with such names, and wait until their jobs have ended.  Raises BenchError.
+
+        The quiet period of a bridge is over then.
+        """
         cluster = self.kube.cluster
-        for pod in list(cluster.store.unordered("pods")):
+        these = [pod for pod in cluster.store.unordered("pods") if pod["metadata"]["name"].startswith(prefix)]
+        left = self.slurm.live_of(TENANT) - len(these)
+        for pod in these:
             cluster.remove(time.time(), "pods", pod, grace_s=0)
         self.kube.wake()
         await self._until(
-            lambda: not self.slurm.live_of(TENANT), lambda: f"{self.slurm.live_of(TENANT)} jobs were left", within_s
+            lambda: self.slurm.live_of(TENANT) <= left, lambda: f"{self.slurm.live_of(TENANT)} jobs were left", within_s
         )
 
     async def _until(

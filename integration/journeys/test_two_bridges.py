@@ -157,7 +157,7 @@ def tainted(kube: Kube, node: str) -> bool:
 def calls(process: BridgeProcess, operation: str) -> int:
     """The number of calls of that operation since the bridge started."""
     counts = re.findall(
-        rf'slurm_bridge_call_seconds_count{{.*operation="{operation}".*}} (\S+)', process.ask("/metrics")[1]
+        rf'slurm_bridge_call_seconds_count{{.*operation="{operation}".*}} (\S+)', process.ask("metrics")[1]
     )
     return int(sum(map(float, counts)))
 

@@ -179,6 +179,7 @@ async def _one_by_one(both: Simulated, prefix: str, profile: Path | None = None)
     with both.launched() as process:
         bridge = await subjects.until_ready(process)
         await _bind(both, f"{prefix}-warm", WARM_UP)
+        await both.end_all(f"{prefix}-warm", within_s=60)
         await bridge.at_rest(within_s=600)
         processes = Processes()
         with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
