@@ -189,8 +189,7 @@ class Tables:
         self.polled: ev.JobsPolled | None = None
         self.states: Mapping[int, States] = {}
         self.first_polled: float | None = None
-        # the largest id of any poll
-        self.highest = 0
+        self.highest = 0  # the largest id of any poll
         self.placeholders: dict[int, Placeholder] = {}
         # placeholders that no poll has shown yet, or that the next poll is compared with
         self.expected: set[int] = set()
