@@ -117,7 +117,7 @@ class Story:
         started: float = START,
         pods: Iterable[Pod] = (),
     ) -> None:
-        """pods: those of the first list."""
+        """pods: the first list."""
         self.world = self.new_world(config, started, guarded)
         self.now = started
         nodes = tuple(nodes)
@@ -176,7 +176,7 @@ class Story:
         self.world.apply(ActionEnded(action, outcome, answer.pop("began", at), at, **answer))
 
     def queues(self, what: Pod, job_id: int, *, at: float) -> SubmitJob:
-        """The pod comes, and its job stands in Slurm's queue; where nodes are asked for at once first, there is no room."""
+        """The pod is created, and its job waits in Slurm's queue; immediate allocation is refused before."""
         self.sees(what)
         [asked] = [each for each in self.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
         if isinstance(asked, AllocateNow):

@@ -188,7 +188,7 @@ def test_a_mass_absence_is_reported_and_rejected() -> None:
 
 
 def held_back(story: Story, count: int = 11) -> list[Pod]:
-    """So many jobs are missing, and denied; nobody is ended for it."""
+    """That many jobs are missing, and denied by reads; no pod is ended for it."""
     shown = running(story, count)
     for at in (NOW + 5, NOW + 7):
         story.polls({}, at=at)
@@ -443,7 +443,7 @@ def test_an_ended_job_that_leaves_the_list_is_not_kept_by_an_unreadable_item() -
     assert story.world.states == {7: RUNS}
 
 
-# --- ids that pods show, and that nobody has read -----------------------------------------------------------------------
+# --- ids that pods show, and that were never read -----------------------------------------------------------------------
 
 
 def claims(story: Story, count: int, **fields: Any) -> list[Pod]:
@@ -457,7 +457,7 @@ def claims(story: Story, count: int, **fields: Any) -> list[Pod]:
 
 
 def answers(story: Story, states: dict[int, str], *, at: float, jobs: dict[int, Job] | None = None) -> list[Action]:
-    """A poll, and what follows from it: reads are answered, nodes that are asked for again are somebody else's."""
+    """A poll, and what follows from it: reads are answered, and the nodes of lost jobs belong to other jobs."""
     story.polls(states, at=at)
     acts = story.decides(at)
     for action in acts:
@@ -475,7 +475,7 @@ ENDS = (FailByDeadline, DeletePod)
 
 
 def test_a_job_id_that_no_bind_wrote_counts_for_nothing() -> None:
-    """Twelve pods with spec.nodeName and an invented id: nothing is held back for it, and nobody's nodes are asked for."""
+    """Twelve pods with spec.nodeName and an invented id: nothing is held back for it, and no nodes are asked for again."""
     story = Story()
     [honest] = running(story)
     claims(story, 12, created=NOW + 5)
@@ -504,7 +504,7 @@ def test_invented_ids_from_before_a_restart_hold_back_only_the_pods_that_show_th
 
 
 def test_an_invented_id_counts_for_nothing_though_a_pod_from_before_the_restart_shows_it_too() -> None:
-    """The older pod may have lost its job; the younger one, that nobody ever bound, is not ended with it."""
+    """The older pod may have lost its job; the younger pod, which was never bound, is not ended with it."""
     story = Story()
     older = pod("older", node="x1", phase=PodPhase.RUNNING, says={"job-id": "9000"}, created=START - 60)
     [early, late] = (

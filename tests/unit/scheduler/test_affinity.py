@@ -1,4 +1,4 @@
-"""Required pod (anti-)affinity on hostname: who may stand beside whom (F5)."""
+"""Required pod (anti-)affinity on hostname: which pods may share a node (F5)."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_grant_that_ends_before_a_pod_was_bound_opens_its_node() -> None:
 
 
 def test_a_pod_with_affinity_to_a_pod_that_waits_for_room_is_not_granted_and_released_meanwhile() -> None:
-    """A place in which a pod is only about to stand is no home yet: what it waits for may last, and it may never come."""
+    """A place for which a pod is only planned satisfies no affinity yet: the pod may wait for long, or never come."""
     story = Story()
     leaves = Pod(
         "old", "grey", "old", node="x1", deleting_at=NOW + 3600, grace_s=3600, containers=pod(memory=511_500).containers

@@ -168,7 +168,7 @@ def test_a_namespace_that_becomes_managed_later_shows_its_pods_then_and_not_when
 
 
 def test_a_job_id_that_it_invents_counts_for_nothing() -> None:
-    """Of a job that does not exist, of somebody else's, and of another pod's of the bridge."""
+    """The id of a job that does not exist, of a foreign job, and of the job of another pod of the bridge."""
     story = Story()
     honest = story.runs(pod("honest", created=NOW - 5), 17, at=NOW)
     jobs = {17: job_of(honest, 17), 4: Job(4, "interactive", "carol", frozenset({"RUNNING"}))}
@@ -207,7 +207,7 @@ def test_pods_beside_a_gang_of_their_own_without_a_grant_are_reported() -> None:
     assert not [each for each in acts if isinstance(each, CancelJob)]
 
 
-# --- bound by somebody else while it waits ----------------------------------------------------------------------------
+# --- bound by another client while it waits ---------------------------------------------------------------------------
 
 
 def asks(story: Story, answer: str) -> Job:
@@ -232,7 +232,7 @@ def asks(story: Story, answer: str) -> Job:
 def test_a_pod_that_another_client_binds_is_not_ended_for_the_end_of_what_it_asked_for(
     answer: str, in_flight: bool
 ) -> None:
-    """An attempt that failed, a grant that was taken away, a job that is ended because its pod stands elsewhere.
+    """An attempt that failed, a grant that was taken away, a job that is ended because its pod is on another node.
 
     in_flight   a bind to the granted node is on its way, which the API server refuses
     """
@@ -314,7 +314,7 @@ def test_a_pod_that_another_client_binds_just_where_its_bind_goes_is_not_ended_f
 
 @pytest.mark.parametrize("answer_first", [True, False])
 def test_a_pod_whose_job_id_was_edited_before_anyone_saw_it_bound_ends_with_its_job(answer_first: bool) -> None:
-    """The API server took the bind of the bridge: whatever id the pod shows since, nobody else bound it."""
+    """The API server took the bind of the bridge: whatever id the pod shows since, no other client bound it."""
     story = Story()
     job = asks(story, "RUNNING")
     [bind] = story.acts(BindPod, NOW)
@@ -338,7 +338,7 @@ def test_the_rest_of_a_gang_says_why_it_waits_when_another_client_binds_a_member
 
 
 def test_the_job_of_a_gang_that_waits_is_ended_when_another_client_binds_a_member_and_invents_a_job_for_it() -> None:
-    """The invented id is not the gang's job: nobody's pods would have stood for the job, and no waiting pod said why."""
+    """The invented id is not the gang's job: the job would have had no pods, and no waiting pod would have said why."""
     story = Story()
     first, second = ring(2)
     story.sees(first)

@@ -47,7 +47,7 @@ def live(story: Story, job_id: int, since: float, until: float) -> list[str]:
     return reasons
 
 
-# --- who came later (V4, W5) ------------------------------------------------------------------------------------------
+# --- which pod came later (V4, W5) ------------------------------------------------------------------------------------
 
 
 def half_bound(ahead: float) -> tuple[Story, list[Pod]]:

@@ -353,7 +353,7 @@ def test_a_decision_on_a_rebuilt_world_leaves_the_original_as_it_is(world: World
 
 
 def test_a_pod_that_leaves_its_gang_still_waits_for_its_host_port() -> None:
-    """It is one member too many of its gang: it stands for itself, and a freed port concerns it as before."""
+    """The pod is one too many for its gang: it is a workload by itself, and a freed port concerns it as before."""
     story = Story(without(CONFIG, validate_every=1))
     labels, says = {names.PREFIX + "gang": "g"}, {"gang-size": "1"}
     low, high = (

@@ -359,7 +359,7 @@ def test_the_name_of_the_job_is_the_pods() -> None:
 
 
 def test_a_pod_that_was_deleted_on_its_node_says_what_its_job_waits_for() -> None:
-    """S3: nobody saw its containers end."""
+    """S3: the end of its containers was not observed."""
     story = Story()
     shown = story.runs(pod("train"), 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)

@@ -136,7 +136,7 @@ def test_a_node_is_bound_by_its_name_in_kubernetes() -> None:
     assert (bind.node, bind.annotations[names.JOB_NODES]) == ("ip-10-0-0-7", "x7")
 
 
-# --- who may use it -----------------------------------------------------------------------------------------------
+# --- which jobs may use it ----------------------------------------------------------------------------------------
 
 
 def test_a_namespace_that_is_not_managed_shows_that_until_it_is() -> None:

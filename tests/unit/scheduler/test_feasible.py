@@ -205,7 +205,7 @@ def test_fields_and_expressions_of_one_term_must_both_hold() -> None:
 
 
 def test_every_bound_volume_must_be_within_reach() -> None:
-    """F1: the node affinity of each of the pod's volumes; they do not stand in for each other."""
+    """F1: the node affinity of each of the pod's volumes: all of them count."""
     near_a, near_b = (term(Requirement("zone", "In", (zone,))) for zone in "ab")
     one, two = node("x1", labels={"zone": "a"}), node("x2", labels={"zone": "b"})
     assert ask(pod(), one, two, volumes=((near_a,),)).nodes == {"x1"}

@@ -66,7 +66,7 @@ def asks(story: Story, at: float = NOW) -> AllocateNow | SubmitJob:
 
 
 def runs(story: Story, pods: list[Pod], *nodes: tuple[str, int], at: float = NOW) -> list[Pod]:
-    """The gang comes, is granted those nodes as job 17, and is bound."""
+    """The gang is created, gets these nodes as job 17, and is bound."""
     story.sees(*pods)
     story.ended(asks(story, at), at=at, job_id=17, grant=granted(17, *nodes))
     binds = story.acts(BindPod, at)
@@ -224,7 +224,7 @@ def test_all_members_show_what_they_do_not_agree_on(odd: dict[str, Any], why: st
     assert all(why in report.message for report in said), said[0].message
 
 
-# --- who belongs to it ----------------------------------------------------------------------------------------------
+# --- which pods are members -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0), (3, 5, 0, 4, 2, 1)])
@@ -273,7 +273,7 @@ def test_as_many_as_a_gang_are_its_next_run_when_all_others_have_ended() -> None
 
 
 def one_more_is_queued(story: Story) -> None:
-    """A gang of two runs on x1 and x2 as job 17; a third pod stands for itself, and waits in the queue as job 18."""
+    """A gang of two runs on x1 and x2 as job 17; a third pod is a workload by itself, and waits in the queue as job 18."""
     runs(story, ring(2), ("x1", 1), ("x2", 1))
     story.queues(member(2, 2), 18, at=NOW + 2)
     story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 3)
@@ -538,7 +538,7 @@ def test_a_recreated_member_waits_for_the_freed_place_even_if_the_node_has_other
 
 
 def test_running_members_are_followed_while_another_member_waits_for_its_place() -> None:
-    """Slurm preempts their job with a grace: they hear of it, and nobody is bound any more."""
+    """Slurm preempts their job with a grace: the pods show it, and no further pod is bound."""
     story = Story(nodes=(node("x1", cpu=4000), node("x2")))
     shown = runs(story, ring(), ("x1", 4))
     story.sees(replace(shown[1], deleting_at=NOW + 35), member(1, uid="uid-again", created=NOW + 6))
@@ -723,7 +723,7 @@ def test_a_gang_that_shares_its_nodes_is_laid_out_by_slurm() -> None:
 
 
 def in_slurm_conf(story: Story, *static: str, more: tuple[SlurmNode, ...] = ()) -> None:
-    """Those nodes are external ones of slurm.conf."""
+    """These nodes are external nodes of slurm.conf."""
     nodes = (*(slurm_node(name, static=True) for name in static), *more)
     story.sees(SlurmNodesPolled(nodes, (Partition("main", default=True), Partition("gpu")), NOW - 1))
 
@@ -1115,7 +1115,7 @@ def test_after_a_restart_a_member_that_is_missing_may_still_be_replaced() -> Non
 
 
 def test_a_new_process_gives_a_gang_that_is_half_bound_the_whole_time_to_be_bound() -> None:
-    """V4: when the first bind of the former life went out nobody knows any more."""
+    """V4: the time of the first bind of the previous process is not known any more."""
     story = Story()
     one, other = ring(2)
     story.sees(story.bound(one, 17, bound_at=START - 100, created=START - 200), replace(other, created=START - 200))
@@ -1137,7 +1137,7 @@ def test_a_new_process_gives_a_gang_that_is_half_bound_the_whole_time_to_be_boun
 
 
 def test_replacements_of_all_members_come_one_after_the_other() -> None:
-    """After a restart: those that ran in the job have failed, its first new pod is being bound, and the second comes."""
+    """After a restart: the pods that ran in the job have failed, its first new pod is being bound, and the second comes."""
     former = [replace(each, node="x1", phase=PodPhase.FAILED, bound_at=START - 50) for each in ring(2)]
     story = Story()
     story.sees(*(replace(each, annotations={**each.annotations, names.JOB_ID: "17"}) for each in former))

@@ -49,7 +49,7 @@ def terms(shape: Shape, who: str) -> tuple[PodTerm, ...]:
 
 
 def grey(number: int, shape: Shape) -> Pod:
-    """A pod of another scheduler, in a namespace that nobody manages."""
+    """A pod of another scheduler, in a namespace that is not managed."""
     on = NODES[number % len(NODES)]
     return Pod(
         f"g{number}", "grey", f"g{number}", node=on, labels={"app": "grey"}, anti_affinity=terms(shape, f"g{number}")
@@ -61,7 +61,7 @@ def web(name: str) -> Pod:
 
 
 def asked(story: Story, at: float) -> set[str]:
-    """Decide, and hear that there is no room; the keys of those that were asked for."""
+    """Decide, and answer that there is no room; the keys of the workloads that were submitted."""
     found = [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
     for each in found:
         story.ended(each, Outcome.REFUSED, at=at, number=2013 if isinstance(each, AllocateNow) else 2050, later=True)
@@ -175,7 +175,7 @@ def test_one_port_on_ten_thousand_addresses_is_looked_up_by_address() -> None:
 
 
 def test_thousands_of_init_containers_with_a_resource_each_are_summed_up_once() -> None:
-    """Nobody refuses a pod of another scheduler: it counts where it stands.  In the square of their number it never ends."""
+    """A pod of another scheduler is never refused: it counts on its node.  Quadratic time would never end."""
     inits = tuple(Container(f"c{number}", requests={f"x.io/r{number}": 1}) for number in range(100_000))
     assert len(needs(Pod("grey", "grey", "grey", init_containers=inits))) == len(inits) + 1
 

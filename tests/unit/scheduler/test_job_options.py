@@ -1,4 +1,4 @@
-"""What annotations choose (K2, T8, T9): bad values, aliases, and who wins.  Good values: test_translation.py."""
+"""What annotations choose (K2, T8, T9): bad values, aliases, and precedence.  Good values: test_translation.py."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_an_unknown_alias_is_left_alone() -> None:
     assert job_options(annotated({"placeholder": "x"}, ALIAS)) == JobOptions()
 
 
-# --- who wins -----------------------------------------------------------------------------------------------------
+# --- precedence ---------------------------------------------------------------------------------------------------
 
 NEAR = Owner(OWNER, annotations={OWN + "partition": "near", OWN + "qos": "near"})
 FAR = Owner(

@@ -199,7 +199,7 @@ def test_when_nodes_change_waiting_jobs_are_updated_once_a_second_at_most() -> N
 
 
 def test_a_job_that_no_node_can_run_just_now_keeps_its_age_and_the_pod_shows_it() -> None:
-    """A pool of nodes that reboots costs nobody his place in the queue."""
+    """A pool of nodes that reboots costs no pod its place in the queue."""
     story = queued()
     story.sees(NodeSeen(node("x1", unschedulable=True)), NodeSeen(node("x2", unschedulable=True)))
     acts = story.decides(NOW + 2)
@@ -342,7 +342,7 @@ def test_the_nodes_of_a_job_are_compared_however_they_were_written() -> None:
 
 @pytest.mark.parametrize("nonsense", ["n[1-999999999]", "n[3-1]", "x1 x2", "[["])
 def test_a_hostlist_that_is_none_is_replaced(nonsense: str) -> None:
-    """X7: its owner may write there what he likes; it costs nobody anything."""
+    """X7: its owner may write anything there without harm to other pods."""
     story = adopted(nonsense)
     [update] = story.acts(UpdateJob, NOW + 1)
     assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "")

@@ -244,7 +244,7 @@ def test_an_error_while_a_gang_is_settled_concerns_that_gang_alone(monkeypatch: 
 def test_pods_that_another_client_bound_are_not_counted_again_at_each_of_their_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The job that they name has ended, so that with each event it is asked whether any of them stands for it."""
+    """The job that they name has ended, so each event asks if any of them runs for that job."""
     asked_of: list[str] = []
     is_bound_for = Workload.is_bound_for
 

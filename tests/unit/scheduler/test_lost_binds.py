@@ -19,7 +19,7 @@ ONE_NODE = (node("x1", cpu=4000),)
 
 
 def lost(story: Story) -> BindPod:
-    """The pod is granted the whole node; its bind is sent, and ten seconds later nobody knows what became of it."""
+    """The pod is granted the whole node; its bind is sent, and ten seconds later its outcome is unknown."""
     story.sees(BIG)
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, at=NOW, job_id=5, grant=grant(5, cpus=4))

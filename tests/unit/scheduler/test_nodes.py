@@ -1,4 +1,4 @@
-"""Labelled Kubernetes nodes are external nodes of Slurm, both ways, and nobody else's node is ever touched (N1-N7)."""
+"""Labelled Kubernetes nodes are external nodes of Slurm, both ways, and no other node is ever touched (N1-N7)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ DRAIN, RESUME, DOWN = NodeChange.DRAIN, NodeChange.RESUME, NodeChange.DOWN
 
 
 def labelled(name: str = "x1", **fields: Any) -> Node:
-    """A node that the admin wants in Slurm, as it stands when nothing is to be done there."""
+    """A node that the admin wants in Slurm, in the state in which nothing is to be done."""
     given: dict[str, Any] = {"labels": LABEL, "uid": f"uid-{name}", "address": "198.51.100.7", "taints": TAINT}
     return node(name, **(given | {"in_slurm": IN_SERVICE} | fields))
 

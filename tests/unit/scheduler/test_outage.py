@@ -1,4 +1,4 @@
-"""One side does not answer: bound pods live on, waiting ones say so, and all goes on by itself (X1, X2)."""
+"""One side does not answer: bound pods run on, waiting pods say so, and work continues by itself (X1, X2)."""
 
 from __future__ import annotations
 

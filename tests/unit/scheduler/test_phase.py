@@ -1,4 +1,4 @@
-"""Where a workload stands, derived from facts; every combination has one answer (ARCHITECTURE 3)."""
+"""The phase of a workload, derived from facts; every combination has one answer (ARCHITECTURE 3)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_an_error_of_the_containment_itself_stops_nothing(monkeypatch: pytest.Mo
 def test_the_job_of_a_pod_whose_deletion_could_not_be_applied_is_kept_until_its_containers_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """S3: nobody saw its containers end, and its node does not know that the devices are free."""
+    """S3: the end of its containers was not observed, and its node does not know that the devices are free."""
     story = guarded()
     shown = story.runs(BAD, 17, at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)

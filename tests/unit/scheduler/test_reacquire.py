@@ -121,7 +121,7 @@ def test_what_slurm_will_not_give_again_ends_the_pod_after_one_attempt() -> None
 
 
 def test_a_token_that_is_not_accepted_is_no_attempt() -> None:
-    """Its nodes may still be had when the admin has renewed it; until then nobody said that they are lost."""
+    """Its nodes may still be had when the admin has renewed it; until then nothing says that they are lost."""
     story = Story()
     asked, now = lost(story), NOW + 7
     story.ended(asked, Outcome.REFUSED, at=now, number=1007, later=True)
@@ -144,7 +144,7 @@ def test_a_token_that_is_not_accepted_is_no_attempt() -> None:
 
 
 def test_nodes_that_are_not_in_service_are_asked_for_again_for_two_minutes() -> None:
-    """A slurmctld that lost its state has not heard of them yet; nobody else can have them meanwhile."""
+    """A slurmctld that lost its state does not know the nodes yet; no other job can get them meanwhile."""
     story = Story()
     story.ended(lost(story), Outcome.REFUSED, at=NOW + 7, number=2068)
     [said] = story.decides(NOW + 7)

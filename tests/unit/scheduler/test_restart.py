@@ -339,7 +339,7 @@ def fail_to_read(story: Story, states: dict[int, str], seconds: range) -> list[i
 
 
 def test_a_job_whose_read_fails_is_read_again_and_is_ended_if_it_is_an_orphan_of_the_bridge() -> None:
-    """slurmctld was too slow for two minutes after the start.  The job's pod is gone: nobody else will end it."""
+    """slurmctld was too slow for two minutes after the start.  The job's pod is gone: no other process will end it."""
     story = Story()
     tried = fail_to_read(story, {7: "RUNNING"}, range(1, 7200))
     assert tried.count(7) in range(20, 40), "seldom, and for ever"

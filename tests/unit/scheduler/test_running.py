@@ -447,7 +447,7 @@ def test_the_jobs_of_running_pods_are_read_in_turn_so_that_a_new_limit_is_notice
 
 
 def test_the_job_of_a_pod_is_read_in_turn_also_if_the_pod_names_another_one() -> None:
-    """A requeue that no poll shows was not noticed: the id that somebody wrote on the pod was to be read instead."""
+    """A requeue that no poll shows was not noticed: the id that another client wrote on the pod was to be read instead."""
     story = Story()
     runs(story, TRAIN)
     story.world.workloads[key_of(TRAIN)].hint = 16

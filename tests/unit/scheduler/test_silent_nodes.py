@@ -115,7 +115,7 @@ def test_two_tenants_never_hold_one_gpu_though_slurm_gives_it_again() -> None:
 
 
 def test_a_gang_whose_member_is_replaced_while_its_node_is_silent_is_restarted() -> None:
-    """It cannot go on without, and nobody will ever say that the lost one is gone."""
+    """The gang cannot go on without the lost pod, and nothing will ever show that this pod is gone."""
     story = Story()
     pods = ring(2)
     lost = next(each for each in gang_runs(story, pods, ("x1", 1), ("x2", 1)) if each.node == "x1")

@@ -154,7 +154,7 @@ def test_after_a_restart_the_job_of_a_running_stage_is_its_own() -> None:
 
 
 def test_a_stage_that_waits_in_slurms_queue_keeps_its_job_over_a_restart() -> None:
-    """Until the JobSet is read nobody knows whose job that is; it takes long to be read."""
+    """Until the JobSet is read, the owner of that job is not known; the read takes long."""
     story = Story()
     story.sees(*NODES)
     key, name = stage_name(story, "node")

@@ -1,4 +1,4 @@
-"""What a strict reading found: nothing is asked over and over, nobody waits for ever, nobody stands where he may not."""
+"""Findings of a strict review: no request is repeated without end, no pod waits for ever or runs where it must not."""
 
 from __future__ import annotations
 

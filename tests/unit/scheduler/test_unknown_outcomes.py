@@ -1,4 +1,4 @@
-"""Sent, and nobody knows: look before anything is repeated (ARCHITECTURE 4 and 6)."""
+"""A request was sent, and its outcome is unknown: look before anything is repeated (ARCHITECTURE 4 and 6)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_lost_answer_is_looked_up_before_it_is_sent_again() -> None:
 
 
 def test_a_wrong_no_to_the_read_of_a_job_that_slurm_lists_is_not_the_last_word() -> None:
-    """It may be the job that a lost answer made: otherwise nobody reads it again, and its pod waits behind it for ever."""
+    """It may be the job that a lost answer made: otherwise it is not read again, and its pod waits behind it for ever."""
     story = Story()
     lost(story)
     story.polls({17: "RUNNING"}, at=NOW + 5)
@@ -155,7 +155,7 @@ def test_a_twin_may_be_any_id_that_is_not_read_yet() -> None:
 
 @pytest.mark.parametrize("when", ["edited", "born with it", "shown before its time"])
 def test_a_pod_that_shows_a_lost_job_as_its_own_does_not_hide_it(when: str) -> None:
-    """T8: nobody blocks another pod; a hint is enough to leave in peace, never to call a job known."""
+    """T8: no pod blocks another one; a hint is enough to leave a pod alone, never to call a job known."""
     story = Story()
     thief = pod("thief", created=START + 2)
     claim = {"slurm-bridge/job-id": "17"}
