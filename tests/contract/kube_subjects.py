@@ -83,12 +83,17 @@ class Subject(Protocol):
 
 
 class Simulated:
-    """The state machine, in this process; `served`: behind its HTTP shell, as a server would be."""
+    """The state machine, in this process.
 
-    def __init__(self, *, served: bool) -> None:
+    served  behind its HTTP shell, as a server would be
+    lives   its kubelets and controllers act
+    """
+
+    def __init__(self, *, served: bool, lives: bool = True) -> None:
         self.kube = InProcessKube(KubeCluster(7), time.time)
         self.transport: Transport = self.kube
         self._served = served
+        self._lives = lives
         self._done = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -99,7 +104,7 @@ class Simulated:
         await started.wait()
 
     async def _serve(self, started: asyncio.Event) -> None:
-        living = asyncio.create_task(self.kube.live())
+        living = asyncio.create_task(self.kube.live() if self._lives else asyncio.sleep(0))
         async with serve_kube(self.kube) as url:
             if self._served:
                 self.transport = HttpTransport(anonymous(url))

@@ -14,7 +14,6 @@ what `limits.py` names.
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +23,19 @@ import msgspec
 from bridge.simulation.kube import limits
 from bridge.simulation.kube.actors import Actors
 from bridge.simulation.kube.kinds import KINDS, REVIEWS, Kind
-from bridge.simulation.kube.objects import Object, condition, rfc3339, with_condition
+from bridge.simulation.kube.objects import Object, condition, epoch, rfc3339, with_condition
 from bridge.simulation.kube.patch import BadPatch, changed, merged, strategically_merged
 from bridge.simulation.kube.store import BadSelector, Selection, Store, TooOld, selection
+from bridge.simulation.kube.validation import (
+    Refusal,
+    check_amounts,
+    check_identity,
+    check_metadata,
+    check_metadata_update,
+    check_pod,
+    check_pod_update,
+    invalid,
+)
 
 Answer = tuple[int, dict[str, str], bytes]
 JSON = {"content-type": "application/json"}
@@ -37,21 +46,6 @@ _PATCHES: dict[str, Callable[[Any, Any], Any]] = {
     JSON_PATCH: changed,
     "application/strategic-merge-patch": strategically_merged,
 }
-
-
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_QUANTITY = re.compile(r"[+-]?[0-9.]+([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
-
-
-class Refusal(Exception):
-    """The server says no: becomes a Status."""
-
-    def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +101,8 @@ class KubeCluster:
             read = _decoded(body, content_type)
             if method in ("POST", "PUT"):  # in a patch, null removes a field
                 read = _without_null(read)
+            if method == "DELETE" and body:
+                query = read  # options in the body: those in the query do not count
             if query.get("dryRun"):
                 with self.store.discarding():
                     return self._serve(now, method, target, query, read, content_type)
@@ -137,7 +133,7 @@ class KubeCluster:
             target = self._target(path)
             self._allowed("GET", target, query)
             if query.get("sendInitialEvents"):  # clients list first then, as with a server that is older than this
-                raise _invalid("ListOptions", "", "sendInitialEvents", "Forbidden: it needs the WatchList feature gate")
+                raise invalid("ListOptions", "", "sendInitialEvents", "Forbidden: it needs the WatchList feature gate")
             asked = query.get("resourceVersion", "")
             if asked and not asked.isdigit():
                 raise Refusal(500, "", f'resourceVersion: Invalid value: "{asked}": invalid syntax')
@@ -182,20 +178,20 @@ class KubeCluster:
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = meta["generateName"] + self.suffix()
         name, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
-        if not _NAME.fullmatch(name):
-            raise _invalid(kind.kind, name, "metadata.name", f'Invalid value: "{name}": a lowercase RFC 1123 subdomain')
         if kind.namespaced:
             self._must_take(namespace)
-        if self.store.get(resource, namespace, name):
-            message = f'{resource} "{name}" already exists'
-            raise Refusal(409, "AlreadyExists", message, name=name, kind=resource)
         meta |= {"uid": self._uid(), "creationTimestamp": rfc3339(now), "generation": 1}
         meta.pop("deletionTimestamp", None)
-        made = {"kind": kind.kind, "apiVersion": kind.api_version} | thing | {"metadata": meta}
-        _check_for_controllers(kind.kind, resource, made, now)
+        made = {"kind": kind.kind, "apiVersion": kind.api_version} | thing | {"metadata": _without_empty(meta)}
         if resource == "pods" and (space := self.store.get("namespaces", "", namespace)):
             made = self.admit(made, space)
-        return self.store.put(resource, _DEFAULTS.get(resource, _as_it_is)(made, now))
+        made = _DEFAULTS.get(resource, _as_it_is)(made, now)
+        check_metadata(kind.kind, meta)
+        _check_for_controllers(kind.kind, resource, made, now)
+        if self.store.get(resource, namespace, name):  # it judges the object first
+            message = f'{resource} "{name}" already exists'
+            raise Refusal(409, "AlreadyExists", message, name=name, kind=resource)
+        return self.store.put(resource, made)
 
     def write_status(self, resource: str, thing: Object, status: Object) -> Object:
         """Replace an object's status, as an actor does."""
@@ -264,7 +260,8 @@ class KubeCluster:
             pod = self._existing(target)
             _check_preconditions(target, pod, read.get("deleteOptions") or {})
             said = condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting", now)
-            self._remove_pod(now, self.store.put("pods", with_condition(pod, said)), None)
+            marked = with_condition(pod, said)
+            self._remove_pod(now, pod if marked == pod else self.store.put("pods", marked), None)
         elif target.name:
             raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
         else:
@@ -303,7 +300,7 @@ class KubeCluster:
         try:
             after = change(before, patch)
         except BadPatch as error:
-            raise _invalid(target.kind.kind, target.name, "patch", f"Invalid value: {error}") from None
+            raise invalid(target.kind.kind, target.name, "patch", f"Invalid value: {error}") from None
         deadlines = {(each.get("spec") or {}).get("activeDeadlineSeconds") for each in (before, after)}
         if manager and len(deadlines) > 1:
             after = {**after, "metadata": {**after["metadata"], "managedFields": [_wrote_the_deadline(manager)]}}
@@ -326,7 +323,8 @@ class KubeCluster:
         """A write without uid and version means the object of that name, whatever its version."""
         before = self._existing(target)
         old, new = before["metadata"], thing.get("metadata") or {}
-        known = {field: new.get(field) or old[field] for field in ("uid", "resourceVersion")}
+        known = {field: new.get(field) or old[field] for field in ("name", "uid", "resourceVersion")}
+        known |= {"namespace": new.get("namespace") or old["namespace"]} if target.kind.namespaced else {}
         after = {**before, **thing, "metadata": {**new, **known}}
         if target.subresource == "scale":
             after = {**before, "spec": {**before["spec"], **thing["spec"]}}
@@ -341,22 +339,25 @@ class KubeCluster:
         """Write `after` in the place of `before`, as far as the rules of the kind allow."""
         kind, name = target.kind.kind, target.name
         old, new = before["metadata"], after["metadata"]
-        if new.get("uid") != old["uid"]:
-            raise _invalid(kind, name, "metadata.uid", f'Invalid value: "{new.get("uid")}": field is immutable')
+        check_identity(kind, old, new)
         if new.get("resourceVersion") != old["resourceVersion"]:
             message = f'Operation cannot be fulfilled on {target.resource} "{name}": the object has been modified'
             raise Refusal(409, "Conflict", message, name=name, kind=target.resource)
         if target.subresource == "status":
             after = {**before, "status": after.get("status") or {}}
         else:
-            kept = {field: old[field] for field in ("name", "namespace", "creationTimestamp") if field in old}
-            after = {**after, "metadata": {**new, **kept}}
+            meta = _without_empty({**new, "creationTimestamp": old["creationTimestamp"]})
+            check_metadata_update(kind, old, meta)
+            after = {**after, "metadata": meta}
+            if target.resource == "pods":
+                after["spec"] = _tolerating(after["spec"])
             if target.resource in _HAVE_STATUS:
                 after["status"] = before.get("status") or {}
             if after.get("spec") != before.get("spec"):
                 _check_for_controllers(kind, target.resource, after, now)
                 if target.resource == "pods":
-                    _check_pod_update(name, before["spec"], after["spec"])
+                    check_pod(name, after["spec"])
+                    check_pod_update(name, before["spec"], after["spec"])
                 after["metadata"]["generation"] = old.get("generation", 1) + 1
         if after == before:
             return before  # nothing changed: no new version, no event
@@ -368,7 +369,7 @@ class KubeCluster:
     def _delete(self, now: float, target: Target, query: Mapping[str, str], options: Object) -> Object:
         thing = self._existing(target)
         _check_preconditions(target, thing, options)
-        grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+        grace = query.get("gracePeriodSeconds")
         return self.remove(now, target.resource, thing, None if grace is None else int(grace))
 
     def _remove_pod(self, now: float, pod: Object, grace_s: int | None) -> Object:
@@ -376,11 +377,14 @@ class KubeCluster:
         meta, spec = pod["metadata"], pod["spec"]
         grace = spec.get("terminationGracePeriodSeconds", 30) if grace_s is None else grace_s
         grace = 1 if grace < 0 else grace
-        if not spec.get("nodeName") or pod["status"]["phase"] in ("Succeeded", "Failed"):
+        began = now
+        if meta.get("deletionTimestamp"):
+            if grace_s is None or meta["deletionGracePeriodSeconds"] <= grace:
+                return pod
+            began = epoch(meta["deletionTimestamp"]) - meta["deletionGracePeriodSeconds"]
+        elif not spec.get("nodeName") or pod["status"]["phase"] in ("Succeeded", "Failed"):
             grace = 0
-        if meta.get("deletionTimestamp") and meta["deletionGracePeriodSeconds"] <= grace:
-            return pod
-        marked = {**meta, "deletionTimestamp": rfc3339(now + grace), "deletionGracePeriodSeconds": grace}
+        marked = {**meta, "deletionTimestamp": rfc3339(began + grace), "deletionGracePeriodSeconds": grace}
         pod = self.store.put("pods", {**pod, "metadata": marked})
         return pod if grace or marked.get("finalizers") else self.store.delete("pods", pod)
 
@@ -466,9 +470,7 @@ def _as_it_is(thing: Object, _now: float) -> Object:
 
 def _new_pod(pod: Object, now: float) -> Object:
     spec, meta = dict(pod.get("spec") or {}), pod["metadata"]
-    if not spec.get("containers"):
-        raise _invalid("Pod", meta["name"], "spec.containers", "Required value")
-    spec["containers"] = [_new_container(container) for container in spec["containers"]]
+    spec["containers"] = [_new_container(container) for container in spec.get("containers") or ()]
     if spec.get("initContainers"):
         spec["initContainers"] = [_new_container(container) for container in spec["initContainers"]]
     for field, default in (
@@ -480,7 +482,8 @@ def _new_pod(pod: Object, now: float) -> Object:
         ("priority", 0),
     ):
         spec.setdefault(field, default)
-    spec["tolerations"] = [*(spec.get("tolerations") or []), *_TOLERATED]
+    spec = _tolerating(spec)
+    check_pod(meta["name"], spec)
     status: Object = {"phase": "Pending"}
     if spec.get("schedulingGates"):
         message = "Scheduling is blocked due to non-empty scheduling gates"
@@ -488,32 +491,40 @@ def _new_pod(pod: Object, now: float) -> Object:
     return {**pod, "spec": spec, "status": status}
 
 
+def _tolerating(spec: Object) -> Object:
+    """As admission leaves the spec of a pod, new or changed: it stays for a while on a node that is gone."""
+    given: list[dict[str, str]] = spec.get("tolerations") or []
+
+    def is_tolerated(key: str) -> bool:
+        return any(each.get("key", key) == key and each.get("effect", "NoExecute") == "NoExecute" for each in given)
+
+    return {**spec, "tolerations": [*given, *(each for each in _TOLERATED if not is_tolerated(str(each["key"])))]}
+
+
+def _without_empty(meta: Object) -> Object:
+    """The metadata without lists and maps that are empty, which the server does not keep."""
+    return {field: value for field, value in meta.items() if value not in ({}, [])}
+
+
 def _check_for_controllers(kind: str, resource: str, thing: Object, now: float) -> None:
-    """Raise Refusal where a controller could not act on the object: its owners, its numbers of pods and its pod template."""
+    """Raise Refusal where a controller could not act on the object: its numbers of pods and its pod template."""
     name, spec = thing["metadata"]["name"], thing.get("spec") or {}
-    for owner in thing["metadata"].get("ownerReferences") or ():
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(field):
-                raise _invalid(kind, name, f"metadata.ownerReferences.{field}", "Required value")
     if resource not in _MAKE_PODS:
         return
     for field in ("replicas", "parallelism", "completions"):
         if field in spec and not isinstance(spec[field], int):
-            raise _invalid(kind, name, f"spec.{field}", f"Invalid value: {spec[field]!r}: must be an integer")
+            raise invalid(kind, name, f"spec.{field}", f"Invalid value: {spec[field]!r}: must be an integer")
     template = (spec.get("template") or {}).get("spec") or {}
     try:
         _new_pod({"metadata": {"name": name}, "spec": template}, now)
     except Refusal as why:
-        raise _invalid(kind, name, "spec.template", str(why)) from None
+        raise invalid(kind, name, "spec.template", str(why)) from None
 
 
 def _new_container(container: Object) -> Object:
     """A limit without a request is the request too."""
+    check_amounts(container)
     asked = container.get("resources") or {}
-    for text in (text for amounts in asked.values() if isinstance(amounts, dict) for text in amounts.values()):
-        if not _QUANTITY.fullmatch(str(text)):
-            message = f'Pod in version "v1" cannot be handled as a Pod: quantities must match: "{text}"'
-            raise Refusal(400, "BadRequest", message)
     if asked.get("limits"):
         asked = {**asked, "requests": {**asked["limits"], **(asked.get("requests") or {})}}
     return {**container, "resources": asked}
@@ -600,33 +611,6 @@ def _wrote_the_deadline(manager: str) -> Object:
     return {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": wrote}
 
 
-def _check_pod_update(name: str, before: Object, after: Object) -> None:
-    """Check the change of an existing pod's spec.  Raises a refusal if a field differs that may not change."""
-    deadline, sooner = before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds")
-    if deadline is not None and (sooner is None or sooner > deadline):
-        message = f"Invalid value: {sooner}: must be less than or equal to previous value"
-        raise _invalid("Pod", name, "spec.activeDeadlineSeconds", message)
-    free = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
-    if before.get("schedulingGates"):
-        free |= {"nodeSelector", "affinity"}
-    tolerations = after.get("tolerations") or []
-    gates = [gate["name"] for gate in before.get("schedulingGates") or []]
-    grown = any(toleration not in tolerations for toleration in before.get("tolerations") or [])
-    gated = any(gate["name"] not in gates for gate in after.get("schedulingGates") or [])
-    changed = {f for f in before.keys() | after.keys() if before.get(f) != after.get(f)}
-    if grown or gated or changed - free - _image_changes(before, after):
-        raise _invalid("Pod", name, "spec", "Forbidden: pod updates may not change fields other than a few")
-
-
-def _image_changes(before: Object, after: Object) -> set[str]:
-    """The container lists that differ in nothing but images."""
-
-    def bare(spec: Object, field: str) -> list[Object]:
-        return [{**container, "image": ""} for container in spec.get(field) or []]
-
-    return {field for field in ("containers", "initContainers") if bare(before, field) == bare(after, field)}
-
-
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
@@ -679,12 +663,6 @@ def _plain(path: str) -> Answer:
     if path == "/version":
         return 200, JSON, msgspec.json.encode(VERSION)
     return 404, {"content-type": "text/plain"}, b"404 page not found\n"
-
-
-def _invalid(kind: str, name: str, field: str, message: str) -> Refusal:
-    causes = [{"reason": "FieldValueInvalid", "message": message, "field": field}]
-    sentence = f'{kind} "{name}" is invalid: {field}: {message}'
-    return Refusal(422, "Invalid", sentence, name=name, kind=kind, causes=causes)
 
 
 def _precondition(resource: str, name: str, wanted: str, found: str) -> Refusal:

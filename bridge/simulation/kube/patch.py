@@ -29,6 +29,10 @@ MERGE_KEYS = {
     "ownerReferences": "uid",
 }
 
+# The lists of plain values that a strategic patch adds to, and the directive that takes values out of one.
+PRIMITIVES = frozenset({"finalizers"})
+REMOVE_FROM = "$deleteFromPrimitiveList"
+
 
 def merged(target: Any, patch: Any) -> Any:
     """RFC 7386: null removes, objects merge, everything else replaces."""
@@ -39,14 +43,21 @@ def strategically_merged(target: Any, patch: Any, field: str = "", keys: Mapping
     """As `merged`, but lists with a merge key merge by it; an item with `$patch: delete` is removed."""
     if isinstance(patch, list) and field in keys:
         return _merged_list(target or [], patch, keys[field])
+    if isinstance(patch, list) and field in PRIMITIVES and keys:
+        return [*patch, *(each for each in target or () if each not in patch)]
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
-        if value is None:
+        directive, _, of = name.partition("/")
+        if directive == REMOVE_FROM and keys:
+            result[of] = [each for each in result.get(of) or () if each not in value]
+        elif value is None:
             result.pop(name, None)
         else:
             result[name] = strategically_merged(result.get(name), value, name, keys)
+            if keys and result[name] == []:
+                del result[name]  # the last item went
     return result
 
 
@@ -86,9 +97,7 @@ def _remove(result: Object, operation: Object) -> None:
 
 def _replace(result: Object, operation: Object) -> None:
     parent, last = _place(result, operation["path"])
-    key = int(last) if isinstance(parent, list) else last
-    parent[key]  # it must be there
-    parent[key] = operation["value"]
+    parent[int(last) if isinstance(parent, list) else last] = operation["value"]  # in a map it need not be there
 
 
 def _test(result: Object, operation: Object) -> None:

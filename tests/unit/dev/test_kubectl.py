@@ -167,6 +167,7 @@ async def test_a_json_patch_changes_what_its_pointers_name(kube: tuple[KubeClust
     headers = {"Content-Type": "application/json-patch+json"}
     operations = [
         {"op": "test", "path": "/metadata/name", "value": "train"},
+        {"op": "add", "path": "/metadata/annotations", "value": {}},  # a pod without any has no map of them
         {"op": "add", "path": "/metadata/annotations/example.org~1a", "value": "b"},
         {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "a", "operator": "Exists"}},
         {"op": "copy", "from": "/metadata/annotations", "path": "/metadata/labels"},
