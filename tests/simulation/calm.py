@@ -90,7 +90,9 @@ class Calm(Life):
     def annotates(self, name: str, says: dict[str, str]) -> None:
         pod = self._stored("pods", SPACE, name)
         meta = pod["metadata"]
-        self.kube.store.put("pods", {**pod, "metadata": {**meta, "annotations": {**meta["annotations"], **says}}})
+        self.kube.store.put(
+            "pods", {**pod, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **says}}}
+        )
         self.inner.wake()
 
     def cordons(self, name: str, cordoned: bool) -> None:

@@ -432,8 +432,8 @@ class Life:
             return
         while self.clock() + (waits_s := rng.expovariate(1 / STUBBORN_S)) < ends:
             await asyncio.sleep(waits_s)
-            stubborn = [pod for pod in self.invariants.pods() if objects.STOP_S in pod["metadata"]["annotations"]]
-            running = [pod for pod in stubborn if names.JOB_ID in pod["metadata"]["annotations"] and not _ended(pod)]
+            stubborn = [pod for pod in self.invariants.pods() if objects.STOP_S in _annotations(pod)]
+            running = [pod for pod in stubborn if names.JOB_ID in _annotations(pod) and not _ended(pod)]
             if not running or rng.random() < 0.4:
                 self._new_stubborn_pod(rng)
             elif rng.random() < 0.5:
@@ -735,7 +735,7 @@ class Life:
         self.made += 1
         like = self.rng.choice(members)
         meta = like["metadata"]
-        says = {key: meta["annotations"][key] for key in (GANG_SIZE, objects.RUN_S) if key in meta["annotations"]}
+        says = {key: value for key, value in _annotations(like).items() if key in (GANG_SIZE, objects.RUN_S)}
         labels = {GANG: meta["labels"][GANG]}
         requests = wants or like["spec"]["containers"][0]["resources"]["requests"]
         name = called.format(gang=labels[GANG], number=self.made)
@@ -905,6 +905,11 @@ class Life:
 
     def _forget_watches(self) -> None:
         self.kube.compact()
+
+
+def _annotations(thing: dict[str, Any]) -> dict[str, str]:
+    """The annotations of an object: the server keeps no empty map."""
+    return thing["metadata"].get("annotations") or {}
 
 
 def _ended(pod: dict[str, Any]) -> bool:
