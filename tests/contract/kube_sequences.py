@@ -45,7 +45,7 @@ Wishes = Mapping[str, Any]
 
 # --- what stays different ---------------------------------------------------------------------------------------------
 
-FACTS = (
+NOT_COMPARED = (
     Fact(
         "phase",
         lambda pod: pod["deleting_at"] and not pod["node"],
@@ -286,7 +286,7 @@ class Player:
         fields = {each.name: getattr(pod, each.name) for each in dataclasses.fields(pod) if each.compare}
         of = pod.name.removeprefix(f"{self._prefix}-")
         fields |= {time: getattr(pod, time) is not None for time in TIMES}
-        return promised(fields | {"name": of, "uid": self._which(of, pod.uid)}, FACTS)
+        return promised(fields | {"name": of, "uid": self._which(of, pod.uid)}, NOT_COMPARED)
 
     def _which(self, of: str, uid: str) -> int:
         return self._uids.get(of, []).index(uid)
