@@ -122,7 +122,7 @@ def needs_kubelets() -> None:
 
 @pytest.fixture
 def full(slurm: Slurm, kube: Kube) -> Iterator[Callable[[], None]]:
-    """Every GPU of the nodes k1..kN is taken by jobs of somebody else, until full() ends them."""
+    """Every GPU of the nodes k1..kN is held by foreign jobs, until full() ends them."""
     nodes = kube.external_nodes()
     taken = [slurm.submit("carol", name="native", required_nodes=[name], tres_per_node="gres/gpu:8") for name in nodes]
     eventually("they run", lambda: all("RUNNING" in slurm.job(job)["job_state"] for job in taken))
@@ -137,7 +137,7 @@ def full(slurm: Slurm, kube: Kube) -> Iterator[Callable[[], None]]:
 
 @pytest.fixture(scope="module")
 def roomy(slurm: Slurm, kube: Kube) -> Iterator[list[str]]:
-    """The nodes with a kubelet; Slurm gives away 16 CPUs and a GPU of each, so that many small pods stand side by side."""
+    """The nodes with a kubelet; Slurm gives away 16 CPUs and a GPU of each, so that many small pods share a node."""
     names = os.environ.get("RIG_KUBELETS", "").split()
     sizes = {name: _size(kube, name) for name in names}
     try:

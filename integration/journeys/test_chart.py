@@ -444,7 +444,7 @@ def test_an_admin_types_every_line_and_a_pod_runs_as_a_slurm_user(released: Term
 
 
 def test_every_overlay_and_the_chart_are_what_the_api_server_takes(released: Terminal) -> None:
-    """The operator's two kinds are not in a rig: definitions of the same names stand for them."""
+    """A rig lacks the operator's two kinds: definitions of the same names replace them."""
     definitions = released.folder / "definitions.yaml"
     definitions.write_text(yaml.safe_dump_all(definition(*each) for each in RESOURCES.items()))
     released.types(f"kubectl apply -f {definitions}")

@@ -1,4 +1,4 @@
-"""`slurm-bridge dev` with real ends: the same pods, the same promises, nothing left behind, and nobody else disturbed."""
+"""`slurm-bridge dev` with real ends: the same pods, the same invariants, nothing left behind, nothing else disturbed."""
 
 from __future__ import annotations
 

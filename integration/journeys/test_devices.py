@@ -27,7 +27,7 @@ def with_slurmd() -> str:
 
 @pytest.fixture
 def driver(bridge: BridgeProcess) -> Iterator[None]:
-    """The admin declares that his nodes' device driver goes by the annotation job-gpus."""
+    """The admin declares that the device driver of the nodes follows the annotation job-gpus."""
     with bridge.with_settings(device_driver=True):
         yield
 

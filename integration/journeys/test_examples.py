@@ -80,7 +80,7 @@ def is_bound(name: str, space: str, kube: Kube, slurm: Slurm) -> None:
 
 
 def of_others(name: str) -> Iterator[dict[str, Any]]:
-    """The objects of an example that nobody here would make pods of."""
+    """The objects of an example for which the rig has no controller."""
     for each in yaml.safe_load_all((EXAMPLES / name).read_text(encoding="utf-8")):
         if each["kind"] in OF_OTHERS:
             yield each

@@ -42,7 +42,7 @@ def names(pods: list[Any]) -> list[str]:
 
 
 def is_one_job(slurm: Slurm, pods: list[Any], name: str) -> dict[str, Any]:
-    """Slurm has one job for them, with a task for each, on the nodes on which they stand; their ranks have no gaps."""
+    """Slurm has one job for them, with a task for each, on their nodes; their ranks have no gaps."""
     [job] = slurm.live(f"{name}~")
     assert {says(each, "job-id") for each in pods} == {str(job["job_id"])}
     assert {says(each, "size") for each in pods} == {str(len(pods))}

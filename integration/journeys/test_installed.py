@@ -202,7 +202,7 @@ def test_a_killed_bridge_comes_back_and_goes_on(terminal: Terminal, kube: Kube) 
 
 
 def copied(folder: Path) -> None:
-    """The manifests, without a token that somebody left there."""
+    """The manifests, without a token that an earlier run left there."""
     shutil.copytree(ROOT / "manifests", folder / "manifests", symlinks=True, ignore=shutil.ignore_patterns("token"))
 
 

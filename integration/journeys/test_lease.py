@@ -1,4 +1,4 @@
-"""Two replicas under the account of the manifests: one acts, the other takes over, and nobody loses anything."""
+"""Two replicas under the account of the manifests: one acts, the other takes over, and nothing is lost."""
 
 from __future__ import annotations
 

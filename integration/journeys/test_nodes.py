@@ -373,7 +373,7 @@ def test_the_device_of_a_dead_kubelet_is_given_to_no_other_pod_until_its_pod_can
 
 
 def kubelet_silent_since(kube: Kube, name: str) -> float:
-    """Since when Kubernetes knows that it hears nothing of this kubelet, epoch seconds."""
+    """Since when Kubernetes shows that this kubelet does not report, epoch seconds."""
     conditions = kube.core.read_node(name).status.conditions
     ready = next(each for each in conditions if each.type == "Ready")
     assert ready.status == "Unknown"

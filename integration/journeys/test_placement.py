@@ -1,4 +1,4 @@
-"""Pods stand only where their own words let them, whatever Slurm would have granted (rules F, W9)."""
+"""Pods run only where their own specification allows it, whatever Slurm would have granted (rules F, W9)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_if_no_node_fits_the_message_counts_the_nodes_as_kube_scheduler_does(
 def test_a_grant_that_another_schedulers_pod_is_in_the_way_of_is_given_back_and_all_go_elsewhere(
     kube: Kube, slurm: Slurm, space: Space
 ) -> None:
-    """F6: Slurm knows nothing of pods that are not its own.  A gang with one place taken binds nobody there."""
+    """F6: Slurm does not know pods of other schedulers.  If one place of a gang is taken, no member is bound."""
     ns = space("alice")
     kube.run(ns, "stranger", cpu="60", scheduler="somebody-else", spec={"nodeName": "k1"})
     eventually("it stands there", lambda: kube.pod(ns, "stranger").status.phase == "Running")

@@ -1,4 +1,4 @@
-"""slurmctld comes back and does not know its newest jobs: nobody is ended for that, until an admin says so (S7, X6)."""
+"""slurmctld comes back and does not know its newest jobs: no pod is ended for that until an admin confirms (S7, X6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Slurm that counts no memory, and external nodes that stand in slurm.conf (rigging/conf/uncounted.conf)."""
+"""A Slurm that counts no memory, and external nodes in slurm.conf (rigging/conf/uncounted.conf)."""
 
 from __future__ import annotations
 

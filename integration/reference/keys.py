@@ -1,4 +1,4 @@
-"""Every key that the bridge reads or writes: where it stands, who writes it, what it says.
+"""Every key that the bridge reads or writes: on which object, which client writes it, and its meaning.
 
 The keys are those of scheduler/names.py and of the controllers that make groups.  A test finds keys in the code that are
 missing here, reads each example with the reader of the bridge, and has each refused example refused.

@@ -131,7 +131,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an expression stands: its module, and its function if it is in one."""
+    """The place of an expression: its module, and its function if it is in one."""
 
     module: str
     function: Function | None
@@ -142,7 +142,7 @@ class Place:
 
 
 class Code:
-    """All modules, and who calls whom."""
+    """All modules, and which function calls which."""
 
     def __init__(self, paths: Iterable[Path], root: Path) -> None:
         self.modules = {each.name: each for each in (_module(path, root) for path in paths)}
@@ -295,7 +295,7 @@ CALLED |= dict.fromkeys(
 
 
 def constant(node: ast.expr, values: Mapping[str, object]) -> str | None:
-    """The text or number that a name in capitals stands for; None: it is something else."""
+    """The text or number of a constant (a name in capitals); None: it is something else."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         of = values.get(node.value.id)
         found = getattr(of, node.attr, None) if isinstance(of, ModuleType) else None
@@ -614,7 +614,7 @@ def _names_in(node: ast.expr | None) -> list[str]:
 
 
 def _constants_in(node: ast.expr) -> Iterator[ast.expr]:
-    """Names in capitals, whose texts stand in the template already."""
+    """Constants whose texts are in the template already."""
     yield from (
         each
         for each in ast.walk(node)

@@ -101,7 +101,7 @@ def all_daemons(rig: Rig) -> list[Daemon]:
 
 
 def write_kubeconfig(rig: Rig, path: Path, impersonate: str = "") -> None:
-    """A kubeconfig of the cluster admin, or of whom he is to impersonate (a piece of YAML)."""
+    """A kubeconfig of the cluster admin, or of a user whom the admin impersonates (a piece of YAML)."""
     bearer = (rig.kube / "admin.token").read_text()
     path.touch(mode=0o600)
     path.write_text(f"""\

@@ -54,7 +54,7 @@ def up(rig: Rig) -> None:
 
 
 def all_daemons(rig: Rig) -> list[Daemon]:
-    """One a node, named kubelet-x1 …; it stands for the whole node."""
+    """One a node, named kubelet-x1 …; it represents the whole node."""
     return [_node(rig, name) for name in rig.read_options().kubelets]
 
 

@@ -23,7 +23,7 @@ READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message":
 
 @asynccontextmanager
 async def a_node(kube: Kube) -> AsyncIterator[Node]:
-    """A node that is ready, with a taint of somebody else, while the test lasts."""
+    """A node that is ready, with a taint of another client, while the test lasts."""
     name = kube.namespace[:50]
     meta = {"name": name, "annotations": {names.PARTITIONS: "gpu, main"}}
     status = {"addresses": [{"type": "Hostname", "address": name}, {"type": "InternalIP", "address": "198.51.100.7"}]}

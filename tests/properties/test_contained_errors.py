@@ -98,7 +98,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
 
 
 class Defect(Exception):
-    """What nobody expects."""
+    """An unexpected exception."""
 
 
 class Broken:

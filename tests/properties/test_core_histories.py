@@ -474,13 +474,13 @@ class Histories(RuleBasedStateMachine):
                 self.check_harm(action)
 
     def check_ours(self, job_id: int, user: str, key: str) -> None:
-        """V6: as the tenant, Slurm lets nobody else's job be touched; of the tenant's own only ours is."""
+        """V6: Slurm lets a tenant touch no job of other users; of the tenant's own only the bridge's are touched."""
         job = self.jobs.get(job_id)
         assert user == "alice", "V6: nobody else is a tenant of these pods"
         assert job is None or job.user != user or names.whose(job.name) == (CLUSTER, key), "V6"
 
     def check_nobody_stands_on(self, cancel: act.CancelJob) -> None:
-        """V7: nobody's own job is taken from under him, whatever is not seen of his node."""
+        """V7: no pod loses its job while it runs, whatever is not observed of its node."""
         workload = self.world.workloads.get(cancel.key)
         job = self.jobs.get(cancel.job_id)
         if workload is None or workload.group is not None or workload.hint != cancel.job_id:
@@ -505,7 +505,7 @@ class Histories(RuleBasedStateMachine):
         assert bind.node in [granted.name for granted in job.grant.nodes]
 
     def check_harm(self, action: act.DeletePod | act.FailByDeadline | act.EvictPod | act.SetDeadline) -> None:
-        """V7: never while the job that the pod stands for runs, but for what Slurm has said of its end (S4b, S5)."""
+        """V7: never while the job of the pod runs, except before an end that Slurm has announced (S4b, S5)."""
         running = [job for job in self.jobs.values() if holds_nodes(job.states) and job.user == "alice"]
         ours = [job for job in running if names.whose(job.name) == (CLUSTER, action.key)]
         is_bound_for = self.world.workloads[action.key].hint

@@ -83,7 +83,7 @@ def test_a_pod_that_is_cut_is_refused_in_the_same_words_and_closes_no_less(
 
 
 def keeps_away(pod: Pod, other: Pod) -> bool:
-    """True if the other pod may not stand beside this one."""
+    """True if the other pod may not share a node with this one."""
     return any(matches(term, other) for term in pod.anti_affinity)
 
 

@@ -21,7 +21,7 @@ CPUS, MEMORY = 2, 100
 
 @st.composite
 def parts(draw: st.DrawFn, *, standing: bool) -> Laid:
-    """Up to three shapes, each with nodes of its own grant and with members; and where some members stand already."""
+    """Up to three shapes, each with nodes of its own grant and with members; and the nodes of bound members."""
     found: list[Part] = []
     stands: dict[str, str] = {}
     first: Counter[str] = Counter()  # Slurm gives a device of a node once, whatever component asks

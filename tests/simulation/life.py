@@ -173,7 +173,7 @@ def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float
 
 
 def _of_managed(gives: Gives) -> Gives:
-    """The same for managed namespaces; nobody for others."""
+    """The same for managed namespaces; no user for others."""
     return lambda namespace, labels: gives(namespace, labels) if labels.get(MANAGED) == "true" else None
 
 
@@ -337,7 +337,7 @@ class Life:
             await asyncio.sleep(5.0)
 
     def _release(self) -> None:
-        """An admin says that the jobs that vanished are gone indeed (X6): until then their pods stand in others' way."""
+        """An admin confirms that the vanished jobs are gone (X6): until then their pods take room from others."""
         if self.bridge is not None and self.bridge.world.held_back_since is not None:
             self.invariants.note("the admin: slurm-bridge release")
             self.invariants.calm_since = self.clock()
@@ -423,7 +423,7 @@ class Life:
             self.kube.forbidden -= taken
 
     async def _stubborn_pods(self) -> None:
-        """Containers that ignore SIGTERM, with a long grace of the pod or of who deletes it; in some lives.
+        """Containers that ignore SIGTERM, with a long grace of the pod or of the deletion; in some lives.
 
         With a chance of its own.  Only where no grace counts for long: else they stand in others' way beyond the end.
         """
@@ -657,7 +657,7 @@ class Life:
         self._new_gang(size, [wants] * (size + self.rng.choice([-1, 0, 0, 0, 1])))
 
     def _new_ring_with_port(self) -> None:
-        """Its members stand on a node each."""
+        """Each of its members is on another node."""
         size = self.rng.choice([2, 3])
         self._new_gang(size, [self._wants()] * size, self._port())
 
@@ -707,7 +707,7 @@ class Life:
         self.kube.create(self.kube_clock(), "jobs", {"metadata": meta, "spec": spec})
 
     def _new_batch_gang(self) -> None:
-        """An indexed batch Job whose pods are one gang; its controller makes anew those that fail."""
+        """An indexed batch Job whose pods are one gang; its controller recreates failed pods."""
         self.made += 1
         template, size = self._template(), self.rng.choice([2, 3])
         template["metadata"]["annotations"] = {GANG_SIZE: str(size), objects.RUN_S: self.rng.choice(["5", "20"])}
@@ -850,7 +850,7 @@ class Life:
         self.inner.wake()
 
     def _delete_pods_on(self, node: str) -> None:
-        """As the taint of a dead node does, or an admin who drains it."""
+        """As after the taint of a dead node, or `kubectl drain`."""
         if node not in self.kube.actors.silent:
             return
         for pod in self.invariants.pods():
@@ -877,7 +877,7 @@ class Life:
             self.kill()
 
     def _api_server_down(self) -> None:
-        """For seconds, or for as long as a control plane takes to start anew."""
+        """For seconds, or for as long as a control plane takes to restart."""
         self.faults.api.begin()
         lasts_s = self.rng.choice([self.rng.uniform(1, 10), self.rng.uniform(16, 45)])
         asyncio.get_running_loop().call_later(lasts_s, self.faults.api.end)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Process:
-    """Tasks that stand still together."""
+    """Tasks that are paused together."""
 
     def __init__(self) -> None:
         self.paused = False

@@ -86,7 +86,7 @@ class FencedSlurm(SlurmEnd):
 
 @dataclass(slots=True)
 class _Pauses(_Listener):
-    """A listener that is told of each decision before it is performed."""
+    """A listener that gets each decision before it is performed."""
 
     on_planned: Callable[[], None] = field(default=lambda: None)
 
@@ -101,7 +101,7 @@ class _Pauses(_Listener):
 
 @dataclass(slots=True)
 class Running:
-    """A replica that runs: its process, its first task, and what tells it to stop."""
+    """A replica that runs: its process, its first task, and the event that stops it."""
 
     process: Process
     task: asyncio.Task[None]

@@ -39,7 +39,7 @@ def test_every_promise_holds_with_two_replicas(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_promise_holds_with_two_bridges_and_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of an admin, which harms nobody."""
+    """A mistake of an admin, which does no harm."""
     _all_hold(live_without_a_lease, range(2), monkeypatch)
 
 

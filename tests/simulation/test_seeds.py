@@ -252,7 +252,7 @@ def test_a_bind_for_a_job_of_another_user_with_a_forged_name_breaks_v2(clusters:
 
 
 def stranger(clusters: Clusters, namespace: str) -> objects.Object:
-    """A pod that shows the job of another, and that nobody ever bound for it."""
+    """A pod that shows the job of another pod, and was never bound for that job."""
     says = {names.JOB_ID: str(clusters.job)}
     made = objects.pod(namespace, "stranger", annotations=says, nodeName="k1")
     return clusters.kube.create(0.0, "pods", made)

@@ -1,4 +1,4 @@
-"""What docs/workloads.md shows of manifests stands in examples/, which a journey runs; docs/metrics.md is complete."""
+"""The manifests in docs/workloads.md are parts of examples/, which a journey runs; docs/metrics.md is complete."""
 
 from __future__ import annotations
 

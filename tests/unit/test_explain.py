@@ -249,7 +249,7 @@ async def test_a_standby_says_which_replica_to_ask(both: Both) -> None:
 
 
 async def test_the_answer_of_the_bridge_is_shown_also_if_no_cluster_can_be_asked(both: Both) -> None:
-    """Somebody who names a bridge with --bridge, and no settings file, has no Slurm to ask."""
+    """With --bridge and without a settings file there is no Slurm to ask."""
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     both.settings = {**both.settings, "slurm_url": ""}
     async with address_that_answers(STANDBY, 503) as url:

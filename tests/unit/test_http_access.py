@@ -238,7 +238,7 @@ def test_users_of_namespaces_are_never_given_the_token_of_admins(tmp_path: Path)
 def test_clients_that_hold_connections_keep_no_other_client_out_and_take_no_more_than_the_limit(
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """Anybody who reaches the port may open connections and stay silent; kubelet's probe must be answered."""
+    """Any client that reaches the port may open connections and stay silent; kubelet's probe must be answered."""
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(silent_clients())
 

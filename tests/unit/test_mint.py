@@ -1,4 +1,4 @@
-"""The mint: tokens as Slurm takes them, in files that nobody else reads, renewed at half of their life."""
+"""The mint: tokens as Slurm takes them, in files that no other user may read, renewed at half of their lifetime."""
 
 from __future__ import annotations
 

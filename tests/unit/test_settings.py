@@ -1,4 +1,4 @@
-"""What an admin writes: every mistake is one sentence that names the key, and who wins is written down."""
+"""What an admin writes: every mistake is one sentence that names the key, and the precedence is documented."""
 
 from __future__ import annotations
 

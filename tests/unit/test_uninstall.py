@@ -15,7 +15,7 @@ LEASE = {"namespace": "hpc", "name": "slurm-bridge"}
 
 
 async def is_bound(both: Both, name: str) -> bool:
-    """To a node, and nobody ends it."""
+    """To a node; the pod then runs without end."""
     found = both.kube.store.get("pods", "hpc", name)
     ends = found is None or "deletionTimestamp" in found["metadata"] or "activeDeadlineSeconds" in found["spec"]
     return not ends and bool(found["spec"].get("nodeName"))

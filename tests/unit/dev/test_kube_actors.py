@@ -296,7 +296,7 @@ def test_a_replica_set_replaces_what_ended_and_drops_what_is_too_much() -> None:
 
 
 def run_bound(cluster: Cluster, seconds: int) -> None:
-    """Let time pass while somebody binds every pod that waits."""
+    """Let time pass, and bind every pod that waits."""
     for _ in range(seconds):
         for pod in list(cluster.kube.store.all("pods")):
             if not pod["spec"].get("nodeName"):

@@ -77,7 +77,7 @@ class Both:
 
 
 def kubeconfig(server: str) -> dict[str, Any]:
-    """Of a cluster that asks nobody who he is."""
+    """The access of a cluster without authentication."""
     return {
         "current-context": "it",
         "clusters": [{"name": "it", "cluster": {"server": server}}],

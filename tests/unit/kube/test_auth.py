@@ -1,4 +1,4 @@
-"""Kubeconfigs and service accounts: who we are, what rotates, and every mistake as one sentence without a secret."""
+"""Kubeconfigs and service accounts: identity, rotation, and every mistake as one sentence without a secret."""
 
 from __future__ import annotations
 
@@ -495,7 +495,7 @@ async def test_invalid_certificates_are_reported(tmp_path: Path, certificates: C
 
 
 async def test_an_auth_provider_is_refused_and_points_to_exec_plugins(tmp_path: Path) -> None:
-    """The package would renew its tokens without checking the certificate of who answers."""
+    """The package would renew its tokens without checking the certificate of the server."""
     for user in (
         {"token": SECRET, "auth-provider": {"name": "oidc"}},
         {"auth-provider": {"name": "gcp", "config": {}}},

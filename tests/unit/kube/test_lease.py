@@ -319,7 +319,7 @@ def test_a_lease_that_was_edited_is_waited_for_as_long_as_is_safe(
 
 
 def test_a_holder_that_does_not_renew_a_lease_of_long_duration_is_reported() -> None:
-    """As somebody may write it by hand: it looks like the lease of another replica."""
+    """A hand-written Lease: it looks like that of another replica."""
 
     async def tell(place: Place) -> None:
         meta = {"namespace": "slurm-bridge", "name": "slurm-bridge", "annotations": {PROCESS: "feedfeed"}}

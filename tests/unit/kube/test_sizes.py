@@ -117,7 +117,7 @@ LARGE: dict[str, Callable[[int], bytes]] = {
 
 
 def keeps_away(pod: Pod, other: Pod) -> bool:
-    """True if the other pod may not stand beside this one."""
+    """True if the other pod may not share a node with this one."""
     return any(matches(term, other) for term in pod.anti_affinity)
 
 

@@ -1,4 +1,4 @@
-"""The page over HTTP: files under a strict policy, a stream that begins with everything, readers that disturb nobody."""
+"""The page over HTTP: files under a strict policy, a stream that begins with everything, independent readers."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_one_workload_is_asked_for_by_its_key(served: Served, session: aio
 
 
 async def test_another_name_for_this_machine_is_refused(served: Served, session: aiohttp.ClientSession) -> None:
-    """A page of somebody else could give its own name our address, and read here."""
+    """A foreign page could give its own name the address of the bridge (DNS rebinding), and read its answers."""
     for path in ("/", "/events", "/workloads/known"):
         async with session.get(served.url + path, headers={"Host": "evil.example:80"}) as answer:
             assert answer.status == 421

@@ -195,7 +195,7 @@ async def test_a_standby_names_the_replica_that_leads() -> None:
 
 
 class Asked:
-    """What a watch is told, one answer after the other; then it is cancelled."""
+    """The answers that a watch gets, one after the other; then it is cancelled."""
 
     def __init__(self, *answers: Shown | ConfigError) -> None:
         self.answers = list(answers)

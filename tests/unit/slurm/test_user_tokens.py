@@ -42,7 +42,7 @@ def wire(cluster: SlurmCluster) -> Witness:
 
 @pytest.fixture
 async def client(cluster: SlurmCluster, wire: Witness, tmp_path: Path) -> SlurmClient:
-    """Its own token is carol's, who may act for nobody; alice and bob have tokens of their own."""
+    """Its own token is that of carol, who may act for no other user; alice and bob have tokens of their own."""
     for user in ("alice", "bob"):
         give(tmp_path, user, cluster.token(user))
     client = SlurmClient(
