@@ -120,10 +120,8 @@ def test_a_gang_that_comes_after_its_job_was_read_agrees_on_the_name_of_its_job(
     assert len(story.acts(BindPod, NOW + 21)) == 4
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
-@pytest.mark.parametrize(("later_s", "ends"), [(60, True), (0, False)])
-def test_a_job_of_earlier_pods_is_not_that_of_new_pods_of_the_same_name(state: str, later_s: int, ends: bool) -> None:
-    """A process is killed before it ends the job of a gang whose pods went.  The new pods may ask for something else."""
+def with_a_job_of_a_previous_process(state: str) -> Story:
+    """A bridge that has read job 17, which a previous process submitted for the gang 30 s before the start."""
     before = Story()
     before.sees(*ring())
     name = asks(before).spec.name
@@ -132,6 +130,14 @@ def test_a_job_of_earlier_pods_is_not_that_of_new_pods_of_the_same_name(state: s
     story.polls({17: state}, at=NOW)
     made = replace(job_of(member(0), 17, state, submitted=START - 30), name=name)
     story.reads(made, at=NOW, granted=granted(17, ("x1", 4)) if state == "RUNNING" else None)
+    return story
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+@pytest.mark.parametrize(("later_s", "ends"), [(60, True), (0, False)])
+def test_a_job_of_earlier_pods_is_not_that_of_new_pods_of_the_same_name(state: str, later_s: int, ends: bool) -> None:
+    """A process is killed before it ends the job of a gang whose pods went.  The new pods may ask for something else."""
+    story = with_a_job_of_a_previous_process(state)
     story.sees(*ring(created=START - 30 + later_s))
     story.polls({17: state}, at=NOW + 80)
     acts = story.decides(NOW + 80)
@@ -144,13 +150,7 @@ def test_a_job_of_earlier_pods_is_not_that_of_new_pods_of_the_same_name(state: s
 
 def test_a_waiting_job_of_earlier_pods_ends_though_the_new_pods_are_refused() -> None:
     """Otherwise the job waits on for pods that are gone, and may get nodes, until the user corrects the new pods."""
-    before = Story()
-    before.sees(*ring())
-    name = asks(before).spec.name
-    story = Story()
-    story.sees(*(ClockObserved(side, NOW, NOW, NOW) for side in Side))
-    story.polls({17: "PENDING"}, at=NOW)
-    story.reads(replace(job_of(member(0), 17, "PENDING", submitted=START - 30), name=name), at=NOW)
+    story = with_a_job_of_a_previous_process("PENDING")
     story.sees(*ring(created=START + 30, says={"time-limit": "soon"}))
     story.polls({17: "PENDING"}, at=NOW + 80)
     assert [each.job_id for each in story.acts(CancelJob, NOW + 80)] == [17]
@@ -158,14 +158,7 @@ def test_a_waiting_job_of_earlier_pods_ends_though_the_new_pods_are_refused() ->
 
 def test_an_adopted_job_keeps_its_place_in_the_queue_though_each_of_its_pods_is_replaced_in_turn() -> None:
     """As a job does that this process submitted: it is not of earlier pods, it was seen with the pods that it is for."""
-    before = Story()
-    before.sees(*ring())
-    name = asks(before).spec.name
-    story = Story()
-    story.sees(*(ClockObserved(side, NOW, NOW, NOW) for side in Side))
-    story.polls({17: "PENDING"}, at=NOW)
-    made = replace(job_of(member(0), 17, "PENDING", submitted=START - 30), name=name)
-    story.reads(made, at=NOW)
+    story = with_a_job_of_a_previous_process("PENDING")
     pods = ring(created=START - 30)
     story.sees(*pods)
     at = NOW + 80
