@@ -115,9 +115,38 @@ class Simulated:
             await asyncio.sleep(every_s)
         return took
 
-    def _has_node(self, name: str) -> bool:
+    async def end_jobs(self, these: Sequence[str], *, every_s: float, within_s: float) -> list[float]:
+        """Cancel the jobs of these pods, one every so many seconds.
+
+        Returns how long it took until each pod was being ended, in seconds, in their order.  Raises BenchError.
+        """
+        began = time.perf_counter()
+        cancelled, ended = dict[str, float](), dict[str, float]()
+
+        def all_end() -> bool:
+            for name in [name for name in cancelled if name not in ended]:
+                if "activeDeadlineSeconds" in self._pod(name)["spec"]:
+                    ended[name] = time.perf_counter()
+            return len(ended) == len(these)
+
+        async def cancel() -> None:
+            for number, name in enumerate(these):
+                await asyncio.sleep(began + number * every_s - time.perf_counter())
+                self.slurm.cancel(int(self._pod(name)["metadata"]["annotations"][names.JOB_ID]), time.time())
+                cancelled[name] = time.perf_counter()
+
+        task = asyncio.create_task(cancel())
+        await self._until(all_end, lambda: f"{len(these) - len(ended)} pods live on", within_s, LOOK_CLOSELY_S * 5)
+        await task
+        return [ended[name] - cancelled[name] for name in these]
+
+    def _pod(self, name: str) -> objects.Object:
         pod = self.kube.cluster.store.get("pods", NAMESPACE, name)
-        return pod is not None and "nodeName" in pod["spec"]
+        assert pod is not None, "nobody deletes it"
+        return pod
+
+    def _has_node(self, name: str) -> bool:
+        return "nodeName" in self._pod(name)["spec"]
 
     async def until_queued(self, jobs: int, *, within_s: float) -> None:
         """Wait until so many jobs wait in Slurm.  Raises BenchError."""

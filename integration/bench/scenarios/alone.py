@@ -24,6 +24,7 @@ MS_PER_S = 1000
 FEW = 100
 PODS_A_FULL_NODE = 60  # of 64 CPUs: there is room for a small pod, and none for a pod that asks for a whole node
 MORE, MORE_EVERY_S = 100, 0.083
+ENDS_EVERY_S = 1 / 200
 
 
 def alone(pods: int) -> Scenario:
@@ -40,6 +41,13 @@ def alone_bound(pods: int) -> Scenario:
     """So many bound pods, and the bridge is started again."""
     return Scenario(
         "alone-bound", alone=partial(_restarted, "alone-bound", pods), repeats=1, why="it has five restarts"
+    )
+
+
+def alone_ends(pods: int) -> Scenario:
+    """The jobs of so many pods end, 200 a second."""
+    return Scenario(
+        "alone-ends", alone=partial(_ends, "alone-ends", pods), repeats=2, why="it ends what it binds", apart=True
     )
 
 
@@ -136,6 +144,29 @@ async def _restarted(scenario: str, pods: int, folder: Path, profile: Path | Non
     return [
         Figure(scenario, "restart → a pod is bound, median", "s", (percentile(took, 0.5),), at_most(1.5)),
         Figure(scenario, "restart → a pod is bound: CPU of the bridge, median", "s", (percentile(cpu, 0.5),)),
+    ]
+
+
+async def _ends(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
+    async with simulated(folder, _nodes(pods)) as both:
+        with both.launched() as process:
+            bridge = await subjects.until_ready(process)
+            await _bind(both, "warm", WARM_UP)  # they run on: a list that lacks no job shows that Slurm goes on
+            await _bind(both, "p", pods)
+            await bridge.at_rest()
+            processes = Processes()
+            with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
+                called, meter = await bridge.slurm_calls(), processes.meter()
+                waits = await both.end_jobs(
+                    [f"p{number}" for number in range(pods)], every_s=ENDS_EVERY_S, within_s=120
+                )
+                spent, called = meter.read(), await bridge.slurm_calls() - called
+    last = waits[-len(waits) // 10 :]
+    return [
+        Figure(scenario, "200 jobs end a second: the last tenth, p99", "s", (percentile(last, 0.99),), at_most(2.5)),
+        Figure(scenario, "200 jobs end a second: p50", "s", (percentile(waits, 0.5),)),
+        Figure(scenario, "bridge: CPU an end", "ms", (spent.cpu_s["bridge"] / pods * MS_PER_S,)),
+        Figure(scenario, "reads of jobs an end", "", (called["job"] / pods,)),
     ]
 
 
