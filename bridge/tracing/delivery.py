@@ -1,4 +1,4 @@
-"""Whether the Collector takes spans: said once when it does not, and once when it does again.
+"""Reports if the Collector does not take spans: once when that begins, and once when it ends.
 
 The SDK's exporter logs each attempt, with the names of Python's classes.  Those lines go to the debug log.
 """

@@ -1,7 +1,7 @@
 """Slurm's reasons for the wait of a job, each in turn: a span as soon as the next reason is read.
 
 Reasons are read with the details of waiting jobs (Q2).  The first reason that is read counts since the submission.  After a
-restart it counts since the pod shows it, which the pod tells in whole seconds; what was before has been sent.
+restart it counts since the pod shows it (in whole seconds); the earlier reasons were sent by the former process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records the trace of each workload from what the loop observes, and sends each span as soon as its step is over.
 
 What a restart needs is on the pods and in Slurm: a process that did not see a step begin takes its times from there, and the
-ids are the same in any case.  In memory is only what is under way (memory.py).
+ids are the same in any case.  Only traces that are not complete are in memory (memory.py).
 
 A process may die before its spans are sent.  So the next one sends again, with the same ids, what happened to pods in the
 last RESENT_S seconds before it began.

@@ -1,7 +1,7 @@
 """Bound pods, until they end: the spans `start` and `run`.
 
-Kubelet tells in whole seconds when containers start and end.  Between the bind and the start, a step that ended in the second
-of the bind has the length 0, and what is left over counts for the last step: the images and the start of the containers.
+Kubelet shows in whole seconds when containers start and end.  Between the bind and the start, a step that ended in the second
+of the bind has the length 0, and the remaining time counts for the last step: the images and the start of the containers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """When each step of a workload began and ended, by the bridge's clock.
 
-Both clusters tell most times in whole seconds, by clocks of their own.  Three rules make the steps add up to the whole, also
+Both clusters show most times in whole seconds, by clocks of their own.  Three rules make the steps add up to the whole, also
 if two processes of the bridge each send a part of them:
 
 * A step begins when the step before it ends.  Times that are out of order are moved, so no step has a negative duration.

@@ -1,13 +1,13 @@
 """The actors of the simulated cluster: kubelets, controllers, garbage collection.
 
-All are written as controllers are: a change marks what it concerns, an actor looks at the facts when its time has come,
-and does the next thing that they lack.  So nothing here depends on the order of events, and an actor that was down picks
-up where the facts are.
+All are written like controllers: a change marks an object, the actor looks at the state of the object when its time has come,
+and makes the next change that the state lacks.  So nothing here depends on the order of events, and an actor that was down
+goes on from the present state.
 
-    kubelet      starts a bound pod (or fails it if it does not fit, as a real one does), ends it when its time, its
-                 deadline or its deletion has come, then lets a deleted one go
-    replica set  keeps as many pods as are wanted; what has ended or is being deleted does not count
-    deployment   keeps a replica set of its present template, and scales those of earlier templates to 0 once that is ready
+    kubelet      starts a bound pod (or fails it if it does not fit, as a real one does), ends it when its run time,
+                 its deadline or its deletion has come, then removes a deleted pod
+    replica set  keeps the wanted number of pods; pods that have ended or are being deleted do not count
+    deployment   keeps a replica set of its present template, and scales the sets of earlier templates to 0 once it is ready
     batch job    keeps `parallelism` pods until `completions` have succeeded or too many have failed
     garbage      deletes pods whose controller or node is gone, finished namespaces, events older than an hour
 """

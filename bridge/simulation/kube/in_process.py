@@ -1,7 +1,7 @@
 """The simulated Kubernetes behind a Transport, in this process: no socket between the bridge and it.
 
-A request takes effect at the moment it is awaited.  Watches wake when the cluster changes.  `live` lets the cluster's
-kubelets and controllers act when they are due; on a virtual loop that is what moves the time.
+A request takes effect when it is awaited.  Watches wake when the cluster changes.  `live` lets the cluster's kubelets and
+controllers act when they are due; on a virtual loop its timers advance the clock.
 """
 
 from __future__ import annotations

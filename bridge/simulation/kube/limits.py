@@ -1,7 +1,7 @@
-"""What the simulated API server does not do, in the sentence with which it says so.
+"""What the simulated API server does not do, as the sentences that it answers.
 
-A refusal's sentence is its Status; where the request is served all the same, the sentence is a Warning, which kubectl prints.
-docs/dev.md lists the limits; a journey holds everything else equal to a real API server.
+If the request is refused, the sentence is in the Status.  If the request is served, the sentence is a Warning, which kubectl
+prints.  docs/dev.md lists the limits; a journey compares everything else with a real API server.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What kubectl's typed clients send as protobuf, as the JSON that they mean.
+"""Decodes protobuf of kubectl's typed clients to the JSON that they would have sent.
 
 `kubectl create`, `drain` and `auth` send protobuf and do not fall back to JSON.  Answers may be JSON.  `protobuf.json` says
 how the kinds that are served are written: message to field number to (JSON name, type).  It is made from the Go types
 (integration/protobuf), because Kubernetes' .proto files, which a protobuf library reads, lack what JSON needs: which
 fields are inlined, and which zero values mean "not set".
 
-A type is a scalar, a message, or a form of its own (`_FORMS`).  Before it may stand:
+A type is a scalar, a message, or a form of its own (`_FORMS`).  Prefixes of a type:
 
     *        a zero value counts: the field is a pointer in Go, or JSON always has it
     []  {}   a list; an object whose keys are strings

@@ -1,7 +1,7 @@
 """A simulated etcd: objects with versions, and the history that watches read.
 
-Objects are plain JSON dictionaries and are never changed once they are in here; a write puts a new one in their place, so
-that the past stays as it was.  Every write is one Change and takes one version, without gaps.  What a watch receives
+Objects are plain JSON dictionaries.  An object in the store is never changed: a write replaces it by a new one, so the
+history keeps the former state.  Every write is one Change and takes one version, without gaps.  What a watch receives
 follows from its selector: an object that begins to match is ADDED, an object that stops matching is DELETED, in the state in
 which it last matched, under the new version.
 

@@ -1,6 +1,6 @@
 """What the simulated API server refuses of an object: names, labels, and the specs of pods.
 
-Only the rules that a client of pods can meet; the words are near the server's, the status and the field are the server's.
+Only the rules that a client of pods can meet.  Status and field are those of the real server, the texts are similar.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answers of the simulated slurmdbd and slurmctld about accounts: associations, QOS, shares (Slurm facts 10).
 
 Each user has an association in each account, and each account one below root.  With PrivateData (`private_accounts`) an
-ordinary user sees his own associations and shares alone.
+ordinary user sees only associations and shares of the same user.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Which nodes a job gets in the simulated Slurm, and how many of its tasks each: as cons_tres was seen to lay them out.
+"""Which nodes a job gets in the simulated Slurm, and how many tasks on each: as the layout of cons_tres was measured.
 
-A job that fits on one node goes to the node where it leaves the least room.  A larger one goes to the run of neighbouring
-nodes that is just large enough, else to the largest ones, and fills them in Slurm's node order: the first as far as they go,
-and one task for each further node that it must have.  So a gang gets as few nodes as possible, unless it requests a number of
-nodes, which it gets.
+A job that fits on one node gets the node where it leaves the least room.  A larger job gets the smallest run of neighbouring
+nodes that is large enough, otherwise the nodes with the most room.  It fills them in Slurm's node order, and keeps one task
+for each further node that it must have.  So a gang gets as few nodes as possible, unless it requests a number of nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The nodes of the simulated Slurm: which jobs fit where, and the resources of each job there.
 
-A node counts cores, memory and devices, and hands out devices by index, lowest first, so that a device given twice is an
-assertion and not an average.  Typed devices ("gpu:h100") are requested with their type or without.  layout.py decides
+A node counts cores, memory and devices, and allocates devices by index, lowest first, so that a device which is allocated
+twice fails an assertion.  Typed devices ("gpu:h100") are requested with their type or without.  layout.py decides
 which nodes a job of several tasks gets, and how many tasks each.
 """
 

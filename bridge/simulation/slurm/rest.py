@@ -1,6 +1,6 @@
-"""The face of slurmrestd over the simulated cluster: paths, JSON, statuses.
+"""The interface of slurmrestd to the simulated cluster: paths, JSON, statuses.
 
-It says what the real one was heard to say, awkward parts included: 200 with an error in `status`, warnings for fields it
+The answers are as measured on the real slurmrestd, with its oddities: 200 with an error in `status`, warnings for fields it
 does not know, 404 in plain text for a path it does not know, 403 to a cancel while slurmctld is down, job ids as strings
 in jobs/state.
 """

@@ -1,7 +1,8 @@
 """Dependencies and licenses in the simulated Slurm.
 
-Judged as slurmctld was seen to judge it.  A condition that holds is dropped; one that can never hold stays, and the job shows
-that.  Of a job that is not known (any more), afterok and afternotok cannot be asked: that is refused; the others hold.
+Conditions are judged as measured on slurmctld.  A condition that is fulfilled is dropped.  A condition that can never be
+fulfilled stays, and the job shows that.  If a job is not known (any more), afterok and afternotok on it are refused; the
+other conditions on it are fulfilled.
 """
 
 from __future__ import annotations
