@@ -112,7 +112,7 @@ class EarlierBinds:
                 continue
             coming = self._unbound(job.key)
             nodes = frozenset(names[name] for name in _nodes_of(job) if name in names)
-            if coming and nodes:
+            if coming:
                 yield GrantedPods(job.key, {pod.uid: pod for pod in coming}, nodes)
 
     def _unbound(self, key: str) -> list[Pod]:

@@ -88,6 +88,58 @@ def test_where_the_job_is_not_known_all_of_them_must_have_ended() -> None:
     assert stands([BOUND], job(17, "CANCELLED", **PROVEN), job(18, "TIMEOUT", **PROVEN)) is Phase.ORPHANED
 
 
+def test_a_job_that_only_a_hint_names_and_that_ended_does_not_orphan_pods_whose_own_job_runs() -> None:
+    hinted = job(17, "CANCELLED", key=None, **PROVEN)
+    assert stands([BOUND], hinted, job(18, "RUNNING"), hint=17) is Phase.BOUND
+
+
+def test_a_job_that_is_forgotten_already_says_nothing() -> None:
+    workload = Workload(KEY, pods={BOUND.uid: BOUND}, jobs={17})
+    assert phase(workload, {}, ABSENT_S) is Phase.BOUND
+
+
+def test_where_some_members_run_and_their_job_waits_again_none_is_bound() -> None:
+    """Slurm requeued the job: it holds no nodes for the other members."""
+    assert stands([BOUND, pod("b")], job(17, "PENDING")) is Phase.BOUND
+    assert stands([BOUND, pod("b")], job(17, "RUNNING")) is Phase.GRANTED
+
+
+ENDED = ("CANCELLED",)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "where"),
+    [
+        pytest.param(
+            [job(17, *ENDED, key=None, followed_by={KEY}, **PROVEN)], Phase.ORPHANED, id="followed, and ended"
+        ),
+        pytest.param([job(17, *ENDED, key=None, **PROVEN)], Phase.BOUND, id="ended, and not followed"),
+        pytest.param([job(17, key=None, followed_by={KEY})], Phase.BOUND, id="followed, and runs"),
+        pytest.param(
+            [job(17, *ENDED, key=None, followed_by={KEY}, **PROVEN), job(18)], Phase.BOUND, id="their own job runs"
+        ),
+        pytest.param(
+            [job(17, *ENDED, key=None, followed_by={KEY}, **PROVEN), job(18, key="other")],
+            Phase.ORPHANED,
+            id="a job of other pods runs",
+        ),
+        pytest.param(
+            [job(17, *ENDED, key=None, **PROVEN), job(18, *ENDED, followed_by={KEY}, **PROVEN)],
+            Phase.BOUND,
+            id="they follow another job than the one that they name",
+        ),
+    ],
+)
+def test_a_renamed_job_orphans_pods_only_if_they_follow_it(jobs: list[Placeholder], where: Phase) -> None:
+    workload = Workload(KEY, pods={BOUND.uid: BOUND}, jobs={each.id for each in jobs}, hint=17, renamed=17)
+    assert phase(workload, {each.id: each for each in jobs}, ABSENT_S) is where
+
+
+def test_a_job_that_was_renamed_before_the_pods_named_another_one_does_not_hide_the_end_of_that() -> None:
+    workload = Workload(KEY, pods={BOUND.uid: BOUND}, jobs={17}, hint=17, renamed=16)
+    assert phase(workload, {17: job(17, *ENDED, **PROVEN)}, ABSENT_S) is Phase.ORPHANED
+
+
 def test_a_bind_that_the_watch_has_not_shown_yet_counts() -> None:
     workload = Workload(KEY, pods={PENDING.uid: PENDING}, jobs={17}, bound={PENDING.uid: "x1"})
     assert phase(workload, {17: job()}, ABSENT_S) is Phase.BOUND

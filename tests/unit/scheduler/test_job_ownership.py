@@ -1,0 +1,250 @@
+"""Whose job it is, by its user, its times and what the pods name (ARCHITECTURE 4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.actions import AllocateNow, Outcome
+from scheduler.events import PolicyChanged
+from scheduler.model.kubernetes import Pod
+from scheduler.model.slurm import Job
+from scheduler.policy.rules import Policy, Rule, Tenant
+from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray, living_stray
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
+from tests.builders import ALICE, CONFIG, START, Story, job_of, key_of, pod
+
+OLD = pod("train", created=START - 600)  # of an earlier process
+RUNS = replace(OLD, node="x1", annotations={"slurm-bridge/job-id": "17"}, started=START - 500)
+BOB = Tenant("bob")
+
+
+def story_of(what: Pod, *rules: Rule) -> tuple[Story, Workload]:
+    """A new process, which knows the pod from its first list."""
+    story = Story(replace(CONFIG, policy=Policy(rules or (Rule(("hpc",), ALICE),))), pods=(what,))
+    return story, story.world.workloads[key_of(what)]
+
+
+def job(user: str, *states: str, submitted: float = START - 590, **fields: Any) -> Job:
+    return job_of(OLD, 17, *states, user=user, submitted=submitted, **fields)
+
+
+def is_its(story: Story, workload: Workload, found: Job) -> bool:
+    return belongs_to(story.world, workload, found.id, found.user, found)
+
+
+HPC_BOB = (Rule(("hpc",), BOB), Rule(("other",), ALICE))  # alice had the namespace before
+
+
+def test_the_job_of_a_waiting_pod_has_the_user_that_the_policy_gives() -> None:
+    story, workload = story_of(OLD)
+    assert is_its(story, workload, job("alice", "PENDING"))
+    assert not is_its(story, workload, job("bob", "PENDING"))
+
+
+def test_a_job_of_the_former_user_that_waits_is_a_stray_and_not_the_pods() -> None:
+    story, workload = story_of(OLD, *HPC_BOB)
+    waits = job("alice", "PENDING")
+    assert not is_its(story, workload, waits)
+    assert is_stray(story.world, workload, waits)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "states", "holds"),
+    [("x1", "RUNNING", True), ("x2", "RUNNING", False), ("x1", "CANCELLED", False), ("x[1", "RUNNING", True)],
+)
+def test_a_job_of_the_former_user_is_the_pods_where_they_may_stand_on_its_nodes(
+    nodes: str, states: str, holds: bool
+) -> None:
+    """Nodes that cannot be read may be those of the pod."""
+    story, workload = story_of(replace(RUNS, annotations={}), *HPC_BOB)
+    found = job("alice", states, nodes=nodes)
+    assert is_its(story, workload, found) is holds
+    assert is_stray(story.world, workload, found) is not holds
+
+
+def test_a_job_that_was_made_long_after_the_start_as_another_user_is_neither_the_pods_nor_a_stray() -> None:
+    story, workload = story_of(RUNS, *HPC_BOB)
+    late = job("alice", submitted=START + CONFIG.tuning.settle_s + 1)
+    assert not is_its(story, workload, late)
+    assert not is_stray(story.world, workload, late)
+    just = replace(late, submitted=START + CONFIG.tuning.settle_s)
+    assert is_its(story, workload, just), "a request of the process before may take effect until then"
+
+
+def test_a_job_whose_submission_time_is_not_known_is_no_stray() -> None:
+    story, workload = story_of(OLD, *HPC_BOB)
+    unknown = replace(job("alice", "PENDING"), submitted=None)
+    assert not is_its(story, workload, unknown)
+    assert not is_stray(story.world, workload, unknown)
+
+
+def test_a_job_of_a_user_that_the_policy_can_not_give_is_no_stray() -> None:
+    story, workload = story_of(OLD, Rule(("hpc",), BOB))
+    assert not is_stray(story.world, workload, job("alice", "PENDING"))
+
+
+def test_pods_whose_namespace_has_no_user_any_more_keep_the_job_that_they_name_and_no_other() -> None:
+    story, workload = story_of(RUNS, Rule(("other",), ALICE))
+    assert is_its(story, workload, job("alice"))
+    assert not belongs_to(story.world, workload, 18, "alice", replace(job("alice"), id=18))
+    assert belongs_to(story.world, workload, 17, "alice", None), "also before it is read"
+    assert not is_stray(story.world, workload, job("alice")), "they have no other job"
+
+
+def test_a_pod_whose_namespace_has_no_user_any_more_has_no_stray() -> None:
+    """It may be given the former user again."""
+    story, workload = story_of(OLD, Rule(("other",), ALICE))
+    assert not is_stray(story.world, workload, job("alice", "PENDING"))
+
+
+def test_where_neither_the_pods_nor_the_job_have_a_user_of_the_policy_the_job_must_be_as_old_as_they_are() -> None:
+    story, workload = story_of(RUNS, Rule(("other",), Tenant("carol")))
+    assert is_its(story, workload, job("alice"))
+    assert not is_its(story, workload, job("alice", submitted=START - 400))
+
+
+def test_the_job_of_the_user_that_the_policy_gives_is_no_stray() -> None:
+    story, workload = story_of(OLD)
+    assert not is_stray(story.world, workload, job("alice", "PENDING"))
+
+
+def test_a_pod_without_a_node_holds_no_job_of_a_former_user_whatever_its_nodes_are() -> None:
+    story, workload = story_of(OLD, *HPC_BOB)
+    assert is_stray(story.world, workload, job("alice", nodes="x[1"))
+
+
+def test_a_job_that_a_previous_process_submitted_follows_the_policy() -> None:
+    story, workload = story_of(OLD)
+    waits = job("alice", "PENDING")
+    story.polls({17: "PENDING"}, at=START + 1)
+    story.reads(waits, at=START + 1)
+    assert story.world.placeholders[17].key == workload.key
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), BOB),)), START + 2))
+    assert not is_its(story, workload, waits)
+
+
+def test_pods_keep_the_job_that_they_name_and_that_is_as_old_as_they_are_though_no_rule_names_its_user() -> None:
+    story, workload = story_of(RUNS, Rule(("hpc",), BOB))
+    assert is_its(story, workload, job("alice"))
+    assert not is_its(story, workload, replace(job("alice"), id=18)), "they name another job"
+    assert not is_its(story, workload, job("alice", submitted=START - 400)), "they started before the job was made"
+    assert not is_its(story, workload, job("root")), "no pod runs as root"
+    assert not is_its(story, workload, replace(job("alice"), submitted=None)), "its time is not known"
+
+
+def test_a_pod_that_came_after_the_start_makes_no_job_its_own_by_naming_it() -> None:
+    story, _ = story_of(OLD, Rule(("hpc",), BOB))
+    young = replace(RUNS, uid="uid-young", name="young", created=START + 50, started=START + 55)
+    story.sees(young)
+    workload = story.world.workloads[key_of(young)]
+    assert not belongs_to(story.world, workload, 17, "alice", job("alice", submitted=START + 52))
+
+
+def test_only_a_stray_that_lives_is_waited_for() -> None:
+    story, workload = story_of(OLD, *HPC_BOB)
+    key = former_key(workload, "alice")
+
+    def known(job_id: int, of: str | None, states: str) -> None:
+        story.world.placeholders[job_id] = Placeholder(job_id, of, "alice", frozenset({states}), known_since=0.0)
+        workload.former |= {job_id}
+
+    known(17, key, "CANCELLED")
+    known(18, "of-other-pods", "RUNNING")
+    workload.former |= {19}  # forgotten already
+    assert living_stray(story.world, workload) is None
+    known(20, key, "PENDING")
+    stray = living_stray(story.world, workload)
+    assert stray is not None
+    assert stray.id == 20
+
+
+def test_a_job_without_pods_is_an_orphan_only_of_a_user_that_the_policy_can_give() -> None:
+    story, _ = story_of(OLD)
+    assert is_orphan(story.world, job("alice"))
+    assert not is_orphan(story.world, job("bob"))
+
+
+def test_a_policy_that_changes_makes_a_later_job_of_the_former_user_a_stray() -> None:
+    story, workload = story_of(OLD, Rule(("hpc",), ALICE), Rule(("other",), BOB))
+    made = job("alice", "PENDING", submitted=START + 100)
+    story.sees(PolicyChanged(Policy(HPC_BOB), START + 110))
+    assert is_stray(story.world, workload, made)
+    assert not is_stray(story.world, workload, replace(made, submitted=START + 110 + CONFIG.tuning.settle_s + 1))
+
+
+# --- what this process submitted ----------------------------------------------------------------------------------------
+
+NEW = pod("train", created=START + 10)
+NOW = START + 20
+TO_BOB = Policy((Rule(("hpc",), BOB),))
+
+
+def submitted_story(story: Story) -> Workload:
+    """The job of the pod waits as alice, and was read; then the policy gives bob, and nobody alice any more."""
+    story.queues(NEW, 17, at=NOW)
+    story.reads(job_of(NEW, 17, "PENDING", submitted=NOW), at=NOW + 1)
+    story.sees(PolicyChanged(TO_BOB, NOW + 2))
+    return story.world.workloads[key_of(NEW)]
+
+
+def test_a_job_that_this_process_submitted_stays_the_pods_under_another_policy() -> None:
+    story = Story()
+    workload = submitted_story(story)
+    read = job_of(NEW, 17, "PENDING", submitted=NOW)
+    assert belongs_to(story.world, workload, 17, "alice", read)
+    assert belongs_to(story.world, workload, 17, "alice", None)
+    assert not belongs_to(story.world, workload, 17, "carol", replace(read, user="carol"))
+    assert not belongs_to(story.world, workload, 18, "alice", replace(read, id=18))
+
+
+def test_another_job_that_got_the_id_of_a_job_that_this_process_submitted_is_not_the_pods() -> None:
+    story = Story()
+    workload = submitted_story(story)
+    assert not belongs_to(story.world, workload, 17, "alice", job_of(NEW, 17, "PENDING", submitted=NOW + 30))
+
+
+def test_a_job_of_the_user_that_this_process_just_asked_as_is_the_pods() -> None:
+    story = Story()
+    story.sees(NEW)
+    assert story.acts(AllocateNow, NOW)
+    story.sees(PolicyChanged(TO_BOB, NOW + 1))
+    workload = story.world.workloads[key_of(NEW)]
+    assert belongs_to(story.world, workload, 17, "alice", None)
+    assert not belongs_to(story.world, workload, 17, "carol", None)
+
+
+@pytest.mark.parametrize(("after_s", "found"), [(0, True), (12, True), (13, False)])
+def test_after_a_lost_answer_a_job_is_the_pods_if_it_was_made_before_the_request_was_over(
+    after_s: float, found: bool
+) -> None:
+    story = Story()
+    story.sees(NEW)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW)
+    story.sees(PolicyChanged(TO_BOB, NOW + 1))
+    workload = story.world.workloads[key_of(NEW)]
+    made = job_of(NEW, 17, submitted=NOW + after_s)
+    assert belongs_to(story.world, workload, 17, "alice", made) is found
+    assert belongs_to(story.world, workload, 17, "alice", replace(made, submitted=None)), "its time is not known"
+    assert belongs_to(story.world, workload, 17, "alice", None)
+    assert not belongs_to(story.world, workload, 17, "carol", replace(made, user="carol"))
+
+
+def test_a_job_whose_pods_are_gone_is_judged_by_the_user_of_those_pods() -> None:
+    story, workload = story_of(OLD, Rule(("hpc",), ALICE), Rule(("other",), BOB))
+    story.loses(OLD, START + 5)
+    assert not workload.pods
+    assert is_its(story, workload, job("alice"))
+    assert not is_its(story, workload, job("bob"))
+
+
+def test_a_job_of_a_workload_whose_pods_are_unknown_is_its_if_it_is_an_orphan_of_the_bridge() -> None:
+    story, _ = story_of(OLD)
+    unknown = Workload("of-nobody")
+    assert is_its(story, unknown, job("alice"))
+    assert not is_its(story, unknown, job("bob")), "no rule gives bob"
+    assert not belongs_to(story.world, unknown, 17, "alice", None), "it was not read"
