@@ -23,9 +23,9 @@ from scheduler.state.phase import Phase
 from scheduler.state.placeholder import CANCELLED
 from scheduler.state.world import World
 
-CONTINUED_S = (
-    5.0  # between two lists; slurmctld hardly restarts and gives ids out again meanwhile, without a failed poll
-)
+# Between two lists that show that slurmctld kept its state.  In this time it hardly restarts and gives ids out again without
+# a failed poll.
+CONTINUED_S = 5.0
 
 P = ParamSpec("P")
 
