@@ -81,20 +81,20 @@ FAULTS = _journeys("admission", "canary", "faults", "foreign_jobs", "policy", "s
 NODES = _journeys("nodes", "time_limits")
 INSTALLED = _journeys("installed", "installed_webhook", "installed_mint", "chart", "installed_replicas")
 ENDS = _journeys("job_ends", "pod_ends")
-LIVES = _journeys("controllers", "neither_ends")
+LIVES = _journeys("controllers", "image", "neither_ends")
 TORTURE = _journeys("release", "torture", "crashes")
-REPLICAS = _journeys("granted", "lease", "rights_lost", "two_bridges")
+REPLICAS = _journeys("granted", "lease", "rights_lost", "systemd", "two_bridges")
 PICTURES = _journeys("page", "pictures")
 UNCOUNTED = _journeys("uncounted")
 MONITORING = _journeys("monitoring", "tracing")
 SUITES = (
-    Suite("installed", INSTALLED, ("--kubelets", "1", "--kwok", "1"), image=True),
+    Suite("installed", (*INSTALLED, "-rP"), ("--kubelets", "1", "--kwok", "1"), image=True),  # it says how long it took
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("faults", FAULTS, ("--no-kubelets",), proved=True),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",)),  # they say how soon another one took over
     Suite("workloads", WORKLOADS, ("--no-kubelets",), proved=True),
-    Suite("lives", LIVES, proved=True),
+    Suite("lives", LIVES, image=True, proved=True),
     Suite("torture", (*TORTURE, "-rP"), ("--no-kubelets",), proved=True),  # they say how soon all went on
     Suite("ends", ENDS, proved=True),
     Suite(

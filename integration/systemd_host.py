@@ -1,8 +1,8 @@
 """A host with systemd as its process 1, in namespaces on this machine: what `manifests/systemd` runs on.
 
 Its root folder is an overlay over this machine's, whose changes are kept in memory and are gone with the host.  It has this
-machine's systemd and Python, none of its services, /run, /dev and cgroups of its own, and shares its network.  The bridge's
-dependencies are those of the environment of the tests, read-only, at DEPENDENCIES.
+machine's systemd, none of its services, /run, /dev and cgroups of its own, and shares its network.  The Python of the tests
+is at PYTHON and their packages at DEPENDENCIES, read-only: units that protect home folders see both there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 from tests.patience import PATIENCE_S
 
 SYSTEMD = Path("/usr/lib/systemd/systemd")
-DEPENDENCIES = "/opt/dependencies"
+PYTHON, DEPENDENCIES = "/opt/python", "/opt/dependencies"
 # Units that would change this machine, or need hardware.
 LEFT_OUT = (
     "dev-hugepages.mount",
@@ -53,10 +54,15 @@ class Hierarchy:
 
 
 class Host:
-    """A running host.  process: its first process, as this machine sees it."""
+    """A running host.
+
+    process   its first process, as this machine sees it
+    since     epoch seconds; `journal` shows nothing older
+    """
 
     def __init__(self, process: int) -> None:
         self.process = process
+        self.since = 0.0
 
     def run(self, *command: str, given: bytes = b"", codes: Sequence[int] = (0,)) -> str:
         """The output of a command, run as root.  Raises AssertionError if its exit code is none of `codes`."""
@@ -79,7 +85,7 @@ class Host:
         return self.run("systemctl", "show", unit, f"--property={what}", "--value").strip()
 
     def journal(self, unit: str) -> str:
-        return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}")
+        return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}", f"--since=@{self.since:.6f}")
 
 
 @contextmanager
@@ -142,10 +148,11 @@ def _script(folder: Path, hierarchies: list[Hierarchy]) -> str:
         f"mount -t tmpfs tmpfs {folder}",
         f"mkdir {folder}/upper {folder}/work {root}",
         f"mount -t overlay overlay -o lowerdir=/,upperdir={folder}/upper,workdir={folder}/work {root}",
-        f"mkdir -p {root}{DEPENDENCIES} {root}/.before",
-        f"mount --bind {sysconfig.get_path('purelib')} {root}{DEPENDENCIES}",
-        f"mount -o remount,bind,ro {root}{DEPENDENCIES}",
         f"cd {root}",
+        "mkdir .before",
+        *_shown(sys.base_prefix, f"{root}{PYTHON}"),
+        *_shown(sysconfig.get_path("purelib"), f"{root}{DEPENDENCIES}"),
+        f"echo {PYTHON}/lib > etc/ld.so.conf.d/python.conf",
         "mount -t proc proc proc",
         "mount --bind proc/sys proc/sys",
         "mount -o remount,bind,ro proc/sys",
@@ -155,6 +162,7 @@ def _script(folder: Path, hierarchies: list[Hierarchy]) -> str:
         "mount -t tmpfs -o mode=755 tmpfs dev",
         "mkdir dev/shm dev/pts",
         "ln -s /proc/self/fd dev/fd",
+        "ln -s pts/ptmx dev/ptmx",  # PrivateDevices looks for it
         *(f"touch dev/{each}; mount --bind /dev/{each} dev/{each}" for each in DEVICES),
         "rm -rf etc/systemd/system etc/slurm-bridge opt/slurm-bridge",
         "mkdir -p etc/systemd/system",
@@ -167,9 +175,16 @@ def _script(folder: Path, hierarchies: list[Hierarchy]) -> str:
     lines += [
         "pivot_root . .before",
         "umount --lazy /.before",
+        "mount --make-rshared /",  # credentials are mounted in a namespace that shares its mounts with this one
+        "ldconfig",
         f"exec env -i PATH={PATH} container=other {SYSTEMD} --unit=basic.target --log-target=journal",
     ]
     return "\n".join(lines)
+
+
+def _shown(folder: str, at: str) -> list[str]:
+    """Commands that show a folder of this machine at another place, read-only."""
+    return [f"mkdir -p {at}", f"mount --bind {folder} {at}", f"mount -o remount,bind,ro {at}"]
 
 
 def _started(process: subprocess.Popen[bytes], log: Path) -> Host:

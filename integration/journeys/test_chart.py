@@ -27,6 +27,7 @@ from integration.journeys.test_installed import (
     SPACE,
     all_namespaces,
     copied,
+    operators_kinds,
     own_pod,
     ready,
 )
@@ -427,8 +428,6 @@ def test_a_chart_whose_links_lead_nowhere_says_so(typed: Terminal) -> None:
 
 # --- on the real servers ------------------------------------------------------------------------------------------
 
-RESOURCES = {"servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"}
-
 
 @pytest.fixture(scope="module")
 def released(no_bridge: None, terminal: Terminal, kube: Kube) -> Iterator[Terminal]:
@@ -456,13 +455,9 @@ def test_an_admin_types_every_line_and_a_pod_runs_as_a_slurm_user(released: Term
 
 def test_every_overlay_and_the_chart_are_what_the_api_server_takes(released: Terminal) -> None:
     """A rig lacks the operator's two kinds: definitions of the same names replace them."""
-    definitions = released.folder / "definitions.yaml"
-    definitions.write_text(yaml.safe_dump_all(definition(*each) for each in RESOURCES.items()))
-    released.types(f"kubectl apply -f {definitions}")
-    released.types(f"kubectl wait --for=condition=Established --timeout=90s -f {definitions}")
     take = "kubectl apply --server-side --force-conflicts --dry-run=server"
     values = "--values=values.yaml --set monitoring.enabled=true --set replicas=2"
-    try:
+    with operators_kinds(released):
         for line in (
             f"{take} -k manifests/admission",
             f"{take} -k manifests/minimal",
@@ -474,25 +469,6 @@ def test_every_overlay_and_the_chart_are_what_the_api_server_takes(released: Ter
             assert not [each for each in said.splitlines() if "Warning" in each and "last-applied" not in each]
             assert "validatingadmissionpolicy.admissionregistration.k8s.io/slurm-bridge-pods" in said
             assert ("servicemonitor" in said) == ("monitoring" in line)
-    finally:
-        released.types(f"kubectl delete -f {definitions}")
-
-
-def definition(plural: str, kind: str) -> dict[str, Any]:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
-        "spec": {
-            "group": "monitoring.coreos.com",
-            "names": names,
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
 
 
 UPGRADE = f"helm upgrade {OWN} manifests/chart --namespace={OWN} --values=values.yaml --wait"

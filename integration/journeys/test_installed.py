@@ -1,18 +1,22 @@
 """The commands of README and docs/install.md for an installation, as written: the bridge schedules from its own pod.
 
-The image is built from the Dockerfile and given to the node's containerd.  The rig has no kube-scheduler, so the journey
-binds the bridge's own pod; it has no TLS in front of slurmrestd, so the settings allow plain HTTP.  All else is as it ships.
+No Docker and no registry is there: `docker build` is buildah's build of the same Dockerfile; `docker push` gives the image to
+the node's containerd.  The rig has no kube-scheduler, so the journey binds the bridge's own pod; it has no TLS in front of
+slurmrestd, so the settings allow plain HTTP.  All else is as it ships.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,12 +32,26 @@ pytestmark = pytest.mark.usefixtures("no_bridge")
 OWN, SPACE, LATER = "slurm-bridge", "hpc", "lab"  # the first two are names in the documentation
 RIG = ROOT / "integration" / "rig"
 INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+IMAGE_LINES = lines("install.md", "The image")
+[NEW_NAME] = re.findall(r"Then write `(newName: \S+)` in `manifests/minimal/kustomization.yaml`", INSTALL)
 INSTALLING = [
     *lines("install.md", "Two edits"),
     *lines("install.md", "Apply"),
     *lines("install.md", "Each namespace"),
 ]
 LOOKING = lines("install.md", "Look")
+METRICS = lines("install.md", "Metrics")
+# What the Prometheus operator reads, and what it calls that.
+OPERATORS_KINDS = {"servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"}
+# `docker` as install.md calls it.
+DOCKER = """#!/bin/sh -eu
+case $1 in
+    build) [ "$2 $4" = "-t ." ]; image=$3 ;;
+    push) image=$2 ;;
+esac
+built=$({rig} image --repository "${{image%:*}}" --version "${{image##*:}}")
+[ "$1" = build ] || {rig} load --name {name} "$built"
+"""
 FOR_SLURM_ADMINS = [
     *lines("for-slurm-admins.md", "Tokens"),
     *lines("for-slurm-admins.md", "What you see of a placeholder"),
@@ -58,6 +76,10 @@ def terminal(
         on_the_rig = f'exec {RIG} {name} --name {os.environ["RIG_NAME"]} "$@"'
         program.write_text(f"#!/bin/sh\nSLURM_BRIDGE_RIG_CACHE={places.cache()} {on_the_rig}\n")
         program.chmod(0o755)
+    docker = programs / "docker"
+    rig = f"env SLURM_BRIDGE_RIG_CACHE={places.cache()} {RIG}"
+    docker.write_text(DOCKER.format(rig=rig, name=os.environ["RIG_NAME"]))
+    docker.chmod(0o755)
     (folder / ".kube").mkdir()
     (folder / ".kube" / "config").symlink_to(kube.kubeconfig)
     kubectl = places.kubectl()
@@ -110,10 +132,22 @@ def kube_scheduler(kube: Kube) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def installed(terminal: Terminal) -> None:
-    """An admin has typed every line up to the first look at what runs."""
+    """An admin has typed every line up to the first look at what runs.  How long each line took is printed."""
     assert set(readme.lines_for(__file__)) <= set(INSTALLING), "README's short form is part of the long one"
-    for line in INSTALLING:
-        terminal.types(line)
+    took = {line: typed(terminal, line) for line in IMAGE_LINES}
+    overlay = terminal.folder / "manifests" / "minimal" / "kustomization.yaml"
+    overlay.write_text(overlay.read_text().replace("newName: localhost/slurm-bridge", NEW_NAME))
+    took |= {line: typed(terminal, line) for line in INSTALLING}
+    print(f"the commands of docs/install.md up to the first look took {sum(took.values()):.0f} s:")
+    for line, seconds in took.items():
+        print(f"{seconds:6.1f} s  {line}")
+
+
+def typed(terminal: Terminal, line: str) -> float:
+    """Seconds that the line took."""
+    began = time.monotonic()
+    terminal.types(line)
+    return time.monotonic() - began
 
 
 @pytest.mark.usefixtures("installed")
@@ -131,6 +165,49 @@ def test_an_admin_types_every_line_and_a_pod_runs_as_a_slurm_user(terminal: Term
         else:
             terminal.types(line)
     eventually("its job has ended with it", lambda: not slurm.live(f"{SPACE}/hello"))
+    [image] = [each.image for each in kube.pod(OWN, own_pod(kube)).spec.containers]
+    assert f"newName: {image.rpartition(':')[0]}" == NEW_NAME
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_lines_about_metrics_add_what_an_operator_and_grafana_read_and_restart_nothing(
+    terminal: Terminal, kube: Kube
+) -> None:
+    before = own_pod(kube)
+    with operators_kinds(terminal):
+        for line in METRICS:
+            terminal.types(line)
+        found = terminal.types(f"kubectl --namespace={OWN} get servicemonitor,prometheusrule,configmap -o name")
+        assert {"servicemonitor", "prometheusrule"} == {
+            each.partition(".")[0] for each in found.split() if "monitoring" in each
+        }
+        boards = kube.core.list_namespaced_config_map(OWN, label_selector="grafana_dashboard=1").items
+        assert [each.metadata.name for each in boards] == [f"{OWN}-dashboards"]
+    assert own_pod(kube) == before
+
+
+@contextmanager
+def operators_kinds(terminal: Terminal) -> Iterator[None]:
+    """The API server has the two kinds of the Prometheus operator; definitions of the same names stand for the operator's."""
+    file = terminal.folder / "definitions.yaml"
+    file.write_text(yaml.safe_dump_all(_definition(*each) for each in OPERATORS_KINDS.items()))
+    terminal.types(f"kubectl apply -f {file}")
+    terminal.types(f"kubectl wait --for=condition=Established --timeout=90s -f {file}")
+    yield
+    terminal.types(f"kubectl delete -f {file}")
+
+
+def _definition(plural: str, kind: str) -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+    group = "monitoring.coreos.com"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
 
 
 def test_every_overlay_is_built_and_a_missing_token_is_reported(terminal: Terminal, tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import base64
 import itertools
 import os
+import re
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,14 +19,18 @@ import yaml
 from integration import own_account
 from integration.clusters import Kube, Slurm, eventually, free_port, kubectl
 from integration.journeys.conftest import POLICY
+from integration.journeys.test_installed_mint import READER, on_slurmctlds_host
 from integration.readme import ROOT
-from integration.systemd_host import DEPENDENCIES, Host, host
+from integration.systemd_host import DEPENDENCIES, PYTHON, Host, host
 
 pytestmark = pytest.mark.usefixtures("no_bridge", "own_rig")
 UNITS = ROOT / "manifests" / "systemd"
 UNIT, MINT = "slurm-bridge.service", "slurm-bridge-mint.service"
 ETC, OPT = "/etc/slurm-bridge", "/opt/slurm-bridge"
+GROUP = "slurm-bridge-tokens"
 NUMBERS = itertools.count(1)
+# What the mint's unit says of `systemctl edit slurm-bridge`.
+DROP_IN = re.findall(r"^#     (\[.*|\w+=.*)$", (UNITS / MINT).read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     [wheel] = (folder / "dist").iterdir()
     (folder / "root").mkdir()
     with host(folder / "root") as started:
-        python = os.path.realpath(sys.executable)
+        python = f"{PYTHON}/bin/python3"
         started.run(python, "-m", "venv", "--without-pip", OPT)
         started.install(wheel.read_bytes(), f"/opt/{wheel.name}")
         pip = ("env", f"PYTHONPATH={DEPENDENCIES}", python, "-m", "pip", "--python", f"{OPT}/bin/python", "install")
@@ -64,7 +71,7 @@ def kubeconfig(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def port(machine: Host, kubeconfig: str, slurm: Slurm) -> Iterator[int]:
     """The files of the unit's comment are there.  Returns the port of `http`.  Afterwards nothing runs."""
-    listens = free_port()
+    listens, machine.since = free_port(), time.time()
     settings(machine, slurm, listens)
     machine.install(Path(slurm.token_file).read_bytes(), f"{ETC}/token", "0600")
     machine.install(kubeconfig, f"{ETC}/kubeconfig", "0600")
@@ -97,7 +104,8 @@ def test_the_start_returns_when_the_bridge_is_ready_and_the_stop_is_clean(
 ) -> None:
     machine.run("systemctl", "start", UNIT)
     assert is_active(machine) == "active"
-    assert machine.run("curl", "--silent", f"http://127.0.0.1:{port}/readyz") == "ok\n", "READY was no promise"
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+        assert answer.read() == b"ok\n", "READY was no promise"
     schedules(kube, slurm)
     main = machine.show(UNIT, "MainPID")
     machine.run("systemctl", "stop", UNIT)
@@ -129,7 +137,7 @@ def test_it_runs_as_a_dynamic_user_without_rights_and_its_credentials_are_its_ow
 def test_until_slurm_answers_the_unit_is_activating(machine: Host, port: int, slurm: Slurm) -> None:
     settings(machine, slurm, port, slurm_url=f"http://127.0.0.1:{free_port()}")
     machine.run("systemctl", "start", "--no-block", UNIT)
-    eventually("it waits for Slurm", lambda: "slurm_url" in machine.journal(UNIT))
+    eventually("it waits for Slurm", lambda: "waiting for Slurm" in machine.journal(UNIT))
     assert is_active(machine) == "activating"
 
 
@@ -148,3 +156,35 @@ def test_a_killed_bridge_is_started_again(machine: Host, port: int) -> None:
     machine.run("systemctl", "kill", "--signal=SIGKILL", UNIT)
     eventually("it is started again", lambda: machine.show(UNIT, "NRestarts") == "1")
     eventually("it is ready", lambda: is_active(machine) == "active")
+
+
+def test_the_mint_makes_the_tokens_that_the_bridge_runs_with(
+    machine: Host, port: int, kube: Kube, slurm: Slurm
+) -> None:
+    """As the comments of the mint's unit say.  The bridge has no token of its own then."""
+    settings(machine, slurm, port, slurm_user_token_dir=f"/run/{GROUP}")
+    machine.run("useradd", "--system", "--user-group", "--shell", "/usr/sbin/nologin", GROUP, codes=(0, 9))
+    machine.install("alice\nbob\n", f"{ETC}/users")
+    key = Path(os.environ["RIG_STATE"], "slurm", "etc", "jwt_hs256.key").read_bytes()
+    machine.install(key, "/etc/slurm/jwt_hs256.key", "0600")
+    machine.run("rm", f"{ETC}/token")
+    edited = f"/etc/systemd/system/{UNIT}.d"
+    machine.install("\n".join(DROP_IN), f"{edited}/override.conf")
+    machine.run("systemctl", "daemon-reload")
+    on_slurmctlds_host("useradd", "--system", READER)
+    try:
+        machine.run("systemctl", "start", UNIT)
+        assert [is_active(machine, each) for each in (UNIT, MINT)] == ["active", "active"]
+        schedules(kube, slurm)
+        made = machine.run("stat", "--format=%n %U %a", *(f"/run/{GROUP}/{user}" for user in (READER, "alice", "bob")))
+        assert {line.split(maxsplit=1)[1] for line in made.splitlines()} == {f"{GROUP} 640"}
+        folder = f"/run/credentials/{UNIT}"
+        assert machine.run("ls", folder).split() == ["kubeconfig"]
+        for unit in (UNIT, MINT):
+            assert "Traceback" not in machine.journal(unit)
+        machine.run("systemctl", "stop", UNIT, MINT)
+        assert [machine.show(each, "Result") for each in (UNIT, MINT)] == ["success", "success"]
+    finally:
+        on_slurmctlds_host("userdel", READER)
+        machine.run("rm", "-r", edited)
+        machine.run("systemctl", "daemon-reload")

@@ -11,12 +11,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import IO, Any
 
 from . import packages, places, slurm_root
 from .build import lock
@@ -44,20 +47,44 @@ IN_CONTAINERS = {"proc", "sys", "dev"}
 PIP_CONF = "[global]\nno-index = true\nfind-links = /wheels\n"
 
 
-def build(version: str) -> Path:
-    """A docker archive with the image localhost/slurm-bridge:VERSION.  Raises RigError."""
-    key = contents(ROOT / name for name in SOURCES)
-    archive = places.image(f"slurm-bridge-{version}-{key}")
+def build(version: str, name: str = NAME) -> Path:
+    """A docker archive with the image NAME:VERSION.  Raises RigError."""
+    key = contents(ROOT / source for source in SOURCES)
+    called = name.removeprefix("localhost/").replace("/", "-")
+    archive = places.image(f"{called}-{version}-{key}")
     logs = places.cache() / "log"
     logs.mkdir(parents=True, exist_ok=True)
     with lock(places.cache() / "image.lock", "another build of the image is under way"):
         if not archive.exists():
             packages.ensure(PROGRAMS, logs / "apt.log")
-            _build(f"{NAME}:{version}", key, archive, logs / "image.log")
-            for older in archive.parent.glob("slurm-bridge-*.tar"):
+            _build(f"{name}:{version}", key, archive, logs / "image.log")
+            for older in archive.parent.glob(f"{called}-*.tar"):
                 if older != archive:
                     older.unlink()
     return archive
+
+
+def build_again(version: str, checkout: Path, archive: Path) -> None:
+    """Write an archive of the same image, built from another checkout of this tree and without any cached layer."""
+    logs = places.cache() / "log"
+    with lock(places.cache() / "image.lock", "another build of the image is under way"):
+        key, tag = contents(ROOT / source for source in SOURCES), f"{NAME}-again:{version}"
+        _build(tag, key, archive, logs / "image-again.log", checkout, "--no-cache")
+        logged("Removing the second image", logs / "image-again.log", buildah("rmi", tag))
+
+
+def configuration(archive: Path) -> dict[str, Any]:
+    """The configuration of the image in a docker archive, with the digests of its layers."""
+    with tarfile.open(archive) as tar:
+        [manifest] = json.load(_member(tar, "manifest.json"))
+        found: dict[str, Any] = json.load(_member(tar, manifest["Config"]))
+        return found
+
+
+def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
+    found = tar.extractfile(name)
+    assert found is not None, name
+    return found
 
 
 def contents(paths: Iterable[Path]) -> str:
@@ -71,7 +98,7 @@ def contents(paths: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(tag: str, key: str, archive: Path, log: Path) -> None:
+def _build(tag: str, key: str, archive: Path, log: Path, checkout: Path = ROOT, *options: str) -> None:
     log.unlink(missing_ok=True)
     base, wheels = _base(log), _wheels(log)
     conf = wheels.with_suffix(".conf")
@@ -79,7 +106,7 @@ def _build(tag: str, key: str, archive: Path, log: Path) -> None:
     command = [
         "bud", "--isolation", "chroot", "--format", "docker", "--layers", "--timestamp", "0", "--pull-never",
         "--build-arg", f"BASE={base}", "--build-arg", f"VERSION={tag.rpartition(':')[2]}", "--build-arg", f"REVISION={key}",
-        "--secret", f"id=pip.conf,src={conf}", "--volume", f"{wheels}:/wheels:ro", "--tag", tag, ROOT,
+        "--secret", f"id=pip.conf,src={conf}", "--volume", f"{wheels}:/wheels:ro", *options, "--tag", tag, checkout,
     ]  # fmt: skip
     logged("Building the image of slurm-bridge", log, buildah(*command))
     archive.parent.mkdir(parents=True, exist_ok=True)

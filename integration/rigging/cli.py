@@ -123,7 +123,7 @@ def _build(_: argparse.Namespace) -> str:
 
 
 def _build_image(asked: argparse.Namespace) -> str:
-    return str(bridge_image.build(asked.version))
+    return str(bridge_image.build(asked.version, asked.repository))
 
 
 def _build_compose(_: argparse.Namespace) -> str:
@@ -158,6 +158,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     commands.add_parser("build", help="bring everything that is slow to get into the cache")
     image = commands.add_parser("image", help="build the bridge's container image; print the path of its archive")
     image.add_argument("--version", default="0.1.0", help="its tag (default: 0.1.0)")
+    image.add_argument("--repository", default=bridge_image.NAME, help=f"its name (default: {bridge_image.NAME})")
     commands.add_parser("compose", help="build stand-ins for the images of docker-compose.yml, and what runs it")
     commands.add_parser("prometheus", help="build prometheus and promtool")
     up = commands.add_parser("up", parents=[named], help="start a rig")
