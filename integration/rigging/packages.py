@@ -21,6 +21,7 @@ RUN = {
     "mount": "mount",
     "openssl": "openssl",
     "zsh": "zsh",  # a journey completes commands in it
+    "/usr/lib/systemd/systemd": "systemd",  # integration/systemd_host.py starts it in namespaces
 }
 KUBELET = {
     "containerd": "containerd",
