@@ -288,10 +288,17 @@ def _end_with(work: Callable[[], bytes], writing: int) -> NoReturn:
 
 def passes(item: pytest.Item, following: pytest.Item | None) -> bool:
     """Run a test with its fixtures.  No text is made of a failure, because that takes longer than the test."""
+    hook = item.ihook
+    phases = (
+        lambda: hook.pytest_runtest_setup(item=item),
+        lambda: hook.pytest_runtest_call(item=item),
+    )
+    return all(map(_succeeds, phases)) & _succeeds(lambda: hook.pytest_runtest_teardown(item=item, nextitem=following))
+
+
+def _succeeds(phase: Callable[[], object]) -> bool:
     try:
-        item.ihook.pytest_runtest_setup(item=item)
-        item.ihook.pytest_runtest_call(item=item)
-        item.ihook.pytest_runtest_teardown(item=item, nextitem=following)
+        phase()
     except BaseException:  # noqa: BLE001 - a mutant may raise anything
         return False
     return True

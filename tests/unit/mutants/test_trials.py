@@ -84,6 +84,7 @@ def test_a_mutant_is_killed_or_does_not_end_or_survives_or_is_on_a_line_that_no_
 def test_where_a_test_fails_without_a_mutant_nothing_is_tried(tmp_path: Path) -> None:
     run = tried(tmp_path, TESTS.replace("== 3", "== 4"))
     assert run.returncode != 0
+    assert "test_small.py::test_halves" not in run.stdout, "a test after one that fails"
     assert "fail without a mutant: test_small.py::test_above" in run.stdout
     assert " | " not in run.stdout
 
