@@ -67,7 +67,7 @@ class Processes:
             Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def moment(self) -> _Moment:
-        ours = _in_our_network()
+        ours = in_our_network()
         cpu_s = {name: _cpu_s(pid) for name, pid in self._programs(ours).items()}
         return _Moment(time.perf_counter(), _busy_s(), sum(map(_cpu_s, ours)), cpu_s)
 
@@ -75,7 +75,7 @@ class Processes:
         return {name: _peak_mib(pid) for name, pid in self._programs().items()}
 
     def _programs(self, ours: Mapping[int, str] | None = None) -> dict[str, int]:
-        found = _in_our_network() if ours is None else ours
+        found = in_our_network() if ours is None else ours
         return {program: pid for pid, program in found.items() if program in DAEMONS} | self._named
 
 
@@ -95,7 +95,7 @@ class Meter:
         return Spent(seconds, cpu_s, self._processes.peak_mib(), max(0.0, others_s / seconds))
 
 
-def _in_our_network() -> dict[int, str]:
+def in_our_network() -> dict[int, str]:
     """Program by process."""
     network = os.readlink("/proc/self/ns/net")
     found = {}

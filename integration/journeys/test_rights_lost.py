@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from integration import own_account
+from integration.checker import journal
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, condition, eventually, kubectl, replica_set, rig
 from integration.journeys.test_granted import LABEL, NODE, RULES, Account, _in_slurm, shipped
 from integration.journeys.test_granted import account as account
@@ -23,13 +24,14 @@ TAINT = PREFIX + "managed"
 
 @contextmanager
 def without(kube: Kube, role: str, resource: str) -> Iterator[None]:
-    """The ClusterRole lacks the rules that name this resource."""
+    """The ClusterRole lacks the rules that name this resource; pods there wait meanwhile (X9)."""
     [whole] = [each for each in shipped() if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", role)]
     rules = [rule for rule in whole["rules"] if resource not in rule["resources"]]
     assert len(rules) < len(whole["rules"])
     kube.rbac.patch_cluster_role(role, {"rules": rules})
     try:
-        yield
+        with journal.disturbed(f"{role} lacks {resource}"):
+            yield
     finally:
         kubectl("apply", "-f", str(RULES[0]))
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 
+from integration.bench.processes import in_our_network
 from integration.checker import journal
-from integration.clusters import BridgeProcess, rig
+from integration.clusters import BridgeProcess, eventually, rig
 from integration.torture.line import Line
 
 KILLED, FROZEN, CUT = "is killed", "is frozen", "is cut off from"
@@ -94,8 +96,7 @@ class Wrecker:
             return _at_once(self._lines[cycle.what].cut)
         if cycle.what == BRIDGE:
             return _at_once(self._bridge.kill) if cycle.how == KILLED else _for(cycle.lasts_s, self._bridge.paused())
-        begin, end = ("kill", "start") if cycle.how == KILLED else ("pause", "resume")
-        return _for(cycle.lasts_s, _acted(partial(rig, cycle.what, begin), partial(rig, cycle.what, end)))
+        return _for(cycle.lasts_s, _killed(cycle.what) if cycle.how == KILLED else _frozen(cycle.what))
 
 
 @contextmanager
@@ -105,12 +106,36 @@ def _at_once(act: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _acted(begin: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
-    begin()
+def _killed(program: str) -> Iterator[None]:
+    _send(program, signal.SIGKILL)
+    eventually(f"{program} has ended", lambda: not _processes(program))
     try:
         yield
     finally:
-        end()
+        rig(program, "start")
+
+
+@contextmanager
+def _frozen(program: str) -> Iterator[None]:
+    _send(program, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _send(program, signal.SIGCONT)
+
+
+def _send(program: str, what: signal.Signals) -> None:
+    """Sends the signal itself: to ask the rig takes half a second of CPU, and comes at another moment than the one drawn."""
+    found = _processes(program)
+    assert found, f"{program} does not run"
+    for pid in found:
+        with suppress(ProcessLookupError):  # a helper that ends with the process that was killed before it
+            os.kill(pid, what)
+
+
+def _processes(program: str) -> list[int]:
+    """Its processes in this rig, with helpers ("slurmctld: slurmscriptd")."""
+    return [pid for pid, name in in_our_network().items() if name.partition(":")[0] == program]
 
 
 @contextmanager
