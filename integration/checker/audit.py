@@ -13,6 +13,8 @@ from typing import Any
 BRIDGE = "slurm-bridge"  # how its user agent begins
 JOB_ID = "slurm-bridge/job-id"
 SLURM_NODE = "slurm-bridge/slurm-node"
+KUBELETS = ("kubelet", "kwok")
+REFUSED, UNKNOWN = 300, 500  # from this code on
 FINISHED = ("Succeeded", "Failed")
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 KINDS = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gres/gpu"}
@@ -67,6 +69,10 @@ class Pod:
     jobs: list[tuple[float, int]] = field(default_factory=list)
 
     @property
+    def path(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
     def who(self) -> str:
         return f"{self.namespace}/{self.name}"
 
@@ -97,18 +103,25 @@ class Audit:
     end: float = 0.0
     _names: dict[tuple[str, str], Pod] = field(default_factory=dict)
     _open: dict[str, float] = field(default_factory=dict)
+    _tentative: dict[tuple[str, str], tuple[Entry, str]] = field(
+        default_factory=dict
+    )  # the last bind with unknown outcome
 
     def add(self, entry: Entry, line: str) -> None:
-        """Takes one entry into account; refused requests changed nothing."""
+        """Takes one entry into account.  A refused request changed nothing; one that failed otherwise may have."""
         what = entry.get("objectRef") or {}
         self.end = max(self.end, at := seconds(entry["stageTimestamp"]))
         resource, verb = what.get("resource"), entry["verb"]
         if resource == "pods" and verb == "watch" and _client(entry) == BRIDGE:
             self._watch(entry, at)
-        answered = entry["stage"] == "ResponseComplete" and entry.get("responseStatus", {}).get("code", 500) < 300
-        if not answered or "dryRun=" in entry["requestURI"]:
+        if entry["stage"] != "ResponseComplete" or "dryRun=" in entry["requestURI"]:
             return
-        if resource == "pods":
+        code = entry.get("responseStatus", {}).get("code", UNKNOWN)
+        if code >= UNKNOWN and resource == "pods":
+            self._unknown(entry, line)
+        elif code >= REFUSED:
+            return
+        elif resource == "pods":
             handler = _PODS.get((verb, what.get("subresource")))
             if handler:
                 handler(self, entry, line)
@@ -125,6 +138,17 @@ class Audit:
     def watched(self) -> list[tuple[float, float]]:
         """When the bridge had an open watch of pods: it ran, and reached the API server."""
         return [*self.watches, *((at, self.end) for at in self._open.values())]
+
+    def _unknown(self, entry: Entry, line: str) -> None:
+        """A request on a pod that may have taken effect: an end of it is judged; if its kubelet starts it, it was bound."""
+        what, sent = entry["objectRef"], entry.get("requestObject")
+        kind = entry["verb"], what.get("subresource")
+        if kind == ("create", "binding"):
+            self._tentative[what["namespace"], what["name"]] = entry, line
+        elif kind == ("create", "eviction") or (kind == ("patch", None) and isinstance(sent, dict)):
+            _PODS[kind](self, entry, line)
+        elif kind == ("delete", None) and (pod := self._named(entry)) is not None:
+            self.harms.append(Harm(seconds(entry["requestReceivedTimestamp"]), pod, "deleted", _client(entry), line))
 
     def _watch(self, entry: Entry, at: float) -> None:
         if entry["stage"] == "ResponseStarted":
@@ -171,6 +195,8 @@ class Audit:
 
     def _status(self, entry: Entry, line: str) -> None:
         pod, sent = self._named(entry), entry.get("requestObject")
+        if pod is not None and pod.bind is None and _client(entry) in KUBELETS and pod.path in self._tentative:
+            self._bound(*self._tentative.pop(pod.path))
         phase = (sent.get("status") or {}).get("phase") if isinstance(sent, dict) else None
         if pod is not None and phase in FINISHED:
             pod.finished = pod.finished or seconds(entry["stageTimestamp"])
@@ -201,7 +227,7 @@ class Audit:
         self.harms.append(Harm(seconds(entry["requestReceivedTimestamp"]), pod, "deleted", client, line))
         if not lasts:
             pod.gone = pod.gone or seconds(entry["stageTimestamp"])
-            pod.forced = client not in ("kwok", "kubelet") and pod.bind is not None and pod.finished is None
+            pod.forced = client not in KUBELETS and pod.bind is not None and pod.finished is None
             if self._names.get((pod.namespace, pod.name)) is pod:
                 del self._names[pod.namespace, pod.name]
 

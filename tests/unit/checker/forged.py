@@ -52,7 +52,8 @@ class Run:
         self.numbers["audit.log"] += 1
         entry = {
             "auditID": str(self.numbers["audit.log"]), "stage": "ResponseComplete", "verb": verb, "requestURI": "/x",
-            "userAgent": f"{by}/1", "responseStatus": {"code": 201}, "requestObject": sent, "responseObject": answer,
+            "userAgent": f"{by}/1", "responseStatus": {"code": more.pop("code", 201)},
+            "requestObject": sent, "responseObject": answer,
             "objectRef": {"resource": part, **({"subresource": sub} if sub else {}), **more.pop("ref", {})},
             "requestReceivedTimestamp": stamp(at) + "Z", "stageTimestamp": stamp(at + 0.001) + "Z", **more,
         }  # fmt: skip
@@ -74,10 +75,10 @@ class Run:
         self.entry(at, "create", "pods", made, made, ref={"namespace": space})
         return uid
 
-    def bind(self, at: float, name: str, node: str, job: int, *, by: str = "slurm-bridge") -> None:
+    def bind(self, at: float, name: str, node: str, job: int, *, by: str = "slurm-bridge", code: int = 201) -> None:
         meta = {"uid": f"uid-{name}", "annotations": {"slurm-bridge/job-id": str(job)}}
         sent = {"metadata": meta, "target": {"name": node}}
-        self.entry(at, "create", "pods/binding", sent, {}, by=by, ref={"namespace": "alice-x", "name": name})
+        self.entry(at, "create", "pods/binding", sent, {}, by=by, code=code, ref=_at(name))
         self.phase(at + 0.01, name, "Running")
 
     def phase(self, at: float, name: str, phase: str) -> None:
@@ -87,10 +88,10 @@ class Run:
         sent = {"spec": {"activeDeadlineSeconds": seconds}}
         self.entry(at, "patch", "pods", sent, None, by="slurm-bridge", ref=_at(name))
 
-    def delete(self, at: float, name: str, *, by: str, gone: bool = False) -> None:
+    def delete(self, at: float, name: str, *, by: str, gone: bool = False, code: int = 200) -> None:
         """gone: with its object; else it has its grace."""
         meta = {"uid": f"uid-{name}", "deletionTimestamp": "t", "deletionGracePeriodSeconds": 0 if gone else 2}
-        self.entry(at, "delete", "pods", {}, {"metadata": meta}, by=by, ref=_at(name))
+        self.entry(at, "delete", "pods", {}, {"metadata": meta}, by=by, code=code, ref=_at(name))
 
     # --- Slurm ----------------------------------------------------------------------------------------------------
 

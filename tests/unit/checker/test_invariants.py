@@ -273,6 +273,23 @@ def test_a_pod_that_stays_on_its_node_after_its_job_is_found(run: Run) -> None:
     assert sentence.startswith("L4: pod alice-x/train stayed on k1 for 390 calm seconds after its job 7 (")
 
 
+def test_a_bind_that_took_effect_without_an_answer_is_a_bind(run: Run) -> None:
+    """As when etcd is killed: the API server answers 504, and the pod starts."""
+    uid = run.pod(3, "other")
+    run.submit(3.1, 8, uid)
+    run.grant(3.2, 8, "k2")
+    run.bind(4, "other", "k2", 8, code=504)
+    run.cancel(20, 8, by=64030)
+    run.delete(21, "other", by="slurm-bridge")
+    assert run.broken() == []
+    assert run.audit.pods[uid].bind is not None
+
+
+def test_a_delete_without_an_answer_is_judged(run: Run) -> None:
+    run.delete(20, "train", by="slurm-bridge", code=504)
+    assert [each[:2] for each in run.broken()] == ["V7"]
+
+
 def test_an_announced_violation_is_excused_and_only_it(run: Run) -> None:
     run.delete(20, "train", by="slurm-bridge")
     run.announce("V7", "alice-x/train")
