@@ -92,7 +92,7 @@ SUITES = (
     Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("faults", FAULTS, ("--no-kubelets",), proved=True),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
-    Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",)),  # they say how soon another one took over
+    Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",), proved=True),  # they say how soon another one took over
     Suite("workloads", WORKLOADS, ("--no-kubelets",), proved=True),
     Suite("lives", LIVES, image=True, proved=True),
     Suite("torture", (*TORTURE, "-rP"), ("--no-kubelets",), proved=True),  # they say how soon all went on
