@@ -13,6 +13,7 @@ from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state.anomalies import claims_held_back, missing
 from scheduler.state.anomalies import held_back as held_back_sentence
+from scheduler.state.placeholder import Placeholder
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, without
 
 NOW = START + 20
@@ -593,3 +594,22 @@ def test_an_id_that_two_pods_show_after_a_restart_is_read_at_once() -> None:
         for each in answers(story, {17: "RUNNING"}, at=NOW + second, jobs={17: job_of(honest, 17)}):
             assert isinstance(each, ReadJob) or each.key == key_of(thief), each  # type: ignore[union-attr]
     assert story.world.placeholders[17].key == key_of(honest)
+
+
+def test_only_jobs_that_the_list_lacks_are_missing() -> None:
+    story = Story()
+    running(story, 2)
+    assert missing(story.world) == []
+    story.polls({101: "RUNNING"}, at=NOW + 5)
+    assert [job.id for job in missing(story.world)] == [100]
+
+
+def test_the_sentence_counts_what_is_missing_among_the_jobs_of_the_bridge() -> None:
+    story = Story()
+    running(story, 12)
+    assert (held_back_sentence(story.world), claims_held_back(story.world)) == ("", "")
+    story.world.placeholders[7] = Placeholder(7, None, "", frozenset({"RUNNING"}), known_since=0.0)  # only pods name it
+    for at in (NOW + 5, NOW + 7):
+        story.polls({111: "RUNNING"}, at=at)
+        reads_nothing(story, at)
+    assert held_back_sentence(story.world).startswith("Slurm no longer lists 11 of 12 jobs: ")

@@ -19,7 +19,9 @@ from scheduler.actions import (
 )
 from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.refusal import Refusal
-from scheduler.state.confirmation import event_of, has_event
+from scheduler.state.confirmation import event_of, has_event, observe, observe_deletion
+from scheduler.state.in_flight import InFlight
+from scheduler.state.workload import Workload
 from tests.builders import OWNER, START, Story, grant, job_of, pod
 
 NOW = START + 20
@@ -152,3 +154,65 @@ def test_an_eviction_through_the_api_is_announced_as_such() -> None:
         "the time limit is near",
         False,
     )
+
+
+# --- what a pod proves ----------------------------------------------------------------------------------------------
+
+STANDS = pod("train", node="x1", annotations={names.JOB_ID: "17"})
+BIND = BindPod("key", STANDS.uid, "hpc", "train", "x1", 17, {}, "granted", message="Bound to x1 by Slurm job 17.")
+DELETE = DeletePod("key", STANDS.uid, "hpc", "train", "job 17 ended")
+
+
+def unanswered(action: BindPod | DeletePod) -> Workload:
+    return Workload("key", unanswered={STANDS.uid: action})
+
+
+@pytest.mark.parametrize(
+    ("last", "proven"),
+    [
+        (STANDS, True),
+        (replace(STANDS, node="x2"), False),
+        (replace(STANDS, annotations={names.JOB_ID: "18"}), False),
+        (replace(STANDS, node=""), False),
+    ],
+)
+def test_a_bind_of_a_pod_that_is_gone_is_proven_by_its_last_node_and_job(last: Pod, proven: bool) -> None:
+    workload = unanswered(BIND)
+    observe_deletion(workload, last)
+    assert workload.proven == ({STANDS.uid: BIND} if proven else {})
+    assert workload.unanswered == {}
+
+
+def test_the_end_of_a_pod_that_is_gone_is_proven() -> None:
+    workload = unanswered(DELETE)
+    observe_deletion(workload, STANDS)
+    assert workload.proven == {STANDS.uid: DELETE}
+
+
+def test_a_pod_that_is_gone_proves_nothing_that_was_not_sent() -> None:
+    workload = Workload("key")
+    observe_deletion(workload, STANDS)
+    assert (workload.proven, workload.unanswered) == ({}, {})
+
+
+def test_an_end_in_flight_is_announced_by_its_answer_and_an_end_that_was_answered_was_announced() -> None:
+    workload = Workload("key")
+    observe_deletion(workload, STANDS, InFlight(DELETE, NOW))
+    assert workload.unanswered == {STANDS.uid: DELETE}
+    workload = Workload("key")
+    observe_deletion(workload, STANDS, InFlight(DELETE, NOW, until=NOW + 30))
+    assert (workload.proven, workload.unanswered) == ({}, {})
+
+
+def test_a_bind_in_flight_is_no_end() -> None:
+    workload = Workload("key")
+    observe_deletion(workload, STANDS, InFlight(BIND, NOW))
+    assert (workload.proven, workload.unanswered) == ({}, {})
+
+
+def test_the_deadline_of_a_pod_does_not_prove_that_it_was_deleted() -> None:
+    workload = unanswered(DELETE)
+    observe(workload, replace(STANDS, set_deadline_s=1))
+    assert workload.proven == {}
+    observe(workload, replace(STANDS, deleting_at=NOW))
+    assert workload.proven == {STANDS.uid: DELETE}
