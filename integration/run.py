@@ -89,7 +89,7 @@ UNCOUNTED = _journeys("uncounted")
 MONITORING = _journeys("monitoring", "tracing")
 SUITES = (
     Suite("installed", (*INSTALLED, "-rP"), ("--kubelets", "1", "--kwok", "1"), image=True),  # it says how long it took
-    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
+    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1"), proved=True),
     Suite("faults", FAULTS, ("--no-kubelets",), proved=True),
     Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",), proved=True),  # they say how soon another one took over
