@@ -104,4 +104,4 @@ lock:            ## resolve the dependencies again, into the lock files
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .mutants
