@@ -20,6 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "outage: ends and begins slurmctld or slurmdbd")
+    config.addinivalue_line("markers", "lanes: needs the partitions of the lanes (slurm_sequences.py)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -31,6 +32,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return False
         if subject == "real" and item.get_closest_marker("outage"):
             return slurm_subjects.outage_is_possible()
+        if item.get_closest_marker("lanes"):
+            return slurm_subjects.lanes_are_there()
         return bool(subject != "real" or slurm_subjects.real_is_there())
 
     left_out = [item for item in items if not runs(item)]

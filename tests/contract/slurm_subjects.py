@@ -55,6 +55,11 @@ def outage_is_possible() -> bool:
     return real_is_there() and all(os.environ.get(control) for control in controls)
 
 
+def lanes_are_there() -> bool:
+    """True if slurm.conf has the partitions in which generated sequences are played (slurm_sequences.py)."""
+    return real_is_there() and bool(os.environ.get("SLURM_LANES"))
+
+
 def left_out() -> str | None:
     """Which subject this run has to do without, and why."""
     if outage_is_possible():

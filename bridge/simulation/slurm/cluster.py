@@ -23,7 +23,7 @@ import base64
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bridge.simulation.slurm.jobs import Condition, SimJob, SimPartition, SimUser
@@ -292,9 +292,13 @@ class SlurmCluster:
         """True if the nodes that are neither down nor drained suffice."""
         return fits_empty(job.wanted, [node for node in self.nodes.values() if node.in_service])
 
-    def place(self, job: SimJob, now: float) -> bool:
-        """Start the job if there is room; True if it started."""
-        places = places_for(job.wanted, self.nodes)
+    def _has_any_node(self, partition: SimPartition) -> bool:
+        """True if one node of the partition is in service."""
+        return any(node.in_service and partition.has(node.features) for node in self.nodes.values())
+
+    def place(self, job: SimJob, now: float, barred: Collection[str] = ()) -> bool:
+        """Start the job if there is room; True if it started.  barred: nodes that it may not have"""
+        places = places_for(job.wanted, self.nodes, [node for node in self.nodes.values() if node.name not in barred])
         if places:
             self._start(job, places, now)
         return bool(places)
@@ -323,10 +327,14 @@ class SlurmCluster:
         assert not job.ended, f"job {job_id} has ended already"
         if not job.holdings:
             job.starts = int(now)
+            job.dependency = self.waits_for(job, now)
         for holding in job.holdings:
             self.nodes[holding.node].give_back(job_id, holding)
         job.state, job.ends, job.exit_code, job.flags = state, int(now), exit_code, ()
-        job.reason = {"TIMEOUT": "TimeLimit", "NODE_FAIL": "NodeDown"}.get(state, "None")
+        if state == "PREEMPTED" and not job.preempted:
+            job.preempted = int(now)
+        if state != "CANCELLED":  # which keeps the reason why it waited, or is held
+            job.reason = {"TIMEOUT": "TimeLimit", "NODE_FAIL": "NodeDown"}.get(state, "None")
         job.planned = ""
         self._pending.pop(job_id, None)
         self._live.pop(job_id, None)
@@ -468,33 +476,47 @@ class SlurmCluster:
         return sorted(self._pending.values(), key=lambda job: (-self.partitions[job.partition].tier, job.nice, job.id))
 
     def _schedule(self, now: float) -> None:
-        """One pass of the main scheduler: in order, each partition up to its first job that does not fit."""
+        """One pass of the main scheduler: in order, each partition up to its first job that does not fit.
+
+        The nodes of that partition are left to backfill then.
+        """
         blocked: set[str] = set()
+        barred: set[str] = set()
+
+        def block(name: str) -> None:
+            blocked.add(name)
+            barred.update(node.name for node in self.nodes.values() if self.partitions[name].has(node.features))
+
         for job in self._queue():
             if why := self.not_runnable(job, now):
                 job.reason, job.starts, job.planned = why, job.begin if why == "BeginTime" else 0, ""
             elif job.het_id:
                 job.reason = "Resources" if job.reason == "Resources" else "None"
+                block(job.partition)
             elif self.over_limit(self.users[job.user], job.wanted):
                 job.reason, job.starts, job.planned = "AssocGrpGRES", 0, ""
+            elif not self._has_any_node(self.partitions[job.partition]):
+                job.reason = "Resources"
             elif not self.has_nodes_in_service(job):
                 job.reason, job.starts, job.planned = "ReqNodeNotAvail", 0, ""
             elif job.partition in blocked:
                 job.reason = "Priority"
             elif not self.has_licenses(job):
                 job.reason, job.starts, job.planned = "Licenses", 0, ""
-                blocked.add(job.partition)
-            elif not self.place(job, now) and not (self.preempt_for(job, now) and self.place(job, now)):
+                block(job.partition)
+            elif not self.place(job, now, barred) and not (self.preempt_for(job, now) and self.place(job, now, barred)):
                 job.reason = "Resources"
-                blocked.add(job.partition)
+                block(job.partition)
 
     def _backfill(self, now: float) -> None:
         """Compute when the pending jobs will start, and start the jobs that delay no other."""
         promised: dict[str, float] = {}
+        looked_at: set[int] = set()
         for job in self._queue()[:BACKFILL_DEPTH]:
             if job.het_id:
-                if job.id == job.het_id:
-                    self._start_together(self.components(job), now, promised)
+                if job.het_id not in looked_at:  # where the first of its components stands in the queue
+                    looked_at.add(job.het_id)
+                    self._start_together(self.components(self.jobs[job.het_id]), now, promised)
                 continue
             if job.reason not in ("Resources", "Priority"):
                 continue
@@ -502,8 +524,8 @@ class SlurmCluster:
             places = places_for(job.wanted, self.nodes, self._not_promised(limit, now, promised))
             if not places and job.time_least_min:
                 places = places_for(job.wanted, self.nodes, self._not_promised(job.time_least_min, now, promised))
-                left = min((promised.get(name, NEVER) for name in places or ()), default=NEVER) - now
-                limit = int(min(left // 60, limit or NEVER))
+                until = min((promised.get(name, NEVER) for name in places or ()), default=NEVER)
+                limit = limit if until == NEVER else int(min((until - now) // 60, limit or NEVER))
             if places and self.has_licenses(job):
                 job.time_limit_min = limit
                 self._start(job, places, now)
@@ -518,18 +540,23 @@ class SlurmCluster:
         needs_s = (minutes or 10**9) * 60
         return [node for node in self.nodes.values() if promised.get(node.name, NEVER) - now >= needs_s]
 
-    def _start_together(self, jobs: list[SimJob], now: float, promised: Mapping[str, float]) -> None:
+    def _start_together(self, jobs: list[SimJob], now: float, promised: dict[str, float]) -> None:
         """All components of a heterogeneous job or none.  One of which a component was cancelled waits for ever."""
         if any(not job.pending or self.not_runnable(job, now) for job in jobs):
+            for job in jobs:
+                job.reason = "Resources" if job.pending and not self.not_runnable(job, now) else job.reason
             return
         user = self.users[jobs[0].user]
         if any(self.over_limit(user, job.wanted) or not self.has_licenses(job) for job in jobs):
             return
-        for job in jobs:
-            places = places_for(job.wanted, self.nodes, self._not_promised(job.time_limit_min, now, promised))
+        taken: set[str] = set()  # no two components share a node
+        for job in (job for job in self._queue() if job in jobs):
+            free = self._not_promised(job.time_limit_min, now, promised)
+            places = places_for(job.wanted, self.nodes, [node for node in free if node.name not in taken])
             if not places:
                 break
             job.holdings = self._taken(job, places)
+            taken |= places.keys()
         if all(job.holdings for job in jobs):
             for job in jobs:
                 self._run(job, now)
@@ -538,6 +565,7 @@ class SlurmCluster:
             for holding in job.holdings:
                 self.nodes[holding.node].give_back(job.id, holding)
             job.holdings, job.reason = (), "Resources"
+        promised.update({name: min(now, promised.get(name, NEVER)) for name in taken})
 
     def _expected(self, job: SimJob, now: float, promised: Mapping[str, float]) -> tuple[float, list[str]]:
         """The nodes that will have room first, and when, as if no other job came.  None: not known."""

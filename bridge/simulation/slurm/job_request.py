@@ -53,7 +53,7 @@ def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, op
     _check_user(cluster, user, account, qos, may_raise=operator or wished["nice"] >= 0)
     excluded = ",".join(wished.get("excluded_nodes", ()))
     limit, least = _limits(partition, wished)
-    wanted = _wanted(cluster, wished, excluded)
+    wanted = _wanted(cluster, partition, wished, excluded)
     if wished["reservation"] not in ("", *cluster.reservations):
         raise SlurmRefusal(2053)
     return SimJob(
@@ -96,12 +96,12 @@ def _limits(partition: SimPartition, wished: Body) -> tuple[int | None, int]:
 
 def _check_user(cluster: SlurmCluster, user: SimUser, account: str, qos: str, *, may_raise: bool) -> None:
     """Raises SlurmRefusal.  may_raise: the user may give the job the priority that it asks for"""
+    if not may_raise:
+        raise SlurmRefusal(2123)
     if account not in user.accounts:
         raise SlurmRefusal(2045)
     if qos not in user.qos:
         raise SlurmRefusal(2066)
-    if not may_raise:
-        raise SlurmRefusal(2123)
     if user.max_submit_jobs is not None and cluster.live_of(user.name) >= user.max_submit_jobs:
         raise SlurmRefusal(2050)
 
@@ -114,7 +114,7 @@ def _partition_of(cluster: SlurmCluster, name: str) -> SimPartition:
     return cluster.partitions[name]
 
 
-def _wanted(cluster: SlurmCluster, wished: Body, excluded: str) -> Wanted:
+def _wanted(cluster: SlurmCluster, partition: SimPartition, wished: Body, excluded: str) -> Wanted:
     cpus, tasks = wished.get("cpus_per_task", 1), wished.get("tasks", 1)
     least, most = _node_counts(wished)
     if cpus * tasks > sum(node.cpus for node in cluster.nodes.values()):
@@ -123,19 +123,22 @@ def _wanted(cluster: SlurmCluster, wished: Body, excluded: str) -> Wanted:
         raise SlurmRefusal(2025)
     by_cpu, by_node = (wished.get(field) or {} for field in ("memory_per_cpu", "memory_per_node"))
     memory_mib = by_cpu.get("number") or by_node.get("number") or max(n.memory_mib for n in cluster.nodes.values())
+    gres, task_gres = (_gres(cluster, wished.get(field, "")) for field in ("tres_per_node", "tres_per_task"))
+    features = _features(cluster, wished["constraints"]) | frozenset(filter(None, [partition.feature]))
+    barred = _excluded(cluster, excluded)
     return Wanted(
         cpus=cpus,
         memory_mib=memory_mib,
-        gres=_gres(cluster, wished.get("tres_per_node", "")),
-        features=_features(cluster, wished["constraints"]),
-        excluded=_excluded(cluster, excluded) | _outside(cluster, wished),
+        gres=gres,
+        features=features,
+        excluded=barred | _outside(cluster, wished, barred),
         whole="none" in wished.get("shared", ()),
         tasks=tasks,
         tasks_per_node=wished.get("tasks_per_node") or None,
         min_nodes=least,
         max_nodes=most,
         memory_by_cpu=bool(by_cpu.get("number")),
-        task_gres=_gres(cluster, wished.get("tres_per_task", "")),
+        task_gres=task_gres,
     )
 
 
@@ -177,9 +180,11 @@ def _excluded(cluster: SlurmCluster, text: str) -> frozenset[str]:
     return names
 
 
-def _outside(cluster: SlurmCluster, wished: Body) -> frozenset[str]:
+def _outside(cluster: SlurmCluster, wished: Body, excluded: frozenset[str]) -> frozenset[str]:
     """The excluded nodes.  Required nodes are simulated only as the bridge requests them: they are all nodes of the job."""
     required = _excluded(cluster, ",".join(wished.get("required_nodes") or ()))
+    if required & excluded:
+        raise SlurmRefusal(2018)
     return frozenset(cluster.nodes.keys() - required) if required else required
 
 

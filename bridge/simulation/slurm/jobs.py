@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from bridge.simulation.slurm.nodes import Holding, Wanted
@@ -27,8 +27,9 @@ ENDED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SimPartition:
-    """A partition.  Every node is in every one.
+    """A partition.
 
+    feature     of its nodes, as a NodeSet names them; "": every node is in it
     tier        PriorityTier: a waiting job of a higher tier goes first
     preempted   its running jobs give way to jobs of a higher tier (PreemptMode=REQUEUE)
     billing_weights   TRESBillingWeights
@@ -42,6 +43,11 @@ class SimPartition:
     up: bool = True
     preempted: bool = False
     billing_weights: str = ""
+    feature: str = ""
+
+    def has(self, features: Collection[str]) -> bool:
+        """True if a node with these features is in the partition."""
+        return self.feature in ("", *features)
 
 
 @dataclass(frozen=True, slots=True)

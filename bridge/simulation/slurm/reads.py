@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bridge.simulation.slurm import admin_reads
 from bridge.simulation.slurm.billing import tres_asked
 from bridge.simulation.slurm.error_numbers import SlurmRefusal
-from bridge.simulation.slurm.jobs import SimJob, SimPartition
+from bridge.simulation.slurm.jobs import Condition, SimJob, SimPartition
 from bridge.simulation.slurm.nodes import Holding, SlurmSimNode
 from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, known, number, refusal, with_parts, yes
 from scheduler.model.hostlist import fold
+
+YEAR_S = 365 * 24 * 3600
 
 
 def ping(asked: Asked, _: str) -> Answer:
@@ -82,9 +84,9 @@ def _request(asked: Asked, job: SimJob) -> Mapping[str, Any]:
 def _state(asked: Asked, job: SimJob) -> Mapping[str, Any]:
     """The fields of the state and the result of the job."""
     return {
-        "dependency": ",".join(map(str, asked.cluster.waits_for(job, asked.now))) if job.pending else "",
+        "dependency": ",".join(map(str, _dependency(asked, job))),
         "eligible_time": number(max(job.submitted, job.begin)),
-        "end_time": number(job.ends),
+        "end_time": number(_end(job)),
         "exit_code": {"return_code": number(job.exit_code)},
         "hold": bool(job.held),
         "job_id": job.id,
@@ -100,6 +102,20 @@ def _state(asked: Asked, job: SimJob) -> Mapping[str, Any]:
         "step_id": {"sluid": f"s{job.serial:013d}"},
         "submit_time": number(job.submitted),
     }
+
+
+def _dependency(asked: Asked, job: SimJob) -> tuple[Condition, ...]:
+    """The conditions that the job waits for; of one that was cancelled before they held, those that were left."""
+    if job.pending:
+        return asked.cluster.waits_for(job, asked.now)
+    return () if job.holdings else job.dependency
+
+
+def _end(job: SimJob) -> int:
+    """When it ended, or is to end: of a waiting one by its expected start.  Without a limit a year after that."""
+    if job.ended or not job.starts:
+        return job.ends
+    return job.starts + (job.time_limit_min * 60 if job.time_limit_min is not None else YEAR_S)
 
 
 def resources(asked: Asked, argument: str) -> Answer:
@@ -127,21 +143,21 @@ def _held(holding: Holding, node: SlurmSimNode) -> Mapping[str, Any]:
 
 
 def nodes(asked: Asked, _: str) -> Answer:
-    partitions = list(asked.cluster.partitions)
+    partitions = asked.cluster.partitions.values()
     return yes(asked, {"nodes": [_node(node, partitions) for node in asked.cluster.nodes.values()]})
 
 
 def one_node(asked: Asked, argument: str) -> Answer:
     if argument not in asked.cluster.nodes:
         raise SlurmRefusal(0)
-    return yes(asked, {"nodes": [_node(asked.cluster.nodes[argument], list(asked.cluster.partitions))]})
+    return yes(asked, {"nodes": [_node(asked.cluster.nodes[argument], asked.cluster.partitions.values())]})
 
 
-def _node(node: SlurmSimNode, partitions: list[str]) -> Mapping[str, Any]:
+def _node(node: SlurmSimNode, partitions: Collection[SimPartition]) -> Mapping[str, Any]:
     return {
         "name": node.name,
         "state": node.states,
-        "partitions": partitions,
+        "partitions": [each.name for each in partitions if each.has(node.features)],
         "features": node.features,
         "active_features": node.features,
         "cpus": node.cpus,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,10 +13,14 @@ from bridge.simulation.slurm.error_numbers import NOT_CANCELLED, TEXTS, SlurmRef
 from bridge.simulation.slurm.job_request import begin, job_of, layout_shown, switches, unknown_fields
 from bridge.simulation.slurm.jobs import SimJob, SimUser
 from bridge.simulation.slurm.node_conf import node_of
+from bridge.simulation.slurm.nodes import Wanted
 from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, Body, job_id_of, known, with_parts, yes
+from scheduler.model.hostlist import expand
 
 # Fields that may be changed of a running job; any other is refused with 2073.
-_CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "account"})
+_CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "hold"})
+_NOT_YET = ("Dependency", "DependencyNeverSatisfied", "BeginTime")  # why a job cannot start at once, room or not
+_MEMORY = frozenset({"memory_per_node", "memory_per_cpu"})
 # Fields of a job whose names in a submission are the same.
 _KEPT_AS_NAMED = ("name", "partition", "account", "qos", "nice", "comment", "reservation", "constraints", "wckey")
 _CHANGEABLE_WHILE_PENDING = (
@@ -37,7 +42,7 @@ def submit(asked: Asked, _: str) -> Answer:
 def allocate(asked: Asked, _: str) -> Answer:
     if "defer" in asked.cluster.slurm_conf.get("SchedulerParameters", ()):
         raise SlurmRefusal(2125)  # and keeps no record of it
-    job, warnings = _taken(asked, _wished(asked).get("job"))
+    job, warnings = _taken(asked, _wished(asked).get("job"), at_once=True)
     cluster = asked.cluster
     number = _not_now(cluster, job, asked.now)
     if number:
@@ -48,8 +53,6 @@ def allocate(asked: Asked, _: str) -> Answer:
 
 def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
     """Start it at once; else the number that says why not."""
-    if cluster.not_runnable(job, now) in ("Dependency", "DependencyNeverSatisfied", "BeginTime"):
-        return 2038
     if cluster.over_limit(cluster.users[job.user], job.wanted):
         return 2050
     partition = cluster.partitions[job.partition]
@@ -70,14 +73,24 @@ def _wished(asked: Asked) -> Body:
     return wished if isinstance(wished, dict) else {}
 
 
-def _taken(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
-    """The job in the queue.  Raises SlurmRefusal."""
+def _taken(asked: Asked, wished: Any, *, at_once: bool = False) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+    """The job in the queue.  at_once: it may not wait.  Raises SlurmRefusal."""
     draft, warnings = _drafted(asked, wished)
     _queued(asked, draft)
-    if not asked.cluster.could(draft.wanted):
+    if at_once and asked.cluster.not_runnable(draft, asked.now) in _NOT_YET:
+        asked.cluster.refuse(draft, asked.now)
+        raise SlurmRefusal(2038)
+    if not asked.cluster.could(draft.wanted) and not _must_wait_for_nodes(asked, draft.wanted, wished):
         asked.cluster.refuse(draft, asked.now)
         raise SlurmRefusal(2014)
     return draft, warnings
+
+
+def _must_wait_for_nodes(asked: Asked, wanted: Wanted, wished: Body) -> bool:
+    """True if a node that the job must have is out of service: Slurm does not look at its devices then."""
+    required = expand(",".join(wished.get("required_nodes") or ()))
+    waits = not all(asked.cluster.nodes[name].in_service for name in required)
+    return waits and asked.cluster.could(replace(wanted, gres=(), task_gres=()))
 
 
 def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
@@ -87,6 +100,7 @@ def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapp
         raise SlurmRefusal(2078)
     drafts = [_drafted(asked, wished) for wished in wishes or [None]]
     jobs = [draft for draft, _ in drafts]
+    _keep_apart(jobs, wishes)
     for offset, job in enumerate(jobs):
         job.het_id, job.het_offset = cluster.next_id - offset, offset
         _queued(asked, job)
@@ -94,6 +108,15 @@ def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapp
         cluster.cancel(jobs[0].id, asked.now)
         raise SlurmRefusal(2014)
     return jobs[0], tuple(warning for _, warnings in drafts for warning in warnings)
+
+
+def _keep_apart(jobs: list[SimJob], wishes: list[Any]) -> None:
+    """The nodes that one component must have are excluded for the others."""
+    for job in jobs:
+        for other, wished in zip(jobs, wishes, strict=True):
+            required = ",".join(wished.get("required_nodes") or ()) if other is not job else ""
+            job.excluded_text = ",".join(filter(None, [job.excluded_text, required]))
+            job.wanted = replace(job.wanted, excluded=job.wanted.excluded | frozenset(expand(required)))
 
 
 def _drafted(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
@@ -121,6 +144,8 @@ def _queued(asked: Asked, draft: SimJob) -> None:
     draft.id, draft.serial = asked.cluster.new_id()
     asked.cluster.new_job(draft)
     draft.reason = asked.cluster.not_runnable(draft, asked.now) or draft.reason
+    if draft.reason == "None" and not asked.cluster.has_nodes_in_service(draft):
+        draft.reason = "ReqNodeNotAvail"
     draft.starts = draft.begin if draft.reason == "BeginTime" else 0
 
 
@@ -194,8 +219,18 @@ def _merged(job: SimJob, wished: Body) -> Body:
 
 
 def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
-    if not wished.keys() <= _CHANGEABLE_WHILE_RUNNING:
+    if wished.get("qos", job.qos) not in ("", *asked.cluster.users[job.user].qos):
+        raise SlurmRefusal(2066)
+    if wished.get("nice", 0) < 0 and not asked.operator:
+        raise SlurmRefusal(2002)
+    same = {field for field in ("partition", "qos", "account") if wished.get(field) == getattr(job, field)}
+    same |= {"qos"} if wished.get("qos") == "" else set()
+    if not wished.keys() <= _CHANGEABLE_WHILE_RUNNING | _MEMORY | same:
         raise SlurmRefusal(2073)
+    if wished.keys() & _MEMORY:
+        raise SlurmRefusal(2036)
+    if "hold" in wished:
+        _hold(asked, job, bool(wished["hold"]))
     limit = wished.get("time_limit") or {}
     if limit.get("set"):
         minutes = None if limit.get("infinite") else int(limit["number"])
@@ -304,6 +339,8 @@ def change_node(asked: Asked, argument: str) -> Answer:
         elif state == "DOWN":
             cluster.down(argument, asked.now, wished.get("reason", ""))
         elif state in ("RESUME", "UNDRAIN"):
+            if not (cluster.nodes[argument].drained or cluster.nodes[argument].down):
+                raise SlurmRefusal(2180)
             cluster.resume(argument, asked.now)
     return yes(asked, {})
 
