@@ -60,6 +60,8 @@ def _contract(side: str) -> tuple[str, ...]:
     return (*tests, "-k", "real")
 
 
+SEQUENCES = "tests/contract/test_slurm_sequences.py"
+
 # Journeys mostly wait, so several run side by side, the longest first, and the next one when another has ended.  Six keep
 # two cores busy all the time; beside more of them a server takes so long to start that tests fail which say nothing of it.
 # Journeys of a person at a terminal, and those about gangs and placement, need no real kubelets.
@@ -133,7 +135,8 @@ SUITES = (
         ("--no-kubelets", "--slurm-conf", str(ROOT / "integration/rigging/conf/licenses.conf")),
         prometheus=True,
     ),
-    Suite("contract-kube", _contract("kube"), ("--no-kubelets", "--slurmd", "0")),
+    # The Slurm of this rig is for generated sequences alone, which have partitions of their own.
+    Suite("contract-kube", (*_contract("kube"), SEQUENCES), ("--no-kubelets", "--slurmd", "0"), lanes=True),
 )
 
 
@@ -244,7 +247,8 @@ def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
     name = f"it-{suite.name}"
     steps = [[RIG, "image"]] if suite.image else []
     steps += [[RIG, "prometheus"]] if suite.prometheus else []
-    for step in [*steps, [RIG, "up", "--fresh", "--name", name, *suite.rig]]:
+    lanes = ["--slurm-conf", str(_lanes())] if suite.lanes else []
+    for step in [*steps, [RIG, "up", "--fresh", "--name", name, *suite.rig, *lanes]]:
         done = subprocess.run(step, capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"integration: {suite.name}: `rig {step[1]}` failed:\n{done.stdout}{done.stderr}", flush=True)
@@ -253,6 +257,7 @@ def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
         control = {
             "SLURM_CONTROL": f"{sys.executable} {RIG} slurmctld --name {name}",
             "SLURM_ACCOUNTING_CONTROL": f"{sys.executable} {RIG} slurmdbd --name {name}",
+            **({"SLURM_LANES": "1"} if suite.lanes else {}),
             "KUBE_FORGET_COMMAND": f"{sys.executable} {ROOT / 'tests' / 'contract' / 'forget_kube.py'}",
         }
         inside = [sys.executable, RIG, "run", "--name", name, "--", *_pytest(suite, again=again)]
@@ -273,6 +278,16 @@ def _proof(name: str) -> subprocess.CompletedProcess[bytes]:
     """What the checker finds in the logs of that rig, which is up."""
     command = [sys.executable, "-m", "integration.checker", name]
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+
+def _lanes() -> Path:
+    """A file with the lines of slurm.conf for the lanes of generated sequences."""
+    made = subprocess.run(
+        [sys.executable, "-m", "tests.contract.slurm_sequences"], cwd=ROOT, capture_output=True, check=True
+    )
+    file = _log().with_name("lanes.conf")
+    file.write_bytes(made.stdout)
+    return file
 
 
 def _no_rig() -> str:

@@ -70,6 +70,7 @@ HINTS: Mapping[int, str] = {
 # not understand has that field as its source: "#/job/cpus_per_task/".)
 HARMLESS: Mapping[str, str] = {
     "slurm_submit_batch_job()": "accepted; it waits for what the warning says: held, partition down, nodes drained",
+    "slurm_submit_batch_het_job()": "the same of a heterogeneous job",
 }
 
 MAX_TEXT = 300

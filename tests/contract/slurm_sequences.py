@@ -135,8 +135,10 @@ def _new_job(chance: random.Random, of: str) -> Call:
     }
     if wishes.get("after"):
         wishes["of"] = f"j{chance.randint(1, max(1, int(of[1:]) - 1))}"
-    if chance.random() < 0.1:  # heterogeneous
-        return Call("submit", of, wishes | {"beside": chance.choice(((1,), (5,), (8,), (1, 2)))})
+    if wishes.get("tasks", 1) > 1:
+        wishes.pop("required", None)  # the bridge names all nodes of a gang, or none
+    if chance.random() < 0.1:  # heterogeneous, and in the partition that preempts no other
+        return Call("submit", of, wishes | {"partition": "low", "beside": chance.choice(((1,), (5,), (8,), (1, 2)))})
     return Call(chance.choice(("allocate", "submit")), of, wishes)
 
 
@@ -173,7 +175,7 @@ _MAKERS: Mapping[str, tuple[int, Callable[[random.Random, str], Call]]] = {
 # --- what stays different ---------------------------------------------------------------------------------------------
 
 _A_PLAN = "when and where a waiting job will start is what backfill computed last, in steps of its own (Slurm facts 11)"
-FACTS = (
+NOT_COMPARED = (
     Fact("starts", lambda shown: "PENDING" in shown["states"], _A_PLAN),
     Fact("ends", lambda shown: "PENDING" in shown["states"], _A_PLAN),
     Fact("planned_nodes", lambda _shown: True, _A_PLAN),
@@ -268,6 +270,7 @@ class Player:
             wanted["dependency"] = f"singleton,{wishes['after']}:{self.id(wishes['of'])}"
         plain = JobSpec(f"{self._run}/a", "alice", 1, 100, partition=f"gpu-{self._lane}")
         spec = replace(base or plain, **wanted)
+        plain = replace(plain, partition=spec.partition)
         beside = tuple(
             replace(plain, name=spec.name, user=spec.user, cpus_per_task=cpus) for cpus in wishes.get("beside", ())
         )
@@ -305,7 +308,7 @@ class Player:
         seen["ends"] = (
             job.ends - job.starts if job.ends and job.starts and holds_nodes(job.states) else job.ends is not None
         )
-        return promised(seen | {"held": job.priority == 0}, FACTS)
+        return promised(seen | {"held": job.priority == 0}, NOT_COMPARED)
 
     def _which(self, job_id: int | None) -> str | None:
         """The job of that id, by its name in the sequence; a further component: which one it is."""
@@ -333,7 +336,7 @@ class Player:
                 "partitions": sorted(ours),
                 "features": sorted(map(self._plain, node.features)),
             },
-            FACTS,
+            NOT_COMPARED,
         )
 
     def _plain(self, text: str) -> str:

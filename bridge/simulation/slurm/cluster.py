@@ -491,11 +491,11 @@ class SlurmCluster:
             if why := self.not_runnable(job, now):
                 job.reason, job.starts, job.planned = why, job.begin if why == "BeginTime" else 0, ""
             elif job.het_id:
-                job.reason = "Resources" if job.reason == "Resources" else "None"
+                job.reason = job.reason if job.reason in ("Resources", "ReqNodeNotAvail") else "None"
                 block(job.partition)
             elif self.over_limit(self.users[job.user], job.wanted):
                 job.reason, job.starts, job.planned = "AssocGrpGRES", 0, ""
-            elif not self._has_any_node(self.partitions[job.partition]):
+            elif not job.wanted.excluded and not self._has_any_node(self.partitions[job.partition]):
                 job.reason = "Resources"
             elif not self.has_nodes_in_service(job):
                 job.reason, job.starts, job.planned = "ReqNodeNotAvail", 0, ""
@@ -541,31 +541,28 @@ class SlurmCluster:
         return [node for node in self.nodes.values() if promised.get(node.name, NEVER) - now >= needs_s]
 
     def _start_together(self, jobs: list[SimJob], now: float, promised: dict[str, float]) -> None:
-        """All components of a heterogeneous job or none.  One of which a component was cancelled waits for ever."""
-        if any(not job.pending or self.not_runnable(job, now) for job in jobs):
-            for job in jobs:
-                job.reason = "Resources" if job.pending and not self.not_runnable(job, now) else job.reason
-            return
+        """All components of a heterogeneous job or none, each on nodes of its own.
+
+        While one of them must wait, nodes are kept for the others.  One of which a component was cancelled waits for ever.
+        """
+        places: dict[int, Mapping[str, int]] = {}
+        kept: set[str] = set()
         user = self.users[jobs[0].user]
-        if any(self.over_limit(user, job.wanted) or not self.has_licenses(job) for job in jobs):
-            return
-        taken: set[str] = set()  # no two components share a node
-        for job in (job for job in self._queue() if job in jobs):
+        for job in sorted(jobs, key=lambda job: (-self.partitions[job.partition].tier, job.het_offset)):
+            if not job.pending or self.not_runnable(job, now):
+                continue
+            if self.over_limit(user, job.wanted) or not self.has_licenses(job):
+                continue
             free = self._not_promised(job.time_limit_min, now, promised)
-            places = places_for(job.wanted, self.nodes, [node for node in free if node.name not in taken])
-            if not places:
-                break
-            job.holdings = self._taken(job, places)
-            taken |= places.keys()
-        if all(job.holdings for job in jobs):
+            found = places_for(job.wanted, self.nodes, [node for node in free if node.name not in kept])
+            places |= {job.id: found} if found else {}
+            kept |= (found or {}).keys()
+            job.reason = "Resources" if self.has_nodes_in_service(job) else "ReqNodeNotAvail"
+        if len(places) == len(jobs):
             for job in jobs:
-                self._run(job, now)
-            return
-        for job in jobs:
-            for holding in job.holdings:
-                self.nodes[holding.node].give_back(job.id, holding)
-            job.holdings, job.reason = (), "Resources"
-        promised.update({name: min(now, promised.get(name, NEVER)) for name in taken})
+                self._start(job, places[job.id], now)
+        else:
+            promised.update({name: min(now, promised.get(name, NEVER)) for name in kept})
 
     def _expected(self, job: SimJob, now: float, promised: Mapping[str, float]) -> tuple[float, list[str]]:
         """The nodes that will have room first, and when, as if no other job came.  None: not known."""

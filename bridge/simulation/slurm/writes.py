@@ -8,17 +8,16 @@ from typing import Any
 
 import msgspec
 
-from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.error_numbers import NOT_CANCELLED, TEXTS, SlurmRefusal
 from bridge.simulation.slurm.job_request import begin, job_of, layout_shown, switches, unknown_fields
 from bridge.simulation.slurm.jobs import SimJob, SimUser
 from bridge.simulation.slurm.node_conf import node_of
-from bridge.simulation.slurm.nodes import Wanted
 from bridge.simulation.slurm.requests import NO_URL, TEXT, Answer, Asked, Body, job_id_of, known, with_parts, yes
 from scheduler.model.hostlist import expand
 
 # Fields that may be changed of a running job; any other is refused with 2073.
 _CHANGEABLE_WHILE_RUNNING = frozenset({"time_limit", "time_minimum", "comment", "name", "nice", "hold"})
+Warnings = tuple[Mapping[str, str], ...]
 _NOT_YET = ("Dependency", "DependencyNeverSatisfied", "BeginTime")  # why a job cannot start at once, room or not
 _MEMORY = frozenset({"memory_per_node", "memory_per_cpu"})
 # Fields of a job whose names in a submission are the same.
@@ -42,22 +41,28 @@ def submit(asked: Asked, _: str) -> Answer:
 def allocate(asked: Asked, _: str) -> Answer:
     if "defer" in asked.cluster.slurm_conf.get("SchedulerParameters", ()):
         raise SlurmRefusal(2125)  # and keeps no record of it
-    job, warnings = _taken(asked, _wished(asked).get("job"), at_once=True)
-    cluster = asked.cluster
-    number = _not_now(cluster, job, asked.now)
+    wished = _wished(asked).get("job")
+    job, warnings = _drafted(asked, wished)
+    _queued(asked, job)
+    number = _not_now(asked, job, wished)
     if number:
-        cluster.refuse(job, asked.now)
+        asked.cluster.refuse(job, asked.now)
         raise SlurmRefusal(number)
     return yes(asked, {"job_id": job.id}, warnings)
 
 
-def _not_now(cluster: SlurmCluster, job: SimJob, now: float) -> int:
+def _not_now(asked: Asked, job: SimJob, wished: Any) -> int:
     """Start it at once; else the number that says why not."""
+    cluster, now = asked.cluster, asked.now
+    if cluster.not_runnable(job, now) in _NOT_YET:
+        return 2038
     if cluster.over_limit(cluster.users[job.user], job.wanted):
         return 2050
     partition = cluster.partitions[job.partition]
     if not partition.up or cluster.blocks_immediate(partition, job, now):
         return 2013
+    if not _possible(asked, job, wished):
+        return 2014
     if not cluster.has_licenses(job):
         return 2040
     if not cluster.has_nodes_in_service(job):
@@ -73,27 +78,31 @@ def _wished(asked: Asked) -> Body:
     return wished if isinstance(wished, dict) else {}
 
 
-def _taken(asked: Asked, wished: Any, *, at_once: bool = False) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
-    """The job in the queue.  at_once: it may not wait.  Raises SlurmRefusal."""
+def _taken(asked: Asked, wished: Any) -> tuple[SimJob, Warnings]:
+    """The job in the queue.  Raises SlurmRefusal."""
     draft, warnings = _drafted(asked, wished)
     _queued(asked, draft)
-    if at_once and asked.cluster.not_runnable(draft, asked.now) in _NOT_YET:
-        asked.cluster.refuse(draft, asked.now)
-        raise SlurmRefusal(2038)
-    if not asked.cluster.could(draft.wanted) and not _must_wait_for_nodes(asked, draft.wanted, wished):
+    if not _possible(asked, draft, wished):
         asked.cluster.refuse(draft, asked.now)
         raise SlurmRefusal(2014)
-    return draft, warnings
+    return draft, (*warnings, *_waits_for_nodes(draft))
 
 
-def _must_wait_for_nodes(asked: Asked, wanted: Wanted, wished: Body) -> bool:
-    """True if a node that the job must have is out of service: Slurm does not look at its devices then."""
+def _possible(asked: Asked, job: SimJob, wished: Any) -> bool:
+    """True if the empty cluster could run it.  If a node that it must have is out of service, devices are not looked at."""
     required = expand(",".join(wished.get("required_nodes") or ()))
     waits = not all(asked.cluster.nodes[name].in_service for name in required)
-    return waits and asked.cluster.could(replace(wanted, gres=(), task_gres=()))
+    return asked.cluster.could(replace(job.wanted, gres=(), task_gres=()) if waits else job.wanted)
 
 
-def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+def _waits_for_nodes(job: SimJob) -> Warnings:
+    """The warning for a job that no node in service could run now."""
+    if job.reason != "ReqNodeNotAvail":
+        return ()
+    return ({"description": TEXTS[2068][1], "source": "slurm_submit_batch_job()"},)
+
+
+def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, Warnings]:
     """The components of a heterogeneous job in the queue; its leader.  Raises SlurmRefusal."""
     cluster = asked.cluster
     if any(isinstance(wished, dict) and wished.get("immediate") for wished in wishes):
@@ -107,7 +116,11 @@ def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, tuple[Mapp
     if not all(cluster.could(job.wanted) for job in jobs):
         cluster.cancel(jobs[0].id, asked.now)
         raise SlurmRefusal(2014)
-    return jobs[0], tuple(warning for _, warnings in drafts for warning in warnings)
+    told = [warning for job, warnings in drafts for warning in (*warnings, *_waits_for_nodes(job))]
+    if told:
+        said = f"HetJob submission resulted in non-zero return code: {told[0]['description']}"
+        told.insert(0, {"description": said, "source": "slurm_submit_batch_het_job()"})
+    return jobs[0], tuple(told)
 
 
 def _keep_apart(jobs: list[SimJob], wishes: list[Any]) -> None:
@@ -119,7 +132,7 @@ def _keep_apart(jobs: list[SimJob], wishes: list[Any]) -> None:
             job.wanted = replace(job.wanted, excluded=job.wanted.excluded | frozenset(expand(required)))
 
 
-def _drafted(asked: Asked, wished: Any) -> tuple[SimJob, tuple[Mapping[str, str], ...]]:
+def _drafted(asked: Asked, wished: Any) -> tuple[SimJob, Warnings]:
     cluster = asked.cluster
     if not isinstance(wished, dict):
         raise SlurmRefusal(9000)
@@ -221,12 +234,13 @@ def _merged(job: SimJob, wished: Body) -> Body:
 def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
     if wished.get("qos", job.qos) not in ("", *asked.cluster.users[job.user].qos):
         raise SlurmRefusal(2066)
-    if wished.get("nice", 0) < 0 and not asked.operator:
-        raise SlurmRefusal(2002)
     same = {field for field in ("partition", "qos", "account") if wished.get(field) == getattr(job, field)}
-    same |= {"qos"} if wished.get("qos") == "" else set()
+    same |= {"qos"} if wished.get("qos") == "" and job.qos == asked.cluster.users[job.user].qos[0] else set()
     if not wished.keys() <= _CHANGEABLE_WHILE_RUNNING | _MEMORY | same:
         raise SlurmRefusal(2073)
+    if wished.get("nice", 0) < 0 and not asked.operator:
+        raise SlurmRefusal(2002)
+    job.comment = wished.get("comment", job.comment)  # also if the next is refused
     if wished.keys() & _MEMORY:
         raise SlurmRefusal(2036)
     if "hold" in wished:
@@ -239,7 +253,6 @@ def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
             raise SlurmRefusal(2002)
         job.time_limit_min = minutes
         job.ends = job.starts + minutes * 60 if minutes is not None else 0
-    job.comment = wished.get("comment", job.comment)
     job.name = wished.get("name", job.name)
 
 
