@@ -37,6 +37,7 @@ class Suite:
     image    they want the bridge's image, which needs the network to be built
     compose  they want the images of docker-compose.yml, and what runs it
     prometheus  they want Prometheus and promtool
+    lanes    they want the lanes of generated sequences in slurm.conf
     proved   afterwards the logs of the rig must show that the bridge kept the invariants (integration/checker)
     """
 
@@ -47,6 +48,7 @@ class Suite:
     image: bool = False
     compose: bool = False
     prometheus: bool = False
+    lanes: bool = False
     proved: bool = False
 
 
