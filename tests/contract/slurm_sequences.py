@@ -392,11 +392,7 @@ async def _nudge(player: Player, call: Call) -> Any:
 
 async def _grant(player: Player, call: Call) -> Any:
     made = player.made(call.of)
-    return await said(_granted(player, made.id, _user(made, call.wishes["user"])), player.shown_grant)
-
-
-async def _granted(player: Player, job_id: int, user: str) -> Grant:
-    return await player.client.grant(job_id, user)
+    return await said(player.client.grant(made.id, _user(made, call.wishes["user"])), player.shown_grant)
 
 
 async def _read(player: Player, call: Call) -> Any:
