@@ -57,7 +57,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> str:
+def kubeconfig(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The kubeconfig of the bridge's own account, in which no file is named: ProtectHome hides root's."""
     path, ends = tmp_path_factory.mktemp("account") / "kubeconfig", kube.api.configuration
     own_account.write_kubeconfig(kubectl, ends.host, ends.ssl_ca_cert, path)
@@ -65,7 +65,8 @@ def kubeconfig(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> str:
     cluster = content["clusters"][0]["cluster"]
     authority = Path(cluster.pop("certificate-authority")).read_bytes()
     cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
-    return yaml.safe_dump(content)
+    yield yaml.safe_dump(content)
+    own_account.only_where_bound(kubectl)
 
 
 @pytest.fixture
