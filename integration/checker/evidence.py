@@ -72,12 +72,14 @@ class Evidence:
     _gangs: dict[str, list[Pod]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        mark = "k" + _sha(self.audit.system, 8)
+        marks = {
+            _mark(self.audit.system, name) for name in {BRIDGE, *(pod.scheduler for pod in self.audit.pods.values())}
+        }
         records = self._records()
         for life in self.slurm.lives:
             if its := records.get(life):
                 whose = OURS.search(its[-1].name)
-                self._take(Job(life, its, whose[2] if whose and whose[1] == mark else ""))
+                self._take(Job(life, its, whose[2] if whose and whose[1] in marks else ""))
             else:
                 self.unnamed += 1
         for pod in self.audit.pods.values():
@@ -135,6 +137,11 @@ class Evidence:
     def named(self, name: str) -> list[Job]:
         """The jobs of that name."""
         return self._by_name[name]
+
+
+def _mark(system: str, scheduler: str) -> str:
+    """The mark in the names of a bridge's jobs: each schedulerName has its own.  system: UID of the namespace kube-system"""
+    return "k" + _sha(system if scheduler in ("", BRIDGE) else f"{system}/{scheduler}", 8)
 
 
 def gang_keys(namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:

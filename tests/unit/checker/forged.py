@@ -63,13 +63,23 @@ class Run:
         """The bridge opens its watch of pods."""
         self.entry(at, "watch", "pods", None, None, by="slurm-bridge", stage="ResponseStarted")
 
-    def pod(self, at: float, name: str, *, gang: str = "", cpu: str = "1", gpu: int = 0, space: str = "alice-x") -> str:
+    def pod(
+        self,
+        at: float,
+        name: str,
+        *,
+        gang: str = "",
+        cpu: str = "1",
+        gpu: int = 0,
+        space: str = "alice-x",
+        scheduler: str = "slurm-bridge",
+    ) -> str:
         """A pod is created; returns its UID."""
         uid = f"uid-{name}"
         wants = {"cpu": cpu, "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpu)} if gpu else {})
         labels = {"slurm-bridge/gang": gang} if gang else {}
         meta = {"uid": uid, "namespace": space, "name": name, "labels": labels}
-        spec = {"schedulerName": "slurm-bridge", "terminationGracePeriodSeconds": 2}
+        spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 2}
         spec["containers"] = [{"resources": {"requests": wants}}]  # type: ignore[assignment]
         made = {"metadata": meta, "spec": spec, "status": {}}
         self.entry(at, "create", "pods", made, made, ref={"namespace": space})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
-from tests.unit.checker.forged import EPOCH, MARK, Run, key
+from tests.unit.checker.forged import EPOCH, MARK, SYSTEM, Run, key
 
 RING = key("gang\0alice-x\0ring")
 
@@ -28,6 +30,18 @@ def test_a_run_in_which_all_goes_well_breaks_nothing(run: Run) -> None:
     verdict = run.verdict(300)
     assert verdict.broken == []
     assert verdict.judged.keys() >= {"V1", "V2", "V5", "V6", "V8", "L2", "L3", "L4"}, "each was asked"
+
+
+def test_a_second_bridge_has_jobs_of_its_own_mark(run: Run) -> None:
+    uid = run.pod(3, "other", scheduler="second")
+    mark = "k" + hashlib.sha256(f"{SYSTEM}/second".encode()).hexdigest()[:8]
+    run.submit(3.5, 8, uid, name=f"alice-x/other~{mark}.{key(uid)}")
+    run.grant(3.8, 8, "k2")
+    run.bind(4, "other", "k2", 8)
+    run.delete(20, "other", by="test")
+    run.delete(22, "other", by="kubelet", gone=True)
+    run.cancel(23, 8)
+    assert run.broken() == []
 
 
 def test_two_running_jobs_of_one_workload_are_found(run: Run) -> None:
