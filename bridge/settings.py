@@ -194,6 +194,7 @@ class Settings(Strict):
     scheduler_name: str = Field(
         default=SCHEDULER_NAME,
         min_length=1,
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
         description="The bridge schedules pods with this `spec.schedulerName`.\n"
         "Change it if two bridges work in one Kubernetes cluster.",
     )

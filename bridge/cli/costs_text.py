@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bridge.cli.paragraphs import pairs, wrapped
+from bridge.cli.terminal import printable
 from bridge.slurm.costs import Costs
 
 
 def costs_told(costs: Costs, width: int) -> Iterator[str]:
-    """The section, with an empty line before it."""
+    """The section, with an empty line before it.  Nothing that Slurm sent controls the terminal."""
     yield ""
     yield "What it costs"
-    yield from pairs(_values(costs), width)
+    yield from pairs(((name, printable(value)) for name, value in _values(costs)), width)
     for sentence in costs.terms.absent:
-        yield from wrapped(sentence, width)
+        yield from wrapped(printable(sentence), width)
 
 
 def _values(costs: Costs) -> Iterator[tuple[str, str]]:
     terms = costs.terms
-    weights = f"TRESBillingWeights {terms.weights}" if terms.weights else "no TRESBillingWeights: its CPUs count"
+    weights = ""  # not shown; a sentence says why
+    if terms.weights is not None:
+        weights = (
+            f" (TRESBillingWeights {terms.weights})" if terms.weights else " (no TRESBillingWeights: its CPUs count)"
+        )
     if costs.billing is not None:
-        yield "billing", f"{costs.billing:g} an hour in partition {terms.partition} ({weights})"
+        yield "billing", f"{costs.billing:g} an hour in partition {terms.partition}{weights}"
     elif terms.weights:
         yield "billing", f"not known: the weights of partition {terms.partition} cannot be read ({terms.weights})"
     if (share := terms.share) is not None:

@@ -22,7 +22,7 @@ from bridge.kube.admin_reads import PodEvent
 from bridge.node_survey import Survey
 from bridge.plugin import nodes, survey, trace
 from bridge.plugin.cluster import Selection, connected, own_namespace
-from bridge.plugin.costs import costs_of
+from bridge.plugin.costs import CostsTold, costs_of
 from bridge.plugin.lists import Entry, View, entry
 from bridge.plugin.nodes import Shown
 from bridge.plugin.pods import Seen
@@ -93,11 +93,18 @@ class _PodTold:
 async def why(options: argparse.Namespace) -> None:
     """`why POD`."""
 
+    known: dict[
+        tuple[object, ...], CostsTold
+    ] = {}  # with -w the costs are read again when the job, the node or the end changes
+
     async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
         of_pod = [
             {"at": each.at, "reason": each.reason, "message": each.message, "count": each.count} for each in events
         ]
-        wide, costs = options.output == "wide", await costs_of(seen, options)
+        wide, state = options.output == "wide", (seen.job, seen.pod.node, seen.pod.finished)
+        if state not in known:
+            known[state] = await costs_of(seen, options)
+        costs = known[state]
         return _PodTold(
             entry(seen) | {"events": of_pod, "note": note, "costs": costs.entry},
             lambda screen: [

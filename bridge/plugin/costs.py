@@ -24,7 +24,10 @@ HOW = (
 
 @dataclass(frozen=True, slots=True)
 class CostsTold:
-    """What a job costs, for people and for programs.  sentence: why nothing is shown; "": there is no job"""
+    """What a job costs, for people and for programs.
+
+    sentence   why no costs are shown; "": they are shown, or the pod has no job that costs anything now
+    """
 
     lines: Sequence[str] = ()
     entry: Any = None

@@ -23,9 +23,9 @@ from scheduler.state.phase import Phase
 from scheduler.state.placeholder import CANCELLED
 from scheduler.state.world import World
 
-# Between two lists that show that slurmctld kept its state.  In this time it hardly restarts and gives ids out again without
-# a failed poll.
-CONTINUED_S = 5.0
+# From one list to the next.  In this time slurmctld hardly restarts and gives ids out again without a failed poll; polls are
+# up to 5 s apart on large sites (docs/scale.md).
+CONTINUED_S = 10.0
 
 P = ParamSpec("P")
 
@@ -78,9 +78,12 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
 def _is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolled, arrived: Sequence[int]) -> bool:
     """True if slurmctld kept its state between these two lists, so that an id which both show is the same job.
 
-    slurmctld reuses ids only after it lost its state.  Then the list lacks jobs that lived, or shows a low id as new.
+    slurmctld reuses ids only after it lost its state.  Then the list lacks jobs that lived, or shows a low id as new.  A list
+    with unread items is no proof: any job that the list lacks may be among them.
     """
-    if former is None or Side.SLURM in world.lost or event.began - former.began > CONTINUED_S:
+    if former is None or former.unread or event.unread:
+        return False
+    if Side.SLURM in world.lost or event.began - former.ended > CONTINUED_S:
         return False
     if any(job_id <= world.highest for job_id in arrived):
         return False
@@ -99,9 +102,14 @@ def _prove_ends(world: World, ended: Iterable[int], event: ev.JobsPolled) -> Non
 
 
 def _prove_end(world: World, job_id: int, event: ev.JobsPolled) -> None:
-    """The list proves the end of this job, unless a read has to show whose job it is, or what became of its components."""
+    """The list proves the end of this job, unless a read has to show whose job it is, or what became of its components.
+
+    If slurmctld was away or lost its state since the job was read, the id may be another job's.
+    """
     job = world.placeholders.get(job_id)
-    if job is None or not job.proven or not job.ended or job.denied or job.absent or event.began <= job.known_since:
+    if job is None or not job.proven or not job.ended or job.denied or job.absent:
+        return
+    if event.began <= job.known_since or job.known_since < world.trust_since:
         return
     if not (job.spec is not None and job.spec.parts) and not (job.job is not None and job.job.parts):
         job.end_proven = True

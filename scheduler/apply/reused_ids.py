@@ -67,6 +67,8 @@ def reread_all(world: World, at: float) -> None:
     world.foreign_read.clear()
     world.sort_unread(*world.reads_postponed)
     world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
+    for job in world.placeholders.values():
+        world.touch(job)  # its workloads may read it now, however recently they did
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

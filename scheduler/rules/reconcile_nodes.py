@@ -210,9 +210,10 @@ def _reconcile(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
         if ours
         else ()
     )
-    state = _state(node, known, failed.message if action is not None and failed else "", dropped, ours=ours)
-    if not _is_shown(node, *state):
-        return _show(node, *state, this_pass)
+    problem = failed.message if action is not None and failed else ""
+    status, reason, message = _state(node, known, problem, dropped, ours=ours)
+    if not _is_shown(node, status, reason, _signed(message, this_pass.world)):
+        return _show(node, status, reason, message, this_pass)
     taint = ours and this_pass.world.config.external_nodes.taint
     if taint and not _tainted(node) and node.name not in this_pass.world.node_state.writes_in_flight:
         return this_pass.add(act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"))
@@ -469,6 +470,13 @@ def _another_shows(node: Node, world: World) -> bool:
     return (signed[1] if signed is not None else names.SCHEDULER_NAME) != world.config.scheduler_name
 
 
+def _signed(message: str, world: World) -> str:
+    """The message as this bridge writes it: one line of limited length, with the bridge's name unless it is the default."""
+    own = world.config.scheduler_name
+    signature = f" (by {own})" if own != names.SCHEDULER_NAME else ""
+    return line(message, MOST - len(signature)) + signature
+
+
 def _is_shown(node: Node, status: bool, reason: str, message: str) -> bool:
     shown = node.in_slurm
     return shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message)
@@ -476,10 +484,8 @@ def _is_shown(node: Node, status: bool, reason: str, message: str) -> bool:
 
 def _show(node: Node, status: bool, reason: str, message: str, this_pass: Pass) -> bool:
     """Write the condition of the node, unless another bridge shows one and this bridge did not register the node."""
-    world, signature = this_pass.world, ""
-    if world.config.scheduler_name != names.SCHEDULER_NAME:
-        signature = f" (by {world.config.scheduler_name})"
-    message = line(message, MOST - len(signature)) + signature
+    world = this_pass.world
+    message = _signed(message, world)
     if _is_shown(node, status, reason, message):
         return True
     if world.in_slurm(node.name) not in world.node_state.ours and _another_shows(node, world):

@@ -228,6 +228,9 @@ async def test_why_shows_what_the_job_costs_to_a_user_who_may_ask_slurm(
         assert "of user bob in account teamb" in text
         assert await tenant.asked("why", "train", "-o", "json", "--slurm-url", url) == 0
         assert json.loads(capsys.readouterr().out)["costs"]["billing"] == 32
+        slurm.partitions["gpu"] = SimPartition("gpu", billing_weights="CPU=1\x1b]0;owned\x07")
+        assert await tenant.asked("why", "train", "--slurm-url", url) == 0
+        assert "\x1b" not in capsys.readouterr().out
     monkeypatch.setenv("SLURM_JWT", "of-nobody")
     assert await tenant.asked("why", "train", "--slurm-url", "http://127.0.0.1:1") == 0
     shown = capsys.readouterr().out

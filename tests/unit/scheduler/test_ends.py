@@ -23,6 +23,7 @@ from scheduler.events import (
     AccountingBack,
     AccountingLost,
     Event,
+    JobsPolled,
     NodeGone,
     NodeSeen,
     NodesListed,
@@ -30,6 +31,7 @@ from scheduler.events import (
     SideBack,
     SideLost,
     SlurmNodesPolled,
+    Unread,
 )
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job, Partition
@@ -325,7 +327,7 @@ def test_many_jobs_that_end_together_are_not_read_one_by_one_before_their_pods_e
             NOW + 2,
         ),  # no job shows that Slurm goes on
         ({17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED", 20: "RUNNING", 3: "RUNNING"}, NOW + 2),  # a low id is new
-        ({17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED", 20: "RUNNING"}, NOW + 8),  # long after the former list
+        ({17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED", 20: "RUNNING"}, NOW + 12),  # long after the former list
         (
             {17: "CANCELLED", 18: "CANCELLED", 19: "RUNNING", 20: "RUNNING"},
             NOW + 2,
@@ -340,6 +342,36 @@ def test_jobs_that_end_together_are_read_if_slurm_may_have_lost_its_state_or_if_
     acts = story.decides(at)
     assert ReadJob in {type(each) for each in acts}
     assert not [each for each in acts if isinstance(each, DeletePod)]
+
+
+@pytest.mark.parametrize("out_s", [2, 40, 700])
+def test_after_an_outage_ends_prove_nothing_of_jobs_that_were_not_read_since(out_s: int) -> None:
+    story, back = many_run(), NOW + 2 + out_s
+    story.sees(SideLost(Side.SLURM, NOW + 2, "no answer"))
+    story.polls(ALL_RUN, at=back)
+    story.sees(SideBack(Side.SLURM, back))
+    story.decides(back)
+    story.polls(ALL_RUN | {17: "COMPLETED", 18: "COMPLETED", 19: "COMPLETED"}, at=back + 1)
+    assert not [each for each in story.decides(back + 1) if isinstance(each, DeletePod)]
+
+
+def test_after_a_low_id_ends_prove_nothing_and_each_workload_with_a_job_is_visited() -> None:
+    story = many_run()
+    story.decides(NOW + 2)
+    assert not story.world.dirty
+    story.polls(ALL_RUN | {3: "RUNNING"}, at=NOW + 2)
+    assert {key_of(each) for each in MANY} <= set(story.world.dirty)
+    story.decides(NOW + 2)
+    story.polls(ALL_RUN | {3: "RUNNING", 17: "COMPLETED", 18: "COMPLETED", 19: "COMPLETED"}, at=NOW + 3)
+    assert not [each for each in story.decides(NOW + 3) if isinstance(each, DeletePod)]
+
+
+@pytest.mark.parametrize("unread", [Unread(frozenset(), nameless=True), Unread(frozenset({20}))])
+def test_a_list_with_items_that_cannot_be_read_proves_no_end(unread: Unread) -> None:
+    story = many_run()
+    ended = {job_id: frozenset({"CANCELLED"}) for job_id in (17, 18, 19)}
+    story.world.apply(JobsPolled(NOW + 2, NOW + 2, ended, unread))
+    assert not [each for each in story.decides(NOW + 2) if isinstance(each, DeletePod)]
 
 
 def test_many_jobs_that_end_together_are_read_after_an_outage_of_slurm() -> None:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import ChangeNode, NodeChange, ReleaseNode, SetNodeCondition
+from scheduler.actions import ChangeNode, NodeChange, ReleaseNode, SetNodeCondition, TaintNode
 from scheduler.events import NodeSeen
 from scheduler.model.kubernetes import Condition, Node
 from scheduler.model.slurm import SlurmNode
 from scheduler.rules.reconcile_nodes import CORDONED, left_on_nodes
+from scheduler.tuning import Config
 from tests.builders import CONFIG, KUBE_SYSTEM
 from tests.unit.scheduler.test_nodes import NOW, Nodes, in_slurm, labelled
 from tests.unit.scheduler.test_shared_nodes import IN_SERVICE, shared, theirs
@@ -53,6 +54,15 @@ def test_two_bridges_that_see_one_node_do_not_overwrite_each_others_condition_fo
     assert seen[2:] == [there.in_slurm] * 4
     assert there.in_slurm is not None
     assert there.in_slurm.status, there.in_slurm.message
+
+
+@pytest.mark.parametrize("config", [FIRST, SECOND], ids=["the default name", "another name"])
+def test_a_bridge_of_any_name_taints_the_node_that_it_registered(config: Config) -> None:
+    own = in_slurm("x1", features=(names.node_mark(names.cluster_id(KUBE_SYSTEM.uid, config.scheduler_name)),))
+    bare = labelled(in_slurm=None, taints=())
+    nodes = Nodes([bare], [own], config)
+    nodes.sees(NodeSeen(written(nodes, bare, NOW)))
+    assert [type(each) for each in nodes.looks(NOW + 1)] == [TaintNode]
 
 
 def test_a_bridge_with_another_name_signs_its_condition() -> None:
