@@ -91,8 +91,8 @@ class Slurm:
         known = (
             self.jobs() if len(leaders) > READ_ONE_BY_ONE else [job for each in leaders for job in self._known(each)]
         )
-        found = [job for job in known if text in job["name"] and not ENDED & set(job["job_state"])]
-        return sorted(found, key=lambda job: int(job["job_id"]))
+        found = {int(job["job_id"]): job for job in known}  # a component is read by its own id and by its leader's
+        return [job for _, job in sorted(found.items()) if text in job["name"] and not ENDED & set(job["job_state"])]
 
     def _known(self, job_id: int) -> list[dict[str, Any]]:
         """The job with all its components; []: Slurm has forgotten it meanwhile."""

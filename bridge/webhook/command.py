@@ -25,7 +25,7 @@ except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] not in ("cryptography", "cffi"):
         raise
     raise ConfigError(
-        "webhook: the Python package cryptography is not installed.", "Install it: pip install 'slurm-bridge[webhook]'"
+        "webhook: the Python package cryptography is not installed.", "Install it: pip install cryptography"
     ) from None
 from bridge.webhook.review import Intercept
 

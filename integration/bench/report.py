@@ -27,14 +27,15 @@ PAGE = """\
 
 Measured by `make bench` ({when}), with real Slurm {slurm} and real Kubernetes {kubernetes}. All
 servers of both clusters, the bridge, the load and the measuring program ran **on one machine**: {machine}. Nodes are
-external nodes of 64 CPUs, played by kwok. etcd writes without fsync. Slurm's scheduler parameters are the defaults. Use
-the figures for comparison, not for planning.
+external nodes of 64 CPUs, played by kwok. etcd writes without fsync. Slurm's scheduler parameters are the defaults. The
+scenarios `alone-…` run against simulated clusters. Use the figures for comparison, not for planning.
 
 The **floor** is a program that does only the necessary steps between the same two clusters (`integration/bench/floor.py`):
 watch, allocate, read the allocation, bind. It checks nothing and remembers nothing. Bridge and floor take turns in one run,
 with the same pods and the same clients that create them. So the *ratio* of bridge to floor depends less on the machine
 than the figures do. A figure is measured once in each repeat; the tables show the median, the smallest and the largest
-value. "Others" is the use of the machine by programs that are not part of the run.
+value. The ratio is the median of the ratios of the repeats. "Others" is the use of the machine by programs that are not
+part of the run.
 
 ## Targets
 
@@ -132,7 +133,7 @@ def describe(versions: Mapping[str, str]) -> dict[str, str]:
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": _commit(),
-        "machine": f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Linux {platform.release()}, "
+        "machine": f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Linux {platform.release().partition('-')[0]}, "
         f"Python {platform.python_version()}",
         **versions,
     }

@@ -17,6 +17,8 @@ KUBELETS = ("kubelet", "kwok")
 REFUSED, UNKNOWN = 300, 500  # from this code on
 FINISHED = ("Succeeded", "Failed")
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+MOST_DEEP = 50
+TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]')
 KINDS = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gres/gpu"}
 Entry = Mapping[str, Any]
 
@@ -259,8 +261,31 @@ def read(folder: Path) -> Audit:
     found = Audit()
     for path in sorted(folder.glob("audit*.log"), key=lambda path: path.stat().st_mtime):
         for number, text in _lines(path):
-            found.add(json.loads(text), f"{path.name}:{number}")
+            found.add(_entry(text), f"{path.name}:{number}")
     return found
+
+
+def _entry(text: bytes) -> dict[str, Any]:
+    """One line.  What is nested deeper than any field of interest is null: a hostile patch is logged as it was sent."""
+    try:
+        return dict(json.loads(text))
+    except RecursionError:
+        return dict(json.loads(shallow(text)))
+
+
+def shallow(text: bytes) -> bytes:
+    """The JSON text, with null for each array and object at a depth of more than MOST_DEEP."""
+    kept, depth, begin = list[bytes](), 0, 0
+    for found in TOKENS.finditer(text):
+        if found[0] in (b"[", b"{"):
+            depth += 1
+            if depth == MOST_DEEP + 1:
+                kept.append(text[begin : found.start()] + b"null")
+        elif found[0] in (b"]", b"}"):
+            depth -= 1
+            if depth == MOST_DEEP:
+                begin = found.end()
+    return b"".join([*kept, text[begin:]])
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

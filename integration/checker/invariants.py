@@ -18,7 +18,6 @@ from integration.checker.slurm_log import HOLDS
 
 ON_ITS_WAY_S = 30.0  # a bind was decided at most so long before it is seen
 SAME_MOMENT_S = 0.02  # two log lines of one moment
-FORMER_USER_S = 30.0  # the exception of V1
 SOON_S = 60.0  # L3
 LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two looks
 STAYS_S = 345.0  # L4

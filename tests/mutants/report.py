@@ -2,7 +2,7 @@
 
 `explained.toml` has the mutants that no test can or should notice, each with its reason.  An entry names the function
 and both texts of the statement, and no line, so it stays true while code around it changes.  An entry is stale if its mutant
-does not exist any more, or if a test notices it.
+does not exist any more, or if a test notices each mutant with these texts.
 """
 
 from __future__ import annotations

@@ -113,3 +113,11 @@ def test_calm_is_what_lies_between_the_faults() -> None:
     assert calm == [(0, 10), (20, 50), (60, 100)]
     assert journal.longest(5, 55, calm) == 30
     assert journal.longest(12, 18, calm) <= 0
+
+
+def test_a_hostile_patch_that_is_nested_too_deep_is_read_without_its_depths() -> None:
+    deep = b"[" * 100_000 + b'"]"' + b"]" * 100_000
+    line = b'{"verb":"patch","requestObject":{"metadata":{"managedFields":[' + deep + b'],"name":"a]\\"b"}}}\n'
+    read = json.loads(audit.shallow(line))
+    assert read["verb"] == "patch"
+    assert read["requestObject"]["metadata"]["name"] == 'a]"b'

@@ -78,7 +78,7 @@ def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypa
         monkeypatch.delitem(sys.modules, f"bridge.webhook.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert said(capsys) == (
-        "webhook: the Python package cryptography is not installed. Install it: pip install 'slurm-bridge[webhook]'"
+        "webhook: the Python package cryptography is not installed. Install it: pip install cryptography"
     )
 
 
