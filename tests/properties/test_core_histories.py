@@ -43,6 +43,7 @@ from scheduler.model.kubernetes import Claim, Owner, Pod, PodPhase, PodTerm, Req
 from scheduler.model.limits import KnownLimits, Limit
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, GrantedNode, Job, Partition, holds_nodes, is_ended
+from scheduler.place.assign import shortfall
 from scheduler.state.derived import rebuilt
 from scheduler.state.world import World
 from scheduler.translate.grouping import group_of
@@ -487,6 +488,9 @@ class Histories(RuleBasedStateMachine):
             return
         if job is None or job.states != RUNS or names.whose(job.name) != (CLUSTER, cancel.key):
             return
+        spec = self.world.placeholders[job.id].spec
+        if spec is not None and spec.required_nodes and shortfall(spec, self.grants[job.id]):
+            return  # it was to replace a lost job, and Slurm did not grant the devices of its pods again (S7)
         granted = [each.name for each in self.grants[job.id].nodes]
         for one in (self.pods.get(uid) for uid in workload.pods):
             stands = one is not None and one.node in granted and not one.finished and one.deleting_at is None
