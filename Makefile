@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 RIG    := integration/rig
 RIG_NAME ?= rig1
 
-.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration torture mutants bench pictures rig-build rig-up rig-down dist image chart-schema reference lock clean
+.PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration checks-then-journeys torture mutants bench pictures rig-build rig-up rig-down dist image chart-schema reference lock clean
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -64,8 +64,11 @@ mutants: setup   ## changes of the scheduler that no test notices, and the score
 	$(BIN)/python -m tests.mutants $(PATHS) $(if $(EVERY),--every $(EVERY)) $(if $(JOBS),--jobs $(JOBS)) $(if $(BUDGET),--budget $(BUDGET))
 
 test: setup      ## everything that this machine can run; it names what it cannot
-# The journeys come last: they mostly wait, and servers on a busy machine make them wait longer.
-	$(MAKE) --no-print-directory --output-sync=target -j4 NICE='nice -n 19' check contract rig-build simulation
+# The simulated lives use the time that the others leave: journeys mostly wait.
+	$(MAKE) --no-print-directory -j2 NICE='nice -n 19' simulation checks-then-journeys
+
+checks-then-journeys: setup
+	$(MAKE) --no-print-directory --output-sync=target -j3 check contract rig-build
 	$(MAKE) --no-print-directory integration
 
 bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=burst] [REPEATS=1] [PROFILE=FILE] [WRITE=1]
