@@ -140,7 +140,9 @@ class SlurmLog:
         if life is None or (
             life.over < float("inf") and old == "PENDING" and new != "PENDING" and not self._may_be_back(life)
         ):
-            self._begin(number, leader, Change(at, old, line))
+            # The log shows the submission of the leader alone; a component may be named first when it gets its nodes.
+            of = self._now.get(leader) if leader != number and old == "PENDING" else None
+            self._begin(number, leader, Change(of.begun if of is not None else at, old, line))
             life = self._now[number]
         life.leader = leader
         if life.changes[-1].state != old:

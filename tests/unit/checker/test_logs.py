@@ -41,6 +41,7 @@ def test_components_of_a_heterogeneous_job_are_lives_of_one_leader(tmp_path: Pat
         (11, 11, ["PENDING", "RUNNING"]),
         (12, 11, ["PENDING", "RUNNING", "CANCELLED"]),
     ]
+    assert lives[1].begun == lives[0].begun, "the log shows the submission of the leader alone"
 
 
 def test_a_job_that_a_start_does_not_list_is_lost_and_its_id_is_another_jobs(tmp_path: Path) -> None:
