@@ -61,9 +61,10 @@ class Prometheus:
         """True if it has scraped the bridge."""
         assert self.process.poll() is None, "Prometheus ended"
         try:
-            return bool(self.ask('up{job="slurm-bridge"} == 1'))
+            serves = requests.get(f"http://127.0.0.1:{self.port}/-/ready", timeout=30).ok
         except requests.ConnectionError:
             return False
+        return serves and bool(self.ask('up{job="slurm-bridge"} == 1'))
 
     def ask(self, query: str) -> Answer:
         """The series of the answer, without those that are not a number."""

@@ -33,9 +33,11 @@ class Turning:
 
 
 @asynccontextmanager
-async def served(asked: Health | Starting) -> AsyncIterator[str]:
+async def served(asked: Health | Starting, tab: Tab) -> AsyncIterator[str]:
+    """Its URL.  The tab leaves the page before the server ends: a page that goes on asking would report a fault."""
     runner = await asked.serve("127.0.0.1", 0)
     yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await tab.open("about:blank")
     await runner.cleanup()
 
 
@@ -45,7 +47,7 @@ def bridge(bearer: BearerFile | None = None) -> Health:
 
 
 async def test_the_page_shows_pods_and_has_no_faults(tab: Tab) -> None:
-    async with served(bridge()) as url:
+    async with served(bridge(), tab) as url:
         await tab.open(url)
         await tab.eventually(f"{ROWS} === 2")
         hidden = (
@@ -58,7 +60,7 @@ async def test_the_page_shows_pods_and_has_no_faults(tab: Tab) -> None:
 
 
 async def test_what_tenants_name_is_text(tab: Tab) -> None:
-    async with served(bridge()) as url:
+    async with served(bridge(), tab) as url:
         await tab.open(url)
         await tab.eventually(f"{ROWS} === 2")
         await tab.click("#pods tbody tr[data-uid=uid-hostile]")
@@ -69,7 +71,7 @@ async def test_what_tenants_name_is_text(tab: Tab) -> None:
 
 async def test_a_bridge_with_a_token_asks_for_it_once(tab: Tab, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
-    async with served(bridge(BearerFile(str(tmp_path / "token")))) as url:
+    async with served(bridge(BearerFile(str(tmp_path / "token"))), tab) as url:
         await tab.open(url)
         await tab.eventually(VISIBLE)
         assert await tab.ask(ROWS) == 0
@@ -107,7 +109,7 @@ async def test_the_page_of_a_standby_says_which_replica_leads_and_shows_pods_onc
     starting = Starting({}, [], Telemetry(), lambda: START)
     follower: Any = Follower()
     starting.standby = StandingBy(follower, follower)
-    async with served(starting) as url:
+    async with served(starting, tab) as url:
         await tab.open(url)
         await tab.eventually("document.getElementById('none').innerText.includes('replica slurm-bridge-0 leads')")
         starting.health = bridge()
