@@ -269,7 +269,11 @@ class Kube:
         self.core.create_namespaced_pod(namespace, pod(name, **wishes))
 
     def succeed(self, namespace: str, name: str) -> None:
-        """Reports a pod on a kwok node as Succeeded, as a kubelet would."""
+        """Reports a pod on a kwok node as Succeeded, as a kubelet would.
+
+        The pod has to run first: kwok would report it as Running later.
+        """
+        eventually(f"kwok runs {name}", lambda: self.pod(namespace, name).status.phase != "Pending")
         self.core.patch_namespaced_pod_status(name, namespace, {"status": {"phase": "Succeeded"}})
 
     def add_node(
