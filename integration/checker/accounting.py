@@ -17,7 +17,7 @@ UNITS_MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a job; one that was requeued has several.
+    """One record of a job.  A job that was requeued has several.
 
     uid        of its user
     ended_by   UID of who cancelled it; None: nobody did

@@ -110,7 +110,7 @@ class Audit:
     )  # the last bind with unknown outcome
 
     def add(self, entry: Entry, line: str) -> None:
-        """Takes one entry into account.  A refused request changed nothing; one that failed otherwise may have."""
+        """Takes one entry into account.  A refused request changed nothing; a request that failed otherwise may have."""
         what = entry.get("objectRef") or {}
         self.end = max(self.end, at := seconds(entry["stageTimestamp"]))
         resource, verb = what.get("resource"), entry["verb"]

@@ -93,7 +93,7 @@ class Evidence:
         self.calm = without(_merged(self.audit.watched), away + self.journal.faults)
 
     def _records(self) -> dict[Life, list[Record]]:
-        """The records of each life: of those that had the id of the record, the last one that had begun by then."""
+        """The records of each life.  A record belongs to the last life of its id that had begun when it was submitted."""
         lives: dict[int, list[Life]] = {}
         for life in self.slurm.lives:
             lives.setdefault(life.id, []).append(life)

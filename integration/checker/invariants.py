@@ -92,7 +92,7 @@ def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     for (name, _), runs in same.items():
         judged["V1"] += len(runs)
         runs.sort(key=lambda run: run[0])
-        latest = runs[0]  # of those that have begun, the one that ends last
+        latest = runs[0]  # the run that ends last, of the runs that have begun
         for run in runs[1:]:
             (begin, end, line, other), (_, until, first, one) = run, latest
             if begin < until - SAME_MOMENT_S and one.life.leader != other.life.leader:

@@ -1,4 +1,4 @@
-"""What is said of trials: the score of each package, and the survivors; and which survivors are explained.
+"""The report on the trials: the score of each package, the survivors, and which survivors are explained.
 
 `explained.toml` has the mutants that no test can or should notice, each with its reason.  An entry names the function
 and both texts of the statement, and no line, so it stays true while code around it changes.  An entry is stale if its mutant
