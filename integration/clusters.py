@@ -56,6 +56,7 @@ def eventually(what: str, ask: Callable[[], T], *, within_s: float = PATIENCE_S)
 
 READ_ONE_BY_ONE = 20  # jobs
 NO_SUCH_JOB = 2017
+FIRST_VERDICT = 2000  # error numbers below say that slurmctld did not answer; others are its verdict
 
 
 class Slurm:
@@ -72,8 +73,11 @@ class Slurm:
             headers["X-SLURM-USER-NAME"] = user
         answer = self._session.request(method, f"{self.url}/slurm/{API}/{path}", json=body, headers=headers, timeout=60)
         found: dict[str, Any] = answer.json()
+        errors = found.get("errors") or []
+        if any(each.get("error_number", 0) < FIRST_VERDICT for each in errors):
+            raise requests.ConnectionError(f"{method} {path}: slurmctld did not answer: {errors}", response=answer)
         if check:
-            assert not found.get("errors"), (method, path, found["errors"])
+            assert not errors, (method, path, errors)
         return found
 
     def jobs(self) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from integration.checker.accounting import Record
+from integration.checker.accounting import Record, hosts
 from integration.checker.audit import BRIDGE, Audit, Pod
 from integration.checker.journal import Interval, Journal, without
 from integration.checker.slurm_log import Life, SlurmLog
@@ -43,9 +43,14 @@ class Job:
     def shown(self) -> str:
         return f"job {self.life.id} ({self.name} of {self.last.user})"
 
-    def nodes(self) -> frozenset[str]:
-        """All that any of its records names."""
-        return frozenset().union(*(record.nodes for record in self.records))
+    def had(self, begin: float, end: float) -> list[frozenset[str]]:
+        """The nodes of each time that it held nodes, as far as that time lies between the two."""
+        recorded = frozenset[str]().union(*(record.nodes for record in self.records))
+        return [
+            frozenset(hosts(change.nodes)) or recorded
+            for change, until in self.life.holds()
+            if change.at <= end and until >= begin
+        ]
 
 
 @dataclass(slots=True)

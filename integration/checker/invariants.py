@@ -136,20 +136,16 @@ def _on_its_grant(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         if owner is not None and owner is not pod:
             yield Broken("V2", pod.who, bind.at, f"{what}, which is that of pod {owner.who} ({job.name})")
             continue
-        parts = evidence.parts(job)
-        nodes = frozenset().union(*(part.nodes() for part in parts))
-        if evidence.audit.nodes.get(bind.node, bind.node) not in nodes:
-            yield Broken("V2", pod.who, bind.at, f"{what}, which has {', '.join(sorted(nodes)) or 'no node'}")
-        elif not any(_held(part, bind.at) for part in parts):
+        held = [
+            nodes for part in evidence.parts(job) for nodes in part.had(bind.at - ON_ITS_WAY_S, bind.at + SAME_MOMENT_S)
+        ]
+        if not held:
             state = job.life.change_at(bind.at)
             yield Broken(
                 "V2", pod.who, bind.at, f"{what}, which was {state.state} since {clock(state.at)} ({state.line})"
             )
-
-
-def _held(job: Job, at: float) -> bool:
-    """True if it had nodes then, or a moment before."""
-    return any(change.at <= at + SAME_MOMENT_S and end >= at - ON_ITS_WAY_S for change, end in job.life.holds())
+        elif evidence.audit.nodes.get(bind.node, bind.node) not in (nodes := frozenset[str]().union(*held)):
+            yield Broken("V2", pod.who, bind.at, f"{what}, which has {', '.join(sorted(nodes)) or 'no node'}")
 
 
 def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
@@ -192,6 +188,7 @@ def _certain(evidence: Evidence, pod: Pod) -> bool:
 def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     """V6: no job that is no placeholder was cancelled or changed by a tenant; journeys do that as the administrator.
 
+    If slurmctld has just lost a placeholder, a nudge of it may reach the foreign job that has its id now; it changes nothing.
     After a start of slurmctld its database no longer says who cancelled a job that had ended before.
     """
     for job in evidence.jobs:
@@ -359,6 +356,8 @@ def _ended(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> It
         judged["L4"] += 1
         # A job that takes the place of a lost one has its name, and need not be named on the pod at once (S7).
         jobs += evidence.named(jobs[-1].name)
+        if any(job.life.unsure for job in jobs):
+            continue
         over = max(job.life.over for job in jobs)
         stays_s = longest(over, pod.over, evidence.calm)
         if stays_s > (rest_s or STAYS_S):

@@ -5,6 +5,12 @@ The log needs SlurmctldDebug=verbose and DebugFlags=TraceJobs.  Facts that this 
 * `[JobId=N] change state: A -> B` comes with every change; N is `7`, or `5+1(6)` for the second component of job 5.
 * A start of slurmctld lists what it knows again (`Recovered JobId=N`), without states.  What it does not list is lost.  A job
   may have gone back to an earlier state: the next change says from which state.
+* `… JobId=N NodeList=k1` comes right after the change to RUNNING.  slurmdbd may never learn of these nodes: a slurmctld that
+  is killed loses what it has not yet sent.
+* `_slurm_rpc_request_resource_layout: JobId=N running!` answers a read, and shows that N runs.  If a start of slurmctld has
+  forgotten that N was cancelled, no other line may show it.
+* `_update_job: …` comes with each change that an update makes, even if the update is refused in the end.  An update without a
+  field (the nudge) has no such line.
 * A preemption with grace begins with SIGCONT and SIGTERM; nothing else sends SIGCONT to a running job.
 * An id is given out again after slurmctld lost the job that had it.
 """
@@ -12,7 +18,7 @@ The log needs SlurmctldDebug=verbose and DebugFlags=TraceJobs.  Facts that this 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,24 +27,32 @@ _AT = r"^\[(?P<at>[-0-9T:.]+)\] "
 _JOB = r"JobId=(?:(?P<leader>\d+)\+\d+\()?(?P<id>\d+)\)?"
 CHANGE = re.compile(rf"TRACE_JOBS: (?P<by>\w+): \[{_JOB}\] change state: (?P<old>[\w,]+) -> (?P<new>[\w,]+)")
 SUBMIT = re.compile(rf"_slurm_rpc_submit_batch_(?:het_)?job: {_JOB} ")
-UPDATE = re.compile(rf"_slurm_rpc_update_job: complete {_JOB} uid=(?P<uid>\d+)")
+GRANT = re.compile(rf"{_JOB} NodeList=(?P<nodes>\S+)")
+RUNS = re.compile(rf"_slurm_rpc_request_resource_layout: {_JOB} running!")
+UPDATE = re.compile(rf"_slurm_rpc_update_job: (?:complete )?{_JOB} uid=(?P<uid>\d+)")
+WRITES = re.compile(rf"\b_update_job: (?:.*{_JOB})?")
 LIMIT = re.compile(rf"_update_job: setting time_limit to (?P<minutes>\d+) for {_JOB}")
 NOTICE = re.compile(rf"job_signal: 18 of running {_JOB}")
 RECOVERED = re.compile(rf"Recovered {_JOB} Assoc")
-STARTED, SERVES = "slurmctld version", "Running as primary controller"
+STARTED, SERVES = re.compile("slurmctld version"), re.compile("Running as primary controller")
 FORGOTTEN = "UNINITIALISED"  # a job that ended MinJobAge ago; also a request that is only looked at
 TENTATIVE = "_het_job_limit_check"  # a component is "completed" for a moment, to see if its limits allow it
 STAMP = re.compile(_AT)
+UNSAVED_S = 30.0  # slurmctld saves its jobs every few seconds, and later on a machine that is busy
 REPEATED_S = 0.05  # most changes are logged twice, by the code that makes them and by what it calls
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The state (its base: RUNNING, PENDING …) from a time on; "LOST": slurmctld knows the job no more."""
+    """The state (its base: RUNNING, PENDING …) from a time on; "LOST": slurmctld knows the job no more.
+
+    nodes  that came with it, as Slurm writes a host list; "": the log names none
+    """
 
     at: float
     state: str
     line: str
+    nodes: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +62,7 @@ class Life:
     leader   the id of the heterogeneous job that it is a component of; else its own id
     limits   when it was given another time limit, and that in seconds
     notices  when Slurm gave notice that it preempts the job
+    unsure   slurmctld was killed soon after the job's end and knows the job again, perhaps as one that runs
     """
 
     id: int
@@ -55,10 +70,21 @@ class Life:
     changes: list[Change]
     limits: list[tuple[float, float]] = field(default_factory=list)
     notices: list[float] = field(default_factory=list)
+    unsure: bool = False
 
     @property
     def begun(self) -> float:
         return self.changes[0].at
+
+    def add(self, change: Change) -> None:
+        """The next change."""
+        self.changes.append(change)
+        self.unsure = False
+
+    def back_to(self, state: str, since: float, line: str) -> None:
+        """slurmctld was killed, and has forgotten what came after that state."""
+        nodes = next((each.nodes for each in reversed(self.changes) if each.nodes), "") if state in HOLDS else ""
+        self.add(Change(since, state, line, nodes))
 
     def change_at(self, at: float) -> Change:
         """The last change by then; the first one if there is none."""
@@ -83,7 +109,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A change of a job's options, by whom."""
+    """A request that changed a job's options, or may have changed some of them, and the UID that sent it."""
 
     at: float
     id: int
@@ -101,28 +127,18 @@ class SlurmLog:
     _now: dict[int, Life] = field(default_factory=dict)
     _known: set[int] | None = None  # ids that a start has recovered; None: it serves
     _since: float = 0.0
-    _written: tuple[float, tuple[int, str, str]] = (0.0, (0, "", ""))  # the last change, and when
+    _repeated: tuple[float, tuple[int, str, str]] = (0.0, (0, "", ""))  # the last change, and when
+    _writing: set[int] = field(default_factory=set)  # ids of jobs that an update is changing; 0: the line names no job
 
     def add(self, at: float, text: str, line: str) -> None:
         """Takes one line into account."""
-        if found := CHANGE.search(text):
-            if found["by"] != TENTATIVE and found["new"] != FORGOTTEN:
-                self._changed(at, found, line)
-        elif found := SUBMIT.search(text):
-            self._begin(int(found["id"]), int(found["id"]), Change(at, "PENDING", line))
-        elif found := UPDATE.search(text):
-            self.updates.append(Update(at, int(found["id"]), int(found["uid"]), line))
-        elif (found := LIMIT.search(text)) and (life := self._now.get(int(found["id"]))):
-            life.limits.append((at, int(found["minutes"]) * 60.0))
-        elif (found := NOTICE.search(text)) and (life := self._now.get(int(found["id"]))):
-            life.notices.append(at)
-        elif found := RECOVERED.search(text):
-            if self._known is not None:
-                self._known.add(int(found["id"]))
-        elif STARTED in text:
-            self._known, self._since = set(), at
-        elif SERVES in text and self._known is not None:
-            self._lose(at, line)
+        for pattern, handle in _LINES.items():
+            if found := pattern.search(text):
+                handle(self, at, found, line)
+                return
+
+    def _submitted(self, at: float, found: re.Match[str], line: str) -> None:
+        self._begin(int(found["id"]), int(found["id"]), Change(at, "PENDING", line))
 
     def _begin(self, number: int, leader: int, first: Change) -> None:
         life = Life(number, leader, [first])
@@ -130,10 +146,12 @@ class SlurmLog:
         self.lives.append(life)
 
     def _changed(self, at: float, found: re.Match[str], line: str) -> None:
+        if found["by"] == TENTATIVE or found["new"] == FORGOTTEN:
+            return
         number, old, new = int(found["id"]), _base(found["old"]), _base(found["new"])
         leader = int(found["leader"] or number)
-        change, (before, last) = (number, found["old"], found["new"]), self._written
-        self._written = at, change
+        change, (before, last) = (number, found["old"], found["new"]), self._repeated
+        self._repeated = at, change
         if change == last and at - before < REPEATED_S:
             return
         life = self._now.get(number)
@@ -146,24 +164,72 @@ class SlurmLog:
             life = self._now[number]
         life.leader = leader
         if life.changes[-1].state != old:
-            # slurmctld was killed, and went back to what it had saved.
-            back = self._since if life.changes[-1].at < self._since else at
-            life.changes.append(Change(back, old, line))
+            life.back_to(old, self._since if life.changes[-1].at < self._since else at, line)
         if new != old:
-            life.changes.append(Change(at, new, line))
+            life.add(Change(at, new, line))
+
+    def _granted(self, at: float, found: re.Match[str], line: str) -> None:
+        life = self._now.get(int(found["id"]))
+        if life is not None and life.changes[-1].state in HOLDS:
+            life.changes[-1] = replace(life.changes[-1], nodes=found["nodes"])
+
+    def _runs(self, at: float, found: re.Match[str], line: str) -> None:
+        life = self._now.get(int(found["id"]))
+        if life is not None and life.changes[-1].state not in HOLDS and self._may_be_back(life):
+            life.back_to("RUNNING", self._since, line)
+
+    def _writes(self, at: float, found: re.Match[str], line: str) -> None:
+        self._writing.add(int(found["id"] or 0))
+        if (limit := LIMIT.search(found.string)) and (life := self._now.get(int(limit["id"]))):
+            life.limits.append((at, int(limit["minutes"]) * 60.0))
+
+    def _updated(self, at: float, found: re.Match[str], line: str) -> None:
+        number = int(found["id"])
+        if self._writing & {0, number}:
+            self.updates.append(Update(at, number, int(found["uid"]), line))
+        self._writing -= {0, number}
+
+    def _noticed(self, at: float, found: re.Match[str], line: str) -> None:
+        if life := self._now.get(int(found["id"])):
+            life.notices.append(at)
+
+    def _started(self, at: float, found: re.Match[str], line: str) -> None:
+        self._known, self._since = set(), at
+
+    def _recovered(self, at: float, found: re.Match[str], line: str) -> None:
+        if self._known is not None:
+            self._known.add(int(found["id"]))
 
     def _may_be_back(self, life: Life) -> bool:
         """True if slurmctld started since its end, and knew it: its end may be forgotten."""
         return life.changes[-1].state != "LOST" and life.changes[-1].at < self._since
 
-    def _lose(self, at: float, line: str) -> None:
-        known, self._known = self._known or set(), None
+    def _serves(self, at: float, found: re.Match[str], line: str) -> None:
+        if self._known is None:
+            return
+        known, self._known = self._known, None
         self.starts.append((self._since, at))
         for number, life in list(self._now.items()):
             if number not in known:
                 if life.over == float("inf"):
-                    life.changes.append(Change(self._since, "LOST", line))
+                    life.add(Change(self._since, "LOST", line))
                 del self._now[number]
+            elif life.over < float("inf") and self._since - life.over < UNSAVED_S:
+                life.unsure = True
+
+
+_LINES = {
+    CHANGE: SlurmLog._changed,
+    SUBMIT: SlurmLog._submitted,
+    GRANT: SlurmLog._granted,
+    RUNS: SlurmLog._runs,
+    UPDATE: SlurmLog._updated,
+    WRITES: SlurmLog._writes,
+    NOTICE: SlurmLog._noticed,
+    RECOVERED: SlurmLog._recovered,
+    STARTED: SlurmLog._started,
+    SERVES: SlurmLog._serves,
+}
 
 
 def read(path: Path) -> SlurmLog:

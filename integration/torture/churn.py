@@ -136,7 +136,10 @@ class Churn:
         """A user of the policy, or somebody else, submits a job by hand; the oldest one is ended."""
         if len(self.foreign) >= MOST_FOREIGN:
             self._slurm.cancel(self.foreign.pop(0))
-        self.foreign.append(self._slurm.submit(self._chance.choice(("alice", "carol")), name="by-hand"))
+        made = self._slurm.submit(self._chance.choice(("alice", "carol")), name="by-hand")
+        if made in self.foreign:  # slurmctld has lost the job that had this id
+            self.foreign.remove(made)
+        self.foreign.append(made)
         return True
 
     def settle(self) -> None:

@@ -85,6 +85,32 @@ def test_a_bind_to_a_node_that_the_job_does_not_have_is_found(run: Run) -> None:
     ]
 
 
+def test_nodes_that_slurmdbd_never_learnt_of_are_those_of_slurmctlds_log(run: Run) -> None:
+    uid = run.pod(3, "other")
+    run.submit(3.1, 8, uid)
+    run.state(3.2, 8, "RUNNING")
+    run.log(3.2, "sched: Allocate JobId=8 NodeList=k[2-3] #CPUs=1 Partition=main")
+    run.bind(4, "other", "k3", 8)
+    assert run.broken() == []
+    run.bind(5, "other", "k1", 8)
+    assert any("which has k2, k3" in each for each in run.broken())
+
+
+def test_a_job_may_get_another_node_when_a_killed_slurmctld_has_forgotten_the_first(run: Run) -> None:
+    uid = run.pod(3, "other")
+    run.submit(3.1, 8, uid)
+    run.state(3.2, 8, "RUNNING")
+    run.log(3.2, "sched: _slurm_rpc_allocate_resources JobId=8 NodeList=k1 usec=9")
+    run.bind(4, "other", "k1", 8)
+    run.restart(10, 7, 8)
+    run.states[8] = "PENDING"
+    run.state(12, 8, "RUNNING", NodeList="k4")
+    run.log(12, "sched: Allocate JobId=8 NodeList=k4 #CPUs=1 Partition=main")
+    assert run.broken() == [], "the bind was to the node that the job had then"
+    run.bind(60, "other", "k1", 8)
+    assert any("which has k4" in each for each in run.broken(70)), "k1 was lost long before"
+
+
 @pytest.mark.parametrize(
     ("job", "says"),
     [
@@ -150,10 +176,22 @@ def test_a_foreign_job_that_is_cancelled_as_its_user_is_found(run: Run) -> None:
 
 def test_a_foreign_job_that_is_changed_as_its_user_is_found(run: Run) -> None:
     run.submit(3, 8, "", user="carol", name="x")
+    run.log(5, "_update_job: setting comment to hello for JobId=8")
     run.log(5, "_slurm_rpc_update_job: complete JobId=8 uid=2003 usec=46")
+    run.log(6, "_update_job: setting num_tasks to 2 for JobId=8")
+    run.log(6, "_slurm_rpc_update_job: JobId=8 uid=2003: Access/permission denied")
     assert run.broken() == [
-        "V6: job 8 (x of carol), which is foreign, was changed as carol at 08:00:05.000 (slurmctld.log:4)"
+        "V6: job 8 (x of carol), which is foreign, was changed as carol at 08:00:05.000 (slurmctld.log:5)",
+        "V6: job 8 (x of carol), which is foreign, was changed as carol at 08:00:06.000 (slurmctld.log:7)",
     ]
+
+
+def test_a_foreign_job_that_a_nudge_reached_is_not_changed(run: Run) -> None:
+    run.submit(3, 8, "", user="carol", name="x")
+    run.log(4, "_update_job: setting comment to hello for JobId=7")
+    run.log(4, "_slurm_rpc_update_job: complete JobId=7 uid=2001 usec=46")
+    run.log(5, "_slurm_rpc_update_job: complete JobId=8 uid=2003 usec=46")
+    assert run.broken() == []
 
 
 def test_a_job_of_our_name_but_of_a_user_outside_the_policy_is_foreign(run: Run) -> None:
@@ -285,6 +323,22 @@ def test_a_pod_that_stays_on_its_node_after_its_job_is_found(run: Run) -> None:
     assert run.broken(300) == []
     [sentence] = run.broken(400)
     assert sentence.startswith("L4: pod alice-x/train stayed on k1 for 390 calm seconds after its job 7 (")
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["a read shows that it runs", "nothing shows it"])
+def test_a_job_whose_end_a_killed_slurmctld_has_forgotten_runs_again(run: Run, shown: bool) -> None:
+    run.cancel(9, 7)
+    run.restart(10, 7)
+    if shown:
+        run.log(11, "_slurm_rpc_request_resource_layout: JobId=7 running!")
+    assert run.broken(600) == []
+    assert run.slurm.lives[0].changes[-1].state == ("RUNNING" if shown else "CANCELLED")
+
+
+def test_a_pod_that_stays_after_a_job_that_ended_long_before_slurmctld_was_killed_is_found(run: Run) -> None:
+    run.cancel(9, 7)
+    run.restart(50, 7)
+    assert [each[:2] for each in run.broken(600)] == ["L4"]
 
 
 def test_a_bind_that_took_effect_without_an_answer_is_a_bind(run: Run) -> None:
