@@ -16,7 +16,7 @@ from integration.checker.evidence import Evidence, Job, clock
 from integration.checker.journal import longest
 from integration.checker.slurm_log import HOLDS
 
-ON_ITS_WAY_S = 30.0  # a bind was decided at most so long before it is seen
+ON_ITS_WAY_S = 30.0  # a bind, or the end of a pod, was decided at most so long before it is seen
 SAME_MOMENT_S = 0.02  # two log lines of one moment
 SOON_S = 60.0  # L3
 LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two looks
@@ -243,8 +243,13 @@ def _evidence(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 
 
 def _may_end(evidence: Evidence, harm: Harm, job: Job) -> bool:
-    """S4b: its time limit is near.  S5: it is being preempted.  S12: it never started.  W9: its gang is not whole."""
+    """S4b: its time limit is near.  S5: it is being preempted.  S12: it never started.  W9: its gang is not whole.
+
+    Also if the bridge has seen its end, and slurmctld has just forgotten that end.
+    """
     pod, change = harm.pod, job.life.change_at(harm.at)
+    if any(0 <= harm.at - forgotten <= ON_ITS_WAY_S for forgotten in job.life.end_forgotten()):
+        return True
     if pod.started is None:
         return True
     if any(other.bind is None and harm.at < other.over for other in evidence.members(job)):

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 HOLDS = ("RUNNING", "SUSPENDED")  # states in which a job has its nodes
@@ -99,6 +100,14 @@ class Life:
             later = (other.at for other in self.changes[number + 1 :] if other.state not in HOLDS)
             found.append((each, next(later, float("inf"))))
         return found
+
+    def end_forgotten(self) -> list[float]:
+        """When starts of slurmctld made it run again though it had ended."""
+        return [
+            later.at
+            for one, later in pairwise(self.changes)
+            if one.state not in (*HOLDS, "PENDING") and later.state in HOLDS
+        ]
 
     @property
     def over(self) -> float:

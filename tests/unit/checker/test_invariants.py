@@ -335,6 +335,16 @@ def test_a_job_whose_end_a_killed_slurmctld_has_forgotten_runs_again(run: Run, s
     assert run.slurm.lives[0].changes[-1].state == ("RUNNING" if shown else "CANCELLED")
 
 
+def test_a_pod_may_be_ended_just_after_slurmctld_has_forgotten_that_its_job_ended(run: Run) -> None:
+    run.cancel(9, 7)
+    run.restart(10, 7)
+    run.log(11, "_slurm_rpc_request_resource_layout: JobId=7 running!")
+    run.delete(12, "train", by="slurm-bridge")
+    assert run.broken(20) == []
+    run.delete(50, "train", by="slurm-bridge")
+    assert [each[:2] for each in run.broken(60)] == ["V7"]
+
+
 def test_a_pod_that_stays_after_a_job_that_ended_long_before_slurmctld_was_killed_is_found(run: Run) -> None:
     run.cancel(9, 7)
     run.restart(50, 7)
