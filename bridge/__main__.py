@@ -74,7 +74,7 @@ def _add_explain(explain: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a manifest instead of a pod (-: standard input): could it run, and where?",
     )
-    explain.add_argument("-n", "--namespace", help="namespace of the pod; default: default")
+    explain.add_argument("-n", "--namespace", help="namespace of the pod; default: that of the kubeconfig's context")
     _add_running_bridge(explain)
     explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="output format")
     explain.set_defaults(command=_explain)

@@ -23,7 +23,7 @@ from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.connections import Connections
 from bridge.errors import BridgeError, ConfigError, RemoteError, said
 from bridge.explanation_json import decoded
-from bridge.kube import admin_reads, watch
+from bridge.kube import admin_reads, auth, watch
 from bridge.kube.client import KubeClient
 from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
@@ -46,6 +46,11 @@ REFUSING = (401, 403, 421, 429, 503)  # statuses with which a bridge says why it
 LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no quiet period
 INSTEAD = "Both clusters were asked instead"
 PAGE_WIDTH = 110
+NO_POLICY = (
+    "No policy was read, so it is not known here who the pods are in Slurm, nor what they may ask for: what is said of their "
+    "Slurm user and their job is not what the bridge does."
+)
+NAME_SETTINGS = "Name the settings of the bridge with --config FILE (SLURM_BRIDGE_CONFIG)."
 MOST_JOBS = 5  # of one name in accounting: the newest are read
 
 
@@ -70,7 +75,7 @@ def main(options: Mapping[str, str | None]) -> int:
 
 async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
     """The explanation of a pod that exists.  Raises BridgeError."""
-    namespace, name = _named(options)
+    namespace, name = _named(chosen, options)
     explanation, why_not = await _ask_bridge(chosen, options, namespace, name)
     notes = [f"{why_not} {INSTEAD}, which do not show what a bridge remembers."] if why_not else []
     costs: Costs | None = None
@@ -79,6 +84,7 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
             clusters = _Clusters(chosen, stack)
             if explanation is None:
                 explanation = await clusters.explain_pod(namespace, name)
+                notes += [] if chosen.policy.tenants else [f"{NO_POLICY} {NAME_SETTINGS}"]
             else:
                 explanation = await clusters.with_unread_jobs(explanation, notes)
             costs = await clusters.costs_if_read(explanation, notes)
@@ -91,11 +97,11 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
     return [Answer(f"Pod {namespace}/{name}", explanation, events, tuple(notes), costs=costs)]
 
 
-def _named(options: Mapping[str, str | None]) -> tuple[str, str]:
+def _named(chosen: Settings, options: Mapping[str, str | None]) -> tuple[str, str]:
     """Namespace and name, of "train", "pod/train" as kubectl takes it, or "hpc/train" as sentences name it."""
     before, _, name = (options.get("pod") or "").rpartition("/")
     in_it = before if before not in ("", "pod", "pods", "po") else ""
-    return in_it or options.get("namespace") or "default", name
+    return in_it or options.get("namespace") or auth.namespace_of(chosen.kubeconfig), name
 
 
 def _one_line(error: BridgeError) -> str:
@@ -134,8 +140,13 @@ async def _ask_bridge(
 
 async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
     """The explanation of each pod of a file, as if it existed.  Raises BridgeError."""
-    now = time.time()
-    found = manifest.read(options.get("file") or "-", options.get("namespace") or "", now)
+    if not chosen.policy.tenants:
+        raise ConfigError(
+            "a manifest cannot be explained without the policy, which says who its pods are in Slurm.", NAME_SETTINGS
+        )
+    now, namespace = time.time(), options.get("namespace") or ""
+    usual = namespace or auth.namespace_of(chosen.kubeconfig)
+    found = manifest.read(options.get("file") or "-", namespace, now, usual=usual)
     if not found.planned:
         raise ConfigError(f"{options['file']}: {_no_pods_in(found)}")
     answers = []

@@ -54,13 +54,14 @@ class Contents:
     groups: tuple[FileGroup, ...] = ()
 
 
-def read(path: str, namespace: str, now: float) -> Contents:
+def read(path: str, namespace: str, now: float, *, usual: str = "default") -> Contents:
     """The content of a file ("-": standard input).
 
-    namespace   for objects that name none; an object that names another one is refused, as by kubectl; "": "default"
+    namespace   the user named it: an object that names another one is refused, as by kubectl; "": none was named
+    usual       the namespace of objects that name none, if the user named none either
     Raises ConfigError.
     """
-    things = list(_objects(path))
+    things = [_in_namespace(each, namespace or usual) for each in _objects(path)]
     planned: list[Planned] = []
     podless: list[str] = []
     foreign: list[str] = []
@@ -71,6 +72,15 @@ def read(path: str, namespace: str, now: float) -> Contents:
         elif not (is_group(thing) or is_workload(thing) or is_runtime(thing)):
             (foreign if _is_foreign(thing) else podless).append(found)
     return Contents(tuple(planned), tuple(podless), tuple(foreign), groups(things, namespace, path))
+
+
+def _in_namespace(thing: dict[str, Any], namespace: str) -> dict[str, Any]:
+    meta = thing.get("metadata")
+    return (
+        thing
+        if not isinstance(meta, dict) or meta.get("namespace")
+        else {**thing, "metadata": {**meta, "namespace": namespace}}
+    )
 
 
 def _is_foreign(thing: Mapping[str, Any]) -> bool:

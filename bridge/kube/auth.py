@@ -18,6 +18,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, incluster_config
 
 from bridge.errors import ConfigError
+from bridge.kube import kubeconfig as kubeconfigs
 from bridge.kube.access import Access, Now
 from bridge.kube.kept_credentials import access_by
 from bridge.kube.kubeconfig import from_kubeconfig
@@ -63,6 +64,14 @@ def path_of(kubeconfig: str | None = None, environ: Mapping[str, str] = os.envir
         return named
     home = _at_home(environ)
     return str(home) if home.exists() else ""
+
+
+def namespace_of(kubeconfig: str | None = None, context: str = "", environ: Mapping[str, str] = os.environ) -> str:
+    """The namespace that kubectl would use: of the context, or of the pod that this is.  Raises ConfigError."""
+    if path := path_of(kubeconfig, environ):
+        return kubeconfigs.namespace_of(path, context) or "default"
+    in_pod = Path(SERVICE_ACCOUNT) / "namespace"
+    return in_pod.read_text(encoding="utf-8").strip() if in_pod.exists() else "default"
 
 
 def _at_home(environ: Mapping[str, str]) -> Path:

@@ -18,10 +18,11 @@ from typing import TextIO
 
 from bridge.cli.terminal import printable
 from bridge.errors import ConfigError
+from bridge.kube import auth
 from bridge.kube.admin_reads import PodEvent
 from bridge.node_survey import Survey
 from bridge.plugin import nodes, survey, trace
-from bridge.plugin.cluster import Selection, connected, own_namespace
+from bridge.plugin.cluster import Selection, connected
 from bridge.plugin.costs import CostsTold, costs_of
 from bridge.plugin.lists import Entry, View, entry
 from bridge.plugin.nodes import Shown
@@ -41,7 +42,7 @@ def screen_of(stream: TextIO, environ: Mapping[str, str], *, wide: bool = False)
 
 def namespace_of(options: argparse.Namespace) -> str:
     """The namespace that the user named, else that of the context."""
-    return str(options.namespace) or own_namespace(options.kubeconfig, options.context)
+    return str(options.namespace) or auth.namespace_of(options.kubeconfig, options.context)
 
 
 # --- pods ---------------------------------------------------------------------------------------------------------------

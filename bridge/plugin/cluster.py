@@ -9,14 +9,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import quote
 
 from bridge.errors import BridgeError, ConfigError, NotFound, RemoteError, Unauthorized, said
 from bridge.kube import auth, codec
 from bridge.kube.admin_reads import PodEvent, events_of
 from bridge.kube.codec import Bookmark, Changed, Undecodable
-from bridge.kube.kubeconfig import namespace_of
 from bridge.kube.responses import judged, refusal
 from bridge.kube.transport import Call, StreamRefused, Transport, opened
 from bridge.plugin.pods import PODS, Seen
@@ -172,11 +170,3 @@ def _no_right(error: Unauthorized, namespace: str) -> BridgeError:
 async def connected(kubeconfig: str, context: str, stack: AsyncExitStack, on_trouble: Callable[[str], None]) -> Cluster:
     """The cluster of a kubeconfig ("": as kubectl finds it) and a context ("": the current one).  Raises ConfigError."""
     return Cluster(opened(await auth.load(kubeconfig or None, context=context), stack), on_trouble)
-
-
-def own_namespace(kubeconfig: str, context: str) -> str:
-    """The namespace that kubectl would use.  Raises ConfigError."""
-    if path := auth.path_of(kubeconfig or None):
-        return namespace_of(path, context) or "default"
-    in_pod = Path(auth.SERVICE_ACCOUNT) / "namespace"
-    return in_pod.read_text(encoding="utf-8").strip() if in_pod.exists() else "default"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bridge.plugin.pods import Seen, state_of, why
+from bridge.plugin.pods import Seen, briefly, state_of, why
 from bridge.plugin.table import Screen, age, table
 from scheduler import names
 from scheduler.model.kubernetes import Pod
@@ -73,7 +73,8 @@ def _waits(seen: Seen) -> bool:
 def _queue_row(seen: Seen, now: float) -> Row:
     pod = seen.pod
     since = now - (pod.bound_at or pod.created)
-    where = " ".join(filter(None, (pod.node, f"({why(seen)})" if why(seen) else "")))
+    said = briefly(seen)
+    where = " ".join(filter(None, (pod.node, f"({said})" if said else "")))
     return str(seen.job or "-"), pod.name, state_of(seen), age(since), where
 
 

@@ -15,6 +15,7 @@ from bridge.node_survey import Amount, NodeItem, PartitionItem, Survey
 from bridge.plugin.lists import Entry, Row
 from bridge.plugin.table import Screen, table
 from scheduler.model.hostlist import fold
+from scheduler.translate.grouping import natural
 
 GIB = 1024  # MiB
 DAY_MIN = 24 * 60
@@ -71,11 +72,17 @@ def nodes(survey: Survey, partition: str, *, wide: bool, each: bool) -> Shown:
     rows = [_node_row(group) if not wide else _wide(_node_row(group), _node_more(group)) for group in groups.values()]
     return Shown(
         heads=_wide(heads, more) if wide else heads,
-        rows={row[0]: row for row in sorted(rows)},
+        rows={row[0]: row for row in sorted(rows, key=lambda row: natural(row[0]))},
         state=3,
         entries={node.name: msgspec.to_builtins(node) | {"polled": survey.polled} for node in found},
-        empty=f"The bridge knows no nodes{f' in partition {partition}' if partition else ''}.",
+        empty=f"The bridge knows no nodes{f' in partition {partition}.{_others(survey)}' if partition else '.'}",
     )
+
+
+def _others(survey: Survey) -> str:
+    """Which partitions have nodes, as a sentence after another; "": none."""
+    known = sorted({each for node in survey.nodes for each in node.partitions})
+    return f" Partitions with nodes: {', '.join(known)}." if known else ""
 
 
 def _wide(row: Row, more: Row) -> Row:
@@ -172,7 +179,7 @@ def free(survey: Survey, partition: str, *, wide: bool) -> Shown:
     if wide:
         rows = {name: _wide(row, _free_more(entries[name])) for name, row in rows.items()}
     where = f"Partition {partition} has no node" if partition else "Slurm has no partition with nodes"
-    empty = f"{where} of this Kubernetes cluster."
+    empty = f"{where} of this Kubernetes cluster.{_others(survey)}"
     return Shown(_wide(heads, more) if wide else heads, rows, 1, entries, empty)
 
 

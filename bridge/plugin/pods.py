@@ -5,6 +5,7 @@ Only what a user of a namespace may read is read: pods and their events.  Slurm 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import msgspec
@@ -148,6 +149,11 @@ WAITING = {
     names.GATHERING: "Gathering",
     names.LIMITED: "Limited",
 }
+# As scheduler/rules/status.py writes it.
+_WAITS = re.compile(
+    r"Waiting in Slurm partition \S+ \((?P<reason>.+?)\)(?P<start>; expected start [^,;]+? UTC(?: on \S+?)?)?"
+    r"(?:, probably .+?|; number .+?)?\. Job \d+, as of [^.]+? UTC\.(?: (?P<note>.+))?"
+)
 UNSEEN = "slurm-bridge has written nothing about the pod yet."
 IF_UNSEEN = (
     f"If that lasts: is the bridge running, and does the namespace have the label {names.MANAGED_LABEL}=true? Its admin "
@@ -176,6 +182,16 @@ def _running(pod: Pod) -> str:
     if pod.phase is not PodPhase.RUNNING:
         return "Starting"
     return "Crashing" if pod.crashes else "Running"
+
+
+def briefly(seen: Seen) -> str:
+    """As `why`, for a line of a list: of a job that waits only Slurm's reason, the expected start, and what else is wrong."""
+    if seen.pod.node or seen.pod.scheduled is None or seen.pod.scheduled.reason not in (names.SUBMITTED, names.PENDING):
+        return why(seen)
+    waits = _WAITS.fullmatch(seen.pod.scheduled.message)
+    if waits is None:
+        return why(seen)
+    return f"{waits['reason']}{waits['start'] or ''}" + (f". {waits['note']}" if waits["note"] else "")
 
 
 def why(seen: Seen) -> str:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from integration.bench.ends import BenchError
 from integration.bench.figures import at_most, at_most_floors
 from integration.bench.scenarios import Scenario
-from integration.bench.scenarios.alone import alone, alone_bound, alone_ends, alone_gang, alone_large, alone_traced
+from integration.bench.scenarios.alone import (
+    alone,
+    alone_bound,
+    alone_ends,
+    alone_gang,
+    alone_large,
+    alone_metered,
+    alone_traced,
+)
 from integration.bench.scenarios.bound import bound
 from integration.bench.scenarios.burst import burst, packed
 from integration.bench.scenarios.ends import ends
@@ -29,6 +37,7 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         alone_bound(pods or 10_000),
         alone_ends(pods or 1000),
         alone_large(pods or 50_000, pods // 10 or 5000),
+        alone_metered(pods or 1000),
         alone_traced(pods or 1000),
         one(pods or 150),
         *(burst(number) for number in ([pods] if pods else [1000, 4000])),

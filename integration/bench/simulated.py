@@ -37,6 +37,7 @@ AT_ONCE = 16  # pods that are created before anybody can react
 LOOK_EVERY_S = 0.02
 LOOK_CLOSELY_S = 0.001
 ONE_BIND_S = 60.0
+REST_S = 1.5
 TICK_S = 1.0
 KUBECONFIG = "kubeconfig"
 _JOB = {"cpus_per_task": 1, "memory_per_node": {"set": True, "number": 100}, "time_limit": {"set": True, "number": 600}}
@@ -172,6 +173,19 @@ class Simulated:
         await self._until(
             lambda: self.slurm.live_of(TENANT) <= left, lambda: f"{self.slurm.live_of(TENANT)} jobs were left", within_s
         )
+
+    async def at_rest(self, *, within_s: float) -> None:
+        """Wait until Kubernetes has been as it is for REST_S seconds.  Nobody is asked, so it costs the bridge nothing."""
+        store, since = self.kube.cluster.store, time.monotonic()
+        version = store.version
+
+        def rests() -> bool:
+            nonlocal version, since
+            if store.version != version:
+                version, since = store.version, time.monotonic()
+            return time.monotonic() >= since + REST_S
+
+        await self._until(rests, lambda: "Kubernetes still changed", within_s)
 
     async def _until(
         self, holds: Callable[[], bool], otherwise: Callable[[], str], within_s: float, every_s: float = LOOK_EVERY_S

@@ -72,7 +72,7 @@ class Bridge(Subject):
 
     async def calls(self) -> dict[str, Counter[str]]:
         """The number of calls since the bridge started, by side (SLURM, KUBERNETES) and operation."""
-        metrics = await self._metrics()
+        metrics = await self.scrape()
         return {side: _calls(metrics, side) for side in (SLURM, KUBERNETES)}
 
     async def passes(self) -> Counter[float]:
@@ -80,12 +80,13 @@ class Bridge(Subject):
         return Counter(
             {
                 float(sample.labels["le"]): int(sample.value)
-                for sample in _samples(await self._metrics(), "slurm_bridge_pass_seconds")
+                for sample in _samples(await self.scrape(), "slurm_bridge_pass_seconds")
                 if sample.name.endswith("_bucket")
             }
         )
 
-    async def _metrics(self) -> str:
+    async def scrape(self) -> str:
+        """Its metrics, as Prometheus reads them."""
         url = f"http://127.0.0.1:{self.process.port}/metrics"
         headers = {"Accept": "application/openmetrics-text"}
         async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as answer:

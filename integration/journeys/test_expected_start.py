@@ -23,7 +23,7 @@ PODS = 40
 RUNS_S = 8.0
 GIVE_UP_S = 400.0
 STATED = 0.8
-INTERVAL = re.compile(r", between (\d\d:\d\d) and (\d\d:\d\d) UTC")
+INTERVAL = re.compile(r", probably (?:between (?P<earliest>\d\d:\d\d) and|at) (?P<latest>\d\d:\d\d) UTC")
 
 
 @dataclass
@@ -61,7 +61,7 @@ class Watch:
     def _interval(self, name: str) -> tuple[int, int] | None:
         status, body = self.bridge.ask(f"explain?namespace={self.namespace}&pod={name}")
         found = INTERVAL.search(json.loads(body)["sentence"]) if status == 200 else None
-        return (_minute(found[1]), _minute(found[2])) if found else None
+        return (_minute(found["earliest"] or found["latest"]), _minute(found["latest"])) if found else None
 
 
 def _minute(text: str) -> int:

@@ -26,8 +26,8 @@ value and what has it:
     Waiting in Slurm partition gpu (AssocGrpGRES: its account allows all its jobs together no more GRES such as GPUs now
     (GrpTRES=gres/gpu=4 of user bob in account teamb)). Job 4711, as of 13:40 UTC.
     Waiting in Slurm partition gpu (Priority: others are before it in the queue); expected start 14:10 UTC on g3,
-    between 14:05 and 14:20 UTC (41 of 50 past estimates of this partition held); number 3 of slurm-bridge's 12
-    waiting jobs there. Job 4712, as of 13:40 UTC.
+    probably between 14:05 and 14:20 UTC (41 of 50 past estimates of this partition held); number 3 of
+    slurm-bridge's 12 waiting jobs there. Job 4712, as of 13:40 UTC.
 
 This page lists every reason of Slurm 26.05. The pod shows a reason of a newer Slurm without a meaning. `it` is the job.
 """

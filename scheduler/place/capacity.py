@@ -109,6 +109,33 @@ def lacking(spec: JobSpec, nodes: Collection[SlurmNode], partition: str) -> str:
     )
 
 
+def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partition: str) -> str:
+    """Why the components of a heterogeneous job cannot each have nodes of their own, in words; "": Slurm has to judge.
+
+    Slurm never gives one node to two components of one job (Slurm facts 11), so it would never start such a job.
+
+    parts   each component, and the nodes that it may use
+    """
+    usable = [(spec, frozenset(node.name for node in nodes)) for spec, nodes in parts]
+    every = frozenset().union(*(nodes for _, nodes in usable))
+    for among in sorted({every, *(nodes for _, nodes in usable)}, key=lambda nodes: (len(nodes), sorted(nodes))):
+        inside = [_fewest_nodes(spec) for spec, nodes in usable if nodes <= among]
+        if among and sum(inside) > len(among):
+            where = f" of Slurm partition {partition}" if partition else ""
+            return (
+                f"{len(inside)} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind "
+                f"nodes of its own: at least {sum(inside)} nodes in all. Only {len(among)} "
+                f"{'node' if len(among) == 1 else 'nodes'}{where} can run them. Let the pods ask for the same, or ask the "
+                "admin for more nodes."
+            )
+    return ""
+
+
+def _fewest_nodes(spec: JobSpec) -> int:
+    """The number of nodes that the job has at least."""
+    return max(spec.min_nodes or 1, -(-spec.tasks // (spec.tasks_per_node or spec.tasks)))
+
+
 def _memory_by_cpu(spec: JobSpec) -> int:
     """MiB for each CPU, so that no task gets less than it asks for."""
     return -(-spec.memory_mib // spec.cpus_per_task)

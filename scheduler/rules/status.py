@@ -27,7 +27,9 @@ from scheduler.state.workload import Workload
 
 DAY_S = 86_400
 _TIME = re.compile(r"(?:\d+-\d\d-\d\d )?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it
-_INTERVAL = re.compile(r", between [^()]+? UTC(?: \(\d+ of \d+ past estimates of this partition held\))?")
+_INTERVAL = re.compile(
+    r", (?:probably (?:between|at)|between) [^()]+? UTC(?: \(\d+ of \d+ past estimates of this partition held\))?"
+)
 _LIMIT = re.compile(r"\(((?:Grp|Max|Min)[A-Za-z]+)[^()]*\)")
 _PLACE = re.compile(r"; number \d+ of slurm-bridge's \d+ waiting jobs there")
 _START = re.compile(r"; expected start (\d+-\d\d-\d\d )?(\d\d:\d\d) UTC")
@@ -219,15 +221,16 @@ def _start(job: Job, this_pass: Pass) -> str:
     nodes = f" on {job.planned_nodes}" if job.planned_nodes else ""
     estimated = job.reason not in NO_CONTENDER
     found = this_pass.world.estimates.interval(job.partition, starts, now) if estimated else None
-    between = f", {_between(found, now)}" if found is not None else ""
-    return f"; expected start {clock(starts, now)}{nodes}{between}"
+    probably = f", {_probably(found, now)}" if found is not None else ""
+    return f"; expected start {clock(starts, now)}{nodes}{probably}"
 
 
-def _between(found: Interval, now: float) -> str:
-    """ "between 14:05 and 14:20 UTC (8 of 10 past estimates of this partition held)"."""
+def _probably(found: Interval, now: float) -> str:
+    """ "probably between 14:05 and 14:20 UTC (8 of 10 past estimates of this partition held)"."""
     earliest, latest = clock(found.earliest, now), clock(found.latest, now)
     rate = f" ({found.held} of {found.judged} past estimates of this partition held)" if found.judged else ""
-    return f"between {earliest.removesuffix(' UTC')} and {latest}{rate}"
+    when = f"at {latest}" if earliest == latest else f"between {earliest.removesuffix(' UTC')} and {latest}"
+    return f"probably {when}{rate}"
 
 
 def _expected_start(job: Job, this_pass: Pass) -> float | None:

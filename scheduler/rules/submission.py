@@ -14,7 +14,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec, SlurmNode
 from scheduler.model.text import span
 from scheduler.place.affinity import OwnPods, has_self_affinity, has_self_anti_affinity
-from scheduler.place.capacity import lacking, laid_out
+from scheduler.place.capacity import lacking, laid_out, too_few_nodes
 from scheduler.place.feasible import Feasible, feasible, texts, weight
 from scheduler.place.fit import NodeRequirements, node_requirements
 from scheduler.place.sharing import has_mutual_anti_affinity, most_pods_on, sharing_conflict
@@ -178,13 +178,20 @@ def _laid_out(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> JobSpec | 
 def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None:
     """Why the nodes of a gang could not run it even if they were empty (F3); None: they could."""
     partition = spec.partition or world.default_partition
-    for each in (spec, *spec.parts):
-        if each.tasks > 1 and (why := lacking(each, _usable(each, world), partition)):
-            if left_out := workload.nodes_left_out:
-                said = f"Nodes that {_IN_VAIN} are left out: {folded(left_out)}. {_looked_at_again(world)}"
-                why = f"{said} Without them: {why}"
-            return Refusal(names.NO_NODE, why)
+    parts = [(each, _usable(each, world)) for each in (spec, *spec.parts) if each.tasks > 1 or spec.parts]
+    for each, nodes in parts:
+        if each.tasks > 1 and (why := lacking(each, nodes, partition)):
+            return _no_room(workload, why, world)
+    if spec.parts and (why := too_few_nodes(parts, partition)):
+        return _no_room(workload, why, world)
     return None
+
+
+def _no_room(workload: Workload, why: str, world: World) -> Refusal:
+    if left_out := workload.nodes_left_out:
+        said = f"Nodes that {_IN_VAIN} are left out: {folded(left_out)}. {_looked_at_again(world)}"
+        why = f"{said} Without them: {why}"
+    return Refusal(names.NO_NODE, why)
 
 
 def _looked_at_again(world: World) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp import web
 
 from bridge import settings
@@ -28,7 +29,7 @@ from bridge.telemetry import Telemetry
 from scheduler import names
 from scheduler.explain import Explanation
 from tests.builders import START, Story, pod
-from tests.unit.doctor.clusters import Both, kubeconfig
+from tests.unit.doctor.clusters import POLICY, Both, kubeconfig
 
 Options = Mapping[str, str | None]
 WIDE = 400  # columns: no sentence is wrapped
@@ -159,12 +160,40 @@ def test_a_slurm_that_is_not_there_is_one_line(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig("http://127.0.0.1:1")))
     (tmp_path / "m.json").write_text(json.dumps(manifest()))
-    assert main(["explain", "-f", str(tmp_path / "m.json"), "--slurm-url", "http://127.0.0.1:1"]) == EXIT_CONFIG
+    (tmp_path / "s.yaml").write_text(json.dumps({"policy": POLICY}))
+    ends = ["--config", str(tmp_path / "s.yaml"), "--slurm-url", "http://127.0.0.1:1"]
+    assert main(["explain", "-f", str(tmp_path / "m.json"), *ends]) == EXIT_CONFIG
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith(
         "nothing listens at 127.0.0.1:1; is slurmrestd running there? slurm-bridge doctor looks further."
     )
     assert "a.b.c" not in line
+
+
+async def test_without_a_policy_a_manifest_is_not_explained_and_of_a_pod_it_is_said(both: Both, tmp_path: Path) -> None:
+    """A policy that was not read looked like one that maps nobody."""
+    both.settings["policy"] = {}
+    with pytest.raises(ConfigError, match=r"cannot be explained without the policy.* with --config FILE"):
+        await told_of_manifest(both, tmp_path, manifest())
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    assert "No policy was read, so it is not known here who the pods are in Slurm" in await told_of_pod(both, "train")
+
+
+async def test_the_namespace_is_that_of_the_context_as_for_kubectl(both: Both, tmp_path: Path) -> None:
+    both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
+    thing = manifest()
+    del thing["metadata"]["namespace"]
+    (tmp_path / "m.json").write_text(json.dumps(thing))
+    async with both.served() as found:
+        access = yaml.safe_load((both.folder / "kubeconfig").read_text())
+        access["contexts"][0]["context"]["namespace"] = "hpc"
+        (tmp_path / "in-hpc").write_text(yaml.safe_dump(access))
+        asked = {**found, "kubeconfig": str(tmp_path / "in-hpc"), "bridge": "http://127.0.0.1:1"}
+        chosen = settings.load(asked, {})
+        [of_the_pod] = await of_pod(chosen, {**asked, "pod": "train"})
+        [planned] = await of_manifest(chosen, {**asked, "file": str(tmp_path / "m.json")})
+    assert of_the_pod.title == "Pod hpc/train"
+    assert planned.title.startswith("Pod hpc/train, as in ")
 
 
 # --- with a running bridge ------------------------------------------------------------------------------------------

@@ -250,7 +250,7 @@ def _clock(seen: Observations) -> Iterator[Result]:
 
 CHECKS = (
     Check("slurmrestd", _slurmrestd),
-    Check("rung", _api_version),
+    Check("API", _api_version),
     Check("slurmctld", _slurmctld),
     Check("token", _token),
     Check("jobs", _all_jobs),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +21,10 @@ PODS_A_NODE = 40  # of 64 CPUs: there is room
 WARM_UP = 50
 RESTARTS = 5
 TRACED_BURSTS = 3
+METERED_BURSTS = 5
+WITHOUT_METRICS = Path(__file__).parent.parent / "without_metrics"
+SCRAPES = 20
+SCRAPE_EVERY_S = 15  # Prometheus' default is a minute; many sites have 15 s
 SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "500"}  # ms, so that what is measured includes the sending
 MS_PER_S = 1000
 FEW = 100
@@ -63,6 +69,12 @@ def alone_traced(pods: int) -> Scenario:
     return Scenario("alone-traced", alone=partial(_traced, "alone-traced", pods), repeats=1, why=why)
 
 
+def alone_metered(pods: int) -> Scenario:
+    """Bursts of *pods* pods by bridges that observe metrics, and by bridges that do not, in turn; and scrapes."""
+    why = "it has five bursts of each"
+    return Scenario("alone-metered", alone=partial(_metered, "alone-metered", pods), repeats=1, why=why)
+
+
 async def _burst(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
     async with simulated(folder, _nodes(pods)) as both:
         took_s, spent = await _one_burst(both, pods, profile)
@@ -82,20 +94,59 @@ async def _one_burst(
     both: Simulated, pods: int, profile: Path | None = None, *, gang: str = "", **environment: str
 ) -> tuple[float, Spent]:
     """Seconds, and what the bridge spent; all pods are gone afterwards."""
-    with both.launched(**environment) as process:
-        bridge = await subjects.until_ready(process)
-        await _bind(both, "warm", WARM_UP)
-        await both.end_all(within_s=60)
-        await bridge.at_rest()
+    async with _warm(both, **environment) as bridge:
         processes = Processes()
         with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
             meter, began = processes.meter(), time.perf_counter()
             await _bind(both, "p", pods, gang)
             took_s = time.perf_counter() - began
-            await bridge.at_rest()
+            await both.at_rest(within_s=60)
             spent = meter.read()
         await both.end_all(within_s=60)
     return took_s, spent
+
+
+@asynccontextmanager
+async def _warm(both: Simulated, **environment: str) -> AsyncIterator[subjects.Bridge]:
+    """A bridge that has bound some pods."""
+    with both.launched(**environment) as process:
+        bridge = await subjects.until_ready(process)
+        await _bind(both, "warm", WARM_UP)
+        await both.end_all(within_s=60)
+        await both.at_rest(within_s=60)
+        yield bridge
+
+
+async def _metered(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
+    cpu_ms: dict[bool, list[float]] = {True: [], False: []}
+    async with simulated(folder, _nodes(pods)) as both:
+        for metered in (False, True) * METERED_BURSTS:
+            given = {} if metered else {"PYTHONPATH": str(WITHOUT_METRICS)}
+            _, spent = await _one_burst(both, pods, profile, **given)
+            cpu_ms[metered].append(spent.cpu_s["bridge"] / pods * MS_PER_S)
+        scrape_s = await _scraped(both, pods)
+    more = (percentile(cpu_ms[True], 0.5) / percentile(cpu_ms[False], 0.5) - 1) * 100
+    return [
+        Figure(scenario, "bridge: CPU a pod, without metrics", "ms", tuple(cpu_ms[False])),
+        Figure(scenario, "bridge: CPU a pod, with metrics", "ms", tuple(cpu_ms[True])),
+        Figure(scenario, "metrics: more CPU a pod", "%", (more,), at_most(2)),
+        Figure(scenario, f"a scrape every {SCRAPE_EVERY_S} s: CPU", "% of a core", (scrape_s / SCRAPE_EVERY_S * 100,)),
+    ]
+
+
+async def _scraped(both: Simulated, pods: int) -> float:
+    """Processor time of the bridge for a scrape, in seconds, while so many pods are bound."""
+    async with _warm(both) as bridge:
+        await _bind(both, "s", pods)
+        await both.at_rest(within_s=60)
+        processes = Processes()
+        with processes.watched(bridge.name, bridge.pid):
+            meter = processes.meter()
+            for _ in range(SCRAPES):
+                await bridge.scrape()
+            spent = meter.read()
+        await both.end_all(within_s=60)
+    return spent.cpu_s["bridge"] / SCRAPES
 
 
 async def _traced(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:

@@ -120,8 +120,8 @@ async def test_in_a_partition_that_is_down_and_on_a_node_without_cpus_nothing_is
 async def test_an_empty_answer_is_a_sentence_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     async with served(story()) as url:
         for command, said in (
-            ("nodes", "The bridge knows no nodes in partition nope.\n"),
-            ("free", "Partition nope has no node of this Kubernetes cluster.\n"),
+            ("nodes", "The bridge knows no nodes in partition nope. Partitions with nodes: gpu, main.\n"),
+            ("free", "Partition nope has no node of this Kubernetes cluster. Partitions with nodes: gpu, main.\n"),
         ):
             assert await typed(command, "--bridge", url, "-p", "nope") == 0
             assert capsys.readouterr() == ("", said)

@@ -120,7 +120,39 @@ async def test_the_queue_has_pods_that_wait_or_run_in_the_namespace_of_the_conte
     head, *rows = squeezed(capsys.readouterr().out)
     assert head == "JOB | POD | STATE | TIME | NODE (REASON)"
     assert [row.split(" | ")[:3] for row in rows] == [["17", "running", "Running"], ["4711", "train", "Pending"]]
-    assert rows[1].endswith(f"({WAITING})"), "not on a terminal: nothing is cut"
+    assert rows[1].endswith(" | (Priority: others are before it in the queue)")
+
+
+START = "; expected start 14:10 UTC on g[1,3]"
+LIMIT = "AssocGrpGRES: its account allows no more GRES now (GrpTRES=gres/gpu=4 of user bob in account teamb)"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (f"Waiting in Slurm partition gpu ({LIMIT}). Job 4711, as of 13:40 UTC.", LIMIT),
+        (
+            f"Waiting in Slurm partition gpu (Priority: others are first){START}, probably between 14:05 and 14:20 UTC "
+            "(41 of 50 past estimates of this partition held); number 3 of slurm-bridge's 12 waiting jobs there. Job 4711, "
+            "as of 2026-01-02 13:40 UTC.",
+            f"Priority: others are first{START}",
+        ),
+        (
+            "Waiting in Slurm partition gpu (Resources: first in line); number 1 of slurm-bridge's 2 waiting jobs there. Job "
+            "4711, as of 13:40 UTC. Slurm cannot change account of a waiting job.",
+            "Resources: first in line. Slurm cannot change account of a waiting job.",
+        ),
+        ("Another slurm-bridge says something else.", "Another slurm-bridge says something else."),
+    ],
+)
+async def test_the_queue_has_the_reason_and_the_expected_start_of_a_job_that_waits(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str], message: str, shown: str
+) -> None:
+    tenant.waits("train", message=message)
+    assert await tenant.asked("queue") == 0
+    assert capsys.readouterr().out.endswith(f"({shown})\n")
+    await tenant.asked("queue", "-o", "json")
+    assert json.loads(capsys.readouterr().out)[0]["message"] == message
 
 
 async def test_all_namespaces_and_labels_choose_pods_as_kubectl_does(
@@ -143,7 +175,7 @@ async def test_wide_shows_the_gang_and_what_the_pod_asks_for(
     assert await tenant.asked("queue", "-o", "wide") == 0
     head, row = squeezed(capsys.readouterr().out)
     assert head == "JOB | POD | STATE | TIME | GANG | CPUS | MEMORY | DEVICES | PARTITION | QOS | NODE (REASON)"
-    assert " | ring | 0.5 | 2Gi | 2 gpu | gpu | - | (Waiting" in row
+    assert " | ring | 0.5 | 2Gi | 2 gpu | gpu | - | (Priority" in row
 
 
 async def test_history_says_how_pods_ended_and_how_long_they_waited_and_ran(

@@ -128,7 +128,7 @@ def test_each_shape_of_a_gang_is_spread_by_what_it_needs_itself() -> None:
     launcher, *workers = ring(3, host_ports=(HostPort(29500),))
     launcher = replace(launcher, host_ports=(), **wanting())
     workers = [replace(each, **wanting(cpu=4000)) for each in workers]
-    spec = asked(Story(), [launcher, *workers])
+    spec = asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), [launcher, *workers])
     assert [(each.tasks, each.tasks_per_node) for each in (spec, *spec.parts)] == [(1, None), (2, 1)]
 
 
@@ -176,7 +176,7 @@ def test_members_of_different_shapes_that_cannot_share_a_node_are_refused_in_wor
         "their required pod anti-affinity"
     )
     whole = [replace(each, annotations={**each.annotations, names.PREFIX + "exclusive": "true"}) for each in mixed]
-    spec = asked(Story(), whole)
+    spec = asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), whole)
     assert [each.exclusive for each in (spec, *spec.parts)] == ["exclusive", "exclusive"]
 
 
