@@ -7,7 +7,7 @@ properties, functions behind a cache, and closures made before.  A code object i
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -37,28 +37,39 @@ class LiveFunctions:
 
     def mutate(self, mutant: Mutant) -> None:
         """From now on the functions behave as the mutant.  Raises LookupError if no function has its code."""
-        path = str(self._root / mutant.path)
-        live = self._functions.get(path, {})
+        path = self.path(mutant.path)
+        back = mutant.edit.swap()
+        try:
+            module = compile(mutant.outermost.module(), path, "exec")
+        finally:
+            back.swap()
+        if not self.replace(codes_of(module, mutant.function)):
+            raise LookupError(f"no function of this process has the code of {mutant}")
+        self.forget()
+
+    def path(self, below: str) -> str:
+        """The file of a module, as its code names it."""
+        return str(self._root / below)
+
+    def replace(self, codes: Iterable[CodeType]) -> int:
+        """Put each code into the functions that it belongs to.  Returns how many functions have another code now."""
         changed = 0
-        for code in compiled(mutant, path):
-            for function in live.get((code.co_qualname, code.co_firstlineno), ()):
+        for code in codes:
+            for function in self._functions.get(code.co_filename, {}).get((code.co_qualname, code.co_firstlineno), ()):
                 function.__code__ = code
                 changed += 1
-        if not changed:
-            raise LookupError(f"no function of this process has the code of {mutant}")
+        return changed
+
+    def forget(self) -> None:
+        """Empty the caches of results."""
         for clear in self._caches:
             clear()
 
 
-def compiled(mutant: Mutant, path: str) -> Iterator[CodeType]:
-    """The code objects of the changed function: its own and those of the functions in it."""
-    back = mutant.edit.swap()
-    try:
-        module = compile(mutant.outermost.module(), path, "exec")
-    finally:
-        back.swap()
+def codes_of(module: CodeType, function: str) -> Iterator[CodeType]:
+    """The code objects of a function: its own and those of the functions in it."""
     for code in _codes(module):
-        if code.co_qualname == mutant.function or code.co_qualname.startswith(f"{mutant.function}."):
+        if code.co_qualname == function or code.co_qualname.startswith(f"{function}."):
             yield code
 
 

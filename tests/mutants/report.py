@@ -94,7 +94,7 @@ class Report:
                 f"{package:28}{len(trials):8}{count['noticed']:9}{count['explained']:11}{count['survived']:10}{score:8.1f}%"
             )
         outcomes = Counter(trial.outcome for trial in self.trials)
-        yield f"{outcomes[Outcome.TIMEOUT]} did not end; no test runs the lines of {outcomes[Outcome.UNREACHED]}."
+        yield f"{outcomes[Outcome.TIMEOUT]} did not end; {outcomes[Outcome.SAME]} make no difference in any test."
 
     def _state(self, trial: Trial) -> str:
         if trial.outcome in NOTICED:

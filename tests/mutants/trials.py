@@ -3,8 +3,8 @@
 One process imports and collects all tests.  Each measurement and each mutant is a fork of it, which runs tests until one
 fails.  So a mutant costs the fork and its tests, and no import.
 
-A mutant is tried by the tests that run its line: first those that noticed other mutants of its function or of its file, then
-those that run lines of the function, or of the file, that few tests run: they are about that code.  The fastest come first.
+A mutant is tried by the tests in which it makes a difference (tests/mutants/probes.py): first by those that noticed other
+mutants of its function or of its file, then by those in which few mutants of the file make a difference: they are about it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import resource
 import signal
 import time
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -24,13 +24,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
-import coverage
 import pytest
 
 from tests.mutants.code_swap import LiveFunctions
 from tests.mutants.mutations import Mutant
+from tests.mutants.probes import Probes, probed
 
-KEPT = ".mutants"  # below the root: which test runs which line
+KEPT = ".mutants"  # below the root: which mutant makes a difference in which test
 HISTORIES = 12  # examples of a state machine; a whole run of one takes longer than all other tests
 OVERHEAD_S = 0.0005  # of a test, beside what is measured
 LIMIT_FACTOR, LIMIT_S = (
@@ -38,6 +38,7 @@ LIMIT_FACTOR, LIMIT_S = (
     2.0,
 )  # a test that takes so many times its usual time, and so many seconds more, does not end
 MORE_MEMORY = 2 << 30  # bytes, beyond what the process has
+SLOW_S = 0.1  # a test that takes longer waits until faster ones have passed
 LATEST = 12  # tests that noticed mutants of a function, or of a file, and are tried first
 
 
@@ -47,7 +48,7 @@ class Outcome(Enum):
     KILLED = "killed"
     TIMEOUT = "timeout"  # a test did not end: noticed, too
     SURVIVED = "survived"
-    UNREACHED = "no test"  # runs its line
+    SAME = "no difference"  # in any test
 
 
 NOTICED = (Outcome.KILLED, Outcome.TIMEOUT)
@@ -64,14 +65,14 @@ class Trial:
 
 @dataclass(slots=True)
 class Reach:
-    """What a run without mutants shows.
+    """What a run without mutants shows.  Mutants and tests are named by their places in the lists of both.
 
-    tests    path below the root, and line, to the tests that run the line, as their places in the list of tests
-    times_s  CPU seconds of each test, without the measurement of lines
+    tests    mutant to the tests in which it makes a difference
+    times_s  CPU seconds of each test, with probes
     failed   tests that fail without a mutant
     """
 
-    tests: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    tests: dict[int, list[int]] = field(default_factory=dict)
     times_s: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
@@ -96,7 +97,6 @@ class Trials:
         self._mutants, self._budget_s, self._jobs = mutants, budget_s, jobs
         self._items: list[pytest.Item] = []
         self._noticed: defaultdict[str, list[int]] = defaultdict(list)  # by path, and by path and function
-        self._known_aims: dict[tuple[str, int, int | None], dict[int, int]] = {}
 
     def pytest_configure(self) -> None:
         """Examples are the same each time, and a failing one is not made smaller."""
@@ -120,7 +120,7 @@ class Trials:
         live = LiveFunctions(self._root, self._package)
         gc.collect()
         gc.freeze()  # a collection in a fork would copy every page
-        self.reach = self._known_reach()
+        self.reach = self._known_reach(live)
         if self.reach.failed:
             pytest.exit(f"these fail without a mutant: {', '.join(self.reach.failed)}", returncode=1)
         self._try_all(live)
@@ -128,55 +128,50 @@ class Trials:
 
     # --- the run without mutants ---------------------------------------------------------------------------------------
 
-    def _known_reach(self) -> Reach:
-        """What was measured with the same code and tests, or is measured now."""
-        asked = "\n".join(item.nodeid for item in self._items)
+    def _known_reach(self, live: LiveFunctions) -> Reach:
+        """What was measured with the same mutants, code and tests, or is measured now."""
+        asked = "\n".join((*map(str, self._mutants), *(item.nodeid for item in self._items)))
         around = {above for item in self._items for above in item.path.parents if above.is_relative_to(self._root)}
         helpers = (path for above in around for path in above.glob("*.py") if not path.name.startswith("test_"))
         paths = sorted({*(self._root / self._package).rglob("*.py"), *(item.path for item in self._items), *helpers})
         known = sha256(b"".join((asked.encode(), *(path.read_bytes() for path in paths))))
         kept = self._root / KEPT / known.hexdigest()
         if not kept.exists():
-            times_s, failed = pickle.loads(_Fork(self._timed).whole())
-            lines = pickle.loads(_Fork(self._lines).whole())
             kept.parent.mkdir(exist_ok=True)
-            kept.write_bytes(pickle.dumps(Reach(lines, times_s, failed)))
+            kept.write_bytes(_Fork(lambda: self._measured(live)).whole())
         reach = pickle.loads(kept.read_bytes())
         assert isinstance(reach, Reach)
         return reach
 
-    def _timed(self) -> bytes:
-        times_s, failed = [], []
-        for item, following in _followed(self._items):
+    def _measured(self, live: LiveFunctions) -> bytes:
+        """In a fork: what a run of all tests shows."""
+        probes = Probes()
+        of_function: dict[int, list[tuple[int, Mutant]]] = {}
+        for place, mutant in enumerate(self._mutants):
+            of_function.setdefault(id(mutant.outermost), []).append((place, mutant))
+        for mutants in of_function.values():
+            outermost = mutants[0][1].outermost
+            live.replace(probed(outermost, mutants, live.path(outermost.path)))
+        reach = Reach()
+        for test, (item, following) in enumerate(_followed(self._items)):
+            live.forget()  # a function behind a cache runs in each test
             began = time.process_time()
             if not passes(item, following):
-                failed.append(item.nodeid)
-            times_s.append(time.process_time() - began)
-        return pickle.dumps((times_s, failed))
-
-    def _lines(self) -> bytes:
-        tests: dict[tuple[str, int], list[int]] = {}
-        cover = coverage.Coverage(data_file=None, source=[str(self._root / self._package)], config_file=False)
-        cover.start()
-        for index, (item, following) in enumerate(_followed(self._items)):
-            cover.switch_context(str(index))
-            passes(item, following)
-        cover.stop()
-        data = cover.get_data()
-        for path in data.measured_files():
-            below = str(Path(path).relative_to(self._root))
-            for line, contexts in data.contexts_by_lineno(path).items():
-                tests[below, line] = sorted(int(each) for each in contexts if each)
-        return pickle.dumps(tests)
+                reach.failed.append(item.nodeid)
+            reach.times_s.append(time.process_time() - began)
+            for place in probes.taken():
+                reach.tests.setdefault(place, []).append(test)
+        return pickle.dumps(reach)
 
     # --- the mutants ---------------------------------------------------------------------------------------------------
 
     def _try_all(self, live: LiveFunctions) -> None:
         running: dict[int, tuple[Mutant, _Fork]] = {}
-        for mutant in self._mutants:
-            tests = self._tests_of(mutant)
+        aims = self._aims()
+        for place, mutant in enumerate(self._mutants):
+            tests = self._tests_of(place, aims[mutant.path])
             if not tests:
-                self._told(Trial(mutant, Outcome.UNREACHED))
+                self._told(Trial(mutant, Outcome.SAME))
                 continue
             if len(running) == self._jobs:
                 self._take_one(running)
@@ -185,34 +180,30 @@ class Trials:
         while running:
             self._take_one(running)
 
-    def _tests_of(self, mutant: Mutant) -> list[int]:
-        """The tests that run its line and fit into the budget, in the order in which they try it."""
-        times = self.reach.times_s
-        node = mutant.outermost.node
+    def _tests_of(self, place: int, aims: Counter[int]) -> list[int]:
+        """The tests in which the mutant makes a difference, as far as the budget goes, in the order in which they try it."""
+        mutant, times = self._mutants[place], self.reach.times_s
         noticed = [*self._noticed[mutant.path], *self._noticed[f"{mutant.path} {mutant.function}"]]
-        rank = {test: -place for place, test in enumerate(noticed)}
-        of_function = self._aimed(mutant.path, node.lineno, node.end_lineno or node.lineno)
-        of_file = self._aimed(mutant.path)
-        reaching = list(self.reach.tests.get((mutant.path, mutant.line), ()))
-        reaching.sort(key=lambda test: (rank.get(test, 1), of_function[test], of_file[test], times[test]))
+        rank = {test: -latest for latest, test in enumerate(noticed)}
+        order = sorted(
+            self.reach.tests.get(place, ()),
+            key=lambda test: (times[test] > SLOW_S, rank.get(test, 1), aims[test], times[test]),
+        )
         left = self._budget_s
         chosen = []
-        for test in reaching:
+        for test in order:
             if times[test] + OVERHEAD_S > left and chosen:
                 continue
             left -= times[test] + OVERHEAD_S
             chosen.append(test)
         return chosen
 
-    def _aimed(self, path: str, first: int = 1, last: int | None = None) -> dict[int, int]:
-        """Test to the number of tests, as a power of 2, that run the rarest of these lines among those that it runs."""
-        known = self._known_aims.get((path, first, last))
-        if known is None:
-            known = self._known_aims[path, first, last] = {}
-            for (file, line), tests in self.reach.tests.items():
-                for test in tests if file == path and first <= line <= (last or line) else ():
-                    known[test] = min(known.get(test, 64), len(tests).bit_length())
-        return known
+    def _aims(self) -> dict[str, Counter[int]]:
+        """Of each path, how many of its mutants make a difference in which test."""
+        aims: dict[str, Counter[int]] = {mutant.path: Counter() for mutant in self._mutants}
+        for place, tests in self.reach.tests.items():
+            aims[self._mutants[place].path].update(tests)
+        return aims
 
     def _first_that_fails(self, live: LiveFunctions, mutant: Mutant, tests: Sequence[int]) -> bytes:
         """In a fork: its place in the list of tests, as text; nothing if all pass."""

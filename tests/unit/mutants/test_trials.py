@@ -33,6 +33,9 @@ def test_below():
 def test_above():
     assert limit(5, 3) == 3
 
+def test_equal():
+    assert limit(3, 3) == 3
+
 def test_halves():
     halves(8)
     halves(0)
@@ -65,7 +68,7 @@ def tried(root: Path, tests: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_mutant_is_killed_or_does_not_end_or_survives_or_is_on_a_line_that_no_test_runs(tmp_path: Path) -> None:
+def test_a_mutant_is_killed_or_does_not_end_or_survives_or_makes_no_difference(tmp_path: Path) -> None:
     run = tried(tmp_path, TESTS)
     assert run.returncode == 0, run.stdout + run.stderr
     shown = [line for line in run.stdout.splitlines() if " | " in line]
@@ -74,10 +77,10 @@ def test_a_mutant_is_killed_or_does_not_end_or_survives_or_is_on_a_line_that_no_
         "SURVIVED | if count >= most: | ",
         "KILLED | if count > most: pass | above",
         "KILLED | if count != 7: | below",
-        "UNREACHED | if count == 7: pass | ",
+        "SAME | if count == 7: pass | ",
         "TIMEOUT | while count <= 1: | ",
         "SURVIVED | while count >= 1: | ",
-        "UNREACHED | return a is not None | ",
+        "SAME | return a is not None | ",
     ]
 
 
