@@ -70,7 +70,7 @@ class Evidence:
     jobs: list[Job] = field(default_factory=list)
     unnamed: int = 0
     calm: list[Interval] = field(default_factory=list)
-    _by_id: dict[int, list[Job]] = field(default_factory=dict)
+    _by_id: dict[int, list[tuple[Life, Job | None]]] = field(default_factory=dict)  # None: slurmdbd does not know it
     _by_leader: dict[int, list[Job]] = field(default_factory=dict)
     _by_name: dict[str, list[Job]] = field(default_factory=dict)
     _own: dict[str, Pod] = field(default_factory=dict)  # by workload key
@@ -82,11 +82,14 @@ class Evidence:
         }
         records = self._records()
         for life in self.slurm.lives:
+            job = None
             if its := records.get(life):
                 whose = OURS.search(its[-1].name)
-                self._take(Job(life, its, whose[2] if whose and whose[1] in marks else ""))
+                job = Job(life, its, whose[2] if whose and whose[1] in marks else "")
+                self._take(job)
             else:
                 self.unnamed += 1
+            self._by_id.setdefault(life.id, []).append((life, job))
         for pod in self.audit.pods.values():
             self._own[_sha(pod.uid, 16)] = pod
             for key in gang_keys(pod.namespace, pod.labels):
@@ -111,7 +114,6 @@ class Evidence:
 
     def _take(self, job: Job) -> None:
         self.jobs.append(job)
-        self._by_id.setdefault(job.life.id, []).append(job)
         self._by_leader.setdefault(job.life.leader, []).append(job)
         self._by_name.setdefault(job.name, []).append(job)
 
@@ -120,8 +122,8 @@ class Evidence:
         return (job for job in self.jobs if job.key)
 
     def job(self, number: int | None, at: float) -> Job | None:
-        """The job that had this id then, or last before."""
-        had = [job for job in self._by_id.get(number or 0, ()) if job.life.begun <= at]
+        """The job that had this id then, or last before; None also if slurmdbd does not know that job."""
+        had = [job for life, job in self._by_id.get(number or 0, ()) if life.begun <= at]
         return had[-1] if had else None
 
     def parts(self, job: Job) -> list[Job]:

@@ -96,6 +96,16 @@ def test_nodes_that_slurmdbd_never_learnt_of_are_those_of_slurmctlds_log(run: Ru
     assert any("which has k2, k3" in each for each in run.broken())
 
 
+def test_a_bind_for_a_job_that_slurmdbd_never_learnt_of_is_not_one_for_the_job_that_had_its_id_before(run: Run) -> None:
+    uid = run.pod(3, "other")
+    run.submit(3.1, 8, uid)
+    run.restart(10, 7)
+    run.pod(11, "next")
+    run.log(12, "TRACE_JOBS: select_nodes: [JobId=8] change state: PENDING -> RUNNING")
+    run.bind(13, "next", "k3", 8)
+    assert run.broken(20) == []
+
+
 def test_a_job_may_get_another_node_when_a_killed_slurmctld_has_forgotten_the_first(run: Run) -> None:
     uid = run.pod(3, "other")
     run.submit(3.1, 8, uid)
