@@ -58,7 +58,9 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
         world.expected.add(job_id)
     if (job := world.placeholders.get(job_id)) is not None:
         workload.jobs.add(job_id)
-        if job.hinted_by - {workload.key} and not job.proven and not job.ended:  # one of them names what is not its own
+        if (
+            job.hinted_by - {workload.key} and not job.proven and not job.shows_end
+        ):  # one of them names what is not its own
             world.schedule_read(job_id, world.last_poll_began)
         job.hinted_by.add(workload.key)
 

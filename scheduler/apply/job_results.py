@@ -27,7 +27,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
     job = job_of_call(world, action, event.began)
     if event.outcome is Outcome.DONE:
         renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
-        if job is not None and not job.ended and not renamed:
+        if job is not None and not job.shows_end and not renamed:
             if job.holds_nodes:
                 world.freed_at = event.at
             elif workload is not None and job.id == workload.hint:

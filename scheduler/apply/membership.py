@@ -382,7 +382,9 @@ def _waits(world: World, workload: Workload, pod: Pod) -> bool:
     """True if the pod is a member without a node, no job may hold nodes for it, and no bind may put it on one."""
     if pod not in workload.members or workload.node_of(pod) or _may_be_bound_yet(world, workload, pod):
         return False
-    return all(job.key == workload.key and (job.ended or "PENDING" in job.states) for job in world.jobs_of(workload))
+    return all(
+        job.key == workload.key and (job.shows_end or "PENDING" in job.states) for job in world.jobs_of(workload)
+    )
 
 
 def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:

@@ -85,7 +85,7 @@ def _without_its_name(workload: Workload, this_pass: Pass) -> Decision:
     job = chosen(workload, this_pass.world.jobs_of(workload))
     followed = this_pass.world.placeholders.get(workload.hint or 0)
     found = []
-    if followed is not None and workload.key in followed.followed_by and (followed.ended or followed.absent):
+    if followed is not None and workload.key in followed.followed_by and (followed.shows_end or followed.absent):
         read = f"does job {followed.id} live, which may be theirs under another name?"
         found.append(read_job(followed, workload, this_pass, read))
     why = f"their job {workload.hint} may have been renamed by its user"

@@ -192,7 +192,7 @@ def goes_until(workload: Workload, pod: Pod, this_pass: Pass) -> float:
 
 def _out_of_time(job: Placeholder | None) -> bool:
     """True if the job reached its time limit, which does not count as a disruption (S4b)."""
-    return job is not None and not job.states.isdisjoint({"TIMEOUT", "DEADLINE"})
+    return job is not None and job.ended and not job.states.isdisjoint({"TIMEOUT", "DEADLINE"})
 
 
 def is_service(pod: Pod) -> bool:

@@ -199,7 +199,7 @@ def _is_over(job: Placeholder, this_pass: Pass) -> bool:
     """True if nothing is left of the job, and no pod runs: Slurm does not list it, or it is another workload's."""
     first, last = job.absent_first, job.absent_last
     return (
-        job.ended
+        job.shows_end
         or (job.denied and not job.proven)
         or (first is not None and last is not None and last - first >= this_pass.tuning.absent_s)
     )

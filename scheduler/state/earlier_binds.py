@@ -108,7 +108,7 @@ class EarlierBinds:
         """Workloads whose grant of a previous process ended, with their pods, which that process may have bound."""
         names = self._world.by_slurm_name
         for job in self._world.placeholders.values():
-            if job.key not in self._world.workloads or job.asked_at is not None or not job.ended:
+            if job.key not in self._world.workloads or job.asked_at is not None or not job.shows_end:
                 continue
             coming = self._unbound(job.key)
             nodes = frozenset(names[name] for name in _nodes_of(job) if name in names)

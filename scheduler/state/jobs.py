@@ -22,7 +22,7 @@ class Jobs(Visits):
     """See the module."""
 
     def set_states(self, job: Placeholder, states: States, at: float) -> None:
-        if is_ended(states) and not job.ended:
+        if is_ended(states) and not job.shows_end:
             job.ended_seen = at
             if job.proven:
                 self.ended_jobs[min(states & ENDED)] += 1

@@ -116,6 +116,12 @@ class Placeholder:
 
     @property
     def ended(self) -> bool:
+        """True if the job ended.  The end of a denied job counts only if it is proven: a list may show another job's end."""
+        return is_ended(self.states) and (self.end_proven or not self.denied)
+
+    @property
+    def shows_end(self) -> bool:
+        """True if no job of this id lived when it was last observed, whatever job had the id then."""
         return is_ended(self.states)
 
     @property

@@ -15,6 +15,7 @@ from scheduler.actions import (
     FailByDeadline,
     Outcome,
     ReadJob,
+    RecordEnd,
     RestoreKeys,
     SetPodCondition,
 )
@@ -22,7 +23,7 @@ from scheduler.events import NodeSeen, Side, SideBack, SideLost
 from scheduler.model.kubernetes import HostPort, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
-from tests.builders import CLUSTER, START, Story, grant, job_of, key_of, node, pod
+from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, node, pod
 
 NOW = START + 20
 TRAIN = pod("train", gpu=1)
@@ -431,6 +432,45 @@ def test_a_pod_whose_id_was_given_out_again_is_not_ended_for_what_became_of_that
     story.reads(job_of(pod("other"), 17, "CANCELLED"), at=NOW)
     assert story.acts(FailByDeadline, NOW) == []
     assert asked_again(story).spec.required_nodes == "x2"
+
+
+def ends_as_a_strangers_job(story: Story, *, until: float) -> None:
+    """slurmctld lost its state in a long outage: bob's job has the id 17 now, and ended before the bridge reads it."""
+    story.world.clocks[Side.SLURM].is_known = True
+    bobs = Job(17, "other", "bob", frozenset({"TIMEOUT"}), submitted=until - 40, nodes="x1")
+    story.sees(SideLost(Side.SLURM, NOW + 100, "no answer"))
+    for at in range(int(until) - 10, int(until)):
+        story.polls({17: "TIMEOUT"}, at=at)
+        story.sees(SideBack(Side.SLURM, at))
+        for read in story.acts(ReadJob, at):
+            story.reads(bobs, at=at)
+            story.ended(read, at=at)
+
+
+def test_a_pod_does_not_end_with_the_ended_job_of_another_user_that_got_its_id_in_an_outage() -> None:
+    story = Story()
+    story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    ends_as_a_strangers_job(story, until=NOW + 900)
+    assert asked_again(story).spec.required_nodes == "x2"
+    story.ended(asked_again(story), Outcome.REFUSED, at=NOW + 900, number=2013)
+    [end] = story.acts(FailByDeadline, NOW + 900)
+    assert end.reason.startswith("Slurm lost the job of this pod (17); its nodes were asked for again")
+    assert not end.counts, "bob's job reached its time limit, and the pod's job did not"
+
+
+def test_the_end_of_a_pod_is_not_recorded_with_the_job_of_another_user_that_has_the_id_now() -> None:
+    story = Story(replace(CONFIG, accounting=True))
+    shown = story.runs(TRAIN, 17, on="x2", at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.sees(SideLost(Side.SLURM, NOW + 100, "no answer"))
+    story.polls({17: "TIMEOUT"}, at=NOW + 900)
+    story.sees(SideBack(Side.SLURM, NOW + 900))
+    [read] = story.acts(ReadJob, NOW + 900)
+    story.reads(Job(17, "other", "bob", frozenset({"TIMEOUT"}), submitted=NOW + 860), at=NOW + 900)
+    story.ended(read, at=NOW + 900)
+    story.sees(replace(shown, phase=PodPhase.SUCCEEDED, exit_code=0))
+    assert story.acts(RecordEnd, NOW + 901) == []
 
 
 def an_id_of_an_earlier_life_is_a_strangers(submitted: float | None) -> Story:
