@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from scheduler import actions as act
 from scheduler.model.refusal import Refusal
-from scheduler.state.backoff import Attempt, Backoff
+from scheduler.state.backoff import NO_FAILURE, Attempt
 from scheduler.state.workload import Workload
 
 MAX_RETRY_AFTER_S = 300.0
@@ -29,12 +29,11 @@ def wait_as_requested(workload: Workload, action: act.Action, refusal: Refusal, 
     """The far side says for how long it takes no more requests.  What ends waits less, and for itself alone."""
     requested_s = refusal.retry_after_s or 0.0
     if (attempt := ATTEMPTS.get(type(action))) is not None:
-        before = workload.backoffs.get(attempt, Backoff())
         most_s = MAX_RETRY_AFTER_S if attempt is Attempt.UPDATE_JOB else END_RETRY_AFTER_S
-        until = at + min(requested_s, most_s)
-        workload.backoffs[attempt] = before._replace(until=max(before.until, until))
+        before = workload.backoffs.get(attempt, NO_FAILURE)
+        workload.backoffs[attempt] = before.at_earliest(at + min(requested_s, most_s))
         return
     until = at + min(requested_s, MAX_RETRY_AFTER_S)
     if until > at:
-        workload.wait_until = max(workload.wait_until, until)
+        workload.backoff = workload.backoff.at_earliest(until)
         workload.retry_at = max(workload.retry_at, until)

@@ -7,14 +7,13 @@ job whose end it shows.  If a list shows more ends than can be read at once, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec
 
 from scheduler import events as ev
 from scheduler.apply import hinted_jobs, reused_ids
 from scheduler.apply.policy import read_first
-from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.slurm import States, holds_nodes, is_ended
 from scheduler.state import quarantine
@@ -22,10 +21,6 @@ from scheduler.state.anomalies import judge_absence, reject
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import CANCELLED
 from scheduler.state.world import World
-
-# From one list to the next.  In this time slurmctld hardly restarts and gives ids out again without a failed poll; polls are
-# up to 5 s apart on large sites (docs/scale.md).
-CONTINUED_S = 10.0
 
 P = ParamSpec("P")
 
@@ -64,7 +59,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
         _fold_job(world, job_id, _poll_shows, event.states[job_id], event)
     for job_id in () if same else before.keys() - event.states.keys():
         _fold_job(world, job_id, _poll_lacks, before[job_id], event)
-    if len(ended) > world.config.tuning.reads and _is_continued(world, former, event, arrived):
+    if len(ended) > world.config.tuning.reads and reused_ids.is_continued(world, former, event, arrived):
         _prove_ends(world, ended, event)
     _still_missing(world, event)
     _newly_seen(world, arrived, event)
@@ -73,23 +68,6 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
     if world.changed_early and world.ready:
         read_first(world)
     world.dirty.update(world.searching_workloads)
-
-
-def _is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolled, arrived: Sequence[int]) -> bool:
-    """True if slurmctld kept its state between these two lists, so that an id which both show is the same job.
-
-    slurmctld reuses ids only after it lost its state.  Then the list lacks jobs that lived, or shows a low id as new.  A list
-    with unread items is no proof: any job that the list lacks may be among them.
-    """
-    if former is None or former.unread or event.unread:
-        return False
-    if Side.SLURM in world.lost or event.began - former.ended > CONTINUED_S:
-        return False
-    if any(job_id <= world.highest for job_id in arrived):
-        return False
-    live = {job_id for job_id, states in former.states.items() if not is_ended(states)}
-    stayed = live & event.states.keys()
-    return stayed == live and not all(is_ended(event.states[job_id]) for job_id in live)
 
 
 def _prove_ends(world: World, ended: Iterable[int], event: ev.JobsPolled) -> None:

@@ -38,7 +38,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
             world.set_states(job, CANCELLED, event.at)
             job.read_began, job.end_proven = event.at, True  # the answer to the cancel is proof enough
         if workload is not None and action.record:
-            workload.failures = 0
+            workload.backoff = workload.backoff.after_success()
     elif workload is not None:
         world.back_off(workload, event.at, attempt=Attempt.END_JOB)
 

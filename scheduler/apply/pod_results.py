@@ -63,7 +63,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
 
 def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
     """The pod is on the node, for the job that it was bound for; Slurm may have reused the id of that job."""
-    workload.failures = 0
+    workload.backoff = workload.backoff.after_success()
     world.unanswered_binds.pop(action.uid, None)
     if not workload.pods[action.uid].node:
         workload.put_on(action.uid, action.node)

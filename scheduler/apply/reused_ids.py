@@ -28,6 +28,10 @@ from scheduler.state.placeholder import CANCELLED, Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
+# From one list to the next.  In this time slurmctld hardly restarts and gives ids out again without a failed poll; polls are
+# up to 5 s apart on large sites (docs/scale.md).
+CONTINUED_S = 10.0
+
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
@@ -36,13 +40,37 @@ def runs_again(was: States, states: States) -> bool:
     return is_ended(was) and not is_ended(states)
 
 
+def is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolled, arrived: Collection[int]) -> bool:
+    """True if slurmctld kept its state between these two lists, so that an id which both show is the same job.
+
+    slurmctld reuses ids only after it lost its state.  Then the list lacks jobs that lived, or shows a low id as new.  A list
+    with unread items is no proof: any job that the list lacks may be among them.
+
+    arrived   the ids that are new in the list, before `note_arrivals`
+    """
+    if former is None or former.unread or event.unread:
+        return False
+    if Side.SLURM in world.lost or event.began - former.ended > CONTINUED_S:
+        return False
+    if _shows_low_id(world, arrived):
+        return False
+    live = {job_id for job_id, states in former.states.items() if not is_ended(states)}
+    stayed = live & event.states.keys()
+    return stayed == live and not all(is_ended(event.states[job_id]) for job_id in live)
+
+
 def note_arrivals(world: World, arrived: Collection[int], event: ev.JobsPolled) -> None:
     """Note the ids that are new in the list, or belonged to ended jobs in the former list."""
-    if any(job_id <= world.highest for job_id in arrived):
+    if _shows_low_id(world, arrived):
         reject(world, Anomaly.ID_AGAIN)
         reread_all(world, event.ended)
         world.highest = 0
     world.highest = max(world.highest, max(arrived, default=0))
+
+
+def _shows_low_id(world: World, arrived: Collection[int]) -> bool:
+    """True if an id that is new in the list is not higher than all former ids: slurmctld gave that id before."""
+    return any(job_id <= world.highest for job_id in arrived)
 
 
 def doubt_listed(world: World, job: Placeholder, states: States, began: float) -> None:

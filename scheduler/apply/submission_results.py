@@ -153,7 +153,7 @@ def _submitted(
     workload.hint = job.id
     workload.job_search = workload.releasing = workload.reacquired = workload.renamed = None
     workload.immediate_refused = False
-    workload.wait_until = min(workload.wait_until, event.at)  # of a refusal before; the bind does not wait for that
+    workload.backoff = workload.backoff.at_latest(event.at)  # of a refusal before; the bind does not wait for that
     world.set_states(job, RUNNING if immediate else PENDING, event.at)
 
 
@@ -184,7 +184,7 @@ def _submission_refused(
         refusal = unknown_names.with_names(refusal, action.spec, world.tenant_of(workload.pod))
     workload.refused = refusal
     tuning = world.config.tuning
-    workload.retry_at = workload.wait_until if refusal.later else event.at + tuning.refused_retry_s
+    workload.retry_at = workload.backoff.until if refusal.later else event.at + tuning.refused_retry_s
     if refusal.later:
         world.limited.setdefault(action.spec.user, {})[workload.key] = None
 

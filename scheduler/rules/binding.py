@@ -262,10 +262,10 @@ def _send_binds(
     workload, job, unbound = binding.workload, binding.job, binding.unbound
     if not binding.replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in unbound):
         return release_grant(workload, job, this_pass, "Kubernetes refused the bind again and again")
-    if this_pass.now < workload.wait_until:
+    if this_pass.now < workload.backoff.until:
         message = f"The bind for Slurm job {job.id} failed and is tried again: {job.bind_trouble}"
-        is_shown = job.bind_trouble and workload.failures >= SHOWN_AFTER_FAILURES
-        return wake(workload.wait_until) + (_waits(unbound, message, warning=True) if is_shown else NOTHING)
+        is_shown = job.bind_trouble and workload.backoff.failures >= SHOWN_AFTER_FAILURES
+        return wake(workload.backoff.until) + (_waits(unbound, message, warning=True) if is_shown else NOTHING)
     gpus = _gpus(binding, found, parts, bound_to) if this_pass.world.config.device_driver else {}
     common = _common_keys(binding, parts, this_pass)
     binds = []

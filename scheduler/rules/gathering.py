@@ -136,9 +136,9 @@ def _read_size_source(workload: Workload, this_pass: Pass) -> Decision:
     if ref is None:
         return NOTHING
     key = owner_key(pod.namespace, ref)
-    next_at = max(workload.wait_until, world.owner_read_at.get(key, float("-inf")) + SIZE_READ_EVERY_S)
+    next_at = max(workload.backoff.until, world.owner_read_at.get(key, float("-inf")) + SIZE_READ_EVERY_S)
     if _ended_since(workload, world.owner_read_at.get(key), this_pass):
-        next_at = workload.wait_until
+        next_at = workload.backoff.until
     if this_pass.now < next_at:
         read = wake(next_at)
     else:

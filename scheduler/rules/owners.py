@@ -37,8 +37,8 @@ def read_stale_owners(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
         read_at = world.owner_read_at.get(key, float("inf"))
         if world.owners.get(key) is None or read_at + LATELY_S >= world.sightings[pod.uid].first:
             continue
-        is_late = this_pass.now < workload.wait_until
-        found.append(wake(workload.wait_until) if is_late else plan_action(_read(pod, ref, workload)))
+        is_late = this_pass.now < workload.backoff.until
+        found.append(wake(workload.backoff.until) if is_late else plan_action(_read(pod, ref, workload)))
         found.append(note(awaits=key) + unreadable(pod, f"{ref.kind} {ref.name}", key, this_pass))
     return combine(found) + Decision(why=OWNERS_FIRST) if found else None
 

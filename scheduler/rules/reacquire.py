@@ -55,9 +55,9 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decisio
     spec = _spec(workload, this_pass)
     if spec is None:
         return None
-    if this_pass.now < workload.wait_until:
-        shown = _waits_for_nodes(workload, lost, until, this_pass) if workload.failures else NOTHING
-        return shown + wake(workload.wait_until)
+    if this_pass.now < workload.backoff.until:
+        shown = _waits_for_nodes(workload, lost, until, this_pass) if workload.backoff.failures else NOTHING
+        return shown + wake(workload.backoff.until)
     why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
     return plan_action(
         act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again"), "retake"

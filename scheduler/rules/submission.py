@@ -90,11 +90,11 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     """Owners and volume claims are read once, before the first decision about a pod."""
     world = this_pass.world
     _, ref = world.owners_of(pod)
-    is_late = this_pass.now < workload.wait_until
+    is_late = this_pass.now < workload.backoff.until
     if ref is not None:
         key, what = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
         read = (
-            wake(workload.wait_until)
+            wake(workload.backoff.until)
             if is_late
             else plan_action(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
         )
@@ -108,7 +108,7 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
         return None
     shown = status(pod, names.REFUSED, problem, warning=True) if problem else NOTHING
     again = act.ReadClaims(workload.key, pod.uid, pod.namespace, pod.claims, "its volumes")
-    read = wake(workload.wait_until) if is_late else plan_action(again)
+    read = wake(workload.backoff.until) if is_late else plan_action(again)
     failing = unreadable(pod, "A volume claim", pod.uid, this_pass) if claims is None else NOTHING
     return combine((shown, read, failing, Decision(why="The pod's volume claims are read first.")))
 

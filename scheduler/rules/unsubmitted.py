@@ -63,7 +63,7 @@ def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> 
         return shown
     assert isinstance(spec, JobSpec)
     assert not isinstance(asked, Refusal)
-    tried_at = workload.retry_at if workload.refused is not None else workload.wait_until
+    tried_at = workload.retry_at if workload.refused is not None else workload.backoff.until
     scanned_at = scan_until(workload, this_pass)
     if this_pass.now < max(tried_at, scanned_at):
         return shown + wake(max(tried_at, scanned_at), _why_later(workload, tried_at, scanned_at, this_pass.now))

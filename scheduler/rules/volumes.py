@@ -19,7 +19,7 @@ def await_volumes(workload: Workload, pod: Pod, job: Placeholder, node: str, thi
     waiting = tuple(claim.name for claim in claims if claim.waits)
     selected = all(claim.selected == node for claim in claims if claim.waits)
     next_at = max(
-        workload.wait_until, world.claims_read_at[pod.uid] + this_pass.tuning.claims_every_s if selected else 0.0
+        workload.backoff.until, world.claims_read_at[pod.uid] + this_pass.tuning.claims_every_s if selected else 0.0
     )
     why = f"the volumes of {pod.full_name} are to be made on {node}"
     if this_pass.now < next_at:

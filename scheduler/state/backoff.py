@@ -25,7 +25,7 @@ class Attempt(StrEnum):
 
 
 class Backoff(NamedTuple):
-    """How many attempts failed in a row, and until when nothing is tried again, epoch seconds."""
+    """How many attempts failed in a row, and until when nothing is tried again, epoch seconds; -inf: it is tried at once."""
 
     failures: int = 0
     until: float = float("-inf")
@@ -40,3 +40,18 @@ class Backoff(NamedTuple):
         until = at + min(tuning.backoff_max_s, tuning.backoff_s * 2 ** (failures - 1))
         # The server may have asked for a longer pause in the answer to one of the calls.
         return Backoff(failures, max(self.until, until) if together else until)
+
+    def after_success(self) -> Backoff:
+        """The backoff after a success: the next failure counts as the first."""
+        return self._replace(failures=0)
+
+    def at_latest(self, at: float) -> Backoff:
+        """The backoff with a wait that ends at *at*, or sooner."""
+        return self._replace(until=min(self.until, at))
+
+    def at_earliest(self, at: float) -> Backoff:
+        """The backoff with a wait that ends at *at*, or later."""
+        return self._replace(until=max(self.until, at))
+
+
+NO_FAILURE = Backoff()

@@ -33,7 +33,7 @@ class Jobs(Visits):
         if holds_nodes(states) and not job.holds_nodes:
             job.granted_at = at
             if (workload := self.workloads.get(job.key or "")) is not None:
-                workload.wait_until = min(workload.wait_until, at)  # the bind does not wait for what failed before
+                workload.backoff = workload.backoff.at_latest(at)  # the bind does not wait for what failed before
         elif not holds_nodes(states) and job.holds_nodes and not is_ended(states):
             job.grant = None  # requeued: what it gets next is another grant
             job.bind_refused.clear()
@@ -58,8 +58,8 @@ class Jobs(Visits):
             at_once = RELEASED_AT_ONCE if elsewhere else 0
         if not any(workload.node_of(pod) for pod in workload.pods.values()):
             self.back_off(workload, at)
-            if workload.failures <= at_once:
-                workload.wait_until = at
+            if workload.backoff.failures <= at_once:
+                workload.backoff = workload.backoff.at_latest(at)
 
     def _wake_one_held_back(self, job: Placeholder) -> None:
         """A job of the bridge ended: wake the oldest workload that the limits of its user hold back (Q4)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from scheduler import actions as act
 from scheduler.model.amounts import EMPTY
-from scheduler.state.backoff import Attempt, Backoff
+from scheduler.state.backoff import NO_FAILURE, Attempt
 from scheduler.state.occupancy import Occupancy
 from scheduler.state.phase import WAITING, Phase, phase_and_job
 from scheduler.state.placeholder import Placeholder
@@ -171,10 +171,10 @@ class Visits(Occupancy):
         attempt  only the next attempt of this kind waits; None: all others
         """
         if attempt is not None:
-            workload.backoffs[attempt] = workload.backoffs.get(attempt, Backoff()).after(at, began, self.config.tuning)
-            return
-        before = Backoff(workload.failures, workload.wait_until)
-        workload.failures, workload.wait_until = before.after(at, began, self.config.tuning)
+            before = workload.backoffs.get(attempt, NO_FAILURE)
+            workload.backoffs[attempt] = before.after(at, began, self.config.tuning)
+        else:
+            workload.backoff = workload.backoff.after(at, began, self.config.tuning)
 
     def drop_facts(self, workload: Workload) -> None:
         """Replace the workload by this one, which has no pods, and take it out of every index: it counts as over."""

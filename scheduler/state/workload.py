@@ -13,7 +13,7 @@ from scheduler import names
 from scheduler.actions import Action, BindPod
 from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.refusal import Refusal
-from scheduler.state.backoff import Attempt, Backoff
+from scheduler.state.backoff import NO_FAILURE, Attempt, Backoff
 from scheduler.state.in_flight import Announced, InFlight, JobSearch
 from scheduler.state.left_out import LeftOut
 from scheduler.state.placeholder import Placeholder
@@ -43,7 +43,7 @@ class Workload:
     refused     why Slurm refused the last submission; retry_at: when the workload is submitted again
     asked_in    the partition of the last submission
     first_bound_at  when the first bind of its present grant went out (V4)
-    failures, wait_until  how many attempts failed in a row; nothing is tried before that, apart from the kinds of Attempt
+    backoff     of all attempts but the kinds of Attempt
     backoffs    kind of attempt to its backoff, if the last one failed
     anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
     late_changes  pod UID to what was changed of that pod after it was bound, until the event is posted (K8, T11)
@@ -91,8 +91,7 @@ class Workload:
     bound: dict[str, str] = field(default_factory=dict)
     refused: Refusal | None = None
     retry_at: float = float("-inf")
-    failures: int = 0
-    wait_until: float = float("-inf")
+    backoff: Backoff = NO_FAILURE
     backoffs: dict[Attempt, Backoff] = field(default_factory=dict)
     asked_in: str = ""
     immediate_refused: bool = False
@@ -142,11 +141,11 @@ class Workload:
 
     def retry_from(self, attempt: Attempt) -> float:
         """When the next attempt of this kind may be made, epoch seconds; -inf: at once."""
-        return self.backoffs.get(attempt, Backoff()).until
+        return self.backoffs.get(attempt, NO_FAILURE).until
 
     def reset_backoffs(self) -> None:
         """What failed is tried again at once."""
-        self.failures, self.wait_until = 0, float("-inf")
+        self.backoff = NO_FAILURE
         self.backoffs.clear()
 
     def end_in_flight(self, action: Action) -> InFlight | None:

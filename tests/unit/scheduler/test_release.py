@@ -132,7 +132,7 @@ def test_the_first_grants_that_are_released_are_asked_for_elsewhere_at_once() ->
         story.ended(asked, at=at, job_id=17 + number, grant=grant(17 + number, name, cpus=40))
         [cancel] = story.acts(CancelJob, at)
         story.ended(cancel, at=at)
-        waited.append(story.world.workloads[key_of(BIG)].wait_until - at)
+        waited.append(story.world.workloads[key_of(BIG)].backoff.until - at)
     assert waited == [0, 0, 0, 8], "and then it waits ever longer"
 
 

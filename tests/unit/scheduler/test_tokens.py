@@ -38,7 +38,7 @@ def test_the_pod_says_it_and_is_tried_again_with_a_backoff() -> None:
 def waits(story: Story) -> list[float]:
     """When each workload tries again what failed."""
     workloads = story.world.workloads.values()
-    return [max([each.wait_until, *(backoff.until for backoff in each.backoffs.values())]) for each in workloads]
+    return [max([each.backoff.until, *(backoff.until for backoff in each.backoffs.values())]) for each in workloads]
 
 
 def test_a_new_token_is_used_at_once_for_what_was_refused_and_what_was_not_ended() -> None:
