@@ -269,8 +269,8 @@ class Kube:
         pods = self.core.list_pod_for_all_namespaces().items
         return odd + [_in_a_line(each) for each in pods if each.spec.scheduler_name == "slurm-bridge"]
 
-    def run(self, namespace: str, name: str, **wishes: Any) -> None:
-        self.core.create_namespaced_pod(namespace, pod(name, **wishes))
+    def run(self, namespace: str, name: str, **options: Any) -> None:
+        self.core.create_namespaced_pod(namespace, pod(name, **options))
 
     def succeed(self, namespace: str, name: str) -> None:
         """Reports a pod on a kwok node as Succeeded, as a kubelet would.
@@ -383,8 +383,8 @@ def pod(
     }
 
 
-def replica_set(name: str, replicas: int, **wishes: Any) -> dict[str, Any]:
-    template = pod(name, labels={"app": name}, **wishes)
+def replica_set(name: str, replicas: int, **options: Any) -> dict[str, Any]:
+    template = pod(name, labels={"app": name}, **options)
     del template["metadata"]["name"]
     template["spec"]["restartPolicy"] = "Always"
     return {

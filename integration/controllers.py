@@ -30,9 +30,9 @@ def owned_by(api_version: str, kind: str, name: str, uid: str = UNREAD_UID) -> d
     return {"ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}]}
 
 
-def template(labels: Mapping[str, str], annotations: Mapping[str, str], **wishes: Any) -> dict[str, Any]:
+def template(labels: Mapping[str, str], annotations: Mapping[str, str], **options: Any) -> dict[str, Any]:
     """A pod's template; `annotations` with their whole keys."""
-    found = pod("", labels=labels, **wishes)
+    found = pod("", labels=labels, **options)
     del found["metadata"]["name"]
     found["metadata"]["annotations"].update(annotations)
     return found

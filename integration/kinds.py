@@ -24,16 +24,16 @@ class Three:
     jobs    theirs at that time, by kind
     """
 
-    def __init__(self, kube: Kube, slurm: Slurm, ns: str, **wishes: Any) -> None:
+    def __init__(self, kube: Kube, slurm: Slurm, ns: str, **options: Any) -> None:
         self.kube, self.slurm, self.ns = kube, slurm, ns
         self.first: dict[str, Any] = {}
         self.jobs: dict[str, int] = {}
         self._last: dict[str, Any] = {}
-        template = pod("", **wishes)
+        template = pod("", **options)
         del template["metadata"]["name"]
-        kube.run(ns, "alone", **wishes)
+        kube.run(ns, "alone", **options)
         kube.batch.create_namespaced_job(ns, {"metadata": {"name": "batch"}, "spec": POLICY | {"template": template}})
-        kube.apps.create_namespaced_replica_set(ns, replica_set("service", 1, **wishes))
+        kube.apps.create_namespaced_replica_set(ns, replica_set("service", 1, **options))
 
     def run(self) -> None:
         """Wait until they do."""

@@ -1,7 +1,7 @@
 """A proxy before slurmrestd that answers wrongly on purpose, as a broken ingress, a wrong cluster or a sick server would.
 
-`FAULTS` is the table.  A fault sees each request and decides what comes back: an answer of its own, slurmrestd's changed, the
-same twice, or nothing at all.  It runs in a thread, so that a journey can change the fault while the bridge talks to it.
+`FAULTS` is the table.  A fault sees each request and decides what comes back: an answer of its own, slurmrestd's answer with
+changes, that answer twice, or nothing at all.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ import asyncio
 import contextlib
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from integration.checker import journal
+from integration.loopback import LONGEST_LINE, LoopbackServer
 
 CONTENT_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
-LARGEST_HEAD = 64 * 1024
 
 Answer = bytes | None  # as it goes over the wire; None: never
-Fault = Callable[[str, bytes], Answer]  # the request's target and slurmrestd's whole answer to what comes back
+Fault = Callable[[str, bytes], Answer]  # from the request's target and slurmrestd's whole answer to what comes back
 
 
 def _text(status: str, text: str) -> Answer:
@@ -30,13 +28,13 @@ def _text(status: str, text: str) -> Answer:
 
 
 def _changed(target: str, answer: bytes, change: Callable[[list[Any]], list[Any]]) -> Answer:
-    """The same answer with other jobs in it, where it is a list of them."""
+    """The answer, with *change* applied to its jobs if it is a list of all jobs."""
     head, _, body = answer.partition(b"\r\n\r\n")
     if not target.partition("?")[0].endswith("/jobs/state/") or not head.startswith(b"HTTP/1.1 200"):
         return answer
-    told = json.loads(body)
-    told["jobs"] = change(told["jobs"])
-    body = json.dumps(told).encode()
+    content = json.loads(body)
+    content["jobs"] = change(content["jobs"])
+    body = json.dumps(content).encode()
     return CONTENT_LENGTH.sub(b"Content-Length: %d" % len(body), head) + b"\r\n\r\n" + body
 
 
@@ -48,41 +46,31 @@ FAULTS: Mapping[str, Fault] = {
     "no answer": lambda target, answer: None,
     "every answer twice": lambda target, answer: answer * 2,
 }
-# Of these slurmrestd is not even asked: a write that takes effect and is answered wrongly is another fault.
+# With these slurmrestd gets no request: a write that takes effect and is answered wrongly would be another fault.
 UNASKED = frozenset({"404 for everything", "500 for everything", "no answer"})
 
 
-class FaultProxy:
-    """Listens on loopback while it is entered.
+class FaultProxy(LoopbackServer):
+    """Passes requests to the slurmrestd at *target*, and answers as the present fault says.
 
-    url     where it listens
     fault   a name of FAULTS; "": everything is passed on as it is
-    seen    how many requests met a fault
+    seen    number of requests that came while there was a fault
     """
 
     def __init__(self, target: str) -> None:
+        super().__init__()
         self._target = urlsplit(target)
-        self.url = ""
         self.fault = ""
         self.seen = 0
-        self._ready = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(10), "the proxy did not start"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}{self._target.path}"
 
     @contextlib.contextmanager
     def broken(self, fault: str) -> Iterator[None]:
-        """Answers so meanwhile."""
+        """While this is entered, the proxy answers as that fault says."""
         self.fault = fault
         try:
             with journal.disturbed(f"slurmrestd: {fault}"):
@@ -90,21 +78,8 @@ class FaultProxy:
         finally:
             self.fault = ""
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0, limit=LARGEST_HEAD))
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{self._target.path}"
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        under_way = asyncio.all_tasks(self._loop)
-        for task in under_way:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
-        self._loop.close()
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of the bridge; for each request one of its own to slurmrestd."""
+        """Serve one connection of the bridge.  Each of its requests gets a connection to slurmrestd."""
         with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head, body = await _message(reader)
@@ -118,12 +93,12 @@ class FaultProxy:
                     return
 
     async def _until_over(self, reader: asyncio.StreamReader) -> None:
-        """The bridge gives up, or the fault ends: then the connection ends, as when a server is restarted."""
+        """Wait until the bridge closes the connection, or the fault ends."""
         fault = self.fault
         while self.fault == fault:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.1):
-                    if not await reader.read(LARGEST_HEAD):
+                    if not await reader.read(LONGEST_LINE):
                         return
 
     async def _answer(self, head: bytes, body: bytes) -> Answer:
@@ -133,7 +108,7 @@ class FaultProxy:
         return FAULTS[name](target, answer) if name else answer
 
     async def _ask(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection(self._target.hostname, self._target.port, limit=LARGEST_HEAD)
+        reader, writer = await asyncio.open_connection(self._target.hostname, self._target.port, limit=LONGEST_LINE)
         with contextlib.closing(writer):
             writer.write(request)
             head, body = await _message(reader)

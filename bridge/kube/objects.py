@@ -35,10 +35,10 @@ from scheduler.translate.values import MAX_TEXT
 # Annotations that the scheduler reads.  Others are not kept: there may be 256 KiB of them on each object.
 READ_PREFIXES = (names.PREFIX, names.ALIAS_PREFIX)
 MOST_ANNOTATIONS = 64  # more than there are keys
-WISHES = frozenset(names.PREFIX + key for key in names.JOB_OPTIONS) | {
+JOB_OPTIONS = frozenset(names.PREFIX + key for key in names.JOB_OPTIONS) | {
     names.ALIAS_PREFIX + key for key in names.ALIASES
 }
-KNOWN = WISHES | {names.PREFIX + key for key in names.WRITTEN_BY_US | names.GROUPING} | ANNOTATIONS
+KNOWN = JOB_OPTIONS | {names.PREFIX + key for key in names.WRITTEN_BY_US | names.GROUPING} | ANNOTATIONS
 LISTS = frozenset({names.JOB_NODES, names.JOB_GPUS, names.STAGE})  # the annotations of the bridge that may be long
 MOST_WRITTEN = 64 * 2**10  # characters of an annotation that the bridge writes: job-nodes lists all nodes of a gang
 MOST_MESSAGE = 8 * 2**10  # characters of a condition's message: more than the bridge writes
@@ -198,7 +198,7 @@ def _cut(key: str, text: str, bound: bool) -> str:
     """
     if key in LISTS and bound:
         return text[:MOST_WRITTEN]
-    if key in WISHES:
+    if key in JOB_OPTIONS:
         return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
     return text[:MOST_WORD] + "…"
 

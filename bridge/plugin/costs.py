@@ -12,7 +12,7 @@ from typing import Any
 from bridge.errors import BridgeError, said
 from bridge.plugin.pods import Seen
 from bridge.plugin.table import Screen
-from bridge.plugin.trace import DEFAULT_WIDTH, wrapped
+from bridge.plugin.trace import DEFAULT_WIDTH, paragraph
 
 URL_VARIABLE = "SLURM_BRIDGE_SLURM_URL"
 TOKEN_VARIABLE = "SLURM_JWT"  # noqa: S105 - the name of a variable
@@ -35,7 +35,7 @@ class CostsTold:
 
     def text(self, screen: Screen) -> list[str]:
         """The lines that follow the lines of the pod."""
-        return ["", *wrapped(self.sentence, screen)] if self.sentence else list(self.lines)
+        return ["", *paragraph(self.sentence, screen)] if self.sentence else list(self.lines)
 
 
 async def costs_of(seen: Seen, options: argparse.Namespace) -> CostsTold:

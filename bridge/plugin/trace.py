@@ -6,11 +6,11 @@ containers.  The bridge's own traces (OpenTelemetry) are finer and need its coll
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.cli.paragraphs import wrapped
 from bridge.cli.terminal import printable
 from bridge.kube.admin_reads import PodEvent
 from bridge.plugin.lists import asked_for
@@ -114,14 +114,16 @@ def explained(
     if colour:
         heads = [line.replace(state, f"{colour}{state}{RESET}") if line.startswith("State") else line for line in heads]
     reason = why(seen) or "Nothing is wrong that Kubernetes shows."
-    lines = [*heads, "", *wrapped(f"{reason} {IF_UNSEEN}" if reason == UNSEEN else reason, screen)]
+    lines = [*heads, "", *paragraph(f"{reason} {IF_UNSEEN}" if reason == UNSEEN else reason, screen)]
     if events:
         lines += ["", "Events (UTC)"]
         for each in events if wide else events[-MOST_EVENTS:]:
             count = f" ({each.count} times)" if each.count > 1 else ""
-            lines += wrapped(f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{count}", screen, "  ")
+            lines += paragraph(
+                f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{count}", screen, "  "
+            )
     if note:
-        lines += ["", *wrapped(note, screen)]
+        lines += ["", *paragraph(note, screen)]
     return lines
 
 
@@ -131,9 +133,10 @@ def _asked_for(seen: Seen) -> dict[str, str]:
     return {"CPUs": cpus, "Memory": memory, "Devices": devices, **options}
 
 
-def wrapped(text: str, screen: Screen, indent: str = "") -> list[str]:
+def paragraph(text: str, screen: Screen, indent: str = "") -> list[str]:
+    """The lines of a paragraph as wide as the screen.  indent: of its first line; the others are indented twice as far"""
     width = max(LEAST_BAR, screen.width or DEFAULT_WIDTH)
-    return textwrap.wrap(printable(text), width, initial_indent=indent, subsequent_indent=indent and indent * 2)
+    return wrapped(printable(text), width, first=indent, indent=indent * 2)
 
 
 def timed(seen: Seen, events: Sequence[PodEvent]) -> dict[str, Any]:

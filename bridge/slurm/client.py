@@ -26,7 +26,6 @@ from bridge.slurm.responses import (
     ALREADY_ENDED,
     ANOTHERS_NAME,
     NO_SUCH_JOB,
-    UNKNOWN_USER,
     Decoder,
     Unchanged,
     by_number,
@@ -39,6 +38,7 @@ from bridge.slurm.user_tokens import UserToken, UserTokens
 from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
 from scheduler.actions import NodeChange
 from scheduler.model.slurm import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
+from scheduler.policy import unknown_names
 
 TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - its name
 RENEWING = (401, 511)  # the token was not accepted: bad, expired or foreign
@@ -472,7 +472,7 @@ class SlurmClient:
             return answer
         except Invalid as error:
             outcome = "invalid"
-            if error.code == UNKNOWN_USER:  # Slurm's own text names the user "nobody"
+            if error.code == unknown_names.USER:  # Slurm's own text names the user "nobody"
                 raise Invalid(operation, SIDE, f"Slurm does not know the user {user}", error.code) from None
             raise
         except Unauthorized as error:

@@ -35,7 +35,6 @@ NO_SUCH_JOB: Final = 2017
 ALREADY_ENDED: Final = 2021
 ANOTHERS_NAME: Final = 2172  # the job with this id has another name
 DEPENDENCY: Final = 2038
-UNKNOWN_USER: Final = 6010
 
 # Numbers from here on are verdicts of slurmctld or slurmdbd about the request.
 FIRST_VERDICT = 2000

@@ -42,21 +42,21 @@ class JobOptions:
 PLAIN = JobOptions()
 
 
-def pod(name: str, scheduler: str, wishes: JobOptions = PLAIN, *, of: int = 1) -> bytes:
+def pod(name: str, scheduler: str, options: JobOptions = PLAIN, *, of: int = 1) -> bytes:
     """A pod as it is sent.  of: how many they are."""
-    wants = {"cpu": str(wishes.cpus), "memory": f"{MEMORY_MIB}Mi"}
+    wants = {"cpu": str(options.cpus), "memory": f"{MEMORY_MIB}Mi"}
     container = {"name": "main", "image": "none", "resources": {"requests": wants}}
-    metadata: dict[str, Any] = {"name": name, "labels": dict(wishes.labels)}
+    metadata: dict[str, Any] = {"name": name, "labels": dict(options.labels)}
     spec: dict[str, Any] = {"schedulerName": scheduler, "containers": [container]}
-    if wishes.gang:
-        metadata["labels"] |= {"slurm-bridge/gang": wishes.gang}
+    if options.gang:
+        metadata["labels"] |= {"slurm-bridge/gang": options.gang}
         metadata["annotations"] = {"slurm-bridge/gang-size": str(of)}
-    if wishes.nodes:
-        these = {"key": "kubernetes.io/hostname", "operator": "In", "values": wishes.nodes}
+    if options.nodes:
+        these = {"key": "kubernetes.io/hostname", "operator": "In", "values": options.nodes}
         required = {"nodeSelectorTerms": [{"matchExpressions": [these]}]}
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    if wishes.owner:
-        name, uid = wishes.owner
+    if options.owner:
+        name, uid = options.owner
         metadata["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "controller": True}
         ]
@@ -86,9 +86,9 @@ class Stopwatch(Following):
         self.sent[name] = time.perf_counter()
         await self._kube.call("POST", PODS, body)
 
-    async def burst(self, names: Sequence[str], wishes: JobOptions = PLAIN) -> None:
+    async def burst(self, names: Sequence[str], options: JobOptions = PLAIN) -> None:
         """All of them, as fast as some creators can."""
-        todo = iter([(name, pod(name, self._scheduler, wishes, of=len(names))) for name in names])
+        todo = iter([(name, pod(name, self._scheduler, options, of=len(names))) for name in names])
 
         async def creator() -> None:
             for name, body in todo:
@@ -98,9 +98,9 @@ class Stopwatch(Following):
             for _ in range(CREATORS):
                 creators.create_task(creator())
 
-    async def one_by_one(self, names: Sequence[str], wishes: JobOptions = PLAIN, *, every_s: float) -> None:
+    async def one_by_one(self, names: Sequence[str], options: JobOptions = PLAIN, *, every_s: float) -> None:
         """One every so many seconds, whatever became of those before."""
-        bodies = {name: pod(name, self._scheduler, wishes) for name in names}
+        bodies = {name: pod(name, self._scheduler, options) for name in names}
         await at_times(names, lambda name: self.create(name, bodies[name]), every_s=every_s)
 
     async def until_bound(self, names: Iterable[str], *, within_s: float) -> None:

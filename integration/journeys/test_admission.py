@@ -84,8 +84,8 @@ class Attempt:
     content_type: str = "application/json"
 
 
-def _create(namespace: str = MANAGED, owners: Any = (), **wishes: Any) -> Attempt:
-    made = pod("new", **wishes)
+def _create(namespace: str = MANAGED, owners: Any = (), **options: Any) -> Attempt:
+    made = pod("new", **options)
     made["metadata"]["ownerReferences"] = list(owners)
     if not made["spec"]["schedulerName"]:
         del made["spec"]["schedulerName"]

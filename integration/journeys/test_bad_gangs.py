@@ -16,10 +16,10 @@ pytestmark = pytest.mark.usefixtures("bridge")
 
 
 def member(
-    name: str, gang: str, size: str = "", says: Mapping[str, str] | None = None, **wishes: Any
+    name: str, gang: str, size: str = "", says: Mapping[str, str] | None = None, **options: Any
 ) -> dict[str, Any]:
     sized = {"gang-size": size} if size else {}
-    return pod(name, labels={PREFIX + "gang": gang}, says={**sized, **(says or {})}, **wishes)
+    return pod(name, labels={PREFIX + "gang": gang}, says={**sized, **(says or {})}, **options)
 
 
 def apart(made: dict[str, Any], gang: str) -> dict[str, Any]:
@@ -72,9 +72,9 @@ def test_members_that_disagree_or_never_fit_say_so_and_a_pod_beside_them_runs(
 ) -> None:
     here = space("alice")
     pods = [
-        member(f"{gang}-{number}", gang, **wishes)
+        member(f"{gang}-{number}", gang, **options)
         for gang, (first, last, _) in DISAGREE.items()
-        for number, wishes in enumerate((first, last))
+        for number, options in enumerate((first, last))
     ]
     create(kube, here, *pods)
     runs_soon(kube, here, "bystander")

@@ -26,8 +26,8 @@ def soon(bridge: BridgeProcess, roomy: list[str]) -> Iterator[None]:
         yield
 
 
-def template(restart: str = "Always", **wishes: Any) -> dict[str, Any]:
-    found = pod("", labels={"app": "web"}, **{**SMALL, **wishes})
+def template(restart: str = "Always", **options: Any) -> dict[str, Any]:
+    found = pod("", labels={"app": "web"}, **{**SMALL, **options})
     del found["metadata"]["name"]
     found["spec"]["restartPolicy"] = restart
     return found
@@ -146,8 +146,8 @@ def _described(kube: Kube, ns: str, name: str, words: tuple[str, ...]) -> bool:
     return all(word in described for word in words)
 
 
-def _deployment(replicas: int, **wishes: Any) -> dict[str, Any]:
-    spec = {"replicas": replicas, "selector": SELECTOR, "template": template(**wishes)}
+def _deployment(replicas: int, **options: Any) -> dict[str, Any]:
+    spec = {"replicas": replicas, "selector": SELECTOR, "template": template(**options)}
     return {"metadata": {"name": "web"}, "spec": spec}
 
 

@@ -37,11 +37,11 @@ def native(slurm: Slurm, with_slurmd: str) -> Iterator[Callable[..., int]]:
     """native() queues carol's batch job of two cores for that node; what is left of them is ended."""
     made: list[int] = []
 
-    def submit(**wishes: Any) -> int:
+    def submit(**options: Any) -> int:
         memory = {"set": True, "number": 100}
         script = "#!/bin/sh\nexec sleep 600\n"
         job = slurm.batch(
-            "carol", script, required_nodes=[with_slurmd], cpus_per_task=2, memory_per_node=memory, **wishes
+            "carol", script, required_nodes=[with_slurmd], cpus_per_task=2, memory_per_node=memory, **options
         )
         made.append(job)
         return job

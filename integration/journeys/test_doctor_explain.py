@@ -159,8 +159,8 @@ def test_manifests_that_fit_that_cannot_run_and_that_slurm_would_refuse(
     assert "Slurm would refuse it: Invalid feature specification (error 2029)." in affinity_workloads
 
 
-def manifest(name: str, **wishes: Any) -> str:
-    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **pod(name, **wishes)})
+def manifest(name: str, **options: Any) -> str:
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **pod(name, **options)})
 
 
 def test_a_pod_that_is_not_there_is_one_line(ends: list[str]) -> None:

@@ -9,15 +9,15 @@ from integration.clusters import PREFIX, Kube, Slurm, eventually
 
 
 def gang(
-    kube: Kube, space: str, name: str, size: int, *, first: int = 0, last: int | None = None, **wishes: Any
+    kube: Kube, space: str, name: str, size: int, *, first: int = 0, last: int | None = None, **options: Any
 ) -> None:
     for number in range(first, size if last is None else last):
-        one_of(kube, space, name, number, size, **wishes)
+        one_of(kube, space, name, number, size, **options)
 
 
-def one_of(kube: Kube, space: str, name: str, number: int, size: int, **wishes: Any) -> None:
+def one_of(kube: Kube, space: str, name: str, number: int, size: int, **options: Any) -> None:
     labels = {PREFIX + "gang": name}
-    kube.run(space, f"{name}-{number}", labels=labels, says={"gang-size": str(size)}, **wishes)
+    kube.run(space, f"{name}-{number}", labels=labels, says={"gang-size": str(size)}, **options)
 
 
 def bound(kube: Kube, space: str, name: str) -> list[Any]:

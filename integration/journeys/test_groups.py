@@ -81,10 +81,10 @@ def test_a_launcher_and_its_workers_are_one_job_of_two_components(kube: Kube, sl
     eventually("both components have ended", lambda: slurm.live(f"{here}/solve~") == [])
 
 
-def ring(space: str, numbers: Iterable[int], size: int, kube: Kube, **wishes: Any) -> None:
+def ring(space: str, numbers: Iterable[int], size: int, kube: Kube, **options: Any) -> None:
     """Creates members of the gang "ring", one for each number."""
     for number in numbers:
-        kube.run(space, f"ring-{number}", labels={PREFIX + "gang": "ring"}, says={"gang-size": str(size)}, **wishes)
+        kube.run(space, f"ring-{number}", labels={PREFIX + "gang": "ring"}, says={"gang-size": str(size)}, **options)
 
 
 @pytest.mark.parametrize("size", [2, 64, 512])

@@ -137,8 +137,8 @@ def on(name: str, **fields: Any) -> dict[str, Any]:
     return {"nodeSelector": {"kubernetes.io/hostname": name}, **fields}
 
 
-def run(kube: Kube, space: str, name: str, node: str, **wishes: Any) -> None:
-    kube.run(space, name, on="", spec=on(node), says={"partition": "gpu"}, **wishes)
+def run(kube: Kube, space: str, name: str, node: str, **options: Any) -> None:
+    kube.run(space, name, on="", spec=on(node), says={"partition": "gpu"}, **options)
 
 
 def trains_on(node: str, kube: Kube, space: Space) -> str:

@@ -202,14 +202,14 @@ def test_a_node_that_is_cordoned_is_sent_to_every_component_of_a_waiting_gang(
 # --- in a few words -----------------------------------------------------------------------------------------------
 
 
-def one_of(kube: Kube, space: str, gang: str, number: int, size: int, **wishes: Any) -> None:
-    labels = {PREFIX + "gang": gang, **wishes.pop("labels", {})}
-    kube.run(space, f"{gang}-{number}", labels=labels, says={"gang-size": str(size)}, **wishes)
+def one_of(kube: Kube, space: str, gang: str, number: int, size: int, **options: Any) -> None:
+    labels = {PREFIX + "gang": gang, **options.pop("labels", {})}
+    kube.run(space, f"{gang}-{number}", labels=labels, says={"gang-size": str(size)}, **options)
 
 
-def ring(kube: Kube, space: str, size: int, **wishes: Any) -> None:
+def ring(kube: Kube, space: str, size: int, **options: Any) -> None:
     for number in range(size):
-        one_of(kube, space, "ring", number, size, **wishes)
+        one_of(kube, space, "ring", number, size, **options)
 
 
 def stands(kube: Kube, space: str) -> set[str]:

@@ -75,8 +75,8 @@ def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_shows_how(
     kube: Kube, slurm: Slurm, space: Space, bridge: BridgeProcess, needs_kubelets: None, own_rig: None
 ) -> None:
     ns = space("alice")
-    for name, (_, wishes, _) in PODS.items():
-        kube.run(ns, name, **{"on": "kubelet", "cpu": "100m", **wishes})
+    for name, (_, options, _) in PODS.items():
+        kube.run(ns, name, **{"on": "kubelet", "cpu": "100m", **options})
     jobs = {name: eventually(f"{name} has a job", lambda n=name: _job_of(slurm, ns, n)) for name in PODS}  # type: ignore[misc]
     deleted = {}
     for name, (_, _, done) in PODS.items():
@@ -113,12 +113,12 @@ def test_a_container_that_ignores_term_holds_its_gpu_until_it_is_gone(
     kube: Kube, slurm: Slurm, space: Space, roomy: list[str], needs_kubelets: None
 ) -> None:
     ns = space("alice")
-    wishes = {"cpu": "100m", "gpu": 1, "on": ""}
+    options = {"cpu": "100m", "gpu": 1, "on": ""}
     spec = {"nodeSelector": {"kubernetes.io/hostname": roomy[0]}}
-    kube.run(ns, "stubborn", command=STUBBORN, spec=spec | {"terminationGracePeriodSeconds": 6}, **wishes)
+    kube.run(ns, "stubborn", command=STUBBORN, spec=spec | {"terminationGracePeriodSeconds": 6}, **options)
     eventually("stubborn runs", lambda: kube.pod(ns, "stubborn").status.phase == "Running")
     job = _job_of(slurm, ns, "stubborn")
-    kube.run(ns, "next", command="sleep 600", spec=spec, **wishes)
+    kube.run(ns, "next", command="sleep 600", spec=spec, **options)
     eventually("next waits in Slurm", lambda: _job_of(slurm, ns, "next"))
     assert slurm.holds(job)[roomy[0]]["gpu"] == {0}
     kube.core.delete_namespaced_pod("stubborn", ns)

@@ -123,7 +123,7 @@ def test_a_priority_class_is_a_qos_and_an_annotation_wins_over_it(
 
 
 @pytest.mark.parametrize(
-    ("wishes", "sentence"),
+    ("options", "sentence"),
     [
         ({"gpu": 3}, "The pods of the job ask for 3 gpu. Rule 1 of the policy"),
         ({"says": {"time-limit": "31"}}, 'time-limit: "31" asks for 31 minutes. Rule 1 of the policy'),
@@ -132,11 +132,11 @@ def test_a_priority_class_is_a_qos_and_an_annotation_wins_over_it(
     ids=["GPUs", "time", "account"],
 )
 def test_a_pod_beyond_the_limits_of_its_rule_is_refused_in_words(
-    kube: Kube, slurm: Slurm, space: Space, tenants: None, wishes: dict[str, Any], sentence: str
+    kube: Kube, slurm: Slurm, space: Space, tenants: None, options: dict[str, Any], sentence: str
 ) -> None:
     ns = space("alice")
     label(kube, ns, "alice", "teama")
-    kube.run(ns, "greedy", **wishes)
+    kube.run(ns, "greedy", **options)
     eventually("it says why", lambda: sentence in kube.said(ns, "greedy"))
     assert not slurm.live(f"{ns}/")
 

@@ -61,9 +61,9 @@ class Waits:
         self.kube.run(where, name, gpu=gpu, says={"partition": "gpu"} | says)
         return where
 
-    def runs(self, name: str, **wishes: Any) -> str:
+    def runs(self, name: str, **options: Any) -> str:
         """As `run`, and wait until the pod is bound."""
-        where = self.run(name, **wishes)
+        where = self.run(name, **options)
         eventually(f"{name} is bound", lambda: self.kube.pod(where, name).spec.node_name)
         return where
 

@@ -74,8 +74,8 @@ class Churn:
         found: list[Any] = self._kube.core.list_namespaced_pod(self._space, _request_timeout=CALL_S).items
         return [each for each in found if each.status.phase not in ("Succeeded", "Failed")]
 
-    def _create(self, name: str, **wishes: Any) -> None:
-        self._kube.core.create_namespaced_pod(self._space, pod(name, **wishes), _request_timeout=CALL_S)
+    def _create(self, name: str, **options: Any) -> None:
+        self._kube.core.create_namespaced_pod(self._space, pod(name, **options), _request_timeout=CALL_S)
 
     def _pod(self) -> bool:
         if len(self._pods()) >= MOST_PODS:
@@ -124,12 +124,12 @@ class Churn:
         return bool(jobs)
 
     def _cordon(self) -> bool:
-        """Another node is cordoned, and the one before no longer."""
-        nodes = self._kube.external_nodes()
-        for name, out in ((self._cordoned, False), (self._chance.choice([*nodes, ""]), True)):
-            if name:
-                self._kube.core.patch_node(name, {"spec": {"unschedulable": out}}, _request_timeout=CALL_S)
-            self._cordoned = name
+        """Uncordon the node that is cordoned, and cordon another one, or none."""
+        chosen = self._chance.choice([*self._kube.external_nodes(), ""])
+        self.settle(CALL_S)
+        if chosen:
+            self._cordoned = chosen  # before the call, which may take effect though its answer is lost
+            self._set_cordoned(chosen, True, CALL_S)
         return True
 
     def _foreign(self) -> bool:
@@ -142,10 +142,14 @@ class Churn:
         self.foreign.append(made)
         return True
 
-    def settle(self) -> None:
-        """Every node takes pods again."""
+    def settle(self, timeout_s: float | None = None) -> None:
+        """Uncordon the node that is cordoned, so that every node takes pods."""
         if self._cordoned:
-            self._kube.core.patch_node(self._cordoned, {"spec": {"unschedulable": False}})
+            self._set_cordoned(self._cordoned, False, timeout_s)
+        self._cordoned = ""
+
+    def _set_cordoned(self, name: str, cordoned: bool, timeout_s: float | None) -> None:
+        self._kube.core.patch_node(name, {"spec": {"unschedulable": cordoned}}, _request_timeout=timeout_s)
 
     def foreign_ended(self) -> list[int]:
         """Those of its foreign jobs that ended though nobody ended them; slurmctld may have lost some when it was killed."""

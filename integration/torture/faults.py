@@ -107,9 +107,9 @@ def _at_once(act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _killed(program: str) -> Iterator[None]:
-    _send(program, signal.SIGKILL)
-    eventually(f"{program} has ended", lambda: not _processes(program))
     try:
+        _send(program, signal.SIGKILL)
+        eventually(f"{program} has ended", lambda: not _processes(program))
         yield
     finally:
         rig(program, "start")
@@ -117,8 +117,8 @@ def _killed(program: str) -> Iterator[None]:
 
 @contextmanager
 def _frozen(program: str) -> Iterator[None]:
-    _send(program, signal.SIGSTOP)
     try:
+        _send(program, signal.SIGSTOP)
         yield
     finally:
         _send(program, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A line to a server that can be cut: it passes bytes on in both directions, in a thread of its own."""
+"""A connection to a server that a test can cut: bytes pass in both directions."""
 
 from __future__ import annotations
 
@@ -6,64 +6,33 @@ import asyncio
 import contextlib
 import socket
 import struct
-import threading
-from types import TracebackType
-from typing import Self
+
+from integration.loopback import LoopbackServer
 
 CHUNK = 64 * 1024
 AT_ONCE = struct.pack("ii", 1, 0)  # linger for 0 s: a reset
 
 
-class Line:
-    """Listens on loopback while it is entered.
-
-    port  where it listens
-    """
+class Line(LoopbackServer):
+    """Passes bytes between its clients and the server at *host* and *port*."""
 
     def __init__(self, host: str, port: int) -> None:
+        super().__init__()
         self._target = host, port
-        self.port = 0
         self._open: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(10), "the line did not start"
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
 
     def cut(self) -> None:
-        """Ends every connection at once, in the middle of what it carries; new ones are taken."""
+        """End all connections at once, in the middle of what they carry.  New connections are accepted."""
         self._loop.call_soon_threadsafe(self._abort)
 
     def _abort(self) -> None:
         for writer in self._open:
-            # Without this the connection would end as one that is closed, with all that was sent.
+            # Otherwise the connection would be closed in order, after all bytes that were sent.
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
             writer.transport.abort()
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        under_way = asyncio.all_tasks(self._loop)
-        for task in under_way:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
-        self._loop.close()
-
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """If the server does not listen, the connection ends as it began."""
+        """Pass one connection on.  If the server does not listen, the connection ends."""
         with contextlib.closing(writer), contextlib.suppress(ConnectionError):
             far_reader, far_writer = await asyncio.open_connection(*self._target)
             self._open |= {writer, far_writer}
@@ -81,7 +50,7 @@ class Line:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one of the two ends."""
+    """Pass bytes on until one of the two connections ends."""
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(CHUNK):
             writer.write(data)

@@ -33,7 +33,7 @@ from scheduler.actions import (
 from scheduler.events import PodGone, PodSeen
 from scheduler.model.kubernetes import Node, Pod
 from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, Seen
-from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Fact, Played, promised, said
+from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Exemption, Played, compared, said
 
 ANOTHER = "00000000-0000-4000-8000-00000000dead"
 TIMES = ("created", "deleting_at", "bound_at", "started", "waits_since")
@@ -41,12 +41,12 @@ PODS, NODES = ("a", "b", "c"), ("x", "y")
 PLACES = ("contract-n1", "contract-n2")
 GATE, FINALIZER = "example.com/quota", "example.com/held"
 
-Wishes = Mapping[str, Any]
+Manifest = Mapping[str, Any]
 
 # --- what stays different ---------------------------------------------------------------------------------------------
 
 NOT_COMPARED = (
-    Fact(
+    Exemption(
         "phase",
         lambda pod: pod["deleting_at"] and not pod["node"],
         "the collector of pods lets such a pod fail within 20 s, if a finalizer holds it (Kubernetes facts 2)",
@@ -55,15 +55,15 @@ NOT_COMPARED = (
 
 # --- the calls ------------------------------------------------------------------------------------------------------
 
-_CONTAINER: Wishes = {"name": "main", "image": "localhost/none", "resources": {"limits": {"cpu": "1500m"}}}
-_OWNER: Wishes = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": ANOTHER, "controller": True}
+_CONTAINER: Manifest = {"name": "main", "image": "localhost/none", "resources": {"limits": {"cpu": "1500m"}}}
+_OWNER: Manifest = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": ANOTHER, "controller": True}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_APART: Wishes = {"labelSelector": {"matchLabels": {"team": "a"}}, "topologyKey": "kubernetes.io/hostname"}
-_FAST: Wishes = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}
-_TOLERATION: Wishes = {"key": "slurm-bridge/managed", "operator": "Exists", "effect": "NoSchedule"}
+_APART: Manifest = {"labelSelector": {"matchLabels": {"team": "a"}}, "topologyKey": "kubernetes.io/hostname"}
+_FAST: Manifest = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}
+_TOLERATION: Manifest = {"key": "slurm-bridge/managed", "operator": "Exists", "effect": "NoSchedule"}
 
 # What a pod is made as: its metadata and its spec.
-KINDS: Mapping[str, tuple[Wishes, Wishes]] = {
+KINDS: Mapping[str, tuple[Manifest, Manifest]] = {
     "plain": ({}, {}),
     "gated": ({}, {"schedulingGates": [{"name": GATE}]}),
     "held": ({"finalizers": [FINALIZER]}, {}),
@@ -97,7 +97,7 @@ KINDS: Mapping[str, tuple[Wishes, Wishes]] = {
     "ending": ({}, {"activeDeadlineSeconds": 0}),
     "twice tolerant": ({}, {"tolerations": [_TOLERATION, _TOLERATION]}),
 }
-CHANGES: Mapping[str, Wishes] = {  # merge patches of users, on the pod
+CHANGES: Mapping[str, Manifest] = {  # merge patches of users, on the pod
     "scheduler": {"spec": {"schedulerName": "other"}},
     "selector": {"spec": {"nodeSelector": {"disk": "fast"}}},
     "deadline": {"spec": {"activeDeadlineSeconds": 300}},
@@ -131,7 +131,7 @@ CHANGES: Mapping[str, Wishes] = {  # merge patches of users, on the pod
     "bad finalizer": {"metadata": {"finalizers": ["held"]}},
     "zero deadline": {"spec": {"activeDeadlineSeconds": 0}},
 }
-STRATEGIC_CHANGES: Mapping[str, Wishes] = {
+STRATEGIC_CHANGES: Mapping[str, Manifest] = {
     "toleration": {"spec": {"tolerations": [_TOLERATION]}},
     "ungate": {"spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}},
     "gate": {"spec": {"schedulingGates": [{"name": "example.com/second"}]}},
@@ -141,7 +141,7 @@ STRATEGIC_CHANGES: Mapping[str, Wishes] = {
     "image": {"spec": {"containers": [{"name": "main", "image": "localhost/third"}]}},
     "container": {"spec": {"containers": [{"name": "second", "image": "localhost/none"}]}},
 }
-JSON_CHANGES: Mapping[str, Sequence[Wishes]] = {
+JSON_CHANGES: Mapping[str, Sequence[Manifest]] = {
     "label": [{"op": "add", "path": "/metadata/labels", "value": {"team": "e"}}],
     "unlabel": [{"op": "remove", "path": "/metadata/labels/team"}],
     "gated": [{"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE}],
@@ -149,7 +149,7 @@ JSON_CHANGES: Mapping[str, Sequence[Wishes]] = {
     "toleration": [{"op": "add", "path": "/spec/tolerations/-", "value": _TOLERATION}],
     "replace": [{"op": "replace", "path": "/metadata/annotations/a", "value": "b"}],
 }
-_STATUS: Wishes = {
+_STATUS: Manifest = {
     "name": "main",
     "image": "localhost/none",
     "imageID": "",
@@ -157,7 +157,7 @@ _STATUS: Wishes = {
     "restartCount": 0,
     "lastState": {},
 }
-STATUSES: Mapping[str, Wishes] = {  # strategic patches of a kubelet, on the status
+STATUSES: Mapping[str, Manifest] = {  # strategic patches of a kubelet, on the status
     "Running": {"phase": "Running", "startTime": "2026-11-21T05:00:00Z"},
     "Succeeded": {"phase": "Succeeded"},
     "Failed": {"phase": "Failed", "reason": "DeadlineExceeded"},
@@ -266,7 +266,7 @@ class Player:
     def uid(self, call: Call) -> str:
         """The uid that the call names: of the object now, or of one before it."""
         known = self._uids.get(call.of, [])
-        if call.wishes.get("uid") == "former":
+        if call.arguments.get("uid") == "former":
             return known[-2] if len(known) > 1 else ANOTHER
         return known[-1] if known else ANOTHER
 
@@ -282,11 +282,14 @@ class Player:
     # --- what is seen
 
     def shown(self, pod: Pod) -> dict[str, Any]:
-        """The pod as two clusters have it in common: of its uid which one of its name it is, of a time that there is one."""
+        """The fields of the pod that two clusters have alike.
+
+        Its uid is shown as its number among the pods of that name, and a time as True if the pod has it.
+        """
         fields = {each.name: getattr(pod, each.name) for each in dataclasses.fields(pod) if each.compare}
         of = pod.name.removeprefix(f"{self._prefix}-")
         fields |= {time: getattr(pod, time) is not None for time in TIMES}
-        return promised(fields | {"name": of, "uid": self._which(of, pod.uid)}, NOT_COMPARED)
+        return compared(fields | {"name": of, "uid": self._which(of, pod.uid)}, NOT_COMPARED)
 
     def _which(self, of: str, uid: str) -> int:
         return self._uids.get(of, []).index(uid)
@@ -312,7 +315,7 @@ class Player:
             "taints": [taint for taint in taints if not taint.startswith("node.kubernetes.io/")],
         }
 
-    def told(self, seen: PodSeen | PodGone) -> dict[str, Any]:
+    def shown_event(self, seen: PodSeen | PodGone) -> dict[str, Any]:
         """An event of a watch."""
         return {"event": type(seen).__name__, "scope": str(seen.scope)} | self.shown(seen.pod)
 
@@ -345,11 +348,11 @@ def _verdict(status: int, body: Any) -> tuple[int, str]:
 
 
 async def _create(player: Player, call: Call) -> Any:
-    metadata, spec = KINDS[call.wishes["kind"]]
+    metadata, spec = KINDS[call.arguments["kind"]]
     return player.remember(call.of, *await player.kube.raw("POST", _pods(player), _new(player, call, metadata, spec)))
 
 
-def _new(player: Player, call: Call, metadata: Wishes, spec: Wishes) -> dict[str, Any]:
+def _new(player: Player, call: Call, metadata: Manifest, spec: Manifest) -> dict[str, Any]:
     return {
         "metadata": {"name": player.name(call.of), **metadata},
         "spec": {"schedulerName": player.kube.scheduler, "containers": [_CONTAINER], **spec},
@@ -357,7 +360,7 @@ def _new(player: Player, call: Call, metadata: Wishes, spec: Wishes) -> dict[str
 
 
 async def _bind(player: Player, call: Call) -> Any:
-    node, job = call.wishes["node"], call.wishes["job"]
+    node, job = call.arguments["node"], call.arguments["job"]
     annotations = {names.JOB_ID: job, names.JOB_NODES: node}
     namespace, name = player.kube.namespace, player.name(call.of)
     action = BindPod("key", player.uid(call), namespace, name, node, int(job), annotations, "granted")
@@ -365,19 +368,19 @@ async def _bind(player: Player, call: Call) -> Any:
 
 
 async def _bind_by_another(player: Player, call: Call) -> Any:
-    target = {"apiVersion": "v1", "kind": "Node", "name": call.wishes["node"]}
+    target = {"apiVersion": "v1", "kind": "Node", "name": call.arguments["node"]}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": player.name(call.of)}, "target": target}
     return _verdict(*await player.kube.raw("POST", f"{_path(player, call)}/binding", binding))
 
 
 async def _report(player: Player, call: Call) -> Any:
-    wishes = call.wishes["reason"], call.wishes["message"]
-    return await said(player.client.set_condition(*_pod(player, call), *wishes))
+    shown = call.arguments["reason"], call.arguments["message"]
+    return await said(player.client.set_condition(*_pod(player, call), *shown))
 
 
 async def _report_running(player: Player, call: Call) -> Any:
     namespace, name, uid = _pod(player, call)
-    runs = call.wishes["runs"]
+    runs = call.arguments["runs"]
     return await said(
         player.client.set_job_condition(
             SetJobCondition("key", uid, namespace, name, names.SUSPENDED, "Suspended.", runs=runs)
@@ -386,25 +389,25 @@ async def _report_running(player: Player, call: Call) -> Any:
 
 
 async def _write_annotations(player: Player, call: Call) -> Any:
-    annotations = {names.JOB_ID: call.wishes["job"], names.JOB_GPUS: call.wishes["gpus"]}
+    annotations = {names.JOB_ID: call.arguments["job"], names.JOB_GPUS: call.arguments["gpus"]}
     return await said(player.client.write_annotations(*_pod(player, call), annotations))
 
 
 async def _hand_deadline(player: Player, call: Call) -> Any:
     namespace, name, uid = _pod(player, call)
-    action = SetDeadline("key", uid, namespace, name, call.wishes["seconds"], "the time limit is near")
+    action = SetDeadline("key", uid, namespace, name, call.arguments["seconds"], "the time limit is near")
     return await said(player.client.set_deadline(action))
 
 
 async def _end_pod(player: Player, call: Call) -> Any:
     namespace, name, uid = _pod(player, call)
-    action = FailByDeadline("key", uid, namespace, name, "Slurm job 17 ended", counts=call.wishes["counts"])
+    action = FailByDeadline("key", uid, namespace, name, "Slurm job 17 ended", counts=call.arguments["counts"])
     return await said(player.client.fail_by_deadline(action))
 
 
 async def _delete_pod(player: Player, call: Call) -> Any:
     namespace, name, uid = _pod(player, call)
-    action = DeletePod("key", uid, namespace, name, "Slurm cancelled job 17", call.wishes["grace_s"])
+    action = DeletePod("key", uid, namespace, name, "Slurm cancelled job 17", call.arguments["grace_s"])
     return await said(player.client.delete_pod(action))
 
 
@@ -414,9 +417,9 @@ async def _evict(player: Player, call: Call) -> Any:
 
 
 async def _delete(player: Player, call: Call) -> Any:
-    options: dict[str, Any] = {"preconditions": {"uid": player.uid(call)}} if call.wishes["checked"] else {}
-    if call.wishes["grace_s"] is not None:
-        options["gracePeriodSeconds"] = call.wishes["grace_s"]
+    options: dict[str, Any] = {"preconditions": {"uid": player.uid(call)}} if call.arguments["checked"] else {}
+    if call.arguments["grace_s"] is not None:
+        options["gracePeriodSeconds"] = call.arguments["grace_s"]
     return _verdict(*await player.kube.raw("DELETE", _path(player, call), options))
 
 
@@ -428,16 +431,16 @@ async def _read_pod(player: Player, call: Call) -> Any:
 
 
 async def _change(player: Player, call: Call) -> Any:
-    return _verdict(*await player.kube.raw("PATCH", _path(player, call), CHANGES[call.wishes["what"]], MERGE))
+    return _verdict(*await player.kube.raw("PATCH", _path(player, call), CHANGES[call.arguments["what"]], MERGE))
 
 
 async def _change_strategically(player: Player, call: Call) -> Any:
-    patch = STRATEGIC_CHANGES[call.wishes["what"]]
+    patch = STRATEGIC_CHANGES[call.arguments["what"]]
     return _verdict(*await player.kube.raw("PATCH", _path(player, call), patch, STRATEGIC))
 
 
 async def _change_by_operations(player: Player, call: Call) -> Any:
-    operations: Any = JSON_CHANGES[call.wishes["what"]]
+    operations: Any = JSON_CHANGES[call.arguments["what"]]
     return _verdict(*await player.kube.raw("PATCH", _path(player, call), operations, "application/json-patch+json"))
 
 
@@ -446,11 +449,11 @@ async def _replace(player: Player, call: Call) -> Any:
     status, thing = await player.kube.raw("GET", _path(player, call))
     if status != 200:
         return _verdict(status, thing)
-    if call.wishes["what"] == "label":
+    if call.arguments["what"] == "label":
         thing["metadata"]["labels"] = {"team": "f"}
-    elif call.wishes["what"] == "old version":
+    elif call.arguments["what"] == "old version":
         thing["metadata"] |= {"resourceVersion": "1", "labels": {"team": "f"}}
-    elif call.wishes["what"] == "node":
+    elif call.arguments["what"] == "node":
         thing["spec"]["nodeName"] = PLACES[1]
     return _verdict(*await player.kube.raw("PUT", _path(player, call), thing))
 
@@ -458,15 +461,15 @@ async def _replace(player: Player, call: Call) -> Any:
 async def _try(player: Player, call: Call) -> Any:
     """A dry run."""
     path = f"{_path(player, call)}?dryRun=All"
-    if call.wishes["what"] == "create":
+    if call.arguments["what"] == "create":
         path = f"{_pods(player)}?dryRun=All"
         return _verdict(*await _asked(player, "POST", path, _new(player, call, {}, {})))
-    if call.wishes["what"] == "label":
+    if call.arguments["what"] == "label":
         return _verdict(*await _asked(player, "PATCH", path, CHANGES["label"]))
     return _verdict(*await _asked(player, "DELETE", path, {}))
 
 
-async def _asked(player: Player, method: str, target: str, body: Wishes) -> tuple[int, Any]:
+async def _asked(player: Player, method: str, target: str, body: Manifest) -> tuple[int, Any]:
     path, _, query = target.partition("?")
     params = dict(part.split("=") for part in query.split("&"))
     kind = MERGE if method == "PATCH" else "application/json"
@@ -476,12 +479,12 @@ async def _asked(player: Player, method: str, target: str, body: Wishes) -> tupl
 
 
 async def _kubelet(player: Player, call: Call) -> Any:
-    status = {"status": STATUSES[call.wishes["status"]]}
+    status = {"status": STATUSES[call.arguments["status"]]}
     return _verdict(*await player.kube.raw("PATCH", f"{_path(player, call)}/status", status, STRATEGIC))
 
 
 async def _list(player: Player, call: Call) -> Any:
-    asked = transport.Call("GET", _pods(player), params=call.wishes, deadline_s=30)
+    asked = transport.Call("GET", _pods(player), params=call.arguments, deadline_s=30)
     reply = await player.kube.transport.exchange(asked)
     body = json.loads(reply.body)
     found = [thing["metadata"]["name"] for thing in body.get("items", ())]
@@ -489,8 +492,8 @@ async def _list(player: Player, call: Call) -> Any:
 
 
 async def _event(player: Player, call: Call) -> Any:
-    at, message = time.time(), call.wishes["message"]
-    asked = player.client.post_event(*_pod(player, call), "Told", message, at, warning=call.wishes["warning"])
+    at, message = time.time(), call.arguments["message"]
+    asked = player.client.post_event(*_pod(player, call), "Told", message, at, warning=call.arguments["warning"])
     return await said(asked)
 
 
@@ -509,7 +512,7 @@ async def _create_node(player: Player, call: Call) -> Any:
 
 
 async def _show_node(player: Player, call: Call) -> Any:
-    status, turns = call.wishes["status"], call.wishes["turns"]
+    status, turns = call.arguments["status"], call.arguments["turns"]
     action = SetNodeCondition(
         player.name(call.of), player.uid(call), status, "SlurmNodeDrained", "Drained.", turns=turns
     )
@@ -534,7 +537,7 @@ async def _retried(write: Callable[[str, str], Awaitable[None]], node: str, uid:
 
 
 async def _cordon(player: Player, call: Call) -> Any:
-    patch = {"spec": {"unschedulable": call.wishes["off"]}}
+    patch = {"spec": {"unschedulable": call.arguments["off"]}}
     return _verdict(*await player.kube.raw("PATCH", _node(player, call), patch, MERGE))
 
 
@@ -606,18 +609,18 @@ async def play(kube: Kube, sequences: Mapping[str, Sequence[Call]]) -> dict[str,
             watches[resource] = await stack.enter_async_context(kube.watching(resource(kube.scheduler)))
         said = await asyncio.gather(*map(answers, players))
         everything = [(await kube.raw("GET", path))[1]["items"] for path in _everything(kube)]
-        await _until_told(kube, watches.values())
+        await _until_watched(kube, watches.values())
     await _clear(kube, *everything[:2])
     changes = [event for seen in watches.values() for event in seen.events if isinstance(event, PodSeen | PodGone)]
-    told: dict[str, list[Any]] = {prefix: [] for prefix in players}
+    watched: dict[str, list[Any]] = {prefix: [] for prefix in players}
     for event in changes:
         prefix, _, of = event.pod.name.rpartition("-")
-        if event.pod.namespace == kube.namespace and of in PODS and prefix in told:
-            shown = players[prefix].told(event)
-            if shown["phase"] != "not compared" or shown not in told[prefix][-1:]:
-                told[prefix].append(shown)
+        if event.pod.namespace == kube.namespace and of in PODS and prefix in watched:
+            shown = players[prefix].shown_event(event)
+            if shown["phase"] != "not compared" or shown not in watched[prefix][-1:]:
+                watched[prefix].append(shown)
     return {
-        prefix: Played(answered, players[prefix].end(*everything), told[prefix])
+        prefix: Played(answered, players[prefix].end(*everything), watched[prefix])
         for prefix, answered in zip(players, said, strict=True)
     }
 
@@ -637,8 +640,8 @@ async def _clear(kube: Kube, pods: Sequence[Any], nodes: Sequence[Any]) -> None:
             await kube.raw("DELETE", f"/api/v1/nodes/{node['metadata']['name']}")
 
 
-async def _until_told(kube: Kube, watches: Iterable[Seen]) -> None:
-    """Both watches have shown all that came before: a last pod for each."""
+async def _until_watched(kube: Kube, watches: Iterable[Seen]) -> None:
+    """Wait until both watches have shown all earlier events: a last pod for each marks the end."""
     mark = f"mark-{secrets.token_hex(4)}"
     await kube.pod(f"{mark}-ours")
     await kube.pod(f"{mark}-other", schedulerName="another", nodeName=PLACES[0])

@@ -1,8 +1,8 @@
 """Generated sequences of calls, played on a real cluster and on the simulated one; a difference is a finding.
 
 A sequence follows from its number.  `kube_sequences.py` and `slurm_sequences.py` make the calls and play them: each call
-gives an answer, and at the end both clusters are read.  What stays different has a Fact, with its reason, and is not
-compared; any other difference fails the test, which first drops every call that the difference does not need.
+gives an answer, and at the end both clusters are read.  A field that differs for a reason has an Exemption and is not
+compared.  Any other difference fails the test, which first drops every call that the difference does not need.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from bridge.errors import RemoteError
 
 FEWEST_CALLS, MOST_CALLS = 5, 12
 DEFAULT = "0-249"
+SABOTAGE_SEQUENCES = 100  # that are played on a simulation that is wrong on purpose
+MOST_REDUCED = 4  # calls of the reduced sequence that shows the difference
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a sequence.
 
-    of      the object that it is about, by its name in the sequence
-    wishes  the rest of its arguments
+    of         the object of the call, by its name in the sequence
+    arguments  the other arguments
     """
 
     verb: str
     of: str = ""
-    wishes: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return " ".join([self.verb, self.of, *(f"{key}={value}" for key, value in self.wishes.items())])
+        return " ".join([self.verb, self.of, *(f"{key}={value}" for key, value in self.arguments.items())])
 
 
 Calls = Sequence[Call]
@@ -40,24 +42,24 @@ Shown = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What one cluster said and showed.
+    """The answers of one cluster, and what it showed.
 
     answers  one for each call
-    end      what is left at the end, by its name in the sequence
-    told     what the watches showed, in order
+    end      the objects that exist at the end, by their names in the sequence
+    watched  the events of the watches, in order
     """
 
     answers: Sequence[Any]
     end: Mapping[str, Any]
-    told: Sequence[Any] = ()
+    watched: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """A field of a kind of object that is not compared, as narrowly as it is said.
+class Exemption:
+    """A field that is not compared, because the real cluster sets it at times of its own.
 
-    where  of which objects, as they are shown
-    why    the reason, and the section of the facts that has it
+    where  True for the objects, as they are shown, of which the field is not compared
+    why    the reason, with the section of docs/slurm-facts.md or docs/kubernetes-facts.md that describes it
     """
 
     field: str
@@ -65,17 +67,17 @@ class Fact:
     why: str
 
 
-def promised(shown: Shown, facts: Iterable[Fact]) -> dict[str, Any]:
-    """What is shown, without what the facts take out of the comparison."""
-    return {**shown, **{fact.field: "not compared" for fact in facts if fact.where(shown)}}
+def compared(shown: Shown, exemptions: Iterable[Exemption]) -> dict[str, Any]:
+    """The fields of an object, with "not compared" as the value of each exempted field."""
+    return {**shown, **{each.field: "not compared" for each in exemptions if each.where(shown)}}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs.
+    """A difference between the real cluster and the simulated one.
 
-    at     the call; "end" or "watch": it was seen at the end
-    field  what differs in the answer; "": the whole
+    at     the call; "end NAME": an object at the end; "watch": an event of the watches
+    field  the field that differs; "": the whole answer
     """
 
     at: str
@@ -88,7 +90,7 @@ class Difference:
 
 
 def numbers() -> list[int]:
-    """The sequences to play: SEQUENCES is "17", "0-249" (the default)."""
+    """The numbers of the sequences to play: SEQUENCES is one number ("17") or a range ("0-249", the default)."""
     first, _, last = os.environ.get("SEQUENCES", DEFAULT).partition("-")
     return list(range(int(first), int(last or first) + 1))
 
@@ -102,14 +104,14 @@ async def said(asked: Awaitable[Any], shown: Callable[[Any], Any] = lambda value
 
 
 def differences(calls: Calls, real: Played, simulated: Played) -> list[Difference]:
-    """What differs; of the watches the first event."""
+    """The differences; of the events of the watches only the first."""
     found: list[Difference] = []
     for call, theirs, ours in zip(calls, real.answers, simulated.answers, strict=True):
         found += _between(str(call), theirs, ours)
     for name in sorted(real.end.keys() | simulated.end.keys()):
         found += _between(f"end {name}", real.end.get(name), simulated.end.get(name))
-    for place in range(max(len(real.told), len(simulated.told))):
-        pair = [told[place] if place < len(told) else None for told in (real.told, simulated.told)]
+    for place in range(max(len(real.watched), len(simulated.watched))):
+        pair = [events[place] if place < len(events) else None for events in (real.watched, simulated.watched)]
         if pair[0] != pair[1]:
             return found + _between("watch", *pair)
     return found
@@ -126,21 +128,34 @@ Differ = Callable[[Mapping[int, Calls]], Awaitable[Mapping[int, list[Difference]
 
 
 async def findings(sequences: Mapping[int, Calls], differ: Differ) -> str:
-    """The report of the sequences that differ, the first one reduced; "": none does.
+    """The report of the sequences that differ, with the shortest one reduced; "": no sequence differs.
 
-    differ  plays sequences on both clusters: by number what differs, without those that do not.  A sequence counts if it
-            differs twice: real clusters have actors of their own, which may have come in between once
+    A sequence counts if it differs twice: real clusters have actors of their own, which may have come in between once.
+
+    differ  plays sequences on both clusters, and returns the differences by number
     """
-    once = await differ(sequences)
-    twice = await differ({number: sequences[number] for number in once}) if once else once
+
+    async def differing(some: Mapping[int, Calls]) -> dict[int, list[Difference]]:
+        return {number: found for number, found in (await differ(some)).items() if found} if some else {}
+
+    once = await differing(sequences)
+    twice = await differing({number: sequences[number] for number in once})
     if not twice:
         return ""
     number = min(twice, key=lambda number: len(sequences[number]))
-    calls = await _shortest(sequences[number], lambda calls: differ({number: calls}))
-    left = (await differ({number: calls})).get(number, twice[number])
+    calls = await _shortest(sequences[number], lambda calls: differing({number: calls}))
+    left = (await differing({number: calls})).get(number, twice[number])
     lines = [f"{len(twice)} of {len(sequences)} sequences differ: {', '.join(map(str, sorted(twice)))}"]
     lines += [f"SEQUENCES={number} plays one of them alone, reduced to:", *(f"  {call}" for call in calls)]
     return "\n".join([*lines, "differs in", *(f"  {each}" for each in left)])
+
+
+async def assert_shown(sequence: Callable[[int], Calls], differ: Differ) -> None:
+    """Assert that one of the first 100 sequences shows that the simulation is wrong, in at most MOST_REDUCED calls."""
+    report = await findings({number: sequence(number) for number in range(SABOTAGE_SEQUENCES)}, differ)
+    reduced, _, found = report.partition("differs in")
+    assert found, f"none of {SABOTAGE_SEQUENCES} sequences shows it"
+    assert reduced.count("\n") <= 2 + MOST_REDUCED, f"the reduced sequence is still long:\n{report}"
 
 
 async def _shortest(calls: Calls, differ: Callable[[Calls], Awaitable[Mapping[int, object]]]) -> list[Call]:

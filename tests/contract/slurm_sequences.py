@@ -27,7 +27,7 @@ from bridge.slurm.wire import API_VERSIONS
 from scheduler.actions import NodeChange
 from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes
 from scheduler.translate.job_update import unchangeable
-from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Calls, Fact, Played, promised, said
+from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Calls, Exemption, Played, compared, said
 from tests.patience import PATIENCE_S
 
 LOOK_S = 0.2
@@ -83,7 +83,7 @@ def node_of(lane: str, number: int) -> NodeSpec:
 
 # --- the calls ------------------------------------------------------------------------------------------------------
 
-WISHES: Mapping[str, Sequence[Any]] = {  # of a job: the first is the ordinary one
+OPTIONS: Mapping[str, Sequence[Any]] = {  # of a job: the first value is the usual one
     "cpus_per_task": (1, 1, 2, 5, 8, 9),
     "memory_mib": (100, 100, 6000, 16000, 17000),
     "gres": ((), (), (("gpu", 1),), (("gpu:h100", 2),), (("gpu", 4),), (("gpu", 5),)),
@@ -106,12 +106,12 @@ WISHES: Mapping[str, Sequence[Any]] = {  # of a job: the first is the ordinary o
     "user": ("alice", "alice", "alice", "carol"),
     "after": ("", "", "", "", "after", "afterany", "afterok", "afternotok"),
 }
-# What an update may change of a job; it gets other wishes for these.
+# What an update may change of a job; it gets other values for these.
 CHANGES = (
     "cpus_per_task", "memory_mib", "gres", "partition", "time_limit_min", "qos", "account", "comment", "nice", "excluded",
     "constraints", "begin", "name", "time_least_min",
 )  # fmt: skip
-FIRST = {"cpus_per_task", "memory_mib", "gres", "partition", "name", "user"}  # wishes that many jobs have
+FIRST = {"cpus_per_task", "memory_mib", "gres", "partition", "name", "user"}  # options that many jobs have
 
 
 def sequence(number: int) -> list[Call]:
@@ -130,21 +130,23 @@ def sequence(number: int) -> list[Call]:
 
 
 def _new_job(chance: random.Random, of: str) -> Call:
-    wishes = {
-        key: chance.choice(values) for key, values in WISHES.items() if chance.random() < (0.7 if key in FIRST else 0.1)
+    options = {
+        key: chance.choice(values)
+        for key, values in OPTIONS.items()
+        if chance.random() < (0.7 if key in FIRST else 0.1)
     }
-    if wishes.get("after"):
-        wishes["of"] = f"j{chance.randint(1, max(1, int(of[1:]) - 1))}"
-    if wishes.get("tasks", 1) > 1:
-        wishes.pop("required", None)  # the bridge names all nodes of a gang, or none
+    if options.get("after"):
+        options["of"] = f"j{chance.randint(1, max(1, int(of[1:]) - 1))}"
+    if options.get("tasks", 1) > 1:
+        options.pop("required", None)  # the bridge names all nodes of a gang, or none
     if chance.random() < 0.1:  # heterogeneous, and in the partition that preempts no other
-        return Call("submit", of, wishes | {"partition": "low", "beside": chance.choice(((1,), (5,), (8,), (1, 2)))})
-    return Call(chance.choice(("allocate", "submit")), of, wishes)
+        return Call("submit", of, options | {"partition": "low", "beside": chance.choice(((1,), (5,), (8,), (1, 2)))})
+    return Call(chance.choice(("allocate", "submit")), of, options)
 
 
 def _update(chance: random.Random, of: str) -> Call:
     keys = chance.sample(CHANGES, chance.choice((1, 1, 1, 2)))
-    return Call("update", of, {key: chance.choice(WISHES[key]) for key in keys})
+    return Call("update", of, {key: chance.choice(OPTIONS[key]) for key in keys})
 
 
 def _on_a_job(verb: str, **choices: Sequence[Any]) -> Callable[[random.Random, str], Call]:
@@ -176,9 +178,9 @@ _MAKERS: Mapping[str, tuple[int, Callable[[random.Random, str], Call]]] = {
 
 _A_PLAN = "when and where a waiting job will start is what backfill computed last, in steps of its own (Slurm facts 11)"
 NOT_COMPARED = (
-    Fact("starts", lambda shown: "PENDING" in shown["states"], _A_PLAN),
-    Fact("ends", lambda shown: "PENDING" in shown["states"], _A_PLAN),
-    Fact("planned_nodes", lambda _shown: True, _A_PLAN),
+    Exemption("starts", lambda shown: "PENDING" in shown["states"], _A_PLAN),
+    Exemption("ends", lambda shown: "PENDING" in shown["states"], _A_PLAN),
+    Exemption("planned_nodes", lambda _shown: True, _A_PLAN),
 )
 
 
@@ -252,27 +254,27 @@ class Player:
 
     # --- names
 
-    def spec(self, wishes: Mapping[str, Any], base: JobSpec | None = None) -> JobSpec:
-        """The job that is wished for, or the job `base` with these other wishes."""
+    def spec(self, options: Mapping[str, Any], base: JobSpec | None = None) -> JobSpec:
+        """The job with these options, or the job *base* with these options changed."""
         known = {each.name for each in fields(JobSpec)}
-        wanted = {key: wish for key, wish in wishes.items() if key in known}
+        wanted = {key: value for key, value in options.items() if key in known}
         if "name" in wanted:
             wanted["name"] = f"{self._run}/{wanted['name']}"
         if "partition" in wanted:
             wanted["partition"] = f"{wanted['partition']}-{self._lane}"
-        if "excluded" in wishes:
-            wanted["excluded_nodes"] = self._hostlist(wishes["excluded"])
-        if "required" in wishes:
-            wanted["required_nodes"] = self._hostlist(wishes["required"])
-        if wishes.get("begin"):
-            wanted["begin"] = int(self.cluster.now()) + wishes["begin"]
-        if wishes.get("after"):
-            wanted["dependency"] = f"singleton,{wishes['after']}:{self.id(wishes['of'])}"
+        if "excluded" in options:
+            wanted["excluded_nodes"] = self._hostlist(options["excluded"])
+        if "required" in options:
+            wanted["required_nodes"] = self._hostlist(options["required"])
+        if options.get("begin"):
+            wanted["begin"] = int(self.cluster.now()) + options["begin"]
+        if options.get("after"):
+            wanted["dependency"] = f"singleton,{options['after']}:{self.id(options['of'])}"
         plain = JobSpec(f"{self._run}/a", "alice", 1, 100, partition=f"gpu-{self._lane}")
         spec = replace(base or plain, **wanted)
         plain = replace(plain, partition=spec.partition)
         beside = tuple(
-            replace(plain, name=spec.name, user=spec.user, cpus_per_task=cpus) for cpus in wishes.get("beside", ())
+            replace(plain, name=spec.name, user=spec.user, cpus_per_task=cpus) for cpus in options.get("beside", ())
         )
         return replace(spec, parts=beside or spec.parts)
 
@@ -280,22 +282,22 @@ class Player:
         return ",".join(f"{self._lane}n{number}" for number in numbers)
 
     def id(self, of: str) -> int:
-        """The job's id; one that no job has where it was not made."""
+        """The job's id; UNKNOWN: it was not made."""
         return self._jobs[of].id if of in self._jobs else UNKNOWN
 
     def made(self, of: str) -> Made:
-        """The job, also where it was not made."""
+        """The job; with the id UNKNOWN if it was not made."""
         return self._jobs.get(of) or Made(UNKNOWN, self.spec({}))
 
     def keep(self, of: str, job_id: int, spec: JobSpec) -> str:
-        """A job was made."""
+        """Remember the job that was made."""
         self._jobs[of] = Made(job_id, spec)
         return "made"
 
     # --- what is seen
 
     def shown(self, job: Job) -> dict[str, Any]:
-        """The job as two clusters have it in common: of an id which job of the sequence it is."""
+        """The fields of the job that two clusters have alike.  An id is shown as the job's name in the sequence."""
         seen = {each.name: getattr(job, each.name) for each in fields(job) if each.compare}
         del seen["sluid"]
         seen |= {key: self._plain(seen[key]) for key in _NAMING}
@@ -308,7 +310,7 @@ class Player:
         seen["ends"] = (
             job.ends - job.starts if job.ends and job.starts and holds_nodes(job.states) else job.ends is not None
         )
-        return promised(seen | {"held": job.priority == 0}, NOT_COMPARED)
+        return compared(seen | {"held": job.priority == 0}, NOT_COMPARED)
 
     def _which(self, job_id: int | None) -> str | None:
         """The job of that id, by its name in the sequence; a further component: which one it is."""
@@ -329,7 +331,7 @@ class Player:
         seen = {each.name: getattr(node, each.name) for each in fields(node)}
         ours = [self._plain(partition) for partition in node.partitions if partition.endswith(f"-{self._lane}")]
         seen["states"] = node.states - {"PLANNED"}  # backfill's mark
-        return promised(
+        return compared(
             seen
             | {
                 "name": self._plain(node.name),
@@ -357,15 +359,15 @@ class Player:
 
 
 async def _job(player: Player, call: Call) -> Any:
-    spec = player.spec(call.wishes)
+    spec = player.spec(call.arguments)
     make = player.client.allocate_now if call.verb == "allocate" else player.client.submit
     return await said(make(spec), lambda job_id: player.keep(call.of, job_id, spec))
 
 
 async def _change(player: Player, call: Call) -> Any:
     made = player.made(call.of)
-    spec = player.spec(call.wishes, made.spec)
-    changes = frozenset({"excluded_nodes" if key == "excluded" else key for key in call.wishes})
+    spec = player.spec(call.arguments, made.spec)
+    changes = frozenset({"excluded_nodes" if key == "excluded" else key for key in call.arguments})
     possible = changes - unchangeable(spec, changes)  # as the bridge does, which never sends the others
     answer = await said(player.client.update(made.id, made.spec.user, spec, possible))
     if answer is None:
@@ -375,14 +377,14 @@ async def _change(player: Player, call: Call) -> Any:
 
 async def _cancel(player: Player, call: Call) -> Any:
     made = player.made(call.of)
-    name = made.spec.name if call.wishes["name"] == "own" else "another"
-    return await said(player.client.cancel(made.id, name, _user(made, call.wishes["user"])))
+    name = made.spec.name if call.arguments["name"] == "own" else "another"
+    return await said(player.client.cancel(made.id, name, _user(made, call.arguments["user"])))
 
 
 async def _hold(player: Player, call: Call) -> Any:
     made = player.made(call.of)
     body = {"hold": call.verb == "hold"}
-    return await player._admin("POST", f"job/{made.id}", body, _user(made, call.wishes["by"]))
+    return await player._admin("POST", f"job/{made.id}", body, _user(made, call.arguments["by"]))
 
 
 async def _nudge(player: Player, call: Call) -> Any:
@@ -392,7 +394,7 @@ async def _nudge(player: Player, call: Call) -> Any:
 
 async def _grant(player: Player, call: Call) -> Any:
     made = player.made(call.of)
-    return await said(player.client.grant(made.id, _user(made, call.wishes["user"])), player.shown_grant)
+    return await said(player.client.grant(made.id, _user(made, call.arguments["user"])), player.shown_grant)
 
 
 async def _read(player: Player, call: Call) -> Any:
@@ -499,8 +501,8 @@ class RealLane:
         reply = await self.transport.exchange(
             "GET", f"/slurm/{API_VERSIONS[0].name}/diag/", headers, b"", deadline_s=30
         )
-        told = json.loads(reply.body)["statistics"]
-        return told["schedule_cycle_total"], told["bf_cycle_counter"]
+        statistics = json.loads(reply.body)["statistics"]
+        return statistics["schedule_cycle_total"], statistics["bf_cycle_counter"]
 
 
 if __name__ == "__main__":

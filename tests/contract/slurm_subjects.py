@@ -410,7 +410,7 @@ class Slurm:
         (folder / user).write_text(self.subject.token_of(user))
         return FileToken(folder / user)
 
-    def spec(self, name: str, **wishes: Any) -> JobSpec:
+    def spec(self, name: str, **options: Any) -> JobSpec:
         """A small job of alice on the tests' own node, in a partition where nothing else waits."""
         return JobSpec(
             **{
@@ -420,13 +420,13 @@ class Slurm:
                 "memory_mib": 100,
                 "partition": "gpu",
                 "excluded_nodes": self.others,
-                **wishes,
+                **options,
             }
         )
 
-    def gang(self, name: str, tasks: int, **wishes: Any) -> JobSpec:
+    def gang(self, name: str, tasks: int, **options: Any) -> JobSpec:
         """A small job of several tasks on the three nodes of the tests."""
-        return self.spec(name, tasks=tasks, **{"excluded_nodes": self.beside, **wishes})
+        return self.spec(name, tasks=tasks, **{"excluded_nodes": self.beside, **options})
 
     async def end(self, job_id: int, *, user: str = "alice") -> bool:
         """Cancel the job, by the name that it has."""

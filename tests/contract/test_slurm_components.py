@@ -98,7 +98,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_one_impossible_component_refuses_the_whole_job(slurm: Slurm, case: str) -> None:
-    wishes, number, text = REFUSALS[case]
+    options, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
-        await slurm.client.submit(launcher_and_workers(slurm, **wishes))
+        await slurm.client.submit(launcher_and_workers(slurm, **options))
     assert caught.value.code == number

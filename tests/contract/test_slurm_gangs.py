@@ -14,8 +14,8 @@ from tests.contract.slurm_subjects import Slurm
 _, OLDER = API_VERSIONS
 
 
-async def granted(slurm: Slurm, name: str, tasks: int, **wishes: Any) -> Grant:
-    return await slurm.client.grant(await slurm.client.allocate_now(slurm.gang(name, tasks, **wishes)), "alice")
+async def granted(slurm: Slurm, name: str, tasks: int, **options: Any) -> Grant:
+    return await slurm.client.grant(await slurm.client.allocate_now(slurm.gang(name, tasks, **options)), "alice")
 
 
 async def read(slurm: Slurm, job_id: int) -> Job:
@@ -98,8 +98,8 @@ async def test_a_gang_that_fits_a_node_gets_the_node_with_the_least_room(slurm: 
 
 
 async def test_an_exclusive_gang_gets_its_nodes_whole(slurm: Slurm) -> None:
-    wishes = {"exclusive": "exclusive", "cpus_per_task": slurm.place.cpus // 2, "memory_mib": 3200}
-    grant = await granted(slurm, "gang", 3, **wishes)
+    options = {"exclusive": "exclusive", "cpus_per_task": slurm.place.cpus // 2, "memory_mib": 3200}
+    grant = await granted(slurm, "gang", 3, **options)
     assert cpus(grant, slurm) == [slurm.place.cpus, slurm.place.cpus, 0]
     assert [node.gres for node in grant.nodes] == [slurm.place.gres] * 2
     by_cpu = -(-3200 // (slurm.place.cpus // 2))
@@ -111,13 +111,13 @@ async def test_an_exclusive_gang_gets_its_nodes_whole(slurm: Slurm) -> None:
 async def test_an_exclusive_gang_is_charged_for_the_memory_of_idle_cpus_unless_it_sets_tasks_a_node(
     slurm: Slurm,
 ) -> None:
-    wishes = {"exclusive": "exclusive", "memory_mib": slurm.place.memory_mib // 4}
+    options = {"exclusive": "exclusive", "memory_mib": slurm.place.memory_mib // 4}
     with pytest.raises(Invalid) as caught:
-        await granted(slurm, "packed", 2, **wishes)
+        await granted(slurm, "packed", 2, **options)
     assert caught.value.code == 2014
-    grant = await granted(slurm, "spread", 2, tasks_per_node=1, **wishes)
+    grant = await granted(slurm, "spread", 2, tasks_per_node=1, **options)
     assert [node.memory_mib for node in grant.nodes] == [slurm.place.memory_mib // 4] * 2
-    [node] = (await granted(slurm, "pair", 2, tasks_per_node=2, **wishes)).nodes
+    [node] = (await granted(slurm, "pair", 2, tasks_per_node=2, **options)).nodes
     assert (node.cpus, node.memory_mib) == (slurm.place.cpus, slurm.place.memory_mib // 2)
 
 
@@ -180,9 +180,9 @@ REFUSALS = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_an_impossible_gang_is_refused_with_slurms_number_and_text(slurm: Slurm, case: str) -> None:
-    wishes, number, text = REFUSALS[case]
+    options, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
-        await slurm.client.submit(slurm.gang("refused", **wishes))
+        await slurm.client.submit(slurm.gang("refused", **options))
     assert caught.value.code == number
 
 

@@ -72,8 +72,8 @@ def shows(read: dict[str, Any], expected: dict[str, Any]) -> bool:
     return {key: read[key] for key in expected} == expected
 
 
-async def waits_till_new_year(slurm: Slurm, name: str = "waits", **wishes: Any) -> int:
-    return await slurm.client.submit(slurm.spec(name, **{"begin": NEW_YEAR, **wishes}))
+async def waits_till_new_year(slurm: Slurm, name: str = "waits", **options: Any) -> int:
+    return await slurm.client.submit(slurm.spec(name, **{"begin": NEW_YEAR, **options}))
 
 
 @asynccontextmanager
@@ -99,8 +99,8 @@ async def test_what_was_submitted_is_read_back(slurm: Slurm, name: str) -> None:
         client = slurm.other(versions=(version,))
         await client.discover()
         before = await waits_till_new_year(slurm, "before")
-        wishes = {field: value for field, (value, _, _) in WISHES.items()}
-        spec = slurm.spec("all", **wishes, exclusive="exclusive", dependency=f"singleton,afterany:{before}")
+        options = {field: value for field, (value, _, _) in WISHES.items()}
+        spec = slurm.spec("all", **options, exclusive="exclusive", dependency=f"singleton,afterany:{before}")
         job_id = await client.submit(spec)
         read = await told(slurm, job_id, version)
         for _, expected, _ in (wish for field, wish in WISHES.items() if field != "begin"):

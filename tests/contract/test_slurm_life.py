@@ -14,8 +14,8 @@ from tests.contract.slurm_subjects import Slurm
 UNKNOWN = 99_999_999
 
 
-async def running(slurm: Slurm, name: str, **wishes: Any) -> int:
-    return await slurm.client.allocate_now(slurm.spec(name, **wishes))
+async def running(slurm: Slurm, name: str, **options: Any) -> int:
+    return await slurm.client.allocate_now(slurm.spec(name, **options))
 
 
 async def read(slurm: Slurm, job_id: int) -> Job:
@@ -24,10 +24,10 @@ async def read(slurm: Slurm, job_id: int) -> Job:
     return job
 
 
-async def waiting(slurm: Slurm, name: str = "waiting", **wishes: Any) -> tuple[int, int]:
+async def waiting(slurm: Slurm, name: str = "waiting", **options: Any) -> tuple[int, int]:
     """A job that fills the node, and a job that waits for it."""
     full = await running(slurm, "full", cpus_per_task=slurm.place.cpus, time_limit_min=10)
-    job_id = await slurm.client.submit(slurm.spec(name, **wishes))
+    job_id = await slurm.client.submit(slurm.spec(name, **options))
     await slurm.until(lambda: read(slurm, job_id), lambda job: job.reason == "Resources", within=100)
     return full, job_id
 
@@ -87,9 +87,9 @@ async def test_a_nudge_makes_slurm_notice_freed_capacity(slurm: Slurm) -> None:
 
 async def test_a_nudge_changes_nothing_of_the_job(slurm: Slurm) -> None:
     """A nudge writes no field, so it keeps a change that the job's user made a moment before."""
-    wishes: dict[str, Any] = {"comment": "old", "nice": 3, "dependency": SINGLETON, "licenses": ()}
-    _, queued = await waiting(slurm, **wishes)
-    comment = slurm.spec("waiting", **wishes | {"comment": "new"})
+    options: dict[str, Any] = {"comment": "old", "nice": 3, "dependency": SINGLETON, "licenses": ()}
+    _, queued = await waiting(slurm, **options)
+    comment = slurm.spec("waiting", **options | {"comment": "new"})
     await slurm.client.update(queued, "alice", comment, frozenset({"comment"}))
     before = await read(slurm, queued)
     await slurm.client.nudge(queued, "alice")

@@ -14,8 +14,8 @@ from tests.contract.slurm_subjects import Slurm
 _, OLDER = API_VERSIONS
 
 
-async def granted(slurm: Slurm, name: str, **wishes: Any) -> int:
-    return await slurm.client.allocate_now(slurm.spec(name, **wishes))
+async def granted(slurm: Slurm, name: str, **options: Any) -> int:
+    return await slurm.client.allocate_now(slurm.spec(name, **options))
 
 
 async def read(slurm: Slurm, job_id: int) -> Job:
@@ -149,17 +149,17 @@ REFUSALS = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_an_impossible_job_is_refused_with_slurms_number_and_text(slurm: Slurm, case: str) -> None:
-    wishes, number, text = REFUSALS[case]
+    options, number, text = REFUSALS[case]
     with pytest.raises(Invalid, match=text) as caught:
-        await slurm.client.submit(slurm.spec("refused", **wishes))
+        await slurm.client.submit(slurm.spec("refused", **options))
     assert caught.value.code == number
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSALS if case != "user"])
 async def test_an_impossible_immediate_allocation_is_refused_with_the_same_number(slurm: Slurm, case: str) -> None:
-    wishes, number, _ = REFUSALS[case]
+    options, number, _ = REFUSALS[case]
     with pytest.raises(Invalid) as caught:
-        await granted(slurm, "refused", **wishes)
+        await granted(slurm, "refused", **options)
     assert caught.value.code == number
 
 
@@ -207,7 +207,7 @@ async def test_a_name_is_kept_as_it_is(slurm: Slurm) -> None:
 
 async def test_a_waiting_job_shows_what_was_asked(slurm: Slurm) -> None:
     await granted(slurm, "all", cpus_per_task=slurm.place.cpus)
-    spec = slurm.spec("wishes", comment="c", nice=5, qos="low", time_limit_min=30, wckey="", account="teama")
+    spec = slurm.spec("options", comment="c", nice=5, qos="low", time_limit_min=30, wckey="", account="teama")
     job = await read(slurm, await slurm.client.submit(spec))
     assert "PENDING" in job.states
     assert (job.comment, job.qos, job.time_limit_min, job.nodes) == ("c", "low", 30, "")

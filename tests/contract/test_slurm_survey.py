@@ -51,8 +51,8 @@ JOBS: dict[str, tuple[dict[str, Any], int]] = {
 
 @pytest.mark.parametrize("case", JOBS)
 async def test_a_whole_job_is_tested_without_effect(slurm: Slurm, case: str) -> None:
-    wishes, number = JOBS[case]
-    verdict = await admin_reads.trial(slurm.client, slurm.spec("tried", **wishes))
+    options, number = JOBS[case]
+    verdict = await admin_reads.trial(slurm.client, slurm.spec("tried", **options))
     assert verdict.number == number
 
 

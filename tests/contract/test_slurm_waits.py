@@ -26,12 +26,12 @@ async def read(slurm: Slurm, job_id: int) -> Job:
     return job
 
 
-async def running(slurm: Slurm, name: str, **wishes: Any) -> int:
-    return await slurm.client.allocate_now(slurm.spec(name, **wishes))
+async def running(slurm: Slurm, name: str, **options: Any) -> int:
+    return await slurm.client.allocate_now(slurm.spec(name, **options))
 
 
-async def waiting(slurm: Slurm, reason: str, name: str = "waits", **wishes: Any) -> int:
-    job_id = await slurm.client.submit(slurm.spec(name, **wishes))
+async def waiting(slurm: Slurm, reason: str, name: str = "waits", **options: Any) -> int:
+    job_id = await slurm.client.submit(slurm.spec(name, **options))
     job = await slurm.until(lambda: read(slurm, job_id), lambda job: job.reason == reason, within=100)
     assert "PENDING" in job.states
     return job_id
@@ -110,9 +110,9 @@ async def test_an_immediate_allocation_of_a_job_that_may_not_start_is_refused_li
     slurm: Slurm, wait: str
 ) -> None:
     other = await running(slurm, "before")
-    wishes: dict[str, Any] = {"begin": NEW_YEAR} if wait == "begin" else {"dependency": f"singleton,afterany:{other}"}
+    options: dict[str, Any] = {"begin": NEW_YEAR} if wait == "begin" else {"dependency": f"singleton,afterany:{other}"}
     with pytest.raises(Conflict) as caught:
-        await running(slurm, "waits", **wishes)
+        await running(slurm, "waits", **options)
     assert caught.value.code == 2038
 
 
@@ -123,12 +123,12 @@ async def test_a_job_that_wants_no_nodes_yet_does_not_prevent_immediate_allocati
     over = await running(slurm, "over")
     await slurm.end(over)
     lives = await running(slurm, "lives")
-    wishes: dict[str, Any] = {
+    options: dict[str, Any] = {
         "BeginTime": {"begin": NEW_YEAR},
         "Dependency": {"dependency": f"singleton,afterany:{lives}"},
         "DependencyNeverSatisfied": {"dependency": f"singleton,afterok:{over}"},
     }.get(reason, {"begin": NEW_YEAR})
-    job_id = await waiting(slurm, "BeginTime" if reason.startswith("JobHeld") else reason, **wishes)
+    job_id = await waiting(slurm, "BeginTime" if reason.startswith("JobHeld") else reason, **options)
     if reason.startswith("JobHeld"):
         body = json.dumps({"hold": True}).encode()
         user = "alice" if reason == "JobHeldUser" else ""
@@ -160,10 +160,10 @@ async def test_licenses_are_counted(slurm: Slurm) -> None:
 
 
 async def test_a_time_limit_that_is_shorter_than_time_min_is_refused(slurm: Slurm) -> None:
-    wishes: dict[str, Any] = {"time_limit_min": 10, "time_least_min": 20}
+    options: dict[str, Any] = {"time_limit_min": 10, "time_least_min": 20}
     for ask in (slurm.client.submit, slurm.client.allocate_now):
         with pytest.raises(Invalid) as caught:
-            await ask(slurm.spec("contradicts", **wishes))
+            await ask(slurm.spec("contradicts", **options))
         assert caught.value.code == 2124
 
 
@@ -173,11 +173,11 @@ async def test_an_immediate_allocation_gets_the_whole_time_limit(slurm: Slurm) -
 
 
 async def test_time_min_of_a_waiting_job_can_be_changed_and_removed(slurm: Slurm) -> None:
-    wishes: dict[str, Any] = {"begin": NEW_YEAR, "time_limit_min": 120}
-    job_id = await waiting(slurm, "BeginTime", time_least_min=20, **wishes)
+    options: dict[str, Any] = {"begin": NEW_YEAR, "time_limit_min": 120}
+    job_id = await waiting(slurm, "BeginTime", time_least_min=20, **options)
 
     async def update(changes: set[str], **changed: Any) -> None:
-        await slurm.client.update(job_id, "alice", slurm.spec("waits", **(wishes | changed)), frozenset(changes))
+        await slurm.client.update(job_id, "alice", slurm.spec("waits", **(options | changed)), frozenset(changes))
 
     await update({"time_least_min"}, time_least_min=40)
     with pytest.raises(Invalid) as caught:

@@ -57,8 +57,8 @@ async def told_of_manifest(both: Both, folder: Path, *things: Any) -> tuple[str,
     return as_text(told, WIDE, time.time()), json.loads(as_json(told))
 
 
-def manifest(name: str = "train", **wishes: Any) -> Any:
-    made = objects.pod("hpc", name, **{"requests": SMALL, **wishes})
+def manifest(name: str = "train", **options: Any) -> Any:
+    made = objects.pod("hpc", name, **{"requests": SMALL, **options})
     return {"apiVersion": "v1", "kind": "Pod", **made}
 
 

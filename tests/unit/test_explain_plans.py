@@ -43,14 +43,14 @@ def file(*things: Any) -> str:
     return yaml.safe_dump_all(things)
 
 
-def template(**wishes: Any) -> Any:
-    made = objects.pod("hpc", "x", **{"requests": SMALL, **wishes})
+def template(**options: Any) -> Any:
+    made = objects.pod("hpc", "x", **{"requests": SMALL, **options})
     meta = {"labels": made["metadata"]["labels"], "annotations": made["metadata"]["annotations"]}
     return {"metadata": meta, "spec": made["spec"]}
 
 
-def pod(name: str, **wishes: Any) -> Any:
-    made = objects.pod("hpc", name, **{"requests": SMALL, **wishes})
+def pod(name: str, **options: Any) -> Any:
+    made = objects.pod("hpc", name, **{"requests": SMALL, **options})
     return {"apiVersion": "v1", "kind": "Pod", **made}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from bridge.cli.doctor.findings import Finding, Level, exit_code
+from bridge.cli.paragraphs import wrapped
 from bridge.cli.terminal import printable
 
 MARKS = {Level.OK: "ok", Level.UNKNOWN: "-", Level.WARNING: "WARN", Level.ERROR: "ERROR"}
@@ -33,9 +33,9 @@ def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
         before = each.check
         margin = f"  {MARKS[each.level]:<{MARK_WIDTH}}  {name:<{names}}  "
         indent = " " * len(margin)
-        yield from _wrapped(each.sentence, margin, indent, width)
+        yield from wrapped(each.sentence, width, first=margin, indent=indent)
         if each.do:
-            yield from _wrapped(each.do, f"{indent}→ ", f"{indent}  ", width)
+            yield from wrapped(each.do, width, first=f"{indent}→ ", indent=f"{indent}  ")
     yield from _skipped_rows(found, width)
 
 
@@ -47,13 +47,8 @@ def _skipped_rows(found: list[Finding], width: int) -> Iterator[str]:
             reasons.setdefault(each.unchecked, []).append(each.check)
     margin = f"  {MARKS[Level.UNKNOWN]:<{MARK_WIDTH}}  "
     for reason, checks in reasons.items():
-        yield from _wrapped(f"not checked, since {reason}: {', '.join(checks)}", margin, " " * len(margin), width)
-
-
-def _wrapped(text: str, first: str, indent: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+        sentence = f"not checked, since {reason}: {', '.join(checks)}"
+        yield from wrapped(sentence, width, first=margin, indent=" " * len(margin))
 
 
 def _summary(found: Sequence[Finding]) -> str:

@@ -12,7 +12,7 @@ from bridge.cli.doctor.views import Choice, Observations, Observed, Token
 from bridge.preflight.checks import token_lacks_node_rights
 from bridge.settings import LOOPBACK
 from bridge.slurm.admin_reads import Verdict
-from bridge.slurm.responses import AUTHENTICATION, UNKNOWN_USER
+from bridge.slurm.responses import AUTHENTICATION
 from bridge.slurm.token import RENEW, age
 from bridge.slurm.user_tokens import advice
 from scheduler.policy import unknown_names
@@ -180,7 +180,7 @@ def _why_not(user: str, verdict: Verdict, seen: Observations) -> Result:
             f"The token{f' of {whose}' if whose else ''} may not act for {user}: pods of that user are not run.",
             f"Use a token of SlurmUser ({conf.slurm_user if conf else 'scontrol show config | grep SlurmUser'}).",
         )
-    if verdict.number == UNKNOWN_USER:
+    if verdict.number == unknown_names.USER:
         return error(
             f"The host of slurmctld has no user {user}: pods of that user are not run.",
             f"Make the account known there (id {user} must work), or correct the user in the policy.",

@@ -102,14 +102,14 @@ def _waits_for_nodes(job: SimJob) -> Warnings:
     return ({"description": TEXTS[2068][1], "source": "slurm_submit_batch_job()"},)
 
 
-def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, Warnings]:
+def _taken_together(asked: Asked, components: list[Any]) -> tuple[SimJob, Warnings]:
     """The components of a heterogeneous job in the queue; its leader.  Raises SlurmRefusal."""
     cluster = asked.cluster
-    if any(isinstance(wished, dict) and wished.get("immediate") for wished in wishes):
+    if any(isinstance(wished, dict) and wished.get("immediate") for wished in components):
         raise SlurmRefusal(2078)
-    drafts = [_drafted(asked, wished) for wished in wishes or [None]]
+    drafts = [_drafted(asked, wished) for wished in components or [None]]
     jobs = [draft for draft, _ in drafts]
-    _keep_apart(jobs, wishes)
+    _keep_apart(jobs, components)
     for offset, job in enumerate(jobs):
         job.het_id, job.het_offset = cluster.next_id - offset, offset
         _queued(asked, job)
@@ -123,10 +123,10 @@ def _taken_together(asked: Asked, wishes: list[Any]) -> tuple[SimJob, Warnings]:
     return jobs[0], tuple(told)
 
 
-def _keep_apart(jobs: list[SimJob], wishes: list[Any]) -> None:
+def _keep_apart(jobs: list[SimJob], components: list[Any]) -> None:
     """The nodes that one component must have are excluded for the others."""
     for job in jobs:
-        for other, wished in zip(jobs, wishes, strict=True):
+        for other, wished in zip(jobs, components, strict=True):
             required = ",".join(wished.get("required_nodes") or ()) if other is not job else ""
             job.excluded_text = ",".join(filter(None, [job.excluded_text, required]))
             job.wanted = replace(job.wanted, excluded=job.wanted.excluded | frozenset(expand(required)))

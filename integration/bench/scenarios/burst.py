@@ -36,9 +36,9 @@ def packed(pods: int) -> Scenario:
 
 
 async def _packed(scenario: str, pods: int, few: int, ground: Ground) -> list[Figure]:
-    async def bound(wishes: JobOptions) -> float:
+    async def bound(options: JobOptions) -> float:
         async with ground.bridge() as bridge:
-            return await _bound_per_second(ground, bridge, pods, wishes)
+            return await _bound_per_second(ground, bridge, pods, options)
 
     nodes = tuple(f"k{number}" for number in range(1, few + 1))
     burst, rate = await ground.in_turn(partial(bound, PLAIN), partial(bound, JobOptions(nodes=nodes)))
@@ -112,10 +112,10 @@ async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     ]
 
 
-async def _bound_per_second(ground: Ground, subject: Subject, pods: int, wishes: JobOptions = PLAIN) -> float:
+async def _bound_per_second(ground: Ground, subject: Subject, pods: int, options: JobOptions = PLAIN) -> float:
     """From the first creation to the last bind."""
     names = [f"p{number}" for number in range(pods)]
     async with Stopwatch(ground.kube, subject.scheduler) as watch:
-        await watch.burst(names, wishes)
+        await watch.burst(names, options)
         await watch.until_bound(names, within_s=60 + pods / 20)
         return pods / (max(watch.bound.values()) - min(watch.sent.values()))

@@ -45,12 +45,12 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
 
 
 async def waits(
-    ground: Ground, subject: Subject, pods: int, prefix: str = "p", wishes: JobOptions = PLAIN
+    ground: Ground, subject: Subject, pods: int, prefix: str = "p", options: JobOptions = PLAIN
 ) -> list[float]:
     """Create to bind of pods that come one by one, in seconds."""
     names = [f"{prefix}{number}" for number in range(pods)]
     async with Stopwatch(ground.kube, subject.scheduler) as watch:
-        await watch.one_by_one(names, wishes, every_s=EVERY_S)
+        await watch.one_by_one(names, options, every_s=EVERY_S)
         await watch.until_bound(names, within_s=60)
         return watch.waits(names)
 

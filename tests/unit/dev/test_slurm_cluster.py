@@ -30,15 +30,15 @@ class Face:
         status, _, content = rest.answer(self.cluster, self.now, method, f"/slurm/v0.0.45/{path}", headers, body)
         return status, json.loads(content)
 
-    def submit(self, name: str = "n", **wishes: Any) -> int:
-        spec = JobSpec(**{"name": name, "user": "alice", "cpus_per_task": 1, "memory_mib": 100, **wishes})
+    def submit(self, name: str = "n", **options: Any) -> int:
+        spec = JobSpec(**{"name": name, "user": "alice", "cpus_per_task": 1, "memory_mib": 100, **options})
         status, answer = self.ask("POST", "job/submit", job_body(spec, immediate=False), user=spec.user)
         assert status == 200, answer
         return int(answer["job_id"])
 
-    def allocate(self, name: str = "n", **wishes: Any) -> int:
+    def allocate(self, name: str = "n", **options: Any) -> int:
         """The job id, or the number that says why not."""
-        spec = JobSpec(**{"name": name, "user": "alice", "cpus_per_task": 1, "memory_mib": 100, **wishes})
+        spec = JobSpec(**{"name": name, "user": "alice", "cpus_per_task": 1, "memory_mib": 100, **options})
         status, answer = self.ask("POST", "job/allocate", job_body(spec, immediate=True), user=spec.user)
         return int(answer["job_id"] if status == 200 else -answer["errors"][0]["error_number"])
 

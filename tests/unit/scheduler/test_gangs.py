@@ -686,7 +686,7 @@ A_NODE = 512_000  # MiB; and 64 CPUs
 
 
 @pytest.mark.parametrize(
-    ("size", "wishes", "places"),
+    ("size", "options", "places"),
     [
         (2, {"memory": 100}, None),  # Slurm charges 64 CPUs of 100 MiB, which a node has: it packs them as it likes
         (2, {"memory": A_NODE // 4}, 2),
@@ -699,12 +699,12 @@ A_NODE = 512_000  # MiB; and 64 CPUs
     ],
 )
 def test_an_exclusive_gang_is_not_charged_for_the_memory_of_idle_cpus(
-    size: int, wishes: dict[str, Any], places: int | None
+    size: int, options: dict[str, Any], places: int | None
 ) -> None:
     """T10: it gets as few nodes as possible, with the number of pods of each node if Slurm would refuse it otherwise."""
     story = Story()
-    says = {"exclusive": "true", **wishes.pop("says", {})}
-    story.sees(*ring(size, says=says, **wishes))
+    says = {"exclusive": "true", **options.pop("says", {})}
+    story.sees(*ring(size, says=says, **options))
     spec = asks(story).spec
     assert (spec.tasks, spec.exclusive, spec.tasks_per_node) == (size, "exclusive", places)
 
@@ -722,7 +722,7 @@ def in_slurm_conf(story: Story, *static: str, more: tuple[SlurmNode, ...] = ()) 
 
 
 @pytest.mark.parametrize(
-    ("size", "wishes", "places"),
+    ("size", "options", "places"),
     [
         (8, {"gpu": 1}, 8),
         (12, {"gpu": 1}, 6),  # evenly, so that no device is held in vain
@@ -735,12 +735,12 @@ def in_slurm_conf(story: Story, *static: str, more: tuple[SlurmNode, ...] = ()) 
     ],
 )
 def test_on_external_nodes_of_slurm_conf_a_gang_asks_for_devices_by_the_node(
-    size: int, wishes: dict[str, Any], places: int | None
+    size: int, options: dict[str, Any], places: int | None
 ) -> None:
     """Asked for by the task Slurm would give none of them, and count them as used for ever (Slurm facts 7)."""
     story = Story()
     in_slurm_conf(story, "x1", "x2")
-    story.sees(*ring(size, **wishes))
+    story.sees(*ring(size, **options))
     assert asks(story).spec.tasks_per_node == places
 
 
