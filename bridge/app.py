@@ -92,16 +92,7 @@ class Bridge:
         self.guard = guard or Guard()
         config = replace(_config(settings, slurm, slurm_user, leaving), traced=traced)
         self.world = new_world(config, started=clock(), guarded=self.guard.on)
-        self.poller = Poller(
-            slurm,
-            self._emit,
-            clock,
-            waiting=lambda: bool(self.world.by_phase[Phase.QUEUED]),
-            allocating=lambda: any(self.world.immediate_in_flight.values()),
-            accounting_lost=lambda: self.world.accounting_lost is not None,
-            interval_s=settings.poll_interval_s,
-            nodes_interval_s=settings.nodes_interval_s,
-        )
+        self.poller = self._poller(settings, slurm, clock)
         self.executor = Executor(
             kube, slurm, self._emit, clock, self.poller.poll_nodes, self.guard, leads, on_event_dropped
         )
@@ -112,6 +103,18 @@ class Bridge:
         self._mirror = mirror
         self._watches = watches_of(settings, kube_transport, clock, rng)(self._emit, self.undecoded)
         self._policy_file: PolicyFile | None = None
+
+    def _poller(self, settings: Settings, slurm: SlurmClient, clock: Callable[[], float]) -> Poller:
+        return Poller(
+            slurm,
+            self._emit,
+            clock,
+            waiting=lambda: bool(self.world.by_phase[Phase.QUEUED]),
+            allocating=lambda: any(self.world.immediate_in_flight.values()),
+            accounting_lost=lambda: self.world.accounting_lost is not None,
+            interval_s=settings.poll_interval_s,
+            nodes_interval_s=settings.nodes_interval_s,
+        )
 
     def follow(self, file: PolicyFile) -> None:
         """Read the policy from that file whenever the file changes."""

@@ -16,9 +16,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rigging import packages, places
 from rigging.shell import RigError
@@ -26,18 +28,29 @@ from rigging.shell import RigError
 ROOT = Path(__file__).resolve().parent.parent
 RIG = ROOT / "integration" / "rig"
 GIVEN = ("KUBECONFIG", "SLURM_REST", "SLURM_TOKEN_FILE")
-_broken: set[str] = set()  # suites whose logs show a violated invariant; running them again excuses nothing
+
+
+class Run(NamedTuple):
+    """The run of one suite.
+
+    code    the exit code
+    broken  the logs show a violated invariant; running the suite again excuses nothing
+    """
+
+    code: int
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Tests, and the rig they want; None: none.
+    """Tests that run together.
 
-    browser  they want Chromium, and a kubectl
-    image    they want the bridge's image, which needs the network to be built
-    compose  they want the images of docker-compose.yml, and what runs it
-    prometheus  they want Prometheus and promtool
-    lanes    they want the lanes of generated sequences in slurm.conf
+    rig      the options of the rig that the tests need; None: they need no rig
+    browser  they need Chromium and a kubectl
+    image    they need the bridge's image; the network is needed to build it
+    compose  they need the images of docker-compose.yml, and podman-compose
+    prometheus  they need Prometheus and promtool
+    lanes    they need the lanes of generated sequences in slurm.conf
     proved   afterwards the logs of the rig must show that the bridge kept the invariants (integration/checker)
     """
 
@@ -143,7 +156,7 @@ SUITES = (
 
 
 def main(chosen: list[str]) -> int:
-    """Exit code 0 when every suite (or those named) passed; 1 also where CI may not leave them out."""
+    """Run the named suites, or all.  Returns the exit code: 0 if all passed; with CI=true 1 also if one was left out."""
     suites = [suite for suite in SUITES if not chosen or suite.name in chosen]
     if all(os.environ.get(name) for name in GIVEN):
         print(f"integration: on the clusters of {', '.join(GIVEN)}", flush=True)
@@ -157,29 +170,31 @@ def main(chosen: list[str]) -> int:
     elif wants_rig:
         prepare()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        codes = list(pool.map(_run, suites))
-    for suite in (suite for suite, its in zip(suites, codes, strict=True) if its):
+        runs = list(pool.map(_run, suites))
+    broken = {suite.name for suite, run in zip(suites, runs, strict=True) if run.broken}
+    for suite in (suite for suite, run in zip(suites, runs, strict=True) if run.code):
         before = _failures(suite)
-        its = _run(suite, again=True)
-        code = max(code, its)
-        if passed := sorted(set(before) - set(_failures(suite))) or (["pytest itself"] if not its else []):
+        again = _run(suite, again=True)
+        code = max(code, again.code)
+        broken |= {suite.name} if again.broken else set()
+        if passed := sorted(set(before) - set(_failures(suite))) or (["pytest itself"] if not again.code else []):
             print(f"integration: UNSTEADY, {suite.name} passed only alone: {', '.join(passed)}", flush=True)
-    for name in sorted(_broken):
+    for name in sorted(broken):
         print(f"integration: the logs of {name} show a violated invariant (checker: …, above)", flush=True)
-    return max(code, bool(_broken))
+    return max(code, bool(broken))
 
 
 def prepare() -> None:
-    """Bring what a rig is made of into the cache, if this machine can have a rig and needs one."""
+    """Fill the cache with the parts of a rig, if this machine needs a rig and can have one."""
     if not all(os.environ.get(name) for name in GIVEN) and not _no_rig():
         subprocess.run([sys.executable, RIG, "build"], check=True)
 
 
-def _run(suite: Suite, *, again: bool = False) -> int:
-    """Run one suite, or (again) those of its tests that failed.  Returns the exit code."""
+def _run(suite: Suite, *, again: bool = False) -> Run:
+    """Run one suite, or (again) those of its tests that failed."""
     if suite.browser and (why := _no_browser()):
-        return _left_out(f"{suite.name}, in a browser", why)
-    return _here(suite, again=again) if suite.rig is None else _on_a_rig(suite, again=again)
+        return Run(_left_out(f"{suite.name}, in a browser", why))
+    return Run(_here(suite, again=again)) if suite.rig is None else _on_a_rig(suite, suite.rig, again=again)
 
 
 def _failures(suite: Suite) -> list[str]:
@@ -198,7 +213,7 @@ def _left_out(what: str, why: str) -> int:
 
 
 def _here(suite: Suite, *, again: bool = False) -> int:
-    """Run one suite without a rig of its own; what it printed comes in one piece."""
+    """Run one suite without a rig of its own, then print its output as a whole.  Returns the exit code."""
     if suite.compose:
         if why := _no_rig():
             return _left_out("docker-compose.yml, run by podman-compose", why)
@@ -214,7 +229,7 @@ def _here(suite: Suite, *, again: bool = False) -> int:
 
 
 def _no_browser() -> str:
-    """Why there is no Chromium, or no kubectl, and none can be had; "" where both are there now."""
+    """Why Chromium or kubectl is missing and cannot be installed; "": both are there now."""
     try:
         packages.ensure(packages.BROWSER, _log())
     except RigError as error:
@@ -244,17 +259,17 @@ def _pytest(suite: Suite, *, again: bool) -> list[str]:
     ]
 
 
-def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
-    """Run one suite on a rig of its own; what it printed comes in one piece."""
+def _on_a_rig(suite: Suite, wanted: Sequence[str], *, again: bool = False) -> Run:
+    """Run one suite on a rig of its own, then print its output as a whole.  wanted: the options of the rig"""
     name = f"it-{suite.name}"
     steps = [[RIG, "image"]] if suite.image else []
     steps += [[RIG, "prometheus"]] if suite.prometheus else []
     lanes = ["--slurm-conf", str(_lanes())] if suite.lanes else []
-    for step in [*steps, [RIG, "up", "--fresh", "--name", name, *suite.rig, *lanes]]:
+    for step in [*steps, [RIG, "up", "--fresh", "--name", name, *wanted, *lanes]]:
         done = subprocess.run(step, capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"integration: {suite.name}: `rig {step[1]}` failed:\n{done.stdout}{done.stderr}", flush=True)
-            return 1
+            return Run(1)
     try:
         control = {
             "SLURM_CONTROL": f"{sys.executable} {RIG} slurmctld --name {name}",
@@ -269,15 +284,13 @@ def _on_a_rig(suite: Suite, *, again: bool = False) -> int:
         proved = _proof(name) if suite.proved else None
         said = tested.stdout.decode() + (proved.stdout.decode() if proved else "")
         print(f"\n=== {suite.name}, on real Slurm and real Kubernetes\n{said}", flush=True)
-        if proved and proved.returncode:
-            _broken.add(suite.name)
-        return tested.returncode
+        return Run(tested.returncode, broken=proved is not None and bool(proved.returncode))
     finally:
         subprocess.run([RIG, "down", "--name", name], check=True)
 
 
 def _proof(name: str) -> subprocess.CompletedProcess[bytes]:
-    """What the checker finds in the logs of that rig, which is up."""
+    """The output of the checker on the logs of that rig, which is up."""
     command = [sys.executable, "-m", "integration.checker", name]
     return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
@@ -293,7 +306,7 @@ def _lanes() -> Path:
 
 
 def _no_rig() -> str:
-    """Why there can be no rig here; "" where there can."""
+    """Why this machine cannot have a rig; "": it can."""
     if os.geteuid() != 0:
         return "a rig needs root (network namespaces, chroot, containerd)"
     if shutil.which("apt-get") is None:

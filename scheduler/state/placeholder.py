@@ -37,6 +37,11 @@ class Placeholder:
     """One Slurm job that is ours, or that a pod hints at.
 
     key           key of its workload, once proven: made by this process, or read and checked; None: only hinted at
+    user          the user of the job; "": not known, because only pods show the id
+    states        its states as last observed
+    job           the job as it was read last; None: it was not read yet
+    grant         its grant, from the answer to its submission or from a read; None: it waits, or its grant was not read
+    spec          the specification of the submission; None: another process submitted the job
     known_since   when the bridge learned of the job: a poll that was sent before this time does not count for it
     read_began    when the last read of the job itself was sent
     hinted_by     keys of the workloads whose pods show this id
@@ -47,6 +52,8 @@ class Placeholder:
     requeued      Slurm requeued it while its pods ran, and the bridge cancelled it for that (S7)
     broken        a component of the heterogeneous job ended: the job is no grant any more (docs/decisions/0002)
     states_since  when its states changed last
+    ended_seen    when its end was first observed; None: it was not
+    granted_at    when it was first observed that it holds nodes, since its last requeue; None: it has held none
     limit_before  its time limit in minutes before it was changed while its pods ran (S9); None: it was not changed
     recorded      accounting has the end of its pods, or does not take it (S2)
     not_recorded  how often accounting did not take it

@@ -28,20 +28,33 @@ STORY_LENGTH = 40
 class Workload:
     """A workload: its pods by UID, its jobs by id, and its actions in flight.
 
+    key         names it in its jobs' names: from the UID of the pod, or from the group
     readable    for people: the pod's full name, or namespace and name of the group
-    group       what makes its pods one; None: a pod by itself
-    shown       what each of its pods shows of the group
+    created     when its oldest pod was created, by the clock of Kubernetes, epoch seconds; without pods: as old as its job
+    group       the group of its pods; None: a pod by itself
+    shown       pod UID to what that pod shows of the group
     size        how many unfinished members it needs; 0: not known yet (W5)
     surplus     UIDs of pods of the group that are workloads by themselves, because the group was complete
     written_off  UIDs of pods of a former job on a dead node, which never shows their end: they count as ended (S8)
     left_at     when the last of its members was seen to leave: to end, to be deleted, or to be gone
     last_rank   the highest rank among the unbound members; (): there are none; None: not known since the counts changed
     pod_counts  how its pods are counted
+    pods        its pods by UID, also ended ones, until they are gone from the API server
+    gone        UID to a deleted pod, whose containers may still run (S3)
     jobs        ids of placeholders that are its own or that its pods hint at
+    hint        id of the job that its pods run or wait for, as this process submitted it or as the pods show it; None: none
+    in_flight   its action on a job, sent and not ended; None: there is none
+    pods_in_flight  pod UID to the action on that pod, until the watch shows its effect
+    last_status  pod UID to the status that the bridge showed last on that pod
+    job_search  the search for a job whose submission was not answered, or for a twin; None: nothing is searched
     left_out    nodes on which its grants could not be used (F6); None: there are none, or it was bound since
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
-    refused     why Slurm refused the last submission; retry_at: when the workload is submitted again
+    refused     why Slurm refused the last submission; None: Slurm accepted it, or there was none
+    retry_at    when the workload is submitted again after a refusal, epoch seconds
     asked_in    the partition of the last submission
+    immediate_refused  the last immediate allocation was refused, so the next job is submitted to the queue
+    updated_at  when its waiting job was updated last
+    twin_searched_at  when all jobs were read last because of an unknown twin of its job
     first_bound_at  when the first bind of its present grant went out (V4)
     backoff     of all attempts but the kinds of Attempt
     backoffs    kind of attempt to its backoff, if the last one failed
@@ -64,6 +77,7 @@ class Workload:
     foreign_jobs  ids of jobs with its name that belong to another user
     former      ids of such jobs that were submitted when its pods had another user, and that are cancelled (job_ownership.py)
     reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7)
+    story       the latest things that happened to it, each with its time, for `explain`
     """
 
     key: str
@@ -72,9 +86,8 @@ class Workload:
     group: Group | None = None
     shown: dict[str, Group] = field(default_factory=dict)
     size: int = 1
-    surplus: dict[str, None] = field(
-        default_factory=dict
-    )  # a dict, as an empty set takes 216 bytes and an empty dict 64
+    # A dict, because an empty set takes 216 bytes and an empty dict 64.
+    surplus: dict[str, None] = field(default_factory=dict)
     written_off: frozenset[str] = frozenset()
     left_at: float = float("-inf")
     last_rank: Rank | tuple[()] | None = None
