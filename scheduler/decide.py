@@ -1,7 +1,7 @@
 """One pass: each marked workload is visited by the rule of its phase (ARCHITECTURE 3).
 
 `decide` visits the workloads that events marked, whose wake-up time has come, or whose turn it is in a limit class.  With
-everything=True it visits all workloads, which must give the same plan (a property test), except for additional reads of
+everything=True it visits all workloads; a property test checks that the plan is the same, except for additional reads of
 owners.  `decide` reads the World, changes nothing in it, and returns a Plan.  RULES is the state machine: each rule returns a
 Decision, which the driver enters in the plan (rules/driver.py).
 """
@@ -32,7 +32,7 @@ from scheduler.state.turns import Turns
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-AGAIN_S = 0.02
+AGAIN_S = 0.02  # until the next pass, if a pass leaves only workloads that wait in a limit class
 SETTLING = 2  # effort of one pod of a group whose members are determined again
 VISIT = 1  # effort of one visit, besides what the rule counts itself
 
@@ -55,9 +55,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     nodes = [name for kind, name in tried if kind is Kind.NODE]
     guarded(this_pass, Kind.SHARED, "nodes in step", None, reconcile_nodes, this_pass, nodes, everything=everything)
     if world.nodes_stale and now >= world.nodes_polled_from:
-        this_pass.add(
-            act.PollNodes("what is known of Slurm's nodes is not true any more: its node list is asked for again")
-        )
+        this_pass.add(act.PollNodes("the known state of Slurm's nodes is out of date"))
     return this_pass.plan()
 
 

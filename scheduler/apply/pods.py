@@ -1,7 +1,7 @@
-"""Applies lists and events of pods to the World: the pods of this scheduler, and the others for the room that they take.
+"""Applies lists and events of pods to the World: pods of this scheduler, and other pods for the room that they take.
 
-A list replaces the former list as a whole: a pod that it lacks is gone.  Pods of this scheduler wait until the namespaces
-were listed, because the mark of the cluster tells what a previous process bound.
+A list replaces the former list as a whole: a pod that it lacks is gone.  Events of pods of this scheduler wait until the
+namespaces are listed: the namespaces give the mark of the cluster, which shows the pods that a previous process bound.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from scheduler.translate.job_options import user_input
 
 
 def _keep_if_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
-    """Keep a pod event until the mark of the cluster is known, which shows what a previous process bound."""
+    """Keep a pod event if the mark of the cluster is not known yet.  Returns True if the event was kept."""
     if event.scope is not Scope.OURS or world.cluster_known:
         return False
     world.early.append(event)
@@ -76,7 +76,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         world.first_listed = frozenset(world.listed[event.scope])
     note_list(world, event.scope, event.undecoded)
     _inherited(world, event)
-    for pod in event.pods:  # each by itself: a pod that cannot be applied does not lose the others
+    for pod in event.pods:  # each by itself, so that a pod that cannot be applied does not affect the others
         world.fold(ev.PodSeen(event.scope, pod))
     for uid in before - world.listed[event.scope]:
         last = _last_known(world, event.scope, uid)
@@ -89,7 +89,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
 
 
 def _inherited(world: World, event: ev.PodsListed) -> None:
-    """Note whether the pods of that scope were listed since this process leads; if all were, binds go on."""
+    """Note if the pods of that scope were listed since this process leads.  When both scopes were, binds go on."""
     if event.inherited:
         world.pods_inherited.add(event.scope)
     elif event.scope in world.pods_inherited:
@@ -117,7 +117,10 @@ def _apply_node_of_pod(world: World, pod: Pod, fold: Callable[[World, Pod], None
 
 
 def _put_on_node(world: World, pod: Pod) -> None:
-    """Keep `node_info`: every unfinished pod with a node, whatever client bound it; a bind of the bridge counts at once."""
+    """Update `node_info`, which has every unfinished pod with a node, whichever client bound it.
+
+    A pod that the bridge binds counts from then on.
+    """
     assumed = world.assumed.get(pod.uid, "")
     if pod.node or pod.finished:
         world.unanswered_binds.pop(pod.uid, None)

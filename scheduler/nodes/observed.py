@@ -1,9 +1,9 @@
 """The state of nodes that is remembered between two visits (rules N).
 
 Everything that must survive a restart is in the clusters: the mark of a node shows which cluster registered it, the reason of
-a drain shows that the bridge drained it.  Here is only what a new process can learn again: which nodes changed, which actions
-are in flight, and since when a state lasts.  These times are taken at the polls of Slurm's nodes, some 30 s apart, and end
-with the first observation to the contrary.
+a drain shows that the bridge drained it.  This file keeps only what a new process learns again: which nodes changed, which
+actions are in flight, and since when a state lasts.  A state begins at a poll of Slurm's nodes (one in 30 s) and ends with the
+first observation that contradicts it.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class NodeState:
     in_flight  UNDER_WAY while an action is in flight; then the time at which it ended, until a poll shows its effect
     writes_in_flight  Kubernetes nodes with a write in flight, or whose write the watch has not shown yet
     failed    actions that Slurm refused
-    given_up  nodes whose drain was undone during the uninstallation: it is undone once
+    given_up  nodes whose drain was undone during the uninstallation; the bridge undoes a drain only once
     changed   nodes whose Kubernetes nodes changed since the last poll
     gone, unready, silent   since when no Kubernetes node wants it, Kubernetes says NotReady, Slurm says NOT_RESPONDING
     mismatched  the size that differs from the registered one, and since when
-    last_shown  what the last poll said of each node, as far as a decision depends on it
+    last_shown  the properties of each node in the last poll on which a decision depends
     counted   names of all GRES of Slurm's nodes
     polled    when Slurm's nodes were polled last: all times here are times of polls
     """
@@ -117,7 +117,7 @@ class NodeState:
     def observe(
         self, before: Node | None, node: Node, gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]
     ) -> None:
-        """A Kubernetes node changed.  A state that is well again ends at once; a bad state begins at the next poll."""
+        """Note a change of a Kubernetes node.  A bad state ends at once, and begins at the next poll."""
         if before is not None:
             self._unname(before)
         self.writes_in_flight.discard(node.name)

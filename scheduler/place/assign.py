@@ -89,7 +89,7 @@ def places(
 ) -> Mapping[str, Place] | None:
     """The place of each pod, by UID; None: the grant has too few places.
 
-    bound_to    UID to Slurm's name of the node, of pods that are bound already
+    bound_to  UID to Slurm's name of the node, of pods that are bound already
     leaving   Slurm's name of the node of each terminating pod, which keeps its place until it is gone (V5)
 
     Pods get places by rank, in Slurm's order of nodes (W8), so that one grant always gives the same places.

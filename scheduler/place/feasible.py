@@ -1,8 +1,8 @@
 """Which nodes a workload may use at all (F1–F3).
 
-Feasibility is judged before a submission, and does not depend on what is taken now: Slurm queues for that.  All other nodes
-of the job's partition become its `excluded_nodes`.  Of the nodes that only one of the two clusters knows, those of Slurm are
-excluded and those of Kubernetes do not count.
+Feasibility is judged before a submission.  It does not depend on the free room of nodes: for room, the job waits in Slurm's
+queue.  All other nodes of the job's partition become its `excluded_nodes`.  A node that only Slurm knows is excluded.  A node
+that only Kubernetes knows does not count.
 
 The answer depends on a pod only through its NodeRequirements, so ten thousand pods of one Deployment are judged once.
 """
@@ -29,7 +29,7 @@ class Feasible:
 
     nodes       Slurm's names
     excluded    the other nodes of the partition, as a folded hostlist
-    problem     the sentence of F3 if there are no nodes; else ""
+    problem     the sentence of F3 if there are no nodes; "": there are nodes
     exclusive   only nodes with a slurmd of their own have the devices: allocate them whole (G2)
     """
 

@@ -86,8 +86,8 @@ class PodStatuses:
 class JobStatus:
     """The condition of a bound pod about its job, and an event; written if it is news (status.py).
 
-    runs     the condition's status: whether the job runs
-    again_s  after which time the same status is written again, which counts it
+    runs     the condition's status: True if the job runs
+    again_s  after how many seconds the same status is written again
     """
 
     pod: Pod
@@ -101,14 +101,14 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class InTurn:
-    """Decisions that are applied one by one; at the first that finds its token bucket empty: stop."""
+    """Decisions that are applied one by one, up to the first whose token bucket is empty."""
 
     parts: tuple[Decision, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """`first`, and then what follows from whether an action of `first` came into the plan."""
+    """`first`, then `planned` if an action of `first` came into the plan, otherwise `not_planned`."""
 
     first: Decision
     planned: Decision
@@ -119,7 +119,7 @@ class Branch:
 class Note:
     """Entries of the plan about the workload besides actions.
 
-    awaits        the owner at whose read the workload is visited again; None: none
+    awaits        the owner after whose read the workload is visited again; None: none
     exclude       Slurm node on which a grant of the workload could not be used (F6); "": none
     leave_out     Slurm nodes that the workload does not ask for from now on (F6); None: as before
     is_charged    the submission counts against the limits of the policy's rule
@@ -148,7 +148,7 @@ class Decision:
     """The decision of a rule about one workload.
 
     steps       actions, statuses and notes, in the order in which they come into the plan
-    wake_at     when the workload is visited again though nothing happened, epoch seconds
+    wake_at     when the workload is visited again even if no event marks it, epoch seconds
     limited_by  limit classes and token buckets in which the workload waits for its turn
     why         why the workload waits, a sentence that no pod shows; "": the statuses say it, or it does not wait
     """
@@ -159,13 +159,13 @@ class Decision:
     why: str = ""
 
     def __add__(self, other: Decision) -> Decision:
-        """Both, this one first."""
+        """Both decisions, this one first."""
         if other is NOTHING or self is NOTHING:
             return self if other is NOTHING else other
         return combine((self, other))
 
     def followed_by(self, if_planned: Decision | None = None, if_not: Decision | None = None) -> Decision:
-        """This one, and one of the others: if an action of this one came into the plan, and if none did."""
+        """This decision, then `if_planned` if one of its actions came into the plan, otherwise `if_not`."""
         return Decision((Branch(self, if_planned or NOTHING, if_not or NOTHING),))
 
     @property
@@ -218,7 +218,7 @@ def note(
 
 
 def wake(at: float, why: str = "") -> Decision:
-    """Visit the workload again at that time, though nothing happened."""
+    """Visit the workload again at that time, even if no event marks it."""
     return Decision(wake_at=at, why=why)
 
 
@@ -228,7 +228,7 @@ def wait_for(limit_class: str, why: str = "") -> Decision:
 
 
 def in_turn(parts: Iterable[Decision]) -> Decision:
-    """These decisions one by one, up to the first that finds its token bucket empty."""
+    """These decisions one by one, up to the first whose token bucket is empty."""
     return Decision((InTurn(tuple(parts)),))
 
 

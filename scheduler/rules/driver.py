@@ -1,6 +1,8 @@
-"""The decision of one rule comes into the plan: limits, token buckets, reads in flight, statuses that are news, wake-ups.
+"""Enters the decision of a rule in the plan.
 
-What is planned for one workload counts for the next: its actions take their places in limit classes and on nodes.
+Here limits and token buckets are applied, reads that are in flight and statuses that the pods show already are dropped, and
+wake-ups are set.  The actions of one workload take room in limit classes and on nodes, so the rule of the next workload sees
+less room.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from scheduler.state.workload import Workload
 
 
 def apply(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
-    """Enter the decision in the plan; True if at least one action came into it."""
+    """Enter the decision in the plan.  Returns True if that added an action."""
     planned = len(this_pass.actions)
     _take_steps(decision, workload, this_pass)
     _wait(decision, workload, this_pass)
@@ -35,7 +37,7 @@ def apply(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
 
 
 def _take_steps(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
-    """False if the token bucket of one of the actions is empty."""
+    """Enter the steps in the plan.  Returns False if the token bucket of an action is empty."""
     all_taken = True
     for step in decision.steps:
         all_taken = _take(step, workload, this_pass) and all_taken
@@ -50,7 +52,7 @@ def _wait(decision: Decision, workload: Workload, this_pass: Pass) -> None:
 
 
 def _take(step: Step, workload: Workload, this_pass: Pass) -> bool:
-    """False if the token bucket of an action is empty."""
+    """Enter one step in the plan.  Returns False if the token bucket of an action is empty."""
     match step:
         case Act():
             return _act(step, workload, this_pass)
@@ -77,7 +79,7 @@ def _take(step: Step, workload: Workload, this_pass: Pass) -> bool:
 
 
 def _take_in_turn(step: InTurn, workload: Workload, this_pass: Pass) -> bool:
-    """False if a token bucket is empty: what comes after that is left out."""
+    """Enter the parts one by one.  If a token bucket is empty, the later parts are left out.  Returns False in that case."""
     for part in step.parts:
         if not _take_steps(part, workload, this_pass):
             return False
@@ -86,7 +88,7 @@ def _take_in_turn(step: InTurn, workload: Workload, this_pass: Pass) -> bool:
 
 
 def _act(step: Act, workload: Workload, this_pass: Pass) -> bool:
-    """Plan the action, within its limits.  False if its token bucket is empty."""
+    """Plan the action, if its limits allow that.  Returns False if its token bucket is empty."""
     if this_pass.is_read_already(step.action):
         return True
     if step.is_optional and this_pass.room(step.action) <= 0:

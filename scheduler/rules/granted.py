@@ -1,4 +1,4 @@
-"""GRANTED: the job holds nodes, and pods are yet to be bound to these (S1, W5, W9).
+"""GRANTED: the job holds nodes to which pods are still to be bound (S1, W5, W9).
 
 This file has the order of the checks before a bind; binding.py places the pods and binds them.  What the submission decided
 is carried: the specification of the job, whose needs it names, and their tenant (Placeholder).
@@ -60,7 +60,7 @@ def _by_its_grant(workload: Workload, job: Placeholder, this_pass: Pass, *, some
         return cancel_elsewhere(workload, job, this_pass)
     members = _bind(workload, job, this_pass)
     if some_run and workload.in_flight is None:
-        # one thing at a time: the next visit is at once, as what was planned need not end before it
+        # One thing at a time.  The next visit comes at once: it need not wait for the end of the planned actions.
         members = members.followed_by(if_planned=wake(this_pass.now), if_not=_watch_bound(workload, job, this_pass))
     twins = cancel_twins_of_others(workload, job, this_pass) if len(workload.jobs) > 1 else None
     return twins.followed_by(if_not=members) if twins is not None else members
@@ -90,7 +90,7 @@ def _bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 
 
 def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> Decision | None:
-    """What is done, or waited for, before the grant is looked at; None: nothing."""
+    """The decision if something has to be done or awaited before the grant is used; None: the grant can be used."""
     lost = this_pass.world.lost.get(Side.SLURM)
     if lost is not None and job.known_since < lost.since:  # read before the outage: the job may have ended meanwhile
         return outage(unbound, lost, f"The pod waits to be bound for job {job.id}.", this_pass)
@@ -109,7 +109,7 @@ def _was_asked_for(pod: Pod, job: Placeholder) -> bool:
 
 
 def _use_grant(binding: Binding, this_pass: Pass) -> Decision:
-    """All facts that a bind needs are known: bind these pods, if the grant has what the job asked for."""
+    """Bind these pods if the grant has what the job asked for.  All facts that a bind needs are known."""
     workload, job, members, unbound = binding.workload, binding.job, binding.members, binding.unbound
     if why_not := _not_allowed(binding, this_pass):
         return cannot_use(binding, why_not, this_pass)
@@ -206,7 +206,7 @@ def _all_bound_by(binding: Binding, this_pass: Pass) -> float | None:
 
 
 def _watch_bound(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """The members of a gang that run while others are yet to be bound."""
+    """The decision about the members of a gang that run while other members are still to be bound."""
     if workload.edited and is_managed(workload.pod, this_pass.world):
         return restore(workload, job, this_pass) + watch(workload, job, this_pass)
     return watch(workload, job, this_pass)
@@ -219,8 +219,8 @@ def cancel_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> D
 def stands_on_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
     """True unless a pod is on a node that its job does not hold.
 
-    If the Kubernetes node of a granted one is not known, or not any more, that proves nothing (V7).  The node of each
-    pod is compared, so that a second node with the same name in Slurm changes nothing.
+    If a granted node is not known in Kubernetes, that proves nothing (V7).  The node of each pod is compared, so that a
+    second Kubernetes node with the same name in Slurm changes nothing.
     """
     assert job.grant is not None
     world = this_pass.world

@@ -43,7 +43,7 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_pass: Pass) -> Decision:
-    """Why the job waits, on the pod.  Most jobs that Slurm has not considered yet start soon: no status is written (Q2)."""
+    """The status of the pod: why its job waits.  Before Slurm considers the job there is none, as most jobs start soon (Q2)."""
     read = job.job
     if read is None:
         reason = this_pass.world.config.pending_reason or names.PENDING
@@ -58,7 +58,7 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
 def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[Decision, str]:
     """The pod's annotations were edited, or nodes changed: change the job in place, so that it keeps its age (K8, F2).
 
-    Also returns what the pods show of it: a sentence, or "".
+    Also returns the sentence that the pods show about it; "": none.
     """
     if workload.in_flight is not None or (job.spec is None and job.job is None):
         return NOTHING, ""  # in flight; or adopted, and not read in detail yet
@@ -72,7 +72,10 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         return reads, ""
     spec = spec_for(workload, this_pass)
     if isinstance(spec, Refusal):
-        return reads, spec.message  # nodes come back, annotations are mended: the job keeps its age meanwhile
+        return (
+            reads,
+            spec.message,
+        )  # the refusal may pass, if nodes come back or annotations are corrected; the job keeps its age
     asked = job.spec
     if asked is None:
         asked, adopts = _adopted(job, spec)

@@ -1,7 +1,7 @@
-"""One pass over the world: what it has planned so far, and what that leaves for the other workloads.
+"""One pass over the world: the actions that it has planned so far, and the room that they leave for other workloads.
 
-A plan is a fold: the decisions of one pass see each other.  Room that one workload takes is taken for the next; full limit
-classes and empty token buckets take no more.  The world itself does not change until the loop applies the finished plan.
+Later decisions of a pass see the earlier ones, which take room on nodes, places in limit classes, and tokens.  The world
+itself does not change until the loop applies the finished plan.
 
 Rules read the pass; the driver writes it (driver.py).  Rules keep here only what they computed: their effort, and how they
 judged nodes (crowding.py).
@@ -38,9 +38,9 @@ class Pass:
         self.tuning: Tuning = world.config.tuning
         self._begin_plan()
         self._begin_counts()
-        # a pod has affinity terms, so nodes may be closed to some pods (F5); False: to none
+        # True: a pod has affinity terms, so some nodes may be closed to some pods (F5)
         self.any_affinity = bool(world.affinity_workloads) or world.affinity_index.any_anti_affinity
-        # whether pods are compared at all: with terms of other pods (F5), or with ports that they hold (F1)
+        # True: pods are compared with the affinity terms of other pods (F5), or with the ports that other pods hold (F1)
         self._compares = self.any_affinity or world.affinity_index.has_changes or bool(world.wants_ports)
         self._compared = _compared(world)
         # None: the quiet period is over, so no bind of a previous process can take effect any more
@@ -72,7 +72,7 @@ class Pass:
         self.shared_wake: float | None = None
 
     def _begin_counts(self) -> None:
-        """What the plan takes so far: room, tokens, reads, effort."""
+        """The room, tokens, reads and effort that the plan takes so far."""
         self.used: defaultdict[str, int] = defaultdict(int)
         self.tokens_taken: defaultdict[str, int] = defaultdict(int)
         self.immediate: defaultdict[str, int] = defaultdict(int)
@@ -90,7 +90,7 @@ class Pass:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def add(self, action: Action, key: str = "") -> bool:
-        """Plan the action, unless its limit class is full: then the workload waits for its turn, and False is returned."""
+        """Plan the action.  If its limit class is full, the workload waits for its turn instead, and False is returned."""
         if (limit_class := action.limit_class) and self.free(limit_class) <= 0:
             if key:
                 self.park(key, limit_class)
@@ -101,7 +101,8 @@ class Pass:
     def add_together(self, actions: Sequence[Action], key: str) -> None:
         """Plan all of these actions, or none if there is no room for the first (W9).
 
-        To decide about the rest of a large gang again for each bind that ends would take most of the bridge's time.
+        Otherwise each bind of a large gang that ends would lead to another decision about the rest of the gang, and these
+        decisions would take most of the bridge's time.
         """
         if self.add(actions[0], key):
             for action in actions[1:]:
@@ -114,7 +115,7 @@ class Pass:
         self._note(action)
 
     def _note(self, action: Action) -> None:
-        """Note what the action takes, or changes, for the workloads that this pass visits later."""
+        """Note the effects of the action on workloads that this pass visits later."""
         match action:
             case act.AllocateNow():
                 self.immediate[action.spec.partition or self.world.default_partition] += 1
@@ -135,7 +136,7 @@ class Pass:
                 self.reading.add(target)
 
     def _assume(self, bind: act.BindPod) -> None:
-        """The pod takes its room on the node."""
+        """Count the pod on the node to which it is bound."""
         self.binding.add(bind.key)
         there = self.world.node_info.get(bind.node)
         if there is not None and bind.uid in there.pods:  # a bind that is repeated takes no more room
@@ -168,25 +169,25 @@ class Pass:
         del self.actions[planned:], self.forgotten[forgotten:]
 
     def park(self, key: str, limit_class: str) -> None:
-        """Visit the workload again when it is its turn in a limit class that is full, or in an empty token bucket.
+        """Visit the workload again when it is its turn in a full limit class or an empty token bucket.
 
-        However many wait, no more are visited than can act.  A workload that waits there for something else, while there is
-        room, goes behind the others.
+        Only as many of the waiting workloads are visited as there is room for.  If there is room, and the workload waits for
+        something else, it goes behind the other waiting workloads.
         """
         if self.free(limit_class) > 0:
             self.yielding.add((limit_class, key))
         self.parked.setdefault(limit_class, []).append(key)
 
     def wake_at(self, key: str, at: float) -> None:
-        """Visit this workload again at that time, though nothing happened."""
+        """Visit this workload again at that time, even if no event marks it."""
         self.wake[key] = min(at, self.wake.get(key, at))
 
     def wait_for_owner(self, key: str, owner: OwnerKey) -> None:
-        """Visit this workload again when that owner was read."""
+        """Visit this workload again when that owner has been read."""
         self.awaited[key] = owner
 
     def exclude(self, key: str, node: str) -> None:
-        """A grant of this workload could not be used on that Slurm node (F6)."""
+        """Note that a grant of this workload on that Slurm node could not be used (F6)."""
         if node:
             self.newly_excluded[key] = node
 
@@ -228,7 +229,10 @@ class Pass:
         )
 
     def prepared(self, workload: Workload) -> bool:
-        """False if its visit compares more neighbours than this pass has time for: a part of that is done now."""
+        """True if the workload can be visited.  Otherwise its comparison with other pods takes several passes.
+
+        Each of these passes does a part of the comparison.
+        """
         world, now = self.world, self.world.phase_of[workload.key]
         if not self.any_affinity or now not in WAITING:
             return True
@@ -246,7 +250,7 @@ class Pass:
         return self.effort + earlier + compared // COMPARED_PER_NODE
 
     def from_slurm(self, at: float) -> float:
-        """A time by slurmctld's clock, by the bridge's clock."""
+        """Convert a time by slurmctld's clock to the bridge's clock."""
         return self.world.clocks[Side.SLURM].ours(at)
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -298,7 +302,7 @@ class Pass:
         )
 
     def is_read_already(self, action: Action) -> bool:
-        """True if the action is a read, and the same is being read already."""
+        """True if the action is a read that is already planned or in flight."""
         target = _read_by(action)
         return target is not None and self.is_being_read(target)
 

@@ -35,7 +35,7 @@ def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
         since = clock(workload.in_flight.planned_at, this_pass.now)
         return Decision(why=f"Under way since {since}: {workload.in_flight.action.reason}.")
     if _may_be_bound_yet(workload, this_pass):
-        return Decision(why="A bind for a job that has ended may still take effect; that is looked at first.")
+        return Decision(why="A bind for a job that has ended may still take effect; the pods are read first.")
     pods = workload.members
     if (lost := this_pass.world.lost.get(Side.SLURM)) is not None:
         return outage(pods, lost, "The pod waits to be submitted.", this_pass)
@@ -47,12 +47,12 @@ def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
     if first is not None:
         return first
     if workload.refused is None and this_pass.free("submits") <= 0:  # a translation now would be thrown away
-        return wait_for("submits", "Other pods are before it: so many submissions are under way as may be at a time.")
+        return wait_for("submits", "Other pods are before it: no more submissions may be in flight at a time.")
     return _translate_and_ask(workload, pods, this_pass)
 
 
 def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
-    """Ask Slurm for the job of these pods, or show why that is refused; after a refusal by Slurm not before its time."""
+    """Submit a job for these pods, or show why that is refused.  After a refusal by Slurm the next attempt waits."""
     asked = asked_by(workload, this_pass)
     spec = one_job(asked, this_pass)
     refusal = spec if isinstance(spec, Refusal) else too_large(workload, spec, this_pass.world)
@@ -83,7 +83,7 @@ def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: floa
 
 
 def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | None:
-    """None: nothing ends first or has to be read before Slurm is asked."""
+    """The decision if a job has to end, or something has to be read, before a submission; None: a job can be submitted."""
     if (first := _stray_ends_first(workload, this_pass)) is not None:
         return first
     if (first := over_limit(workload, this_pass)) is not None:
@@ -94,7 +94,7 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | N
 
 
 def _stray_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
-    """A job that was made for the pods when they had another user lives, or may live: two jobs would run for them (V1)."""
+    """The decision while a job that was made for another user of the pods may live: otherwise two jobs could run (V1)."""
     first = former_may_live(workload, this_pass)
     if first is None or not workload.former or living_stray(this_pass.world, workload) is None:
         return first

@@ -1,7 +1,7 @@
 """The phases of workloads, and which workloads the next pass visits.
 
-`refresh` is called whenever a fact of a workload changed: it derives the phase, keeps the indexes by phase, and marks the
-workload for a visit.  A workload also is visited when its timer is due, or when its turn in a limit class comes (`park`).
+`refresh` is called whenever a fact of a workload has changed: it derives the phase, updates the indexes by phase, and marks
+the workload for a visit.  A workload is also visited when its timer is due, or when its turn in a limit class comes (`park`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Visits(Occupancy):
     """See the module."""
 
     def refresh(self, workload: Workload) -> None:
-        """Derive the phase of the workload, keep the indexes, and mark the workload for a visit."""
+        """Derive the phase of the workload, update the indexes, and mark the workload for a visit."""
         key = workload.key
         self.dirty[key] = None
         now = self._derive_phase(workload)
@@ -41,7 +41,7 @@ class Visits(Occupancy):
         self.count_queued(workload)
 
     def _derive_phase(self, workload: Workload) -> Phase:
-        """Derive the phase, and the job that makes it so.  If the phase is another one, keep the indexes by phase."""
+        """Derive the phase, and the job on which it depends.  If the phase has changed, update the indexes by phase."""
         key = workload.key
         now, job = phase_and_job(workload, self.placeholders, self.config.tuning.absent_s)
         if job is not None:
@@ -102,7 +102,7 @@ class Visits(Occupancy):
         return None if job is None or (job.job is not None and job.job.reason in NO_CONTENDER) else job
 
     def count_queued(self, workload: Workload) -> None:
-        """Count in which partition a job of the workload waits now."""
+        """Update the counts of waiting jobs by partition, for this workload."""
         partition = self.waits_in(workload)
         before = self.partition_of.pop(workload.key, "")
         if before:
@@ -116,7 +116,7 @@ class Visits(Occupancy):
             self.waiting_order.drop(workload.key)
 
     def due(self, now: float) -> tuple[list[str], float | None]:
-        """The keys whose time has come, and the time of the next one; visits only the due part of the heap of timers."""
+        """The keys of the timers that are due, and the time of the next timer.  Only the due part of the heap is read."""
         keys: list[str] = []
         next_at: float | None = None
         todo = [0]
@@ -133,13 +133,13 @@ class Visits(Occupancy):
         return keys, next_at
 
     def park(self, key: str, limit_class: str) -> None:
-        """The workload waits for its turn in that limit class."""
+        """Let the workload wait for its turn in that limit class."""
         if (workload := self.workloads.get(key)) is not None:
             self.parked.setdefault(limit_class, FairQueue()).put(key, workload.namespace)
             self.parked_in.setdefault(key, set()).add(limit_class)
 
     def unpark(self, key: str, limit_class: str = "") -> None:
-        """The workload does not wait in that limit class any more; "": in none."""
+        """Let the workload wait in that limit class no more; "": in no limit class."""
         waits_in = self.parked_in.get(key, set())
         for name in [limit_class] if limit_class else list(waits_in):
             waits_in.discard(name)
@@ -148,7 +148,7 @@ class Visits(Occupancy):
             self.parked_in.pop(key, None)
 
     def input_changed(self, workload: Workload) -> None:
-        """The input of the workload changed: what was refused may be accepted now (Q4)."""
+        """Note that the user's input of the workload changed: a refused workload may be accepted now (Q4)."""
         self.clear_refusal(workload)
         workload.retry_at = float("-inf")
         for asked in (*self.jobs_of(workload), workload.in_flight):
@@ -157,7 +157,7 @@ class Visits(Occupancy):
         self.count_queued(workload)
 
     def clear_refusal(self, workload: Workload) -> None:
-        """Slurm has not refused the workload any more, and no limit of any user holds it back."""
+        """Forget that Slurm refused the workload, and that limits of its user hold it back."""
         workload.refused = None
         for held in self.limited.values():
             held.pop(workload.key, None)
