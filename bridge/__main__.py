@@ -1,4 +1,4 @@
-"""The command line: `slurm-bridge run`, and `slurm-bridge dev` for a look without any cluster."""
+"""The command line of slurm-bridge.  Each command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ EXIT_NOT_READ = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0, or 2 with one line that says what is wrong and what to do; 141 if the reader of the output closed it."""
+    """Run a command.  Returns its exit code: 2 after one line that says what is wrong in the settings, and what to do.
+
+    If the reader of the output closed it, the exit code is 141.
+    """
     options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)

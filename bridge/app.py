@@ -65,7 +65,7 @@ class Bridge:
     on_event_dropped   called for each Kubernetes event that is not posted
     guard    contains and reports the bridge's own errors
     mirror   what the watches of a replica that begins to lead have observed; None: the bridge watches by itself
-    leads    whether this replica may act now
+    leads    returns True if this replica may act now
     slurm_user   SlurmUser of slurm.conf, to which no pod is mapped; "": not known
     leaving, traced  as of Config
     """

@@ -41,9 +41,10 @@ from scheduler.model.text import line
 from scheduler.state.confirmation import event_of, has_event
 from scheduler.state.in_flight import Announced
 
+log = logging.getLogger("slurm-bridge")
+
 # Kubernetes events are not needed for correctness: they wait while binds and deletions are in flight, and are dropped if too
 # many wait (O1).
-log = logging.getLogger("slurm-bridge")
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
 MAX_UNDECODED_POSTED = 4096
@@ -64,7 +65,7 @@ class Executor:
     emit         receives what was read
     poll_nodes   polls the nodes of Slurm now
     guard        reports the bridge's own errors
-    leads        whether this replica may act; an action that ends when it may not has an unknown outcome
+    leads        returns True if this replica may act; otherwise an action that ends has an unknown outcome
     on_dropped   called for each Kubernetes event that is not posted
     """
 
@@ -99,14 +100,14 @@ class Executor:
         return self._rejection if self._clock() - self._rejected_at < REJECTION_SHOWN_S else ""
 
     def _note_rejection(self, error: RemoteError) -> None:
-        """The pods point to the log and /readyz for it.  The log has the same sentence once while it lasts."""
+        """Log why Slurm rejected the token, once while that lasts.  Messages on pods refer to the log and to /readyz."""
         why = f"Slurm: {error.message.rstrip(' .?!')} (error {error.code})."
         if why != self.rejection():
             log.warning("%s", why)
         self._rejection, self._rejected_at = why, self._clock()
 
     async def perform(self, action: Action) -> ActionEnded:
-        """Perform the action and return its outcome.  No error of a far side is raised."""
+        """Perform the action and return its outcome.  An error of Kubernetes or Slurm is an outcome, and is not raised."""
         began = self._clock()
         ended = await self._performed(action, began) if self._leads() else None
         if ended is None or not self._leads():  # another replica may have acted on the same facts meanwhile
@@ -123,7 +124,7 @@ class Executor:
             return ActionEnded(action, _outcome(error), began, self._clock(), refusal=_refusal(error))
         except Exception as error:  # noqa: BLE001 - contained to the action, or raised
             self._guard.caught(error, "action", f"{type(action).__name__}: {action.reason}")
-            # How far it came is unknown.
+            # It is not known how much of the action took effect.
             return ActionEnded(action, Outcome.UNKNOWN, began, self._clock(), refusal=OWN_ERROR)
         return ended or ActionEnded(action, Outcome.DONE, began, self._clock())
 
@@ -156,7 +157,7 @@ class Executor:
                 self._on_dropped()
 
     def _announce(self, action: Announced) -> None:
-        """Queue the event of a confirmed write, if it has one.  Without an answer it follows the proof of the write."""
+        """Queue the event of a confirmed write, if it has one.  If no answer came, the event waits for proof of the write."""
         if not has_event(action):
             return
         reason, message, warning = event_of(action)
@@ -198,17 +199,17 @@ class Executor:
     async def _read_job(self, action: act.ReadJob, began: float) -> None:
         job = await self._slurm.job(action.job_id)
         grant: Grant | None = None
-        users_without_token: NoUserToken | None = None
+        no_token: NoUserToken | None = None
         if job is not None and action.grant and holds_nodes(job.states) and _may_be_ours(job, action):
             try:
                 grant = await self._grant_of(job)
             except (NotFound, Invalid):
                 pass  # it ended between the calls: the next read shows that
             except NoUserToken as error:
-                users_without_token = error
+                no_token = error
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
-        if users_without_token is not None:
-            raise users_without_token
+        if no_token is not None:
+            raise no_token
 
     async def _grant_of(self, job: Job) -> Grant:
         """The grant of the job and of its further components.  Raises Invalid if one of them has no nodes."""

@@ -20,8 +20,10 @@ log = logging.getLogger("slurm-bridge")
 
 
 class Guard:
-    """on   whether exceptions are contained
-    contained   number of contained exceptions, by the kind of what they were contained to
+    """Contains exceptions that are defects of the bridge, and reports them.
+
+    on          True: exceptions are contained; False: they are raised
+    contained   number of contained exceptions, by kind: "action", "task", "observer", "workload", …
     """
 
     def __init__(self, *, on: bool = False) -> None:
@@ -32,7 +34,8 @@ class Guard:
     def caught(self, error: Exception, kind: str, what: str) -> None:
         """Contain an exception; raise it if containment is off.
 
-        kind   label of the metric: "action", "task", "observer", …; what: for the log: what was done, to which object
+        kind   label of the metric: "action", "task", "observer", …
+        what   for the log: what was done, to which object
         """
         if not self.on:
             raise error
@@ -43,10 +46,10 @@ class Guard:
         self._contain(alarm.error, alarm.kind.value, f"{alarm.kind.value} {alarm.readable}: in quarantine")
 
     def _contain(self, error: Exception, kind: str, what: str) -> None:
-        """Count and log it; the traceback of each place in the code is logged once."""
+        """Count and log the exception.  The traceback of each place in the code is logged once."""
         self.contained[kind] += 1
         cause: BaseException = error
-        while isinstance(cause, BaseExceptionGroup):  # a group of tasks raises what one of them raised
+        while isinstance(cause, BaseExceptionGroup):  # a task group raises a group of the exceptions of its tasks
             cause = cause.exceptions[0]
         origin = origin_of(cause)
         is_new = origin not in self._logged and len(self._logged) < MAX_LOGGED
@@ -63,7 +66,7 @@ class Guard:
 
 
 async def restart_on_error(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
-    """Run the task again and again: an error of the bridge's own does not end it for good."""
+    """Run the task, and run it again after it ends or raises an error of the bridge's own.  Never returns."""
     while True:
         try:
             await task()

@@ -42,9 +42,11 @@ class Observer(Protocol):
         ...
 
     def passed(self, world: World, took_s: float, lag_s: float) -> None:
-        """A pass is over; `world` is what its decisions were about.
+        """A pass is over.
 
-        lag_s   how long the oldest event that it applied had waited in the queue; 0: it applied none
+        world    the facts of its decisions
+        took_s   duration of the pass
+        lag_s    how long the oldest event that the pass applied had waited in the queue; 0: it applied none
         """
         ...
 
@@ -54,7 +56,7 @@ class Loop:
 
     passed   when the last pass ended, by the loop's clock; if that is long ago, the process is not healthy
     guard    reports the bridge's own errors
-    leads    whether this replica may act; while it may not, nothing is decided
+    leads    returns True if this replica may act; otherwise nothing is decided
     """
 
     def __init__(

@@ -20,7 +20,10 @@ class Busy(Exception):
 
 
 class Share:
-    """share: of one core, at most; between 0 and 1."""
+    """Turns of work that together take at most a share of one core's time.
+
+    share   between 0 and 1
+    """
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 Everything that must survive a restart is in the clusters: the mark of a node shows which cluster registered it, the reason of
 a drain shows that the bridge drained it.  This file keeps only what a new process learns again: which nodes changed, which
-actions are in flight, and since when a state lasts.  A state begins at a poll of Slurm's nodes (one in 30 s) and ends with the
+actions are in flight, and since when a state lasts.  A state begins at a poll of Slurm's nodes (one in 30 s), and ends at the
 first observation that contradicts it.
 """
 

@@ -43,7 +43,7 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_pass: Pass) -> Decision:
-    """The status of the pod: why its job waits.  Before Slurm considers the job there is none, as most jobs start soon (Q2)."""
+    """The status of the pod: why its job waits.  There is none before Slurm considers the job: most jobs start soon (Q2)."""
     read = job.job
     if read is None:
         reason = this_pass.world.config.pending_reason or names.PENDING
