@@ -30,7 +30,7 @@ class NoBridgeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """status: of HTTP."""
+    """An HTTP answer.  status: its status code"""
 
     status: int
     body: bytes

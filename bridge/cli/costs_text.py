@@ -9,7 +9,7 @@ from bridge.cli.terminal import printable
 from bridge.slurm.costs import Costs
 
 
-def costs_told(costs: Costs, width: int) -> Iterator[str]:
+def costs_lines(costs: Costs, width: int) -> Iterator[str]:
     """The section, with an empty line before it.  Nothing that Slurm sent controls the terminal."""
     yield ""
     yield "What it costs"

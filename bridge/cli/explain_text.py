@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.cli.costs_text import costs_told
+from bridge.cli.costs_text import costs_lines
 from bridge.cli.paragraphs import INDENT, pairs, wrapped
 from bridge.cli.terminal import printable
 from bridge.explanation_json import plain
@@ -61,7 +61,7 @@ def _lines(answer: Answer, width: int, now: float) -> Iterator[str]:
     yield from _next(what, width)
     yield from _jobs(what, now, width)
     yield from _spec(what, answer.planned, width)
-    yield from costs_told(answer.costs, width) if answer.costs is not None else ()
+    yield from costs_lines(answer.costs, width) if answer.costs is not None else ()
     yield from _nodes(what, width)
     yield from _story(answer, now, width)
     if answer.notes:

@@ -1,10 +1,10 @@
 """Pods of manifests, before they exist: `slurm-bridge explain -f` (O4).
 
-A pod is itself; of a workload object its pod template is taken, with the object as the pod's owner, because annotations there
-count for its pods too.  Pods of one template are alike, so one of them is planned for all; but the pods of a gang share one
-job, so as many are planned as their controller would make.  Pods of JobSets, LeaderWorkerSets and TrainJobs are planned in
-manifest_controllers.py, sizes of gangs are read in manifest_groups.py.  Objects that make no pods are named, not passed over
-silently, and so are objects of other controllers: only these know their pods.
+A Pod is planned as it is.  For a workload object, its pod template is planned, with the object as the owner of the pod: the
+annotations of an owner count for its pods, too.  The pods of one template are alike, so one pod is planned for all of them.
+The pods of a gang share one job, so all of them are planned.  manifest_controllers.py plans the pods of JobSets,
+LeaderWorkerSets and TrainJobs, and manifest_groups.py reads the sizes of gangs.  The output names objects that make no pods,
+and objects whose pods only their own controllers know.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A file.
+    """The content of a file.
 
-    planned   what makes pods
-    podless   "Service web": what makes none
-    foreign   "SparkApplication pi": what is not Kubernetes' own, and of no kind that is planned here
-    groups    PodGroups, also those that Kubernetes would make of Workloads
+    planned   the plans for objects that make pods
+    podless   kind and name ("Service web") of each object that makes no pods
+    foreign   the same of each object whose kind is neither of Kubernetes itself nor planned here ("SparkApplication pi")
+    groups    PodGroups, also PodGroups that Kubernetes would make of Workloads
     """
 
     planned: tuple[Planned, ...] = ()

@@ -9,7 +9,7 @@ INDENT = "  "
 
 
 def wrapped(text: str, width: int, *, first: str | None = None, indent: str = INDENT) -> list[str]:
-    """The lines of a paragraph.  first: what its first line begins with, if not with the indent"""
+    """The lines of a paragraph.  first: the begin of its first line; None: the indent"""
     return textwrap.wrap(
         text,
         width,

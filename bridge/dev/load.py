@@ -1,7 +1,7 @@
 """The automatic load: a table of kinds of work, and a random generator.
 
-To add a kind of work is to add a line.  The pods are such as run on a real cluster too (`sleep`, from an image that is
-everywhere); a simulated kubelet understands `sleep` as well.
+To add a kind of work is to add a line.  The pods run `sleep`, from an image that is available everywhere, so they run on a
+real cluster, too; a simulated kubelet understands `sleep` as well.
 """
 
 from __future__ import annotations

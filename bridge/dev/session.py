@@ -234,13 +234,13 @@ class Session:
     # --- what the page shows --------------------------------------------------------------------------------------
 
     def look(self) -> Iterator[Entry]:
-        """Everything."""
+        """The state of both clusters and of the bridge, for the page."""
         if self.world is not None:
             yield from entries_of_bridge(self.world, self.telemetry, self.clock())
         yield from entries_of({"faults": self._faults(), "promises": self._kept(), "violations": self._broken()})
 
     def detail(self, key: str) -> Item:
-        """One workload."""
+        """The details of one workload, for the page."""
         return detail_of_bridge(self.world, self.telemetry, key, self.clock()) if self.world else None
 
     def _faults(self) -> Mapping[str, Item]:

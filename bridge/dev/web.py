@@ -73,7 +73,7 @@ def _tell(session: Session, url: str, kubeconfig: Path, settings: Path) -> None:
 
 
 async def _busy(session: Session, workload_client: WorkloadClient, load: Load, most: int) -> None:
-    """Pods come and go, for ever."""
+    """Create pods, and delete the pods that are over, for ever."""
     runs_s: dict[str, int] = {}
     for kind in fitted(SERVICES, session.kube.nodes):
         await workload_client.create("replicasets", load.service(kind))
@@ -128,7 +128,7 @@ def _answers_commands(app: web.Application, session: Session) -> None:
 
 
 def _settings(session: Session, folder: Path, kubeconfig: Path, url: str) -> Path:
-    """Settings with both ends and the policy of this demo; times are left as usual, a real bridge may take them too."""
+    """Settings with both clusters and the policy of this demo, and the usual times: a real bridge can use them, too."""
     token_file = Path(session.slurm.token_file).absolute() if session.slurm.token_file else None
     if session.slurm.simulated is not None:
         token_file = _write(folder / "token", session.slurm.tokens.token())

@@ -1,6 +1,6 @@
 """A user of the cluster: makes pods by the API, watches what becomes of them, and tidies up.
 
-What is reckoned (create → bind) is reckoned by what this user sees, over the same API as kubectl.
+Durations (create → bind) are measured by what this user sees, over the same API as kubectl.
 """
 
 from __future__ import annotations

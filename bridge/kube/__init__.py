@@ -1,4 +1,4 @@
-"""The Kubernetes end: what it says becomes the scheduler's nouns and events, what was decided becomes its writes.
+"""The Kubernetes side: decodes what the API server sends to values and events of the scheduler, and sends the writes.
 
 auth       kubeconfig or service account -> address of the server, TLS, credentials
 transport  one exchange, or one stream of lines; each failure says whether anything was sent

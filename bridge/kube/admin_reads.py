@@ -95,7 +95,7 @@ async def greet(transport: Transport) -> Greeting:
 
 
 async def whoami(transport: Transport) -> str:
-    """The user that the server takes us for.  Raises what any write raises; ContractError before Kubernetes 1.28."""
+    """This client's user, as the API server knows it.  Raises what any write raises; ContractError before Kubernetes 1.28."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     reply = await transport.exchange(Call("POST", path, body=codec.encode(body), deadline_s=DEADLINE_S))
@@ -115,7 +115,7 @@ async def events_of(transport: Transport, namespace: str, uid: str) -> tuple[Pod
 
 
 def _event(seen: _Event) -> PodEvent:
-    """Events come in two fashions: counted (core/v1) and as series (events.k8s.io/v1)."""
+    """The event.  Events have two forms: counted (core/v1) and as series (events.k8s.io/v1)."""
     series = seen.series
     moments = (
         series.last_observed_time if series else None,

@@ -1,15 +1,15 @@
 """The Kubernetes client: each method is one read or one change, and its errors say whether the change took effect.
 
-Every write names the pod's uid, so that it can only hit the pod it was decided for, never a re-created namesake: a
-binding carries it, a patch carries it in its metadata, a deletion has it as a precondition.  Where it is another one the
+Every write names the pod's uid, so that it affects only the pod for which it was decided, and no new pod of the same name: a
+binding and a patch have the uid in their metadata, a deletion has it as a precondition.  If the pod has another uid, the
 answer is a Conflict.
 
-    returns             it happened (or was so already), and the server said so
+    returns             the change happened, now or before, and the server said so
     Refused and below   it did not happen
     Unreachable         nothing was sent
     Unanswered          it may have happened, or may yet; also a 5xx, and a ContractError of a write
 
-What the server answered is judged in `answers`; nothing is repeated here, since when to repeat is a decision.
+Answers are judged in responses.py.  Nothing is repeated here, because the scheduler decides when to repeat.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class KubeClient:
         await self._set_condition("report running", action.namespace, action.name, action.uid, condition)
 
     async def _set_disruption_target(self, action: DeletePod | FailByDeadline) -> bool:
-        """False: this incarnation is gone.
+        """Set the condition DisruptionTarget.  Returns False if this incarnation is gone.
 
         Kubernetes defines this condition as an announcement ("about to be terminated"), and failure policies of Jobs read it
         at the pod's end, which may come within milliseconds of the write that ends the pod.  So it is written before
@@ -390,7 +390,7 @@ class KubeClient:
         }
 
     async def _count_event(self, path: str, event: str, at: float) -> bool:
-        """Raise its count; False: the server has forgotten the event (they live an hour)."""
+        """Raise the count of the event.  Returns False if the server has forgotten it (events live an hour)."""
         count = self._events[event] + 1
         body = {"count": count, "lastTimestamp": _rfc3339(at)}
         try:
@@ -490,7 +490,7 @@ class KubeClient:
     # --- the cluster ---
 
     async def namespace(self, name: str) -> Namespace | None:
-        """One namespace; of `kube-system` the uid names the cluster (ARCHITECTURE 4)."""
+        """Read one namespace.  The uid of `kube-system` identifies the cluster (ARCHITECTURE 4)."""
         try:
             reply = await self._read("read namespace", f"/api/v1/namespaces/{_q(name)}")
         except NotFound:
@@ -500,7 +500,7 @@ class KubeClient:
     async def can_i(
         self, verb: str, resource: str, *, group: str = "", subresource: str = "", namespace: str = ""
     ) -> bool:
-        """May we do this?  `namespace` "": everywhere."""
+        """True if the bridge has this right.  namespace ""   in all namespaces"""
         asked = {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -557,7 +557,7 @@ class KubeClient:
 
 
 def _as(operation: str, error: RemoteError) -> RemoteError:
-    """The transport knows only the method; say what was tried."""
+    """The error with the name of the operation: the transport knows only the method."""
     renamed = type(error)(operation, error.side, error.message, error.code)
     if isinstance(error, Exhausted) and isinstance(renamed, Exhausted):
         renamed.retry_after_s = error.retry_after_s

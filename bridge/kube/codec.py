@@ -1,4 +1,4 @@
-"""JSON in, `scheduler.model` out: how each kind is read from a page of a list, a line of a watch, and an answer.
+"""Decodes JSON to values of `scheduler.model`: each kind, from a page of a list, a line of a watch, or an answer.
 
 Items and changes are decoded one by one.  An item that cannot be decoded becomes `Undecoded` and affects no other item.
 """

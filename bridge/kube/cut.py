@@ -1,8 +1,8 @@
 """The part of a pod that is kept if the pod exceeds the limits (X7).
 
-A tenant makes as many such pods as its quota allows, of a megabyte each.  So of
-such a pod only the parts are kept that decide about other pods: the pod is refused in the same words, and if it is on a node
-nevertheless (of another scheduler, or bound by hand), its requests, host ports and anti-affinity count there.
+A tenant may create as many such pods as its quota allows, each of a megabyte.  So only those parts of the pod are kept that
+affect other pods.  The pod is refused with the same message.  If the pod is on a node nevertheless (of another scheduler, or
+bound by hand), its requests, host ports and anti-affinity count there.
 """
 
 from __future__ import annotations

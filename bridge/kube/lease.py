@@ -13,12 +13,12 @@ The holder's identity is the replica's name, which survives a restart.  A proces
 lease at once: the process of that name before it has ended.  Each process also writes a random mark.  A process that wakes
 after a pause finds the mark of its successor and does not mistake the successor's lease for its own.
 
-A process that stops takes its name out.  When none of its requests can take effect any more it says so in the same write
-(annotation `slurm-bridge/drained`, with its mark).  The next holder removes the statement with the write that takes the
-lease.  The statement counts only if its mark is the mark of the last holder and the Lease names no holder.
+A process that stops removes its name.  If none of its requests can take effect any more, the same write says so (annotation
+`slurm-bridge/drained`, with its mark).  The next holder removes the annotation with the write that takes the lease.  The
+annotation counts only if its mark is the mark of the last holder and the Lease names no holder.
 
-People edit Leases.  Whatever a Lease says, reading it gives a Record: what is missing or absurd is replaced by what is safe,
-which is to wait for the duration of one's own setting, or for LONGEST_S.
+People edit Leases.  Every Lease can be read as a Record.  A missing or invalid duration is replaced by a safe one: the
+duration of the replica's own setting, or LONGEST_S.
 """
 
 from __future__ import annotations

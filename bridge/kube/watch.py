@@ -1,7 +1,7 @@
 """List-watch: first a list of all objects, then every change, until the process ends.
 
-A list shows what exists at one resourceVersion; a watch from there shows everything that happens after it.  Together they
-are the whole truth, as long as no gap is left between the two, and the machine below exists for the gaps:
+A list shows what exists at one resourceVersion; a watch from there shows every change after it.  Together they show every
+state, if no change is lost between the two.  The state machine below makes sure of that:
 
                     ┌──────────── version too old (410), or an answer that makes no sense ───────────┐
                     ▼                                                                                │
@@ -14,12 +14,12 @@ failure and has a random part, so that two replicas do not retry at the same tim
 gathered and emitted as one event, so that the scheduler never sees half a cluster and takes the other half for deleted.
 A list that is older than what was seen before is a failure, too (bridge/kube/versions.py).
 
-An object that cannot be decoded, or is too long to be read, exists: a list names it as `undecoded`, beside what it could
-decode, and a watch goes on behind it.  Where such an object is deleted, only a new list proves which one is gone.
+An object that cannot be decoded, or is too long to be read, still exists: a list names it as `undecoded`, beside the decoded
+objects, and a watch continues with the next change.  If such an object is deleted, only a new list proves which one is gone.
 
 A broken watch that sends nothing looks like a quiet watch.  So the server is asked to end it after some minutes
-(`timeoutSeconds`), and a stream that stays silent longer than that is given up; sooner where the server is known to send
-bookmarks, which come once a minute.  Dead paths are found by TCP keepalive, which a server that hangs still answers.
+(`timeoutSeconds`), and a stream that stays silent for longer is given up; sooner if the server is known to send bookmarks,
+which come once a minute.  Dead paths are found by TCP keepalive, which a server that hangs still answers.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ async def listed(
     while token := page.metadata.continue_:
         following = asyncio.create_task(pages.ask(token))
         try:
-            await asyncio.sleep(0)  # it leaves before what is here is decoded
+            await asyncio.sleep(0)  # the request is sent before this page is decoded
             take(page)
             page = await following
         finally:

@@ -1,8 +1,7 @@
-"""The JSON of the API server: narrow views that name the fields that decisions need, and skip the rest unread,
-which is what makes a pod cost some microseconds.
+"""Views of the JSON of the API server, with only the fields that decisions need.
 
-They hold to the API's own rules: a missing field and `null` mean the same, unknown fields are not ours to judge, a list item
-carries no kind.
+Other fields are skipped without being decoded, so that a pod takes some microseconds.  As the API specifies, a missing field
+and `null` mean the same, unknown fields are ignored, and an item of a list has no kind.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from typing import Annotated, Any
 import msgspec
 
 Texts = dict[str, str]
-Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # the API has no others, and no float holds 10^400
+Int = Annotated[
+    int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)
+]  # the API has no larger integers, and 10^400 would overflow a float
 Time = str  # RFC 3339; read by `objects.epoch`, because one unreadable time must not spoil its object
 
 
@@ -387,7 +388,7 @@ class OwnerSpec(Wire):
     completions: Int | None = None
     min_member: Int | None = None
     replicated_jobs: list[ReplicatedJob] | None = None
-    startup_policy: StartupPolicy | str | None = None  # of other kinds a word
+    startup_policy: StartupPolicy | str | None = None  # other kinds have a string
     scheduling_policy: GroupPolicy | None = None
 
 

@@ -23,7 +23,7 @@ from bridge.kube.admin_reads import PodEvent
 from bridge.node_survey import Survey
 from bridge.plugin import nodes, survey, trace
 from bridge.plugin.cluster import Selection, connected
-from bridge.plugin.costs import CostsTold, costs_of
+from bridge.plugin.costs import ShownCosts, costs_of
 from bridge.plugin.lists import Entry, View, entry
 from bridge.plugin.nodes import Shown
 from bridge.plugin.pods import Seen
@@ -32,7 +32,7 @@ from bridge.plugin.watch import ask_again, follow
 
 
 def screen_of(stream: TextIO, environ: Mapping[str, str], *, wide: bool = False) -> Screen:
-    """Colours and cut lines on a terminal alone, and no colours where NO_COLOR is set or TERM is dumb."""
+    """The screen: colours and cut lines only on a terminal, and no colours if NO_COLOR is set or TERM is dumb."""
     if not stream.isatty():
         return Screen()
     plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
@@ -70,7 +70,7 @@ async def listed(options: argparse.Namespace) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _PodTold:
+class _PodShown:
     """One pod and its events, as `why` or `trace` shows them."""
 
     entry: Entry
@@ -85,7 +85,7 @@ class _PodTold:
         return {str(self.entry["uid"]): self.entry}
 
     def lines(self, screen: Screen, only: Collection[str] | None = None) -> list[str]:
-        """Everything, or nothing; after the first time, below an empty line."""
+        """The text.  only: None for the first answer; later all lines after an empty line, or none if *only* is empty"""
         if only is None:
             return self.text(screen)
         return ["", *self.text(screen)] if only else []
@@ -95,10 +95,10 @@ async def why(options: argparse.Namespace) -> None:
     """`why POD`."""
 
     known: dict[
-        tuple[object, ...], CostsTold
+        tuple[object, ...], ShownCosts
     ] = {}  # with -w the costs are read again when the job, the node or the end changes
 
-    async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
+    async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
         of_pod = [
             {"at": each.at, "reason": each.reason, "message": each.message, "count": each.count} for each in events
         ]
@@ -106,7 +106,7 @@ async def why(options: argparse.Namespace) -> None:
         if state not in known:
             known[state] = await costs_of(seen, options)
         costs = known[state]
-        return _PodTold(
+        return _PodShown(
             entry(seen) | {"events": of_pod, "note": note, "costs": costs.entry},
             lambda screen: [
                 *trace.explained(seen, events, note, time.time(), screen, wide=wide),
@@ -120,9 +120,9 @@ async def why(options: argparse.Namespace) -> None:
 async def trace_of(options: argparse.Namespace) -> None:
     """`trace POD`."""
 
-    async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodTold:
+    async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
         wide = options.output == "wide"
-        return _PodTold(
+        return _PodShown(
             entry(seen) | trace.timed(seen, events) | {"note": note},
             lambda screen: [*trace.waterfall(seen, events, time.time(), screen, wide=wide), *filter(None, [note])],
         )
@@ -131,12 +131,12 @@ async def trace_of(options: argparse.Namespace) -> None:
 
 
 async def _of_pod(
-    options: argparse.Namespace, told: Callable[[Seen, Sequence[PodEvent], str], Awaitable[_PodTold]]
+    options: argparse.Namespace, told: Callable[[Seen, Sequence[PodEvent], str], Awaitable[_PodShown]]
 ) -> None:
     async with AsyncExitStack() as stack:
         cluster = await connected(options.kubeconfig, options.context, stack, warn)
 
-        async def ask() -> _PodTold:
+        async def ask() -> _PodShown:
             seen = await cluster.pod(*_named(options))
             _check_scheduler(seen.pod.full_name, seen.pod.scheduler_name, options.scheduler)
             return await told(seen, *await cluster.events(seen))

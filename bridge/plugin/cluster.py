@@ -39,7 +39,7 @@ class Selection:
 
     @property
     def path(self) -> str:
-        """Of the list."""
+        """The path of the list."""
         return f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods" if self.namespace else "/api/v1/pods"
 
     @property
@@ -51,7 +51,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Cluster:
-    """on_trouble receives a sentence each time that a watch fails; the watch goes on."""
+    """Reads pods and events.  on_trouble: receives a sentence each time that a watch fails; the watch goes on"""
 
     transport: Transport
     on_trouble: Callable[[str], None] = field(default=lambda _sentence: None)

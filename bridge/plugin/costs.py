@@ -23,7 +23,7 @@ HOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class CostsTold:
+class ShownCosts:
     """What a job costs, for people and for programs.
 
     sentence   why no costs are shown; "": they are shown, or the pod has no job that costs anything now
@@ -38,20 +38,20 @@ class CostsTold:
         return ["", *paragraph(self.sentence, screen)] if self.sentence else list(self.lines)
 
 
-async def costs_of(seen: Seen, options: argparse.Namespace) -> CostsTold:
+async def costs_of(seen: Seen, options: argparse.Namespace) -> ShownCosts:
     """What the job of a pod costs, unless the pod has ended."""
     if not seen.job or seen.pod.finished:
-        return CostsTold()
+        return ShownCosts()
     if not options.slurm_url:
-        return CostsTold(sentence="" if seen.pod.node else HOW)
+        return ShownCosts(sentence="" if seen.pod.node else HOW)
     return await _asked(seen.job, options.slurm_url, options.slurm_token_file)
 
 
-async def _asked(job_id: int, url: str, token_file: str) -> CostsTold:
+async def _asked(job_id: int, url: str, token_file: str) -> ShownCosts:
     import msgspec  # imported only if the user names slurmrestd
 
     from bridge import settings
-    from bridge.cli.costs_text import costs_told
+    from bridge.cli.costs_text import costs_lines
     from bridge.connections import Connections
     from bridge.slurm.costs import costs_of_job
 
@@ -62,5 +62,5 @@ async def _asked(job_id: int, url: str, token_file: str) -> CostsTold:
             await slurm.discover()
             found = await costs_of_job(slurm, job_id)
     except BridgeError as error:
-        return CostsTold(sentence=f"What the job costs is not shown: {said(error)}")
-    return CostsTold(tuple(costs_told(found, DEFAULT_WIDTH)), msgspec.to_builtins(found))
+        return ShownCosts(sentence=f"What the job costs is not shown: {said(error)}")
+    return ShownCosts(tuple(costs_lines(found, DEFAULT_WIDTH)), msgspec.to_builtins(found))

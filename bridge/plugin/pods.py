@@ -1,4 +1,4 @@
-"""A pod as a user sees it: the scheduler's noun, and the times that Kubernetes shows of it.
+"""A pod as its user sees it: the scheduler's `Pod`, with the times that Kubernetes shows.
 
 Only what a user of a namespace may read is read: pods and their events.  Slurm is not asked.
 """
@@ -98,7 +98,7 @@ class _Status(Wire):
 
 
 class _Pod(Wire):
-    """A pod whose status is read twice: for the scheduler's noun, and for times."""
+    """A pod whose status is read twice: for the scheduler's `Pod`, and for times."""
 
     metadata: PodMeta
     spec: PodSpec

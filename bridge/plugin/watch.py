@@ -1,6 +1,6 @@
-"""`-w`: a list that follows the cluster.  A terminal is drawn again; elsewhere a line is added for what changed.
+"""`-w`: a list that follows the cluster.  On a terminal the list is drawn again; elsewhere each change adds a line.
 
-Lists of pods are watched.  One pod with its events, and the bridge's answer about nodes, are asked for again and again.
+Lists of pods are watched.  One pod with its events, and the bridge's answer about nodes, are requested again and again.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ async def _redrawn(
         taking.cancel()
 
 
-class Told(Protocol):
-    """An answer that is asked for again.
+class Repeated(Protocol):
+    """An answer that is requested again and again.
 
     rows      what is compared, by what it is about
     entries   for programs, by what they are about
@@ -95,7 +95,7 @@ class Told(Protocol):
 
 
 async def ask_again(
-    ask: Callable[[], Awaitable[Told]], form: str | None, screen: Screen, show: Print, warn: Callable[[str], None]
+    ask: Callable[[], Awaitable[Repeated]], form: str | None, screen: Screen, show: Print, warn: Callable[[str], None]
 ) -> None:
     """Never returns; cancel it.  form: as of follow.  Raises for the first answer; later a sentence goes to `warn`."""
     known: Mapping[str, object] | None = None
@@ -121,5 +121,5 @@ async def ask_again(
 
 
 def _compared(entries: Mapping[str, Entry]) -> Mapping[str, object]:
-    """Without the time of the observation."""
+    """The rows as they are compared: without the time of the observation."""
     return {key: {what: value for what, value in each.items() if what != "polled"} for key, each in entries.items()}

@@ -4,8 +4,8 @@ There are two times of checks.  A request of the bridge is checked when it is se
 effect when it is no longer right.  The state of the clusters is checked after each effect (V1, V8), and a while after the
 last fault (V4, L1, L2, L3, L4).
 
-If both clusters are simulated, every check sees the true state and counts at once.  If one is real, a check sees observations
-of a moment ago, of different moments for the two clusters: a violation counts if a second observation shows it, too.
+If both clusters are simulated, every check sees the true state and counts at once.  If one is real, a check sees the two
+clusters as they were at two earlier moments: a violation counts if a second observation shows it, too.
 
 The gang label shows which pods are a gang, and gang-size for the pods of a batch Job.  Groups of other controllers are not
 checked here.
@@ -121,7 +121,7 @@ class Invariants:
     given        the users that the policy gives each namespace, and gave it before; by default `users`, always
     partitions   the partitions that the policy gives
     cluster      this Kubernetes' mark in job names
-    exact        what is seen is the truth of this moment
+    exact        the observations show the present state of both clusters
     on_broken    called with each violation; by default it is raised
     life         number of the bridge process
     born         when that began
@@ -130,7 +130,7 @@ class Invariants:
     kube_ahead, slurm_ahead   by how many seconds the clock of that cluster is ahead of `clock`
     ends_pods    an admin has the bridge end the pods that it bound, by slurm-bridge uninstall --end-pods
     stands_s     the longest grace that counts, as `silent_node_s` of scheduler/tuning.py
-    renamed      what jobs of ours were called to which their users gave other names, by serial
+    renamed      serial of a job to its name before its user gave it another name
     checked      number of checks, by invariant
     """
 

@@ -1,9 +1,9 @@
 """Reads that only diagnostic commands need: Slurm's configuration, its clock, its nodes in detail, and what a user may do.
 
-Nothing here changes anything.  What a user may do is *tried without effect*: a submission in his name that excludes a node
-which no Slurm has.  slurmctld checks user, partition, account and QOS, and only then node names, so error 2018 means
-that everything before was accepted; it keeps no record of it (26.05.5, measured).  The job is asked for held, too: were it
-ever taken it would not start, and it is cancelled at once.
+Nothing here changes anything.  What a user may do is *tried without effect*, by a submission as that user which excludes a
+node that no Slurm has.  slurmctld checks user, partition, account and QOS, and only then node names.  So error 2018 means
+that the rest was accepted; slurmctld keeps no record of it (26.05.5, measured).  The job is also submitted as held: if Slurm ever
+accepted it, it would not start, and it is cancelled at once.
 
 slurmrestd does not show slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, and whether slurmctld can resolve an address.
 """
@@ -273,7 +273,7 @@ async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
 
 
 async def probe(slurm: SlurmClient, user: str, *, account: str = "", partition: str = "", qos: str = "") -> Verdict:
-    """May this user submit with these choices?  See the module: nothing is submitted.
+    """Try if this user may submit with these choices.  Nothing is submitted (see the module).
 
     Raises what any call raises but Refused: that is the answer.
     """
@@ -282,7 +282,7 @@ async def probe(slurm: SlurmClient, user: str, *, account: str = "", partition: 
 
 
 async def trial(slurm: SlurmClient, spec: JobSpec) -> Verdict:
-    """Would Slurm take this job?  User, account, QOS, partition, features and devices are tried, nodes are not.
+    """Try if Slurm would accept this job.  User, account, QOS, partition, features and devices are tried, nodes are not.
 
     The components of a heterogeneous job are tried one by one; the first refusal counts.
     Raises what any call raises but Refused: that is the answer.

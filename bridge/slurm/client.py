@@ -192,7 +192,7 @@ class SlurmClient:
         return (await self._write("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id
 
     async def submit(self, spec: JobSpec) -> int:
-        """Stand in Slurm's queue as `spec.user` (`POST job/submit`).
+        """Put a job into Slurm's queue as `spec.user` (`POST job/submit`).
 
         Returns the job id (that of the leader of a heterogeneous job; `job(id)` reads the other components).
         A second job of the same name waits (singleton), so this call may be repeated after Unanswered.
@@ -245,7 +245,7 @@ class SlurmClient:
     async def listed_states(self) -> Listed[Mapping[int, States]]:
         """The states of every job that Slurm knows, by id, over the poller's own connection (`GET jobs/state/`).
 
-        The very same mapping as long as nothing changes; not to be changed.
+        Returns the same object as long as nothing changes; callers must not change it.
         """
         answer = await self._get("states", self._path("jobs/state/"), self._states_reader, transport=self._polls)
         if self._shown is None or self._shown[0] is not answer:
@@ -315,7 +315,7 @@ class SlurmClient:
         return self._report_left_out("partitions", codec.partitions(answer))
 
     def _report_left_out(self, what: str, listed: Listed[_N]) -> Listed[_N]:
-        """The same; its unreadable items are reported."""
+        """Report the unreadable items of the list.  Returns the list."""
         for each in listed.left_out:
             self._on_left_out(what, "" if each.key is None else plain(str(each.key)), plain(each.why))
         return listed
@@ -332,7 +332,7 @@ class SlurmClient:
         await self._change("register_node", "POST", "new/node/", bodies.node_body(spec))
 
     async def change_node(self, name: str, change: NodeChange, reason: str) -> None:
-        """Drain it, give it jobs again, or set it down, which ends its jobs for good (`POST node/{name}`).
+        """Drain the node, resume it, or set it down, which ends its jobs for good (`POST node/{name}`).
 
         reason   kept by Slurm while it is drained or down
         Raises Invalid (2018: Slurm has no such node; 2010: not this token's to do).
@@ -542,7 +542,7 @@ class SlurmClient:
         return headers
 
     def _with_own_token(self, user: str) -> str:
-        """The user, where each has a token; "": the bridge's own may do it by itself."""
+        """The user, if each user has a token; "": the bridge's own token has the right."""
         return user if self.user_tokens is not None else ""
 
     def _tokens_for(self, user: str) -> TokenSource:
@@ -559,7 +559,7 @@ class SlurmClient:
         return NoUserToken(operation, SIDE, message, code)
 
     def _explained(self, error: Unauthorized, tokens: TokenSource, user: str) -> Unauthorized:
-        """With what to do, where the token itself shows what is wrong."""
+        """The error, with what to do if the token itself shows the cause."""
         if isinstance(error, NoUserToken):
             return error
         trouble = problem(tokens, self._clock())

@@ -1,4 +1,4 @@
-"""slurmrestd's answers as the core's nouns.
+"""Decodes slurmrestd's answers to values of the scheduler.
 
 A malformed number is a ValueError.  In an answer about one object the client raises a ContractError for it; in a list the one
 item is left out and reported (lists.py).
@@ -83,7 +83,7 @@ def job_number(value: str | int) -> int:
 def job(answer: wire.JobAnswer, job_id: int) -> Job:
     """The job of that id; the leader of a heterogeneous job comes with its further components, in their order.
 
-    Slurm answers with all components where the leader was asked for, and of an array with all its tasks.
+    If the leader is requested, Slurm answers with all components; for an array it answers with all tasks.
     Raises ValueError if the answer does not hold it.
     """
     seen = next((candidate for candidate in answer.jobs if candidate.job_id == job_id), None)

@@ -31,7 +31,7 @@ class Request:
 class ClosedError(Exception):
     """The connection ended before a whole answer.
 
-    heard   some of the answer had come
+    heard   True if a part of the answer had come
     tls     what TLS said instead of an answer, as a server does that refuses a client certificate; None: nothing
     """
 
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
 
     on_unsolicited  called if the server sends bytes without a request, or answers twice
     may_write   asked at the last moment before a request that changes something is sent
-    reusable    it may be asked once more
+    reusable    True if it can carry another exchange
     idle_since  when its last exchange ended, by the clock of the event loop
     tls         the context that it was made with
     """

@@ -1,7 +1,7 @@
-"""What a job costs, where Slurm lets it be read: its billing weight, the fair share of its account, limits and what is used.
+"""The costs of a job as far as Slurm shows them: its billing, the fair share of its account, limits and what is used of them.
 
-Only `explain` and `kubectl slurm why` read these.  What slurmrestd shows to which token, and what an answer weighs, is in
-Slurm facts 10.
+Only `explain` and `kubectl slurm why` read these.  Slurm facts 10 says what slurmrestd shows to which token, and how large
+its answers are.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ async def costs_of_job(slurm: SlurmClient, job_id: int) -> Costs:
 
 
 class _Reading:
-    """The reads of some terms, each of which may fail without the others."""
+    """Reads the terms of some jobs.  If one read fails, the others are made nevertheless."""
 
     def __init__(self, slurm: SlurmClient, user: str, account: str, partition: str, qos: str) -> None:
         self._slurm, self._user, self._account = slurm, user, account
@@ -325,7 +325,7 @@ def weights_in(text: str) -> dict[str, float] | None:
 
 
 def _amounts(spec: JobSpec) -> dict[str, float]:
-    """What the job asks for, by the lower-case name of the resource; a typed GRES counts under its plain name, too."""
+    """The amounts that the job asks for, by the resource's lower-case name; a typed GRES counts under its plain name, too."""
     amounts: Counter[str] = Counter()
     for part in (spec, *spec.parts):
         amounts["cpu"] += part.cpus_per_task * part.tasks
@@ -340,7 +340,7 @@ def _amounts(spec: JobSpec) -> dict[str, float]:
 
 
 def used_of(limit: Limit, of: LimitsOf, running: Sequence[RunningJob] | None) -> int | None:
-    """How much of the limit is used by jobs that run; None: not known (minutes, accounts above, jobs in the queue)."""
+    """The part of the limit that running jobs use; None: not known (minutes, accounts above, jobs in the queue)."""
     if running is None or limit.name not in _COUNTED:
         return None
     if limit.qos:
@@ -349,7 +349,7 @@ def used_of(limit: Limit, of: LimitsOf, running: Sequence[RunningJob] | None) ->
     elif limit.user:
         counted = [each for each in running if (each.user, each.account) == (limit.user, limit.account)]
     else:
-        return None  # jobs of the accounts below count, too, and which these are is not known
+        return None  # jobs of the accounts below count, too, and these accounts are not known
     return sum(_held(each, limit.resource) for each in counted) if limit.resource else len(counted)
 
 

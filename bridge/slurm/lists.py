@@ -42,7 +42,7 @@ class ListAnswer(Envelope, Generic[_I_co], kw_only=True):
 
 
 class ListDecoder(Generic[_I]):
-    """Text to ListAnswer.
+    """Decodes a text to a ListAnswer.
 
     field   the field of the answer that holds the list
     item    the struct of one item

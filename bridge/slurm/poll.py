@@ -30,19 +30,19 @@ from scheduler.events import (
 from scheduler.model.slurm import Partition, States, holds_nodes
 
 TICK_S = 1.0
-BEHIND_TICK_S = 0.03  # what slurmctld needs to work a tick off before the answer shows it
+BEHIND_TICK_S = 0.03  # after its tick slurmctld needs this long until its answers show the starts
 BUSY = 2  # factor of the interval during a burst; ends are still seen within 2.5 s
 NARROW_S = 0.05  # a window this narrow is good enough to aim at
 FIRST_BACKOFF_S = 0.5
 ACCOUNTING_RETRY_S = 5.0
-MAX_RETRY_AFTER_S = 30.0  # however long a proxy asks for: pods that end wait for it
+MAX_RETRY_AFTER_S = 30.0  # even if a proxy asks for a longer pause: ends of pods wait for the polls
 MAX_BACKOFF_S = 3.0  # what ends or is created after an outage is handled within 5 s (X1)
 
 
 class Tick:
     """The offset of slurmctld's tick within the second, estimated from the observed starts of jobs.
 
-    A start seen by a poll fell between the one before and it; each one narrows the window by half.
+    If a poll shows that a job has started, the job started since the poll before.  Each start narrows the window.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Tick:
 
     @property
     def aim(self) -> float:
-        """The moment of a second at which to poll: behind the tick once that is known, else the middle of its window."""
+        """The moment of a second at which to poll: just after the tick if it is known, else in the middle of its window."""
         if self._low is None:
             return 0.0
         share = 1.0 if self._width <= NARROW_S else 0.5
@@ -83,10 +83,10 @@ class Tick:
 class Poller:
     """Polls Slurm and emits events; decides nothing.
 
-    waiting      whether jobs of ours wait in Slurm's queue: then two polls a second
-    allocating   whether nodes are being asked for: then half as many as usual
-    accounting_lost  whether slurmdbd is taken to be away: then it is tried every few seconds
-    interval_s, nodes_interval_s   between two polls of jobs, and of nodes
+    waiting      returns True if jobs of the bridge wait in Slurm's queue: then there are two polls a second
+    allocating   returns True while immediate allocations are in flight: then there are half as many polls as usual
+    accounting_lost  returns True if slurmdbd counts as away: then it is asked again every few seconds
+    interval_s, nodes_interval_s   seconds between two polls of jobs, and of nodes
     """
 
     def __init__(
@@ -136,14 +136,18 @@ class Poller:
             await asyncio.sleep(max(0.0, next_at - self._clock()))
 
     def _next_poll(self) -> float:
-        """Starts come with slurmctld's tick, ends at any time; and a poll of thousands of jobs holds up allocations."""
+        """The time of the next poll.
+
+        While jobs wait, it is just after slurmctld's tick, which starts jobs.  During a burst it is later, because a poll of
+        thousands of jobs delays allocations.
+        """
         now = self._clock()
         if self._waiting():
             return self._tick.next_poll(now, every_s=TICK_S / 2)
         return now + self._interval_s * (BUSY if self._allocating() else 1)
 
     async def poll(self) -> None:
-        """One look at all jobs.  Raises RemoteError."""
+        """Read the states of all jobs.  Raises RemoteError."""
         began = self._clock()
         listed = await self._client.listed_states()
         states = listed.found
@@ -158,7 +162,7 @@ class Poller:
         self._emit(JobsPolled(began, ended, states, unread_jobs(listed.left_out)))
 
     async def poll_nodes(self) -> None:
-        """Nodes and partitions, for feasibility.  Raises RemoteError."""
+        """Read the nodes and partitions.  Raises RemoteError."""
         began = self._clock()
         nodes = await self._client.listed_nodes()
         polled = SlurmNodesPolled(nodes.found, None, began, began, unread_names(nodes.left_out))
@@ -169,7 +173,7 @@ class Poller:
         self._emit(replace(polled, at=self._clock()))
 
     async def _partitions(self) -> Listed[tuple[Partition, ...]] | None:
-        """None: slurmdbd does not answer, and without it slurmrestd does not list them."""
+        """The partitions; None: slurmdbd does not answer, and without slurmdbd slurmrestd lists no partitions."""
         try:
             found = await self._client.listed_partitions()
         except AccountingUnavailable as error:
@@ -182,12 +186,12 @@ class Poller:
         return found
 
     async def _try_accounting(self) -> None:
-        """True if slurmdbd answers again; then the partitions are read with the nodes at once."""
+        """Ask for the partitions.  If slurmdbd answers again, the nodes are polled at once."""
         if await self._partitions() is not None:
             self._nodes_due = float("-inf")
 
     def _answered(self) -> None:
-        """Everything that was requested: Slurm is not back if it answers half of the requests."""
+        """Note that Slurm answered all requests of a round: it is not back if it answers only a part of them."""
         if self._lost:
             self._lost = False
             self._emit(SideBack(Side.SLURM, self._clock()))
@@ -199,12 +203,12 @@ class Poller:
 
 
 def unread_jobs(left_out: Sequence[LeftOut]) -> Unread:
-    """Which jobs could not be read."""
+    """The jobs that could not be read."""
     return _unread(left_out, job_number)
 
 
 def unread_names(left_out: Sequence[LeftOut]) -> Unread:
-    """Which nodes or partitions could not be read."""
+    """The nodes or partitions that could not be read."""
     return _unread(left_out, str)
 
 

@@ -1,11 +1,11 @@
 """The JSON that slurmrestd sends, field by field, and the versions of its interface.
 
-Only the fields that decisions need are read; everything else in an answer (a job is 20 kB) is skipped without being built.
-What is read is checked: a field of another type or size than Slurm documents is a msgspec.ValidationError.  The client makes
-a ContractError of it; in a list the one item is left out (lists.py).
+Only the fields that decisions need are decoded; everything else in an answer (a job is 20 kB) is skipped.  Each decoded field
+is checked: a field of another type or size than Slurm documents is a msgspec.ValidationError, which the client turns into a
+ContractError; in a list only that item is left out (lists.py).
 
-slurmrestd's own ways (Slurm facts 4): numbers that may be absent are {"set", "infinite", "number"}; job ids are strings in
-jobs/state ("53+0" is a component of a heterogeneous job, "12_[0-3]" tasks of an array); hostlists stay strings.
+What is special in slurmrestd (Slurm facts 4): numbers that may be absent are {"set", "infinite", "number"}; job ids are
+strings in jobs/state ("53+0" is a component of a heterogeneous job, "12_[0-3]" tasks of an array); hostlists stay strings.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Attributes = dict[str, Any]
 
 
 def pod(what: Pod) -> Attributes:
-    """Which pod, and where it ran."""
+    """The pod, and the node on which it ran."""
     said: Attributes = {
         "k8s.namespace.name": what.namespace,
         "k8s.pod.name": what.name,
@@ -46,7 +46,7 @@ def containers(what: Pod) -> Attributes:
 
 
 def gang(workload: Workload) -> Attributes:
-    """Which gang, and its size."""
+    """The gang, and its size."""
     if workload.group is None:
         return {}
     return {"slurm_bridge.gang.kind": workload.group.kind, "slurm_bridge.gang.name": workload.group.name} | (
@@ -55,7 +55,7 @@ def gang(workload: Workload) -> Attributes:
 
 
 def job(job_id: int, world: World) -> Attributes:
-    """What the job asked for, and when Slurm's clock says that it was submitted and started."""
+    """The options of the job, and when it was submitted and started by Slurm's clock."""
     said: Attributes = {"slurm.job.id": job_id}
     known = world.placeholders.get(job_id)
     if known is None:
@@ -71,7 +71,7 @@ def job(job_id: int, world: World) -> Attributes:
 
 
 def workload(pods: Sequence[Pod], about: Workload | None, world: World, cancel: act.CancelJob | None) -> Attributes:
-    """Which workload, its last job, and how it ended."""
+    """The workload, its last job, and how it ended."""
     said = gang(about) if about is not None else {}
     if pods:
         said |= pod(pods[0]) if len(pods) == 1 else {"k8s.namespace.name": pods[0].namespace}

@@ -13,7 +13,7 @@ from scheduler.model.hostlist import expand
 
 Space = Callable[[str], str]
 GPUS = {"tres_per_node": "gres/gpu:2"}
-TOLD = {"job-id", "job-nodes", "job-gpus", "size", "rank", "local-rank", "traceparent"}
+WRITTEN = {"job-id", "job-nodes", "job-gpus", "size", "rank", "local-rank", "traceparent"}
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_eight_gpus_of_an_external_node_are_shared_by_four_pods_of_two(kube: Kub
     assert set().union(*(each["k1"]["gpu"] for each in held)) == set(range(8)), "each device once"
     assert [each["k1"]["cores"] for each in held] == [1] * 4, "nothing is taken whole"
     for pod in pods:  # which devices they are is kubelet's to say (G1)
-        assert {key.removeprefix(PREFIX) for key in pod.metadata.annotations if key.startswith(PREFIX)} == TOLD
+        assert {key.removeprefix(PREFIX) for key in pod.metadata.annotations if key.startswith(PREFIX)} == WRITTEN
 
     kube.run(ns, "fifth", gpu=1, on="", spec=on_node("k1"))
     eventually("the fifth waits", lambda: "SlurmJobPending" in kube.said(ns, "fifth"))
@@ -150,13 +150,13 @@ def test_where_the_driver_goes_by_it_pods_get_their_devices_and_share_nodes_with
     eventually("all are bound", lambda: len(kube.bound(ns)) == 5)
     eventually("Slurm's own job runs", lambda: state(slurm, batch) == "RUNNING")
 
-    told = {pod.metadata.name: gpus(pod) for pod in kube.bound(ns)}
-    ring = [told[f"ring-{number}"] for number in range(3)]
+    shown = {pod.metadata.name: gpus(pod) for pod in kube.bound(ns)}
+    ring = [shown[f"ring-{number}"] for number in range(3)]
     assert [len(each) for each in ring] == [2] * 3
     assert set().union(*ring) == slurm.holds(job_of(kube, ns, "ring-0"))["k1"]["gpu"], "all of its job's, each once"
     for name, node in (("alone", "k1"), ("beside", with_slurmd)):
-        assert told[name] == slurm.holds(job_of(kube, ns, name))[node]["gpu"]
-    assert len(told["beside"] | slurm.holds(batch)[with_slurmd]["gpu"]) == 4
+        assert shown[name] == slurm.holds(job_of(kube, ns, name))[node]["gpu"]
+    assert len(shown["beside"] | slurm.holds(batch)[with_slurmd]["gpu"]) == 4
 
 
 def gpus(pod: Any) -> set[int]:

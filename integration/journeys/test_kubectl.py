@@ -27,7 +27,7 @@ LIST = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, 
 
 
 @dataclass(frozen=True)
-class Told:
+class Output:
     """The result of a command.  output: both streams, without the parts that differ between any two clusters"""
 
     code: int
@@ -47,13 +47,13 @@ class Kubectl:
         (folder / "list.yaml").write_text(LIST)
         self.node = ""
 
-    def __call__(self, line: str) -> Told:
+    def __call__(self, line: str) -> Output:
         filled = line.format(image=IMAGE, node=self.node, folder=self._folder, space=self._space)
         ends = ["--kubeconfig", self._kubeconfig, "--namespace", self._space]
         command = [str(places.kubectl()), *ends, *shlex.split(filled)]
         environment = os.environ | {"EDITOR": "true", "KUBECACHEDIR": str(self._folder / "cache")}
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment)
-        return Told(done.returncode, self._normal(done.stdout + done.stderr))
+        return Output(done.returncode, self._normal(done.stdout + done.stderr))
 
     def _normal(self, text: str) -> str:
         for what, shown in (
@@ -74,20 +74,20 @@ class Kubectl:
         self.node = self("get pod one -o jsonpath='{{.spec.nodeName}}'").output.strip()
 
 
-def _all(kubectl: Kubectl, is_run: Callable[[Command], bool]) -> dict[int, Told]:
+def _all(kubectl: Kubectl, is_run: Callable[[Command], bool]) -> dict[int, Output]:
     """The result of each command, by its place in COMMANDS."""
-    told = {}
+    found = {}
     for place, command in enumerate(COMMANDS):
         if not is_run(command):
             continue
-        told[place] = kubectl(command.line)
+        found[place] = kubectl(command.line)
         if command.line.startswith("wait --for=condition=Ready"):
             kubectl.find_node()
-    return told
+    return found
 
 
 @pytest.fixture(scope="module")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Told]:
+def dev(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Output]:
     """The result of each command on the simulated API server."""
     folder = tmp_path_factory.mktemp("dev")
     with running(folder / "stderr", "--seed", "3", "--pods", "1") as started:
@@ -97,7 +97,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Told]:
 @pytest.fixture(scope="module")
 def real(
     bridge: BridgeProcess, kube: Kube, slurm: Slurm, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[int, Told]]:
+) -> Iterator[dict[int, Output]]:
     """The same on a real API server where the bridge is installed with its policy, but for commands that `dev` refuses."""
     as_admin("apply", "-f", str(INTERCEPT))
     kube.namespace(SPACE)
@@ -117,17 +117,17 @@ def _called(place: int) -> str:
 
 
 @pytest.mark.parametrize("place", [n for n, each in enumerate(COMMANDS) if not each.refused], ids=_called)
-def test_a_command_does_the_same(place: int, dev: dict[int, Told], real: dict[int, Told]) -> None:
+def test_a_command_does_the_same(place: int, dev: dict[int, Output], real: dict[int, Output]) -> None:
     command, here, there = COMMANDS[place], dev[place], real[place]
     if command.limit:
         warning = f"Warning: {command.limit}\n"
         assert warning in here.output
-        here = Told(here.code, here.output.replace(warning, ""))
+        here = Output(here.code, here.output.replace(warning, ""))
     assert (here.code, command.shown(here.output)) == (there.code, command.shown(there.output))
 
 
 @pytest.mark.parametrize("place", [n for n, each in enumerate(COMMANDS) if each.refused], ids=_called)
-def test_a_command_is_refused_in_a_sentence(place: int, dev: dict[int, Told]) -> None:
-    told = dev[place]
-    assert told.code == 1, told.output
-    assert COMMANDS[place].limit in told.output
+def test_a_command_is_refused_in_a_sentence(place: int, dev: dict[int, Output]) -> None:
+    found = dev[place]
+    assert found.code == 1, found.output
+    assert COMMANDS[place].limit in found.output

@@ -97,7 +97,7 @@ def in_service(kube: Kube, name: str) -> None:
     says(kube, name, "True SlurmNodeInService")
 
 
-def told(kube: Kube, name: str) -> set[str]:
+def event_reasons(kube: Kube, name: str) -> set[str]:
     """Reasons of the events about the node."""
     found = kube.core.list_namespaced_event("default", field_selector=f"involvedObject.name={name}").items
     return {event.reason for event in found}
@@ -166,7 +166,7 @@ def test_a_labelled_node_is_registered_with_what_it_has_and_pods_come_to_it_by_w
     assert {"gpu", "h100"} <= set(known["features"])
     assert {"main", "gpu"} <= set(known["partitions"]), "by the NodeSet of that feature"
     eventually("it is tainted", lambda: tainted(kube, node))
-    eventually("and an event says so", lambda: "SlurmNodeInService" in told(kube, node))
+    eventually("and an event says so", lambda: "SlurmNodeInService" in event_reasons(kube, node))
 
     ns = space("alice")
     for number in range(6):
@@ -196,7 +196,7 @@ def test_what_cannot_be_registered_says_why_and_the_others_go_on(
     in_service(kube, good)
     for name, words in wrong.items():
         says(kube, name, "False", *words)
-        eventually("there is an event too", lambda n=name, w=words: w[0] in told(kube, n))  # type: ignore[misc]
+        eventually("there is an event too", lambda n=name, w=words: w[0] in event_reasons(kube, n))  # type: ignore[misc]
     assert slurm.node("n1")["features"] == before["features"]
     assert not {"DRAIN", "DOWN"} & state(slurm, "n1"), "somebody else's node is left alone"
     assert {name for name in wrong if slurm.node(name)} == {unknown, outside}
@@ -236,7 +236,7 @@ def test_a_cordoned_node_is_drained_and_back_when_uncordoned_but_an_admins_drain
     slurm.change_node(node, "DRAIN", "fan is broken")
     cordon(kube, node, True)  # before a poll has shown what the admin did
     says(kube, node, "False SlurmNodeDrained", "fan is broken")
-    eventually("and an event", lambda: "SlurmNodeDrained" in told(kube, node))
+    eventually("and an event", lambda: "SlurmNodeDrained" in event_reasons(kube, node))
     cordon(kube, node, False)
     run(kube, ns, "next", node)
     eventually("a new pod waits", lambda: "False" in said(kube, node) and kube.said(ns, "next"))
@@ -252,7 +252,7 @@ def test_a_node_that_an_admin_sets_down_shows_that_and_stays_so_until_an_admin_r
 ) -> None:
     slurm.change_node(node, "DOWN", "smells of smoke")
     says(kube, node, "False SlurmNodeDown", "smells of smoke")
-    eventually("and an event", lambda: "SlurmNodeDown" in told(kube, node))
+    eventually("and an event", lambda: "SlurmNodeDown" in event_reasons(kube, node))
     cordon(kube, node, True)
     cordon(kube, node, False)
     slurm.change_node("k1", "DRAIN", "lent out")  # known to both without a label, so shown too
@@ -321,7 +321,7 @@ def test_a_node_that_a_signal_left_not_responding_says_so_and_is_recreated_once_
     ns = trains_on(node, kube, space)
     slurm.signal(job_of(kube, ns, "train"), "USR1")
     says(kube, node, "False SlurmNodeNotResponding", "registered again")
-    eventually("and an event", lambda: "SlurmNodeNotResponding" in told(kube, node))
+    eventually("and an event", lambda: "SlurmNodeNotResponding" in event_reasons(kube, node))
     run(kube, ns, "next", node, gpu=1)
     eventually("Slurm gives it no job", lambda: kube.said(ns, "next"))
     assert {"MIXED", "NOT_RESPONDING"} <= state(slurm, node)

@@ -20,7 +20,7 @@ from tests.unit.doctor.clusters import Both
 
 WIDE = 400
 SMALL = {"cpu": "1", "memory": "1Gi"}
-Told = tuple[str, list[Any]]
+Explained = tuple[str, list[Any]]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
     return Both(tmp_path)
 
 
-async def told(both: Both, text: str) -> Told:
+async def told(both: Both, text: str) -> Explained:
     """The answer of `explain -f` as text, on one line, and as JSON."""
     file = both.folder / "m.yaml"
     file.write_text(text)
