@@ -1,6 +1,6 @@
-"""A headless Chromium, as a user's eyes and finger: spoken to by its DevTools protocol, which needs no other package.
+"""Drives a headless Chromium by its DevTools protocol, which needs no other package.
 
-`Tab.eventually` waits for what a script says of the page; `Tab.errors` is all that the browser's console complained of.
+`Tab.eventually` waits until a script returns a true value; `Tab.errors` has the errors of the browser's console.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Tab:
         return result
 
     async def listen(self) -> None:
-        """Take what the browser says, for ever."""
+        """Receive messages of the browser, for ever."""
         async for message in self.socket:
             said = message.json()
             if "id" in said:
@@ -61,7 +61,7 @@ class Tab:
                 self.errors.append(str(said["params"]["args"]))
 
     async def open(self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
-        """Go there, in a window of that size."""
+        """Load the URL, in a window of that size."""
         narrow = width < 600
         await self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=narrow
@@ -72,13 +72,13 @@ class Tab:
         await self.eventually("document.readyState === 'complete'")
 
     async def ask(self, script: str) -> Any:
-        """The value of a script."""
+        """Run a script.  Returns its value."""
         said = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in said, f"{script}: {said['exceptionDetails']}"
         return said["result"].get("value")
 
     async def eventually(self, script: str, *, within_s: float = PATIENCE_S) -> Any:
-        """Ask until the answer is truthy.  Raises AssertionError with what the page shows instead."""
+        """Run the script until its value is true.  Raises AssertionError with what the page shows instead."""
         answer = None
         try:
             async with asyncio.timeout(within_s):
@@ -90,18 +90,18 @@ class Tab:
         return answer
 
     async def click(self, selector: str) -> None:
-        """The first element of that selector."""
+        """Click on the first element of that selector."""
         assert await self.ask(f"(e => e && (e.click(), true))(document.querySelector({selector!r}))"), selector
 
     async def press(self, key: str) -> None:
-        """One key: a character, or the name of a key such as "Escape"."""
+        """Press one key: a character, or the name of a key such as "Escape"."""
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
         code = {"Escape": 27, "Enter": 13}.get(key, 0)
         await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
         await self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     async def type(self, text: str) -> None:
-        """Text into the field that has the focus."""
+        """Type the text into the field that has the focus."""
         await self.call("Input.insertText", text=text)
 
     async def picture(self, *, whole: bool = False, of: str = "") -> bytes:

@@ -2,8 +2,8 @@
 
     python -m integration.chart         writes it (`make chart-schema`); a unit test fails while it is out of date
 
-Helm refuses a wrong type and an unknown key before anything is installed.  What a schema cannot say (a URL, a template of the
-policy) the bridge says at its start, as with every settings file.
+Helm refuses a wrong type and an unknown key before anything is installed.  The bridge reports mistakes that a schema cannot
+express (in a URL, in a template of the policy) at its start, as for every settings file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The two real clusters and the bridge under test, as a journey sees them: by asking them, never by looking inside.
+"""The two real clusters and the bridge under test, for journeys, by the interfaces that users and admins have.
 
-What a journey asserts is the state of the world: Slurm's jobs, Kubernetes' pods.  `eventually` waits for a condition, and
-says what was true instead when it did not come about in time.
+A journey asserts the state of the clusters: Slurm's jobs, Kubernetes' pods.  `eventually` waits for a condition.  If the
+condition does not become true in time, the error has the last answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LONGEST_PAUSE_S = 0.5
 
 
 def eventually(what: str, ask: Callable[[], T], *, within_s: float = PATIENCE_S) -> T:
-    """Ask until the answer is truthy.  Raises AssertionError with the last answer."""
+    """Ask until the answer is true.  Raises AssertionError with the last answer."""
     deadline, pause = time.monotonic() + within_s, PAUSE_S
     while True:
         answer = ask()
@@ -60,7 +60,7 @@ FIRST_VERDICT = 2000  # error numbers below say that slurmctld did not answer; o
 
 
 class Slurm:
-    """Slurm by its REST interface, as an administrator or as somebody."""
+    """Slurm by its REST interface, as an administrator or as another user."""
 
     def __init__(self, url: str, token_file: str) -> None:
         self.url = url
@@ -433,10 +433,10 @@ class BridgeProcess:
 
     @contextmanager
     def with_file(self, text: str = "", **changed: Any) -> Iterator[None]:
-        """Its settings file says that while it runs, and afterwards what it said before.
+        """Change the settings file while this is entered; the bridge runs on.
 
-        text      all of a file that cannot be used
-        changed   another policy, which is in force within this
+        text      the whole file, which cannot be used; "": it is not given
+        changed   settings that differ: another policy, which is in force while this is entered
         """
         usual = self._settings | {"http": f"127.0.0.1:{self.port}"}
         self._says_anew(text or yaml.safe_dump(usual | changed))
@@ -551,7 +551,7 @@ def free_port() -> int:
 
 
 def rig(*arguments: str) -> None:
-    """Act on a daemon of the rig under test; only where there is a rig of our own."""
+    """Start, stop, pause … a daemon of the rig.  Needs a rig of this test run."""
     daemon, act = arguments
     if act in ("stop", "kill", "pause", "forget"):
         journal.note("disturbed", what=daemon)
@@ -573,9 +573,9 @@ def saved_jobs() -> bytes:
 
 
 def back_to(jobs: bytes) -> None:
-    """The rig's slurmctld is killed, and knows those jobs when it is back: later ids are given out again.
+    """Kill the rig's slurmctld, and start it with these saved jobs, so that it gives out later ids again.
 
-    (It does not start without any.)
+    (It does not start without saved jobs.)
     """
     rig("slurmctld", "kill")
     _job_state().write_bytes(jobs)
@@ -588,7 +588,7 @@ def _job_state() -> Path:
 
 @contextmanager
 def stopped(daemon: str) -> Iterator[None]:
-    """The rig without that daemon."""
+    """Stop that daemon of the rig while this is entered."""
     rig(daemon, "stop")
     try:
         yield

@@ -1,8 +1,8 @@
-"""Objects as the controllers of LeaderWorkerSet, JobSet and Kueue make them, for clusters where those do not run.
+"""Objects as the controllers of LeaderWorkerSet, JobSet and Kueue make them, for clusters without these controllers.
 
-They are made of what Kubernetes itself has (StatefulSets, batch Jobs, pods), so the real kube-controller-manager makes the
-pods, with all that it adds.  What their admission webhooks add to each pod comes from an admission policy, or is there from
-the start.  Their owners are of kinds that the API server does not serve, unless `served` teaches it one.
+The objects are StatefulSets, batch Jobs and pods, so the real kube-controller-manager makes the pods, with everything that it
+adds.  The fields that admission webhooks of these controllers add to each pod come from an admission policy, or are there
+from the start.  Their owners are of kinds that the API server does not serve, unless `served` teaches it one.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ POLICY = {"backoffLimit": 1, "podFailurePolicy": {"rules": [{"action": "Ignore",
 
 
 class Three:
-    """One of each, in a namespace of their own.
+    """One pod of each kind, in a namespace of their own.
 
     first   the pods as they were when all ran, by kind
     jobs    theirs at that time, by kind
@@ -36,7 +36,7 @@ class Three:
         kube.apps.create_namespaced_replica_set(ns, replica_set("service", 1, **options))
 
     def run(self) -> None:
-        """Wait until they do."""
+        """Wait until they run."""
         for each in eventually("they run", lambda: len(found := self.running()) == len(KINDS) and found):
             self.first[_kind(each)] = each
             self.jobs[_kind(each)] = _job(each)

@@ -134,10 +134,10 @@ class Lasting:
 class Terminal:
     """A shell in a folder, with `slurm-bridge` and `kubectl` on its PATH.
 
-    folder       where one types; `make` is typed in the checkout
+    folder       the current folder; `make` runs in the checkout
     kubectl      the program
     environment  what is exported
-    stands_for   what README has as an example → what it is here
+    stands_for   example text of README to the text that is typed instead
     """
 
     folder: Path
@@ -147,7 +147,7 @@ class Terminal:
     _lasting: list[Lasting] = field(default_factory=list)
 
     def types(self, line: str, codes: tuple[int, ...] = (0,)) -> str:
-        """Run it to its end.  Returns what it said.  codes: with which it may end."""
+        """Run the command to its end.  Returns its output.  codes: accepted exit codes"""
         done = subprocess.run(
             self._shell(line), cwd=self._place(line), env=self._exported(), stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
@@ -157,7 +157,7 @@ class Terminal:
         return done.stdout
 
     def begins(self, line: str) -> Lasting:
-        """Run it until it is interrupted, or `close` ends it."""
+        """Start the command, which runs until it is interrupted, or `close` ends it."""
         log = self.folder / f"said-{len(self._lasting)}"
         with log.open("wb") as said:
             process = subprocess.Popen(
@@ -168,7 +168,7 @@ class Terminal:
         return self._lasting[-1]
 
     def close(self) -> None:
-        """End what was begun and still goes on."""
+        """End the commands that still run."""
         lasting = [each for each in self._lasting if each.process.poll() is None]
         for each in lasting:
             each.interrupt()
@@ -176,7 +176,7 @@ class Terminal:
             each.ends()
 
     def here(self, text: str) -> str:
-        """A text of README with what its examples stand for."""
+        """The text of README, with its examples replaced as `stands_for` says."""
         for example_of, real in self.stands_for.items():
             text = text.replace(example_of, real)
         return text

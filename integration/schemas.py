@@ -1,8 +1,8 @@
 """Objects compared with the JSON schemas of each version of Kubernetes, strictly: an unknown key is a mistake, too.
 
 The schemas are those of the package kubernetes-validate, which are made of the OpenAPI of each version's first release.  It
-has none of custom resources.  What a schema cannot say (CEL, ports that are named twice) an API server says: a journey lets
-that of the rig try what ships (integration/journeys/test_installed.py).
+has none of custom resources.  Schemas cannot express everything (CEL, ports that are named twice), so a journey also sends
+the shipped objects to the API server of the rig (integration/journeys/test_installed.py).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Nothing here changes anything.  What a user may do is *tried without effect*, by a submission as that user which excludes a
 node that no Slurm has.  slurmctld checks user, partition, account and QOS, and only then node names.  So error 2018 means
-that the rest was accepted; slurmctld keeps no record of it (26.05.5, measured).  The job is also submitted as held: if Slurm ever
-accepted it, it would not start, and it is cancelled at once.
+that the rest was accepted; slurmctld keeps no record of it (26.05.5, measured).  The job is also submitted as held: if Slurm
+ever accepted it, it would not start, and it is cancelled at once.
 
 slurmrestd does not show slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, and whether slurmctld can resolve an address.
 """

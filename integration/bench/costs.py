@@ -36,7 +36,7 @@ def per_pod(
 
 
 def of_ends(scenario: str, what: str, spent: Spent, floor: Spent, ends: int) -> list[Figure]:
-    """Processor time for each end, while the bridge follows the ends, and while the benchmark makes as many itself."""
+    """Processor time for each end, while the bridge follows the ends, and while the benchmark itself makes as many ends."""
 
     def figure(name: str) -> Figure:
         value, floors = (each.cpu_s[name] / ends * MS_PER_S for each in (spent, floor))

@@ -1,7 +1,7 @@
-"""The two far sides for a stopwatch: a request is prebuilt bytes, an answer is bytes, and nothing is done twice.
+"""Clients of both clusters for the benchmarks: a request is prebuilt bytes, an answer is bytes, and nothing is repeated.
 
-The benchmark runs on the same two cores as the programs that it measures, so it does as little as it can.
-Anything unexpected ends the run with a sentence: a benchmark repairs nothing.
+The benchmark runs on the same two cores as the programs that it measures, so it does as little as possible.  An unexpected
+answer ends the run with a sentence, because a benchmark repairs nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONGEST_CALL_S = 60.0
 
 
 class BenchError(Exception):
-    """A failure that a person has to know: which server was not reached, and where."""
+    """A failure of the run, as a sentence for a person: for example, which server was not reached, and where."""
 
 
 class Metadata(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""A figure: what was measured, in each repeat, beside what is asked and beside the floor."""
+"""A figure: the measured value of each repeat, with the target and the value of the floor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Target:
     bound      in the figure's unit, or as a multiple of the floor
     at_least   more is better
     of_floor   the bound is a multiple of the floor in the same repeat
-    always     no repeat may miss it; else their median is held against it
+    always     True: no repeat may miss it; False: the median of the repeats may not
     """
 
     bound: float
@@ -70,14 +70,14 @@ class Figure:
 
     @property
     def ratios(self) -> list[float]:
-        """To the floor, repeat by repeat: what the machine did at that moment touches both."""
+        """The ratios to the floor, repeat by repeat: the state of the machine at that moment affects both."""
         if not self.floor or not all(self.floor):  # of nothing there is no share
             return []
         return [value / floor for value, floor in zip(self.values, self.floor, strict=True)]
 
     @property
     def met(self) -> bool | None:
-        """None where nothing is asked.  What is judged is what is shown: three digits, no more is measured."""
+        """True if the target is met; None: there is no target.  The three shown digits are compared: no more are measured."""
         if self.target is None:
             return None
         values = self.ratios if self.target.of_floor else self.values
@@ -88,7 +88,7 @@ class Figure:
         return all(value >= bound if self.target.at_least else value <= bound for value in shown)
 
     def plain(self) -> dict[str, Any]:
-        """For JSON: its fields, and what follows from them."""
+        """The fields, and the values that follow from them, for JSON."""
         return asdict(self) | {
             "asked": self.target.asked(self.unit) if self.target else None,
             "median": self.median,
@@ -97,7 +97,7 @@ class Figure:
         }
 
     def cells(self) -> tuple[str, ...]:
-        """As a row of the table."""
+        """The cells of its row in the table."""
         shown, many = [short(value) for value in (min(self.values), max(self.values))], len(self.values)
         return (
             self.scenario,
@@ -138,7 +138,7 @@ def merged(figures: Iterable[Figure]) -> list[Figure]:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """A table that reads well in a terminal and is Markdown too."""
+    """A table that is readable in a terminal, and valid Markdown."""
     rows = [HEADINGS, *(figure.cells() for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     lines = [
@@ -149,7 +149,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def short(value: float) -> str:
-    """Three digits that count."""
+    """The value with three significant digits."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.3g}"

@@ -1,8 +1,8 @@
-"""The floor: what any scheduler needs at least between two such clusters.  A stopwatch's other hand, not a scheduler.
+"""The floor: the steps that any scheduler needs between two such clusters, and no others.
 
-Watch, allocate at once or not at all, ask what was allocated, bind.  Nothing is checked, remembered or repeated; a pod
-that finds no room ends the run.  What this takes on a machine is the best that can be had there, so every figure of the
-bridge is printed beside the floor's, measured in the same run.
+It watches pods, allocates immediately, reads the grant, and binds.  Nothing is checked, remembered or repeated; a pod without
+room ends the run.  No scheduler can be faster on the same machine, so every figure of the bridge is printed beside that of
+the floor, measured in the same run.
 
     python -m integration.bench.floor        KUBECONFIG, SLURM_REST, SLURM_TOKEN_FILE name the clusters; prints "ready"
 """
@@ -77,7 +77,7 @@ async def _serve(kube: Kube, slurm: Slurm) -> None:
 
 
 async def main() -> None:
-    """Until it is ended."""
+    """Run until the process is ended."""
     slurm = Slurm(os.environ["SLURM_REST"], os.environ["SLURM_TOKEN_FILE"])
     async with Kube(os.environ["KUBECONFIG"]) as kube:
         await _serve(kube, slurm)

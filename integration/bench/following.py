@@ -1,4 +1,4 @@
-"""Following pods by a watch of our own, and waiting for what it shows."""
+"""Watches pods for a benchmark, and waits for conditions on them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Following:
             self._news.set()
 
     async def until(self, holds: Callable[[], bool], otherwise: Callable[[], str], *, within_s: float) -> None:
-        """Wait until something holds of what was seen.  Raises BenchError, with what is the case otherwise."""
+        """Wait until a condition on the watched pods is true.  Raises BenchError with a sentence about the present state."""
         try:
             async with asyncio.timeout(within_s):
                 while not holds():
@@ -62,7 +62,7 @@ class Following:
 
 
 async def eventually(what: str, ask: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.1) -> None:
-    """Ask until it is so.  Raises BenchError."""
+    """Ask until the condition is true.  Raises BenchError."""
     deadline = time.monotonic() + within_s
     while not await ask():
         if time.monotonic() > deadline:

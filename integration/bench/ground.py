@@ -1,4 +1,4 @@
-"""Where measuring happens: the two clusters, furnished once, emptied before each repeat, and one subject at a time."""
+"""The two clusters of a measurement: prepared once, emptied before each repeat, with one measured program at a time."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ AT_ONCE = "gracePeriodSeconds=0"
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Both ends and what belongs to them.
+    """Both clusters, and the settings of the measurement.
 
     folder      for files of this run
     kubeconfig  of the bridge's service account
-    thorough    False: measure at once, with everything cold; for a look whether it works at all
-    profile     where the stacks of the bridge go; None: nobody looks at them
+    thorough    False: measure at once, without a warm-up, to see if the scenario works at all
+    profile     file for the stacks of the bridge; None: no profile is taken
     turn        the number of this repeat
     """
 
@@ -56,7 +56,7 @@ class Ground:
 
     @asynccontextmanager
     async def floor(self, *, cleared: bool = True) -> AsyncIterator[Subject]:
-        """The floor, warm; on empty clusters, or on what is there."""
+        """The floor, warm; on empty clusters, or on clusters as they are."""
         if cleared:
             await self.clear()
         async with subjects.floor_process() as subject:
@@ -69,7 +69,7 @@ class Ground:
 
     @asynccontextmanager
     async def bridge(self, slurm_url: str = "", *, cleared: bool = True) -> AsyncIterator[Bridge]:
-        """A bridge, warm, and so old that it holds nothing back; on empty clusters, or on what is there."""
+        """A warm bridge whose quiet period is over; on empty clusters, or on clusters as they are."""
         if cleared:
             await self.clear()
         with self.launched(slurm_url) as process:
@@ -125,7 +125,7 @@ class Ground:
             await watch.until_bound(names, within_s=60)
 
     async def clear(self) -> None:
-        """No pod of ours, and no job of anybody."""
+        """Remove all pods of the benchmark, and all jobs."""
         await self._delete_pods()
         for user in (TENANT, STRANGER):
             await self._end_jobs(user_name=user)
@@ -162,7 +162,7 @@ class Ground:
         return sum(node["cpus"] // cpus for node in (await self.slurm.json("GET", "nodes/"))["nodes"])
 
     async def fill(self) -> None:
-        """Every CPU of every node is taken, by jobs of a stranger."""
+        """Take every CPU of every node, by jobs of another user."""
         nodes = (await self.slurm.json("GET", "nodes/"))["nodes"]
         for node in nodes:
             job = {

@@ -1,8 +1,7 @@
 """The load and the stopwatch: pods that come at times fixed beforehand, and when each was created and seen bound.
 
-The load is open: what is answered, or how fast, changes nothing of when the next pod comes.  A time begins when the
-request that creates the pod is sent and ends when this program's own watch shows the pod on a node, whichever program
-binds it.
+The load is open: answers, and their times, do not change when the next pod comes.  A time begins when the request that
+creates the pod is sent.  It ends when this program's own watch shows the pod on a node, whichever program binds it.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Stopwatch(Following):
         await self._kube.call("POST", PODS, body)
 
     async def burst(self, names: Sequence[str], options: JobOptions = PLAIN) -> None:
-        """All of them, as fast as some creators can."""
+        """Create all pods, as fast as some creators can."""
         todo = iter([(name, pod(name, self._scheduler, options, of=len(names))) for name in names])
 
         async def creator() -> None:
@@ -99,7 +98,7 @@ class Stopwatch(Following):
                 creators.create_task(creator())
 
     async def one_by_one(self, names: Sequence[str], options: JobOptions = PLAIN, *, every_s: float) -> None:
-        """One every so many seconds, whatever became of those before."""
+        """Create one pod every so many seconds, even if earlier requests go on."""
         bodies = {name: pod(name, self._scheduler, options) for name in names}
         await at_times(names, lambda name: self.create(name, bodies[name]), every_s=every_s)
 
@@ -113,12 +112,12 @@ class Stopwatch(Following):
         )
 
     def waits(self, names: Iterable[str]) -> list[float]:
-        """Create to bind of each, in seconds."""
+        """The time from creation to bind of each pod, in seconds."""
         return [self.bound[name] - self.sent[name] for name in names]
 
 
 async def at_times(names: Sequence[str], act: Callable[[str], Coroutine[Any, Any, None]], *, every_s: float) -> None:
-    """Do it to one every so many seconds, whatever became of those before; returns when all are done."""
+    """Call the function for one item every so many seconds, even if earlier calls go on.  Returns when all have ended."""
     began = time.perf_counter()
     async with asyncio.TaskGroup() as actors:
         for number, name in enumerate(names):

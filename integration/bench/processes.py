@@ -22,7 +22,7 @@ class Spent:
     seconds    how long that was
     cpu_s      processor time, in seconds, by program
     peak_mib   the most memory that each had since `forget_peaks`
-    others     how many cores were kept busy, on average, by what is not of this rig: the noise in every other figure
+    others     how many cores other programs of the machine used, on average: the noise in all other figures
     """
 
     seconds: float
@@ -41,9 +41,9 @@ class _Moment:
 
 @dataclass(slots=True)
 class Processes:
-    """The daemons of the rig that we are in, the subjects that are named, and this program as "bench".
+    """The daemons of this rig, the measured programs, and this program as "bench".
 
-    What is in our network is of our rig: others may stand beside it.
+    A process belongs to this rig if it is in the network of this program; other rigs may be up at the same time.
     """
 
     _named: dict[str, int] = field(default_factory=lambda: {"bench": os.getpid()})

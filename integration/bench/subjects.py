@@ -1,4 +1,4 @@
-"""The two that are measured, each a process of its own: the floor, and the bridge as its users run it."""
+"""The two measured programs, each a process of its own: the floor, and the bridge as its users run it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOOKS = POLLS | {"job", "grant"}  # jobs whose pods run are read in turn, for ev
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Somebody who binds pods.
+    """A measured program, which binds pods.
 
     name       in figures
     scheduler  schedulerName of its pods
@@ -66,7 +66,7 @@ async def floor_process() -> AsyncIterator[Subject]:
 
 @dataclass(frozen=True, slots=True)
 class Bridge(Subject):
-    """A running bridge, and what it says of itself."""
+    """A running bridge, with its own metrics."""
 
     process: BridgeProcess
 

@@ -1,6 +1,6 @@
 """What users and admins do all the time: pods and gangs come, end and are deleted, jobs are cancelled, nodes are cordoned.
 
-It goes on while servers are down: an act that no server answers did not happen, or happened unseen, as with any client.
+It goes on while servers are down.  If no server answers, the act happened or did not, as for any client.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ACTS = {"pod": 6, "gang": 2, "finish": 3, "delete": 2, "scancel": 4, "cordon": 1
 
 
 class Churn:
-    """Acts in a thread while it is entered.
+    """Acts as users and admins, in a thread, while it is entered.
 
     acts     how many acts of each kind an answer confirmed
-    foreign  ids of jobs that are no placeholders, and that nothing but this may end
+    foreign  ids of jobs that are no placeholders, and that only this object may end
     """
 
     def __init__(self, kube: Kube, slurm: Slurm, namespace: str, chance: Random) -> None:
@@ -152,6 +152,6 @@ class Churn:
         self._kube.core.patch_node(name, {"spec": {"unschedulable": cordoned}}, _request_timeout=timeout_s)
 
     def foreign_ended(self) -> list[int]:
-        """Those of its foreign jobs that ended though nobody ended them; slurmctld may have lost some when it was killed."""
+        """Foreign jobs that ended though no user ended them.  Jobs that a killed slurmctld lost are not among them."""
         states = {job["job_id"]: set(job["job_state"]) for job in self._slurm.jobs() if job["name"] == "by-hand"}
         return [job for job in self.foreign if ENDED & states.get(job, set())]

@@ -1,4 +1,4 @@
-"""What breaks: a deck of faults, shuffled by a seed, and the moment and the length of each."""
+"""The faults: a deck of them, shuffled by a seed, with the moment and the duration of each."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TWICE = 0.25  # of the faults of a server: the bridge is killed meanwhile, too
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One fault.  after_s: how long all is well before it; lasts_s: of what does not last by itself."""
+    """One fault.  after_s: time without a fault before it; lasts_s: duration of a fault that has one"""
 
     what: str
     how: str
@@ -58,7 +58,7 @@ class Cycle:
 
 
 def cycles(count: int, chance: Random) -> Iterator[Cycle]:
-    """So many, each deck in another order; the same for the same state of *chance*."""
+    """*count* faults, each deck in another order; the same for the same state of *chance*."""
     deck = [card for card, copies in DECK.items() for _ in range(copies)]
     for number in range(count):
         if number % len(deck) == 0:
@@ -70,14 +70,14 @@ def cycles(count: int, chance: Random) -> Iterator[Cycle]:
 
 
 class Wrecker:
-    """Breaks what a cycle says, and mends it."""
+    """Makes the faults of cycles, and ends them."""
 
     def __init__(self, bridge: BridgeProcess, kube: Line, slurm: Line) -> None:
         self._bridge = bridge
         self._lines = {"Kubernetes": kube, "Slurm": slurm}
 
     def wreck(self, cycle: Cycle) -> None:
-        """Returns when the servers serve again; the bridge has been started, and perhaps is not yet ready."""
+        """Make one fault.  Returns when the servers serve again, and the bridge has been started, but may not be ready."""
         time.sleep(cycle.after_s)  # the moment of the fault, which is what is drawn
         self.supervise()
         with self._broken(cycle):
@@ -125,7 +125,7 @@ def _frozen(program: str) -> Iterator[None]:
 
 
 def _send(program: str, what: signal.Signals) -> None:
-    """Sends the signal itself: to ask the rig takes half a second of CPU, and comes at another moment than the one drawn."""
+    """Send the signal directly: a command of the rig takes half a second of CPU, so the signal would come too late."""
     found = _processes(program)
     assert found, f"{program} does not run"
     for pid in found:
