@@ -310,7 +310,7 @@ class AffinityIndex:
 
     @property
     def has_changes(self) -> bool:
-        """True if an anti-affinity came to a node, or left one, since `heard`."""
+        """True if an anti-affinity came to a node, or left one, since `clear_changes`."""
         return bool(self._changed_terms)
 
     def concerns(self, pod: Pod) -> bool:
@@ -323,7 +323,7 @@ class AffinityIndex:
         return self._on_nodes.anti_affinity.holders()
 
     def clear_changes(self) -> None:
-        """Note that all pods that the news concern are visited."""
+        """Note that all pods which the changes concern are visited."""
         self._changed_terms.clear()
 
     # --- questions ----------------------------------------------------------------------------------------------------

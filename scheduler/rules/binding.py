@@ -1,6 +1,6 @@
-"""Pods are placed on the nodes of their grant, and bound; or wait for room; or the grant is released (S1, S11, F6, W9).
+"""Places pods on the nodes of their grant and binds them, lets them wait for room, or releases the grant (S1, S11, F6, W9).
 
-Each granted node is looked at again right before the bind, and the room there (scheduler/place/fit.py).
+Right before the bind, each granted node and the room there are checked again (scheduler/place/fit.py).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _nodes_taken(binding: Binding, this_pass: Pass) -> Mapping[str, str]:
 
 
 def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -> Decision | None:
-    """Something is in the way on a node: wait for it as long as it may last, else release the grant.  None: nothing is."""
+    """The decision if an obstacle prevents a bind: wait until it may go, then release the grant.  None: there is none."""
     world, job, unbound = this_pass.world, binding.job, binding.unbound
     sites = {name: _site(name, this_pass) for name in {found[pod.uid].node.name for pod in unbound}}
     until, waits = float("-inf"), ""
@@ -114,7 +114,7 @@ def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -
 
 
 def _waits_until(blocked: Blocked, binding: Binding, this_pass: Pass) -> float | None:
-    """Until when the bind waits for what is in the way; None: not any longer."""
+    """Until when the bind waits for the obstacle to go; None: it waits no longer."""
     if binding.replacing:
         return blocked.until if blocked.until is not None else this_pass.now + RETRY_PLACE_S
     granted_at = binding.job.granted_at if binding.job.granted_at is not None else this_pass.now
@@ -248,7 +248,7 @@ def on_its_way(pod: Pod, grant: Grant, this_pass: Pass) -> str:
     return name if node is not None and any(each.name == slurm_name(node) for each in grant.everywhere) else ""
 
 
-# --- what the bind says ---------------------------------------------------------------------------------------------
+# --- what the bind writes -------------------------------------------------------------------------------------------
 
 
 def _send_binds(

@@ -97,7 +97,7 @@ def _without_its_name(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """The own job of bound pods lives: does it hold the nodes of the pods?"""
+    """The decision while the own job of bound pods lives: check that the job holds the nodes of the pods."""
     if is_ending_pods(this_pass):
         return end_running(workload, job, this_pass)
     if (
@@ -149,7 +149,7 @@ def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 
 
 def _no_place(workload: Workload, why: str) -> Decision:
-    """The job of the gang cannot be known any more: running pods are left in peace, a new pod has no place to take."""
+    """The job of the gang cannot be found any more: running pods are left alone, and a new pod shows that it has no place."""
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     message = (
         f"The other pods of {workload.readable} run, but {why}, so there is no place for this pod. The pod waits until they "

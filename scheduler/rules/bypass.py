@@ -47,7 +47,7 @@ def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """More pods are bound for one job than it was asked for: the pods that no bind of the bridge brought are too many."""
+    """If more pods are bound for a job than it was submitted for, the pods that the bridge did not bind are too many."""
     if not any(uid in workload.strays for uid in workload.pods) or job.spec is None:
         return NOTHING
     too_many = len([pod for pod in workload.unfinished if workload.node_of(pod)]) - _tasks(job.spec)

@@ -24,7 +24,9 @@ BEFORE_SIGTERM_S = 60.0  # a restart with its quiet period, and a read of the jo
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """seconds  from SIGTERM to Slurm's end
+    """The time before Slurm's end at which a pod gets SIGTERM.
+
+    seconds  from SIGTERM to Slurm's end
     cut      why that is less than the pod's grace or its annotation asks for, in words; "": it is not less
     """
 

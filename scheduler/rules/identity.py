@@ -1,4 +1,4 @@
-"""Read before acting: whose job it is, whether it is still the same job, and how it is ended (ARCHITECTURE 4)."""
+"""Reads a job before anything is done to it: whose it is, and if it is still the same job.  Ends jobs (ARCHITECTURE 4)."""
 
 from __future__ import annotations
 

@@ -377,10 +377,10 @@ def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], 
 def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> tuple[JobSpec, frozenset[str] | None]:
     """The same job, without nodes where another grant could not be used a moment ago and these pods have no room now (F6).
 
-    Also all nodes that a job leaves out that waits in the queue; None: no more than before.
+    Also returns all nodes that a job in the queue leaves out; None: as before.
 
-    Pods that Slurm does not count may take room on a node that Slurm grants.  Slurm fills nodes one by one: what the first
-    grant there showed, each of the next would show again.  If no other node is left, the workload finds out itself.
+    Pods that Slurm does not count may take room on a node that Slurm grants.  Slurm fills nodes one by one, so the next
+    grants would be on the same node, and as useless as the first.  If no other node is left, the workload tries these nodes.
     """
     world, pods = this_pass.world, workload.members
     lately = [

@@ -160,7 +160,7 @@ def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | 
     if not _out_of_time(job) or started is None or pod.set_deadline_s is None:
         return None
     deadline = started + pod.set_deadline_s
-    if deadline > this_pass.now:  # its time was shortened since
+    if deadline > this_pass.now:  # the job's time was shortened after that
         return None
     return deadline + this_pass.tuning.grace_counts_s(pod.grace_s) + OUTLIVES_S
 
@@ -221,10 +221,11 @@ def end_pod(
     grace_s: int | None = None,
     bucket: str = "",
 ) -> Decision:
-    """A pod with a controller is deleted, for that to recreate it; one without is ended by kubelet and stays (S4).
+    """End one pod (S4).
 
-    If kubelet gives a pod a longer grace than counts, the pod is deleted after that.  A pod that is being deleted is deleted
-    again, with a shorter grace.
+    A pod with a controller is deleted, so that the controller recreates it.  Any other pod is ended by kubelet, and its
+    object stays.  If kubelet gives a pod a longer grace than counts, the pod is deleted after that.  A pod that is being
+    deleted is deleted again, with a shorter grace.
 
     job       its job, which has ended; None: it has a job, or never had one
     counts    its controller counts the end as a failure: kubelet ends the pod, unless the pod is a service
@@ -373,7 +374,7 @@ def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
 
 
 def _how_ended(pod: Pod) -> str:
-    """As kubelet reported it; a pod that was deleted counts as deleted, whatever its containers returned."""
+    """How the pod ended, as kubelet reported it.  A deleted pod counts as deleted, whatever its containers returned."""
     if pod.phase is PodPhase.SUCCEEDED or (pod.finished and pod.deleting_at is None):
         how = pod.end_reason or pod.phase.value
         return f"{how}, {pod.waits}" if pod.waits else how
