@@ -51,12 +51,13 @@ class Tuning:
     condition_s       least time between two writes of the condition of one pod (Q2)
     renew_event_s     the event of a pending pod is renewed after this time (Q2)
     detail_rate, detail_fresh_s, detail_front_s, detail_every_s  reads of pending jobs a second; time until the first read
-                      of a job; time between two reads of a job at the front of the queue, and of any other
+                      of a job; time between two reads of a job at the front of the queue; longest time between two reads
+                      of any other: the fewer jobs wait, the shorter
     limits_rate, limits_every_s  reads of Slurm's limits a second; least time between two reads of the same limits (Q2)
     outage_s          conditions of pods show an outage after this time; submissions stop at once
     stale_s           nothing is decided if Kubernetes has not answered for this time: the facts are stale (X2)
-    unlooked_s        a waiting job that slurmctld has not considered yet is not shown on its pods, nor read again, for this
-                      time
+    unlooked_s        a waiting job that slurmctld has not considered yet is not shown on its pods for this time; for twice
+                      this time it is read as a new job is
     owner_rate        repeated reads of the owners of waiting pods a second
     scan_s, scan_rate, unknown_rate  reads of unknown job ids: for how long after the start, and how many a second; then
                       how many a second
@@ -139,7 +140,7 @@ class Tuning:
     renew_event_s: float = _seconds(1800.0)
     detail_rate: float = _rate(8.0)
     detail_fresh_s: float = _seconds(1.0)
-    detail_front_s: float = _seconds(2.0)
+    detail_front_s: float = _seconds(1.5)
     detail_every_s: float = _seconds(15.0)
     unlooked_s: float = _seconds(3.0)
     limits_rate: float = _rate(2.0)

@@ -21,7 +21,7 @@ from scheduler.model.slurm import GrantedNode, SlurmNode
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import NodeInfo
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import waits
+from scheduler.rules.status import brief, waits
 from scheduler.state.phase import Phase, chosen
 from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder
 from scheduler.state.workload import Workload
@@ -124,9 +124,9 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
     if not workload.node_of(pod):
         status = workload.last_status.get(pod.uid)
         if status is not None and status.message:
-            return status.message
+            return brief(status.message)
         if shown := workload.shown_condition(pod):
-            return shown.message
+            return brief(shown.message)
     elif job is not None and job.grant is not None and job.holds_nodes:
         node = (world.nodes or {}).get(workload.node_of(pod))
         here = [held for held in job.grant.everywhere if node is not None and held.name == slurm_name(node)]

@@ -5,7 +5,6 @@ Only what a user of a namespace may read is read: pods and their events.  Slurm 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import msgspec
@@ -16,6 +15,7 @@ from bridge.kube.pods import to_pod
 from bridge.kube.wire import Int, PodMeta, PodSpec, PodStatus, Time, Wire, WirePod
 from scheduler import names
 from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.rules.status import brief
 from scheduler.translate.grouping import Group, group_of
 
 
@@ -149,11 +149,6 @@ WAITING = {
     names.GATHERING: "Gathering",
     names.LIMITED: "Limited",
 }
-# As scheduler/rules/status.py writes it.
-_WAITS = re.compile(
-    r"Waiting in Slurm partition \S+ \((?P<reason>.+?)\)(?P<start>; expected start [^,;]+? UTC(?: on \S+?)?)?"
-    r"(?:, probably .+?|; number .+?)?\. Job \d+, as of [^.]+? UTC\.(?: (?P<note>.+))?"
-)
 UNSEEN = "slurm-bridge has written nothing about the pod yet."
 IF_UNSEEN = (
     f"If that lasts: is the bridge running, and does the namespace have the label {names.MANAGED_LABEL}=true? Its admin "
@@ -185,13 +180,8 @@ def _running(pod: Pod) -> str:
 
 
 def briefly(seen: Seen) -> str:
-    """As `why`, for a line of a list: of a job that waits only Slurm's reason, the expected start, and what else is wrong."""
-    if seen.pod.node or seen.pod.scheduled is None or seen.pod.scheduled.reason not in (names.SUBMITTED, names.PENDING):
-        return why(seen)
-    waits = _WAITS.fullmatch(seen.pod.scheduled.message)
-    if waits is None:
-        return why(seen)
-    return f"{waits['reason']}{waits['start'] or ''}" + (f". {waits['note']}" if waits["note"] else "")
+    """As `why`, short enough for a line of a list."""
+    return brief(why(seen))
 
 
 def why(seen: Seen) -> str:

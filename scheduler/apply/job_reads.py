@@ -158,7 +158,8 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     job.states_since = min(job.states_since, event.began)
     if SINGLETON in read.dependency and not any(each.holds_nodes for each in world.jobs_of(workload)):
         _search_unknown_twin(world, workload, event.ended)
-    is_new = event.ended < (job.asked_at or 0.0) + world.config.tuning.unlooked_s
+    # slurmctld looks at most new jobs within `unlooked_s`, and at some just after.
+    is_new = event.ended < (job.asked_at or 0.0) + 2 * world.config.tuning.unlooked_s
     if read.reason in NOT_CONSIDERED and is_new and world.phase_of.get(key) is Phase.QUEUED:
         world.detail_round.pop(key, None)
         world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s

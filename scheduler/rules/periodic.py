@@ -77,11 +77,15 @@ def read_unsettled(this_pass: Pass) -> None:
 
 
 def read_details(this_pass: Pass) -> None:
-    """Read the details of waiting jobs: new jobs and the front of the queue first, then round robin (Q2)."""
+    """Read the details of waiting jobs: new jobs and the front of the queue first, then round robin (Q2).
+
+    The round takes half of the rate: the fewer jobs wait, the sooner is a new reason read.
+    """
     world, tuning = this_pass.world, this_pass.tuning
     if Side.SLURM in world.lost:
         return
-    again = ((key, last + tuning.detail_every_s) for key, last in world.detail_round.items())
+    every_s = min(tuning.detail_every_s, max(tuning.detail_front_s, len(world.detail_round) / (tuning.detail_rate / 2)))
+    again = ((key, last + every_s) for key, last in world.detail_round.items())
     for key in chain(_due(world.detail_new.items(), this_pass), _front(this_pass), _due(again, this_pass)):
         job = world.job_of.get(key)
         if job is None or this_pass.is_being_read(job.id):

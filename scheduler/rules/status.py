@@ -32,6 +32,11 @@ _INTERVAL = re.compile(
 )
 _LIMIT = re.compile(r"\(((?:Grp|Max|Min)[A-Za-z]+)[^()]*\)")
 _PLACE = re.compile(r"; number \d+ of slurm-bridge's \d+ waiting jobs there")
+# What `waits` says, and a note after it.
+_WAITS = re.compile(
+    r"Waiting in Slurm partition \S+ \((?P<reason>.+?)\)(?P<start>; expected start [^,;]+? UTC(?: on \S+?)?)?"
+    r"(?:, probably .+?|, between .+?|; number .+?)?\. Job \d+, as of [^.]+? UTC\.(?: (?P<note>.+))?"
+)
 _START = re.compile(r"; expected start (\d+-\d\d-\d\d )?(\d\d:\d\d) UTC")
 
 
@@ -211,6 +216,14 @@ def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
     place = this_pass.world.waiting_order.place(workload.key)
     queue = f"; number {place.number} of slurm-bridge's {place.of} waiting jobs there" if place and place.of > 1 else ""
     return f"Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {clock(now, now)}."
+
+
+def brief(message: str) -> str:
+    """A message for a line of a list: of `waits` only Slurm's reason, the expected start, and the note."""
+    found = _WAITS.fullmatch(message)
+    if found is None:
+        return message
+    return f"{found['reason']}{found['start'] or ''}" + (f". {found['note']}" if found["note"] else "")
 
 
 def _start(job: Job, this_pass: Pass) -> str:

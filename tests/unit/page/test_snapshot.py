@@ -50,7 +50,7 @@ def test_a_waiting_pod_shows_the_message_of_the_bridge() -> None:
     story.plan(NOW + 5)
     shown = row(story)
     assert (shown["phase"], shown["job"], shown["state"], shown["user"]) == ("queued", 17, "PENDING", "alice")
-    assert shown["why"].startswith("Waiting in Slurm partition main (Resources: ")
+    assert shown["why"].startswith("Resources: ")
 
 
 def test_the_detail_of_a_waiting_pod_says_why_it_waits_as_of_now() -> None:
