@@ -56,7 +56,7 @@ def schema() -> Schema:
             settings=settings,
             token=_mapping(secret={**text, "minLength": 1}, content=text),
             namespaces={**_list({**text, "pattern": NAME}), "uniqueItems": True},
-            admission=_mapping(enabled=switch),
+            admission=_mapping(enabled=switch, others={"type": "object", "additionalProperties": text}),
             intercept={"enum": [*(each.value for each in Intercept), "none"]},
             webhook=_mapping(
                 enabled=switch,

@@ -6,6 +6,7 @@ Each attempt is a dry run under another user's name: admission judges it, and no
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,8 @@ class Client:
 TENANT = Client("mallory")
 KUBELET = Client("system:node:k1", ("system:nodes", "system:masters"))
 BRIDGE = Client("system:serviceaccount:slurm-bridge:slurm-bridge")
+OTHER_BRIDGE = Client("system:serviceaccount:gpu-bridge:slurm-bridge")  # as in manifests/several-bridges
+NAMESAKE = Client("system:serviceaccount:policies-managed:slurm-bridge")  # a tenant may make such an account
 DAEMONS = Client("system:serviceaccount:kube-system:daemon-set-controller")
 
 
@@ -59,9 +62,17 @@ def bridge(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def policies(kube: Kube, bridge: BridgeProcess) -> Iterator[None]:
-    """The policies are in force, and three namespaces are there: a managed one, another one, and a system namespace."""
-    kubectl("apply", "-k", str(ADMISSION))
+def policies(kube: Kube, bridge: BridgeProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The policies are in force, for two bridges; three namespaces are there: a managed one, another one, a system one."""
+    manifests = tmp_path_factory.mktemp("policies")
+    for folder in (ADMISSION, ADMISSION.parent / "several-bridges"):
+        shutil.copytree(folder, manifests / folder.name)
+    overlay = manifests / "site"
+    overlay.mkdir()
+    (overlay / "kustomization.yaml").write_text(
+        json.dumps({"resources": ["../admission"], "components": ["../several-bridges"]})
+    )
+    kubectl("apply", "-k", str(overlay))
     for name in (MANAGED, OTHER, SYSTEM):
         kube.namespace(name, managed=name == MANAGED)
     kube.core.patch_namespace(SYSTEM, {"metadata": {"labels": {PREFIX + "system": "true"}}})
@@ -70,7 +81,7 @@ def policies(kube: Kube, bridge: BridgeProcess) -> Iterator[None]:
     yield
     for name in (MANAGED, OTHER, SYSTEM):
         kube.remove(name)
-    kubectl("delete", "-k", str(ADMISSION))
+    kubectl("delete", "-k", str(overlay))
 
 
 @dataclass(frozen=True)
@@ -284,6 +295,28 @@ ATTACKS: dict[str, tuple[Client, Attempt, str]] = {
         _patch("/api/v1/nodes/k1/status", status={"daemonEndpoints": {"kubeletEndpoint": {"Port": 22}}}),
         "SlurmReady",
     ),
+    "a namesake of the bridge's account invents a job": (NAMESAKE, _pod_patch(metadata=_notes(job_id="1")), "Only"),
+    "another bridge's account changes a label": (
+        OTHER_BRIDGE,
+        _pod_patch(metadata={"labels": {"a": "x"}}),
+        "nothing else",
+    ),
+    "another bridge's account deletes a pod of no bridge": (
+        OTHER_BRIDGE,
+        Attempt("", f"/api/v1/namespaces/{OTHER}/pods/old", {}, "DELETE"),
+        "only pods of its own",
+    ),
+    "another bridge's account cordons a node": (
+        OTHER_BRIDGE,
+        _patch("/api/v1/nodes/k1", spec={"unschedulable": True}),
+        "taint",
+    ),
+    "another bridge's account labels a claim": (
+        OTHER_BRIDGE,
+        _patch(f"/api/v1/namespaces/{MANAGED}/persistentvolumeclaims/data", metadata={"labels": {"a": "b"}}),
+        "nothing else",
+    ),
+    "another bridge's account makes another lease": (OTHER_BRIDGE, _lease("other"), "no other"),
     "the bridge's account makes another lease": (BRIDGE, _lease("other"), "the lease slurm-bridge, no other"),
     "the bridge's account cordons a node": (BRIDGE, _patch("/api/v1/nodes/k1", spec={"unschedulable": True}), "taint"),
     "the bridge's account adds another taint": (
@@ -327,6 +360,12 @@ def test_an_attack_is_refused_with_a_sentence(kube: Kube, there: None, case: str
 
 HONEST: dict[str, tuple[Client, Attempt]] = {
     "the bridge makes its lease": (BRIDGE, _lease("slurm-bridge")),
+    "another bridge makes its lease": (OTHER_BRIDGE, _lease("gpu-bridge")),
+    "another bridge puts back an annotation of its own": (OTHER_BRIDGE, _pod_patch(metadata=_notes(job_id="1"))),
+    "a tenant creates a pod of another bridge that tolerates everything": (
+        TENANT,
+        _create(scheduler="gpu-bridge", spec={"tolerations": EVERYTHING}),
+    ),
     "a tenant creates a pod that tolerates everything": (TENANT, _create()),
     "a tenant edits what it asks for": (TENANT, _pod_patch(metadata=_notes(partition="gpu"))),
     "a tenant adds a toleration of another taint": (

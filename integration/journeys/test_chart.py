@@ -48,6 +48,7 @@ SITES = {
     "before": {"resources": ["../minimal"], "components": ["../before-1.36"]},
     "mint-before": {"resources": ["../mint"], "components": ["../before-1.36"]},
     "tracing-before": {"resources": ["../tracing"], "components": ["../before-1.36"]},
+    "several-admission": {"resources": ["../admission"], "components": ["../several-bridges"]},
     "taking-all": {"resources": ["../minimal"], "components": ["../intercept-all"]},
     "webhook-taking-all": {"resources": ["../webhook"], "components": ["../intercept-all"]},
 }
@@ -182,6 +183,14 @@ def test_it_leaves_out_of_admission_what_the_values_say(typed: Terminal) -> None
         typed.types(f"{TEMPLATED} --set admission.enabled=false --set webhook.enabled=true")
     ).keys()
     assert not [kind for kind, _, _ in with_a_webhook if "AdmissionPolicy" in kind]
+
+
+def test_other_bridges_are_in_its_policies_as_the_component_names_them(typed: Terminal) -> None:
+    other = "--set-string admission.others.gpu-bridge=system:serviceaccount:gpu-bridge:slurm-bridge"
+    made = objects(typed.types(f"{TEMPLATED} {other}"))
+    wanted = objects(typed.types("kubectl kustomize manifests/several-admission"))
+    assert {key: made[key] for key in wanted} == wanted
+    assert "gpu-bridge" in str(wanted)
 
 
 def test_a_packed_chart_makes_the_same(typed: Terminal) -> None:

@@ -23,7 +23,7 @@ RESTARTS = 5
 TRACED_BURSTS = 3
 METERED_BURSTS = 5
 TIMED_METRICS = Path(__file__).parent.parent / "timed_metrics"
-OF_METRICS = "bench_metrics_cpu_seconds "
+OF_METRICS = "bench_metrics_cpu_seconds"
 SCRAPES = 20
 SCRAPE_EVERY_S = 15  # Prometheus' default is a minute; many sites have 15 s
 SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "500"}  # ms, so that what is measured includes the sending
@@ -143,7 +143,7 @@ async def _metered(scenario: str, pods: int, folder: Path, profile: Path | None)
 
 async def _of_metrics_s(bridge: subjects.Bridge) -> float:
     """Processor time that metrics took until now, in seconds, of a bridge with timed_metrics."""
-    return next(float(line.split()[1]) for line in (await bridge.scrape()).splitlines() if line.startswith(OF_METRICS))
+    return next(float(line.split()[-1]) for line in (await bridge.scrape()).splitlines() if line.startswith(OF_METRICS))
 
 
 async def _scraped(both: Simulated, pods: int) -> float:
