@@ -274,7 +274,7 @@ class Settings(Strict):
         ge=0.1,
         le=60,
         description="Time between two polls of the job states of Slurm while no job waits. While jobs wait the bridge "
-        "polls twice a second.\n"
+        "polls twice a second, and less often if a poll takes long.\n"
         "Raise it if slurmctld has very many jobs and is busy. A job that ends is then noticed later.",
     )
     nodes_interval_s: float = Field(

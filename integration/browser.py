@@ -89,6 +89,12 @@ class Tab:
             raise AssertionError(f"not within {within_s:g} s: {script}; last: {answer!r}; the page:\n{text}") from None
         return answer
 
+    async def busy_s(self) -> float:
+        """Processor time of the page's main thread until now, in seconds: what other programs use does not count."""
+        await self.call("Performance.enable", timeDomain="threadTicks")
+        found = await self.call("Performance.getMetrics")
+        return float(next(each["value"] for each in found["metrics"] if each["name"] == "TaskDuration"))
+
     async def click(self, selector: str) -> None:
         """Click on the first element of that selector."""
         assert await self.ask(f"(e => e && (e.click(), true))(document.querySelector({selector!r}))"), selector

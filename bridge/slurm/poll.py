@@ -2,7 +2,8 @@
 
 `jobs/state` serves every workload with 80 bytes a job; the bridge never sends `GET /jobs` (20 kB a job, and slurmrestd
 keeps the memory).  slurmctld starts jobs on a one-second tick, so while placeholders wait there are two polls a second,
-and one of them is moved to just behind that tick: a grant is then seen some 30 ms after it happened, at no more calls.
+and one of them is moved to just behind that tick: a grant is then seen some 30 ms after it happened, at no more calls.  With
+very many jobs a poll takes a second and more: slurmrestd then rests twice as long as the poll took, at most 3 s.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ TICK_S = 1.0
 BEHIND_TICK_S = 0.03  # after its tick slurmctld needs this long until its answers show the starts
 BUSY = 2  # factor of the interval during a burst; ends are still seen within 2.5 s
 NARROW_S = 0.05  # a window this narrow is good enough to aim at
+REST = 2  # times as long as the poll took
+MOST_REST_S = 3.0  # what ends is handled within 5 s
 FIRST_BACKOFF_S = 0.5
 ACCOUNTING_RETRY_S = 5.0
 MAX_RETRY_AFTER_S = 30.0  # even if a proxy asks for a longer pause: ends of pods wait for the polls
@@ -111,6 +114,7 @@ class Poller:
         self._nodes_interval_s = nodes_interval_s
         self._tick = Tick()
         self._before: tuple[float, Mapping[int, States]] | None = None
+        self._took_s = 0.0  # the last poll
         self._lost = False
         self._nodes_due = float("-inf")
         self._accounting_due = float("-inf")
@@ -141,10 +145,10 @@ class Poller:
         While jobs wait, it is just after slurmctld's tick, which starts jobs.  During a burst it is later, because a poll of
         thousands of jobs delays allocations.
         """
-        now = self._clock()
+        now, rest_s = self._clock(), min(REST * self._took_s, MOST_REST_S)
         if self._waiting():
-            return self._tick.next_poll(now, every_s=TICK_S / 2)
-        return now + self._interval_s * (BUSY if self._allocating() else 1)
+            return self._tick.next_poll(now, every_s=max(TICK_S / 2, rest_s))
+        return now + max(self._interval_s * (BUSY if self._allocating() else 1), rest_s)
 
     async def poll(self) -> None:
         """Read the states of all jobs.  Raises RemoteError."""
@@ -158,6 +162,7 @@ class Poller:
                 holds_nodes(now) and not holds_nodes(before.get(job, now)) for job, now in states.items()
             ):
                 self._tick.started_between(low, ended)
+        self._took_s = ended - began
         self._before = (began, states)
         self._emit(JobsPolled(began, ended, states, unread_jobs(listed.left_out)))
 

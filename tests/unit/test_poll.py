@@ -44,11 +44,12 @@ class Slurm:
         self.accounting_away_until = float("-inf")
         self.left_out: tuple[LeftOut, ...] = ()
         self.nodes_left_out: tuple[LeftOut, ...] = ()
+        self.takes_s = 0.002
 
     async def listed_states(self) -> Listed[dict[int, States]]:
         self.asked.append(asyncio.get_running_loop().time())
         self.last = next(self.answers, self.last)
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(self.takes_s)
         if isinstance(self.last, RemoteError):
             raise self.last
         return Listed(self.last, self.left_out)
@@ -116,6 +117,15 @@ def test_in_a_burst_polls_make_room_for_allocations_unless_a_job_waits() -> None
     polled(mixed, 20, allocating=True, waiting=True)
     assert 9 <= len(burst.asked) <= 11
     assert 38 <= len(mixed.asked) <= 42
+
+
+@pytest.mark.parametrize(("takes_s", "every_s"), [(0.1, 0.5), (0.8, 2.4), (1.2, 3.6), (4.0, 7.0)])
+def test_slurmrestd_rests_twice_as_long_as_a_poll_of_very_many_jobs_took(takes_s: float, every_s: float) -> None:
+    """Two polls a second of 100,000 jobs, of which each takes more than a second, were one poll after the other."""
+    slurm = Slurm()
+    slurm.takes_s = takes_s
+    polled(slurm, 60, waiting=True)
+    assert 60 / len(slurm.asked) == pytest.approx(every_s, rel=0.25)
 
 
 def test_a_longer_interval_is_kept() -> None:
