@@ -105,9 +105,8 @@ class PolicyFile:
     def look(self, world: World) -> PolicyChanged | None:
         """The policy of the file if it has changed; None: nothing changed, or the file cannot be used."""
         stamp = self._stamped()
-        if (
-            stamp == self._stamp and not self.trouble
-        ):  # with trouble the file is checked again: Slurm may have the missing partition now
+        # With trouble the file is checked again: Slurm may have the missing partition now.
+        if stamp == self._stamp and not self.trouble:
             return None
         self._stamp = stamp
         before = self.settings

@@ -452,7 +452,8 @@ def _read(path: str) -> dict[str, Any]:
         yaml.YAMLError,
         ValueError,
         RecursionError,
-    ) as error:  # ValueError: no text; a date or a number that is none
+    ) as error:
+        # ValueError: the file is no text, or has an invalid date or number.
         where = getattr(error, "problem_mark", None)
         line = f" in line {where.line + 1}" if where else ""
         raise ConfigError(f"{path}: is not YAML{line}.", "Correct it, or point --config at a settings file.") from None

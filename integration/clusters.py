@@ -32,10 +32,8 @@ API = "v0.0.45"
 ENDED = {"CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY"}
 IN_ORDER = {"IDLE", "MIXED", "ALLOCATED", "EXTERNAL", "DYNAMIC_NORM"}  # of a node
 IMAGE = "localhost/busybox:rig"
-RIG = (
-    sys.executable,
-    str(Path(__file__).parent / "rig"),
-)  # by this Python: a shim before another one takes half a second
+# By this Python: a shim before another one takes half a second.
+RIG = (sys.executable, str(Path(__file__).parent / "rig"))
 PAUSE_S = 0.05  # between the first two questions; then ever longer, since some of them list all jobs
 LONGEST_PAUSE_S = 0.5
 # When to give up, on whatever machine and beside whatever else: how soon things happen is for `make bench` to say.

@@ -88,9 +88,8 @@ LOCAL_RANK = PREFIX + "local-rank"
 JOB_GPUS = PREFIX + "job-gpus"
 STAGE = PREFIX + "stage"
 TRACEPARENT = PREFIX + "traceparent"
-JOB_SINCE = (
-    PREFIX + "job-since"
-)  # written after another job replaced the job of the bind: a time at which Slurm had that job
+# Written after another job replaced the job of the bind: a time at which Slurm had that job.
+JOB_SINCE = PREFIX + "job-since"
 ONLY_OURS = (JOB_ID, JOB_SINCE, JOB_NODES, JOB_GPUS, STAGE, SIZE, RANK, LOCAL_RANK)  # no other client writes these
 WRITTEN_BY_US = frozenset(key.removeprefix(PREFIX) for key in (*ONLY_OURS, TRACEPARENT))
 

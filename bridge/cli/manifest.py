@@ -99,7 +99,8 @@ def _objects(path: str) -> Iterator[dict[str, Any]]:
         yaml.YAMLError,
         ValueError,
         RecursionError,
-    ) as error:  # ValueError: no text; a date or a number that is none
+    ) as error:
+        # ValueError: the file is no text, or has an invalid date or number.
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(f"{path}: is not YAML{f' in line {mark.line + 1}' if mark else ''}.") from None
     for document in documents:

@@ -179,9 +179,8 @@ class _RenewedCredentials:
             raise ConfigError(
                 f"{self.where}: a certificate or key of it cannot be read: {file_and_reason(error)}.", TRY
             ) from None
-        if (
-            loaded.ssl_ca_cert and b"-----BEGIN" not in trusted
-        ):  # otherwise the machine's authorities would be trusted instead
+        # Otherwise the machine's authorities would be trusted instead.
+        if loaded.ssl_ca_cert and b"-----BEGIN" not in trusted:
             raise self._no_authority()
         found = Found(token or None, trusted, certificate, key, bool(loaded.verify_ssl))
         return await self.plugin.run(found) if self.plugin is not None else found

@@ -46,9 +46,8 @@ async def from_kubeconfig(named: str, now: Now, wall: Now, chosen: str = "") -> 
         try:
             merged = _KubeConfigMerger(named).config
             for entry in merged.value.get("users") or []:
-                entry.value["user"].pop(
-                    "exec", None
-                )  # ours to run: the package takes a failing plugin for no user at all
+                # The bridge runs the plugin itself: with a failing plugin, the package sends no credentials.
+                entry.value["user"].pop("exec", None)
             await _KubeConfigLoader(merged, active_context=context, config_base_path=None).load_and_set(loaded)
         except ConfigException as error:
             # Only the text about a missing file is known to quote no secret.

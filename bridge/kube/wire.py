@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import msgspec
 
 Texts = dict[str, str]
-Int = Annotated[
-    int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)
-]  # the API has no larger integers, and 10^400 would overflow a float
+# The API has no larger integers, and 10^400 would overflow a float.
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Time = str  # RFC 3339; read by `objects.epoch`, because one unreadable time must not spoil its object
 
 

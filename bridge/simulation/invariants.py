@@ -157,23 +157,19 @@ class Invariants:
     checked: Counter[str] = field(default_factory=Counter)
     given: Given = field(init=False)
     _sent: set[str] = field(default_factory=set)  # uids of pods whose bind was sent
-    _others: dict[str, tuple[float, int | None]] = field(
-        default_factory=dict
-    )  # uids of pods that another scheduler bound: when, and the job id in their annotations
+    # Uids of pods that another scheduler bound: when, and the job id in their annotations.
+    _others: dict[str, tuple[float, int | None]] = field(default_factory=dict)
     _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
     _suspects: list[_Suspect] = field(default_factory=list)
     _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they hold
     _told: set[tuple[str, str]] = field(default_factory=set)
-    _idle: dict[object, tuple[SeenJob, set[str]]] = field(
-        default_factory=dict
-    )  # by serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before
-    _requested: dict[tuple[str, str], float] = field(
-        default_factory=dict
-    )  # name and user of a job to when the bridge requested it last
+    # By serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before.
+    _idle: dict[object, tuple[SeenJob, set[str]]] = field(default_factory=dict)
+    # Name and user of a job to when the bridge requested it last.
+    _requested: dict[tuple[str, str], float] = field(default_factory=dict)
     _used: set[object] = field(default_factory=set)  # serials of jobs that have nodes and had a pod bound to them
-    _in_vain: dict[str, deque[tuple[float, frozenset[str]]]] = field(
-        default_factory=dict
-    )  # workload key to when idle grants of it ended, and their nodes
+    # Workload key to when idle grants of it ended, and their nodes.
+    _in_vain: dict[str, deque[tuple[float, frozenset[str]]]] = field(default_factory=dict)
     _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
 
     def __post_init__(self) -> None:

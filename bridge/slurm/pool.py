@@ -143,9 +143,8 @@ class HttpPool:
     async def _ask(self, connection: Connection, request: Request) -> Reply:
         try:
             reply = await connection.ask(request)
-        except (
-            BaseException
-        ):  # after a deadline or a cancelled caller an answer may still come: no other caller may read it
+        except BaseException:
+            # After a deadline or a cancelled caller an answer may still come: no other caller may read it.
             connection.drop()
             raise
         if connection.reusable:

@@ -172,9 +172,8 @@ def by_number(operation: str, entry: ErrorEntry) -> RemoteError:
     text += f": {HINTS[number]}" if number in HINTS else ""
     if number in _NO_NUMBER:
         return _without_number(operation, entry)
-    if (
-        number == DEPENDENCY and operation == "allocate"
-    ):  # its only dependency is singleton: there is a living twin of this name
+    # An immediate allocation depends on singleton alone, so a twin of this name lives.
+    if number == DEPENDENCY and operation == "allocate":
         return Conflict(operation, SIDE, "a job of this name exists", number)
     default = Invalid if number >= FIRST_VERDICT else Unanswered
     return MEANING.get(number, default)(operation, SIDE, text or "it said no, without a text", number)

@@ -105,9 +105,8 @@ class Audit:
     end: float = 0.0
     _names: dict[tuple[str, str], Pod] = field(default_factory=dict)
     _open: dict[str, float] = field(default_factory=dict)
-    _tentative: dict[tuple[str, str], tuple[Entry, str]] = field(
-        default_factory=dict
-    )  # the last bind with unknown outcome
+    # The last bind with unknown outcome.
+    _tentative: dict[tuple[str, str], tuple[Entry, str]] = field(default_factory=dict)
 
     def add(self, entry: Entry, line: str) -> None:
         """Takes one entry into account.  A refused request changed nothing; a request that failed otherwise may have."""

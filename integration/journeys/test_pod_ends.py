@@ -92,9 +92,8 @@ def test_each_end_of_a_pod_is_the_end_of_its_job_and_sacct_shows_how(
     for name, (for_s, why) in HOLDS.items():
         assert slurm.job(jobs[name])["end_time"]["number"] >= deleted[name] + for_s - 1, why
     recorded = {jobs[name] for name, (row, _, _) in PODS.items() if POD_TABLE[row][3]}
-    _eventually_recorded(
-        jobs, recorded - {jobs["imageless"]}
-    )  # a bridge that was restarted does not know of pods that are gone
+    # A bridge that was restarted does not know of pods that are gone.
+    _eventually_recorded(jobs, recorded - {jobs["imageless"]})
     with bridge.with_settings(tuning=IMPATIENT):
         eventually("and its job too", lambda: jobs.keys() == ended())
         _eventually_recorded(jobs, recorded)

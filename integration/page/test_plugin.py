@@ -40,9 +40,8 @@ def test_kubectl_runs_the_plugin_and_completes_by_it(run: object) -> None:
     assert "kept" in run("slurm", "history", "-n", "hpc")
     assert "container kept" in run("slurm", "trace", "kept", "-n", "hpc")
     assert "hpc/kept" in run("slurm", "why", "kept", "-n", "hpc")
-    rows = [
-        line.split() for line in run("slurm", "nodes").splitlines()[1:]
-    ]  # equal nodes share a row; the demo's load changes
+    # Equal nodes share a row; the demo's load changes.
+    rows = [line.split() for line in run("slurm", "nodes").splitlines()[1:]]
     assert sum(int(row[1]) for row in rows) == 4
     assert all(row[0].startswith("x") and row[2] == "Ready" for row in rows)
     assert "main*" in run("slurm", "free")

@@ -660,9 +660,8 @@ def assigned(name: str, function: Function | None) -> Iterator[ast.expr]:
                 target == name
             ):
                 yield value
-            case ast.AugAssign(target=ast.Subscript(value=ast.Name(id=target), slice=key)) if (
-                target == name
-            ):  # counts[why] += 1
+            # As in `counts[why] += 1`.
+            case ast.AugAssign(target=ast.Subscript(value=ast.Name(id=target), slice=key)) if target == name:
                 yield key
 
 

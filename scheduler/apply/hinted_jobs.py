@@ -41,9 +41,8 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
     if workload.hint is None or not (leaves or _is_bound_by_other_client(workload, pod)):
         # Otherwise the last pod of the gang's former job, or a pod that another client bound, would hide the gang's job.
         workload.hint = job_id
-    dropped = workload.bound_by_this_process and not world.jobs_of(
-        workload
-    )  # what was known of its job was (`quarantine`)
+    # The facts about its job were dropped (`quarantine`).
+    dropped = workload.bound_by_this_process and not world.jobs_of(workload)
     if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
         unlisted = world.polled is not None and job_id not in world.states
         if unlisted and (not pod.node or pod.finished):
@@ -58,9 +57,8 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
         world.expected.add(job_id)
     if (job := world.placeholders.get(job_id)) is not None:
         workload.jobs.add(job_id)
-        if (
-            job.hinted_by - {workload.key} and not job.proven and not job.shows_end
-        ):  # one of them names what is not its own
+        # Several workloads show the id, so at least one of them shows a job that is not its own.
+        if job.hinted_by - {workload.key} and not job.proven and not job.shows_end:
             world.schedule_read(job_id, world.last_poll_began)
         job.hinted_by.add(workload.key)
 

@@ -95,9 +95,8 @@ def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
         for workload in reused_ids.workloads_that_lost(world, job, event.job):
             reused_ids.detach(world, workload, job, began)
     job.read_began = began
-    if job.key is None and (
-        job.id in world.foreign or not hinted_jobs.is_depended_on(world, job)
-    ):  # the hint was wrong
+    # In this case the hint was wrong.
+    if job.key is None and (job.id in world.foreign or not hinted_jobs.is_depended_on(world, job)):
         if event.job is not None and hinted_jobs.follow_if_renamed(world, job, event.job):
             return
         hinted_jobs.drop_hint(world, job)
@@ -120,9 +119,8 @@ def _decide_whose(world: World, job: Job) -> str | None:
         return None
     workload = world.workloads.get(named[1])
     is_ours = is_orphan(world, job) if workload is None else belongs_to(world, workload, job.id, job.user, job)
-    if (
-        is_ours or reused_ids.key_of_renamed(world.placeholders.get(job.id), job) == named[1]
-    ):  # proven before policy or labels changed
+    # By its id and time, the job was proven before policy or labels changed.
+    if is_ours or reused_ids.key_of_renamed(world.placeholders.get(job.id), job) == named[1]:
         return named[1]
     world.unmapped.add(job.id)
     if workload is not None and is_stray(world, workload, job):

@@ -72,9 +72,8 @@ def _absence_confirmed(world: World, event: ev.AbsenceConfirmed) -> None:
 
 def _predecessor_drained(world: World, event: ev.PredecessorDrained) -> None:
     world.predecessor_drained = True
-    world.dirty.update(
-        dict.fromkeys(world.workloads)
-    )  # workloads that wait for the end of the quiet period are visited
+    # Workloads that wait for the end of the quiet period are visited.
+    world.dirty.update(dict.fromkeys(world.workloads))
 
 
 def _clock_observed(world: World, event: ev.ClockObserved) -> None:

@@ -54,9 +54,8 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
     if workload is not None:
         if event.outcome is not Outcome.DONE and event.refusal is not None:
             workload.add_to_story(event.at, event.refusal.message)
-            if not isinstance(
-                action, act.SetPodCondition | act.SetJobCondition
-            ):  # a status that is late delays nothing
+            # A status that is late delays nothing.
+            if not isinstance(action, act.SetPodCondition | act.SetJobCondition):
                 wait_as_requested(workload, action, event.refusal, event.at)
         elif event.outcome is Outcome.DONE and (attempt := ATTEMPTS.get(type(action))) is not None:
             workload.backoffs.pop(attempt, None)

@@ -141,9 +141,8 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return toleration.operator == "Exists"
     if toleration.key != taint.key:
         return False
-    return toleration.operator == "Exists" or (
-        toleration.operator in ("Equal", "") and toleration.value == taint.value
-    )  # an operator newer than this code tolerates nothing
+    # An operator newer than this code tolerates nothing.
+    return toleration.operator == "Exists" or (toleration.operator in ("Equal", "") and toleration.value == taint.value)
 
 
 def matcher(terms: Iterable[NodeTerm]) -> Matcher:

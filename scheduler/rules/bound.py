@@ -100,9 +100,8 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     """The decision while the own job of bound pods lives: check that the job holds the nodes of the pods."""
     if is_ending_pods(this_pass):
         return end_running(workload, job, this_pass)
-    if (
-        ends := cancel_broken(workload, job, this_pass)
-    ) is not None:  # first: the rest of such a job is read as no grant
+    # This comes first, because what is left of a broken job is read as no grant.
+    if (ends := cancel_broken(workload, job, this_pass)) is not None:
         return ends
     if job.holds_nodes and job.grant is None:  # a twin of a previous process, which started when the other ended
         return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")

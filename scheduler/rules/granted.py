@@ -177,9 +177,8 @@ def _beyond(tenant: Tenant, pod: Pod, workload: Workload, job: Placeholder, read
         (names.PARTITION, tenant.partitions, read.partition, workload.asked_in if spec is not None else ""),
         (names.QOS, tenant.qos, read.qos, spec.qos if spec is not None else ""),
     ):
-        slurms_own = (
-            this_pass.world.default_partition if what == names.PARTITION else ""
-        )  # not known while slurmdbd is away
+        # The default partition is not known while slurmdbd is away.
+        slurms_own = this_pass.world.default_partition if what == names.PARTITION else ""
         usual = asked or choice.default or slurms_own or value
         if value != usual and isinstance(refused := choice.pick(what, value, f"namespace {pod.namespace}"), Refusal):
             return refused.message

@@ -72,10 +72,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
         return reads, ""
     spec = spec_for(workload, this_pass)
     if isinstance(spec, Refusal):
-        return (
-            reads,
-            spec.message,
-        )  # the refusal may pass, if nodes come back or annotations are corrected; the job keeps its age
+        # The refusal may pass, if nodes come back or annotations are corrected; the job keeps its age.
+        return reads, spec.message
     asked = job.spec
     if asked is None:
         asked, adopts = _adopted(job, spec)

@@ -123,9 +123,8 @@ def why_not_held(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
     if missing := shortfall(job.spec, job.grant):
         return f"Slurm granted job {job.id} without {missing}"
     room = {node.name: tasks_on(node, job.spec) for node in job.grant.nodes}
-    if (
-        not room.keys() <= this_pass.world.by_slurm_name.keys()
-    ):  # a node is not in Kubernetes any more: that proves nothing (V7)
+    # A node is not in Kubernetes any more: that proves nothing (V7).
+    if not room.keys() <= this_pass.world.by_slurm_name.keys():
         return ""
     for name, count in Counter(this_pass.world.in_slurm(workload.node_of(pod)) for pod in workload.members).items():
         if count > room.get(name, 0):

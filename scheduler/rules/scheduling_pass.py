@@ -237,9 +237,10 @@ class Pass:
         if not self.any_affinity or now not in WAITING:
             return True
         left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
+        # Its job specification is known: its pods are not translated again.
         is_known = now is Phase.GRANTED and all(
             job.spec is not None and not job.spec.parts for job in world.jobs_of(workload)
-        )  # its job specification is known: its pods are not translated again
+        )
         return world.compare_some(workload, left, with_granted=not is_known)
 
     @property

@@ -33,9 +33,8 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
         return
     right = {key: value for key, value in shown.items() if pod.annotations.get(key) != value}
     if names.JOB_ID in right and pod.annotations.get(names.JOB_ID) == str(workload.hint):
-        del right[
-            names.JOB_ID
-        ]  # a previous process wrote that the pods have another job since (reacquire.show_new_job)
+        # A previous process wrote that the pods have another job since (reacquire.show_new_job).
+        del right[names.JOB_ID]
         right.pop(names.JOB_SINCE, None)
     if known is not None:
         known.right = right

@@ -29,11 +29,8 @@ class Phase(StrEnum):
     DONE = "done"
 
 
-WAITING = (
-    Phase.UNSUBMITTED,
-    Phase.QUEUED,
-    Phase.GRANTED,
-)  # nodes are still to be chosen, or to be checked before the bind
+# The phases in which nodes are still to be chosen, or to be checked before the bind.
+WAITING = (Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED)
 
 
 def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float) -> Phase:

@@ -28,9 +28,8 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
     first_pod, first = asked[0]
     if len(asked) == 1:
         return first
-    others = {
-        id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first
-    }  # thousands of pods may share one
+    # Thousands of pods may share one.
+    others = {id(spec): (pod, spec) for pod, spec in reversed(asked) if spec is not first}
     for field in fields(JobSpec):
         if field.name in SHAPE | LATEST:
             continue

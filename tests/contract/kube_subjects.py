@@ -37,12 +37,8 @@ from scheduler.model.kubernetes import Pod
 from tests.patience import PATIENCE_S
 
 RECORDINGS = Path(__file__).parent / "recordings" / "kube"
-TIMES = {
-    "lastHeartbeatTime",
-    "lastTransitionTime",
-    "firstTimestamp",
-    "lastTimestamp",
-}  # in questions; of these any will do
+# Times in requests; recordings have "now" instead.
+TIMES = {"lastHeartbeatTime", "lastTransitionTime", "firstTimestamp", "lastTimestamp"}
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 

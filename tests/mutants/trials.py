@@ -33,10 +33,8 @@ from tests.mutants.probes import Probes, probed
 KEPT = ".mutants"  # below the root: which mutant makes a difference in which test
 HISTORIES = 12  # examples of a state machine; a whole run of one takes longer than all other tests
 OVERHEAD_S = 0.0005  # of a test, beside what is measured
-LIMIT_FACTOR, LIMIT_S = (
-    5.0,
-    2.0,
-)  # a test that takes so many times its usual time, and so many seconds more, does not end
+# A test that takes so many times its usual time, and so many seconds more, does not end.
+LIMIT_FACTOR, LIMIT_S = 5.0, 2.0
 MORE_MEMORY = 2 << 30  # bytes, beyond what the process has
 SLOW_S = 0.1  # a test that takes longer waits until faster ones have passed
 LATEST = 12  # tests that noticed mutants of a function, or of a file, and are tried first

@@ -141,9 +141,8 @@ def _wrapped(broken: Broken, function: Any) -> Any:
 
 class Defects(Histories):
     GUARDED = True
-    CONFIG = without(
-        CONFIG_HERE, validate_every=0
-    )  # what raises in a fold may leave an index as it was, until it is retried
+    # What raises in a fold may leave an index as it was, until it is retried.
+    CONFIG = without(CONFIG_HERE, validate_every=0)
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,9 +230,8 @@ class Defects(Histories):
         for side in Side:
             self.tell(SideBack(side, self.now))
         self.an_ordinary_second(self.world.config.tuning.quarantine_s, "x1", starts=False)
-        self.tell(
-            AbsenceConfirmed(self.now)
-        )  # a defect while absence was weighed holds it back until an admin says so (X6)
+        # A defect while absence was weighed holds it back until an admin says so (X6).
+        self.tell(AbsenceConfirmed(self.now))
         super().teardown()
 
     def in_order(self) -> None:

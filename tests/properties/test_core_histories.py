@@ -713,9 +713,8 @@ class Histories(RuleBasedStateMachine):
         whose = (CLUSTER, self.world.key_of_pod[one.uid])
         mine = [job for job in self.jobs.values() if names.whose(job.name) == whose and job.user == "alice"]
         held = [node.name for job in mine if holds_nodes(job.states) for node in self.grants[job.id].nodes]
-        return (
-            one.node in held or ANOTHER in held
-        )  # an admin calls the node by its own name again, which proves nothing (V7)
+        # An admin calls the node by its own name again, which proves nothing (V7).
+        return one.node in held or ANOTHER in held
 
     def spoilt(self, key: str) -> bool:
         """One of its pods asks for what cannot be read, or shows a job before it is bound."""

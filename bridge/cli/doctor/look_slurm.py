@@ -181,9 +181,8 @@ async def _jobs(client: SlurmClient) -> int:
     try:
         return len(await client.states())
     except Unauthorized as error:
-        why = NotSeen(
-            sentence(error), because=NOT_ACCEPTED, failed=False, do=RENEW_OR_REPLACE
-        )  # the check of the token reports it
+        # The check of the token reports it.
+        why = NotSeen(sentence(error), because=NOT_ACCEPTED, failed=False, do=RENEW_OR_REPLACE)
         raise why from None
     except RemoteError:
         if client.discovery is not None and client.discovery.responding:

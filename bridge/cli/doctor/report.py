@@ -68,6 +68,5 @@ def as_json(found: Sequence[Finding]) -> str:
         {"group": each.group, "check": each.check, "level": each.level.value, "sentence": each.sentence, "do": each.do}
         for each in found
     ]
-    return json.dumps(
-        {"exit_code": exit_code(found), "findings": listed}, indent=2
-    )  # ASCII: nothing of it controls a terminal
+    # ASCII: nothing of it controls a terminal.
+    return json.dumps({"exit_code": exit_code(found), "findings": listed}, indent=2)

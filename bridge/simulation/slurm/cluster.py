@@ -255,9 +255,8 @@ class SlurmCluster:
         if not job.het_id:
             return [job]
         found: list[SimJob] = []
-        for job_id in range(
-            job.het_id, self.next_id
-        ):  # their ids are consecutive; those of ended components may be forgotten
+        # Their ids are consecutive; those of ended components may be forgotten.
+        for job_id in range(job.het_id, self.next_id):
             each = self.jobs.get(job_id)
             if each is not None and each.het_id == job.het_id:
                 found.append(each)

@@ -713,9 +713,8 @@ async def test_many_401s_are_one_look_and_a_401_on_older_credentials_is_none(tmp
     clock.now += 60
     assert all(await asyncio.gather(*(access.renew(used) for _ in range(50))))
     clock.now += 60
-    assert all(
-        await asyncio.gather(*(access.renew(used) for _ in range(50)))
-    )  # sent before the look, answered after it
+    # Sent before the look, answered after it.
+    assert all(await asyncio.gather(*(access.renew(used) for _ in range(50))))
     assert runs_of(tmp_path) == 2
 
 

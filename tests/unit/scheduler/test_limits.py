@@ -152,9 +152,8 @@ def test_where_a_pod_holds_more_ports_than_are_kept_no_other_pod_gets_one() -> N
 def test_a_bound_pod_of_which_only_a_part_is_kept_ends_with_its_job() -> None:
     story = Story()
     there = story.runs(pod(), 17, at=NOW)
-    story.sees(
-        replace(there, tolerations=(), limit_exceeded="The pod has 4,000 tolerations.")
-    )  # a user may add tolerations
+    # A user may add tolerations.
+    story.sees(replace(there, tolerations=(), limit_exceeded="The pod has 4,000 tolerations."))
     story.polls({17: "RUNNING"}, at=NOW + 1)
     assert not [each for each in story.decides(NOW + 1) if isinstance(each, FailByDeadline | CancelJob)]
     story.polls({}, at=NOW + 2)
