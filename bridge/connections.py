@@ -118,13 +118,16 @@ class Connections:
     async def transport(self) -> HttpTransport:
         """The transport to the API server of the settings."""
         if self._transport is None:
-            self._transport = await connect(self._settings.kubeconfig, self._stack)
+            self._transport = await connect(
+                self._settings.kubeconfig, self._stack, scheduler=self._settings.scheduler_name
+            )
             self._made.append(self._transport)
         return self._transport
 
     async def another_transport(self) -> HttpTransport:
         """A transport with connections of its own and the same credentials."""
-        return opened((await self.transport()).access, self._stack)
+        access = (await self.transport()).access
+        return opened(access, self._stack, scheduler=self._settings.scheduler_name)
 
     async def kube(self) -> KubeClient:
         """The Kubernetes client."""

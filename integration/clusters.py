@@ -54,7 +54,7 @@ def eventually(what: str, ask: Callable[[], T], *, within_s: float = PATIENCE_S)
 
 READ_ONE_BY_ONE = 20  # jobs
 NO_SUCH_JOB = 2017
-FIRST_VERDICT = 2000  # error numbers below say that slurmctld did not answer; others are its verdict
+FIRST_VERDICT = 2000  # error numbers below, but not 0 (no such node), say that slurmctld did not answer
 
 
 class Slurm:
@@ -72,7 +72,7 @@ class Slurm:
         answer = self._session.request(method, f"{self.url}/slurm/{API}/{path}", json=body, headers=headers, timeout=60)
         found: dict[str, Any] = answer.json()
         errors = found.get("errors") or []
-        if any(each.get("error_number", 0) < FIRST_VERDICT for each in errors):
+        if any(0 < each.get("error_number", 0) < FIRST_VERDICT for each in errors):
             raise requests.ConnectionError(f"{method} {path}: slurmctld did not answer: {errors}", response=answer)
         if check:
             assert not errors, (method, path, errors)
@@ -426,7 +426,7 @@ class BridgeProcess:
         new.write_text(text)
         with suppress(yaml.YAMLError, AttributeError):  # a file that cannot be used: the policy before stays in force
             if policy := yaml.safe_load(text).get("policy"):
-                journal.note("policy", policy=policy)
+                journal.policy(policy, scheduler=self._settings.get("scheduler_name", journal.BRIDGE))
         return new.replace(path)
 
     @contextmanager

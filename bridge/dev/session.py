@@ -143,7 +143,9 @@ class Session:
 
     async def _run_bridge(self) -> None:
         async with AsyncExitStack() as stack:
-            faulty_wire = KubeFaults(opened(self.kube.access, stack), self.invariants, self.outage)
+            faulty_wire = KubeFaults(
+                opened(self.kube.access, stack, scheduler=self.kube.scheduler_name), self.invariants, self.outage
+            )
             pool = slurm_pool(self.settings, stack, self.settings.slurm_connections)
             polls = slurm_pool(self.settings, stack, 1)
             slurm = SlurmClient(

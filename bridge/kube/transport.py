@@ -33,10 +33,11 @@ from multidict import CIMultiDict
 from bridge.connection_limit import ConnectionLimit
 from bridge.errors import BridgeError, ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
 from bridge.kube import auth
-from bridge.kube.access import Access, Credentials, Headers
+from bridge.kube.access import Access, Credentials
 from scheduler.model.text import span
 
 SIDE = "Kubernetes"
+USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"
 MAX_CALLS = 48  # a burst waits for the server: with 16 at a time a fifth less of it is done a second
 CONNECT_DEADLINE_S = 5.0
 OPEN_DEADLINE_S = 15.0  # until a watch is accepted
@@ -184,10 +185,12 @@ TLS_FAILED = (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSS
 class HttpTransport:
     """A Transport over aiohttp.
 
+    agent       the User-Agent of its requests
     may_write   called right before a request that changes something is sent; if it returns False, the request is not sent
     """
 
     access: Access
+    agent: str = USER_AGENT
     may_write: Callable[[], bool] = lambda: True
     _answered_last: _Answered = field(default_factory=_Answered)
     _limit: ConnectionLimit = field(init=False)
@@ -257,7 +260,7 @@ class HttpTransport:
             self.access.server + call.path,
             params=call.params,
             data=call.body,
-            headers=_headers(who.headers, call.content_type if call.body is not None else None),
+            headers=self._headers(who, call.content_type if call.body is not None else None),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S),
             allow_redirects=False,
             trace_request_ctx=progress,
@@ -317,12 +320,20 @@ class HttpTransport:
         return await session.get(
             self.access.server + path,
             params=params,
-            headers=_headers(who.headers, None),
+            headers=self._headers(who, None),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S, sock_read=stall_s),
             allow_redirects=False,
             trace_request_ctx=progress,
             **self._target(who),
         )
+
+    def _headers(self, who: Credentials, content_type: str | None) -> CIMultiDict[str]:
+        headers = CIMultiDict(who.headers)
+        # Not gzip: it costs the server more time than a cluster's network costs us.
+        headers.update({"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self.agent})
+        if content_type:
+            headers["Content-Type"] = content_type
+        return headers
 
     def _target(self, who: Credentials) -> dict[str, Any]:
         """The key of the connection pool: connections that were made with an older certificate are not used again."""
@@ -362,18 +373,6 @@ class HttpTransport:
             why = f"{broken.message}. Its authority has to be the one that {self.access.named} names"
             return type(broken)(broken.operation, SIDE, why)
         return broken
-
-
-USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"
-
-
-def _headers(who: Headers, content_type: str | None) -> CIMultiDict[str]:
-    headers = CIMultiDict(who)
-    # Not gzip: it costs the server more time than a cluster's network costs us.
-    headers.update({"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT})
-    if content_type:
-        headers["Content-Type"] = content_type
-    return headers
 
 
 def _session() -> aiohttp.ClientSession:
@@ -455,16 +454,20 @@ def _tls_reason(error: BaseException) -> str:
     return "the certificate is not trusted" if "ertificate" in type(error).__name__ else "no common ground"
 
 
-async def connect(kubeconfig: str | None, stack: AsyncExitStack) -> HttpTransport:
+async def connect(kubeconfig: str | None, stack: AsyncExitStack, *, scheduler: str = "") -> HttpTransport:
     """A transport to the API server of that kubeconfig ("", None: as `auth.load` finds it), which `stack` closes.
 
+    scheduler   as in `opened`
     Raises ConfigError.
     """
-    return opened(await auth.load(kubeconfig or None), stack)
+    return opened(await auth.load(kubeconfig or None), stack, scheduler=scheduler)
 
 
-def opened(access: Access, stack: AsyncExitStack) -> HttpTransport:
-    """A transport with this access, which `stack` closes."""
-    transport = HttpTransport(access)
+def opened(access: Access, stack: AsyncExitStack, *, scheduler: str = "") -> HttpTransport:
+    """A transport with this access, which `stack` closes.
+
+    scheduler   schedulerName of the bridge that uses it, so that an audit log tells bridges apart; "": no bridge does
+    """
+    transport = HttpTransport(access, f"{USER_AGENT} ({scheduler})" if scheduler else USER_AGENT)
     stack.push_async_callback(transport.close)
     return transport

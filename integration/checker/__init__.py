@@ -3,13 +3,13 @@
 It shares no code with the bridge, and imports neither `bridge` nor `scheduler` (an import contract): how jobs are named and
 what a policy allows is written here a second time, from docs/behaviour.md and docs/policy.md.  It reads
 
-* the API server's audit log: pods, and every request on them, with the client that sent it;
+* the API server's audit log: pods, nodes, settings of installed bridges, and every request on them, with its client;
 * slurmctld's log: every change of a job's state, to the millisecond, and every start of slurmctld;
 * slurmdbd, by sacct: what each job was: name, user, account, nodes, resources, and who cancelled it;
 * the journal: what the run itself did on purpose (`journal`).
 
-The bridge is known by its user agent.  In Slurm the bridge acts as its tenants, and the journeys act as the administrator, so
-the user who ended or changed a job tells the two apart.
+A bridge, and its schedulerName, are known by its user agent.  In Slurm a bridge acts as its tenants, and the journeys
+act as the administrator, so the user who ended or changed a job tells the two apart.
 
     python -m integration.checker RIG      after a run, while the rig is up; exit code 1: an invariant was violated
 """

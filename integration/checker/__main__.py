@@ -10,7 +10,8 @@ from pathlib import Path
 
 from integration.checker import accounting, audit, journal, slurm_log
 from integration.checker.evidence import Evidence
-from integration.checker.invariants import Verdict, judge
+from integration.checker.invariants import judge
+from integration.checker.verdict import Verdict
 from integration.rigging.places import Rig
 
 RIG = Path(__file__).resolve().parent.parent / "rig"

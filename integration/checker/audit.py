@@ -10,28 +10,42 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-BRIDGE = "slurm-bridge"  # how its user agent begins
+import yaml
+
+from integration.checker.quantities import requests
+from integration.checker.rooms import Rooms
+
+BRIDGE = "slurm-bridge"
+BRIDGES = re.compile(
+    r"slurm-bridge/\S+ \((?P<scheduler>[-a-z0-9.]+)\)"
+)  # its user agent; that of commands names no scheduler
+COMMAND = "a command of slurm-bridge"
 JOB_ID = "slurm-bridge/job-id"
+SIZE = "slurm-bridge/size"
+GANG_SIZE = "slurm-bridge/gang-size"
 SLURM_NODE = "slurm-bridge/slurm-node"
+SETTINGS = (
+    "slurm-bridge-settings",
+    "settings.yaml",
+)  # how the name of the ConfigMap of an installed bridge begins; its key
 KUBELETS = ("kubelet", "kwok")
 REFUSED, UNKNOWN = 300, 500  # from this code on
 FINISHED = ("Succeeded", "Failed")
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST_DEEP = 50
 TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]')
-KINDS = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gres/gpu"}
 Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A bind that took effect.  job: the id in the annotation that came with it; None: none."""
+    """A bind that took effect.  job, size: what the annotations that came with it say of its job; None, 0: nothing."""
 
     at: float
     node: str
     job: int | None
     client: str
     line: str
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,12 @@ class Harm:
 class Pod:
     """One pod, as far as requests show it; times are None if no request showed the event.
 
-    requests   CPUs, MiB ("mem") and GPUs ("gres/gpu")
+    requests   CPUs, bytes of memory, and so on, by Kubernetes' names; the least, if they were changed
+    gang_size  the number of pods of its gang that its annotation shows; 0: it shows none
+    gated      it was created with scheduling gates
+    explained  when the bridge first wrote to it why it waits
+    succeeded  it ended, and without a failure
+    ending     when the request came by which it ended; `finished` and `gone` are when that was answered
     jobs       job ids that the bridge wrote to it, and when
     forced     it was removed by a delete that gave its containers no time
     """
@@ -61,11 +80,16 @@ class Pod:
     scheduler: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, float] = field(default_factory=dict)
+    gang_size: int = 0
+    gated: bool = False
     grace_s: float = 30.0
     created: float | None = None
+    explained: float | None = None
     bind: Bind | None = None
     started: float | None = None
     finished: float | None = None
+    succeeded: bool = False
+    ending: float = float("inf")
     gone: float | None = None
     forced: bool = False
     jobs: list[tuple[float, int]] = field(default_factory=list)
@@ -83,6 +107,11 @@ class Pod:
         """When it ended; inf if it has not."""
         return min(self.finished or float("inf"), self.gone or float("inf"))
 
+    @property
+    def ends_waiting(self) -> float:
+        """When it was bound; inf if it was not."""
+        return self.bind.at if self.bind else float("inf")
+
     def job_at(self, at: float) -> tuple[float, int] | None:
         """When the bridge had named a job on it, the last by then, and the id of that job."""
         return next((named for named in reversed(self.jobs) if named[0] <= at), None)
@@ -92,19 +121,23 @@ class Pod:
 class Audit:
     """All that the log says.
 
-    watches   the bridge's watches of pods that have ended: from, until
+    watches   watches of pods that have ended, by the schedulerName of their bridge: from, until
     nodes     names of nodes in Slurm where they differ
+    rooms     what each node has room for
+    policies  the policies of installed bridges, by schedulerName, and since when: those of their ConfigMaps
     system    UID of the namespace kube-system
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
     harms: list[Harm] = field(default_factory=list)
-    watches: list[tuple[float, float]] = field(default_factory=list)
+    watches: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
+    rooms: Rooms = field(default_factory=Rooms)
+    policies: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
     system: str = ""
     end: float = 0.0
     _names: dict[tuple[str, str], Pod] = field(default_factory=dict)
-    _open: dict[str, float] = field(default_factory=dict)
+    _open: dict[str, tuple[str, float]] = field(default_factory=dict)
     # The last bind with unknown outcome.
     _tentative: dict[tuple[str, str], tuple[Entry, str]] = field(default_factory=dict)
 
@@ -126,36 +159,68 @@ class Audit:
             handler = _PODS.get((verb, what.get("subresource")))
             if handler:
                 handler(self, entry, line)
-        elif resource == "nodes" and verb in ("create", "patch", "update") and not what.get("subresource"):
-            labels = ((entry.get("requestObject") or {}).get("metadata") or {}).get("labels") or {}
-            if SLURM_NODE in labels:
-                self.nodes[what.get("name") or entry["requestObject"]["metadata"]["name"]] = labels[SLURM_NODE]
+        elif resource == "nodes":
+            self._node(entry, at)
+        elif resource == "configmaps":
+            self._configured(entry, at)
         elif resource == "namespaces" and verb == "create":
             meta = (entry.get("responseObject") or {}).get("metadata") or {}
             if meta.get("name") == "kube-system":
                 self.system = meta["uid"]
 
-    @property
-    def watched(self) -> list[tuple[float, float]]:
-        """When the bridge had an open watch of pods: it ran, and reached the API server."""
-        return [*self.watches, *((at, self.end) for at in self._open.values())]
+    def watched(self) -> dict[str, list[tuple[float, float]]]:
+        """When each bridge had an open watch of pods: it ran, and reached the API server.  By its schedulerName."""
+        found = {scheduler: list(intervals) for scheduler, intervals in self.watches.items()}
+        for scheduler, at in self._open.values():
+            found.setdefault(scheduler, []).append((at, self.end))
+        return found
+
+    def _node(self, entry: Entry, at: float) -> None:
+        """Its name in Slurm, and its allocatable resources.  A write of a node that is there leaves its status alone."""
+        verb, sent, what = entry["verb"], entry.get("requestObject"), entry["objectRef"]
+        name = what.get("name") or (sent or {}).get("metadata", {}).get("name", "")
+        match verb, what.get("subresource"):
+            case "delete", None:
+                self.rooms.deleted(name, at)
+            case ("create", None) | ("update", "status"):
+                self.rooms.written(name, at, sent or {})
+            case "patch", "status":
+                self.rooms.patched(name, at, sent or {})
+        if isinstance(sent, dict) and SLURM_NODE in (labels := (sent.get("metadata") or {}).get("labels") or {}):
+            self.nodes[name] = labels[SLURM_NODE]
+
+    def _configured(self, entry: Entry, at: float) -> None:
+        sent, (name, key) = entry.get("requestObject") or {}, SETTINGS
+        shown = entry["objectRef"].get("name") or (sent.get("metadata") or {}).get("name") or ""
+        text = (sent.get("data") or {}).get(key)
+        if entry["verb"] in ("create", "update", "patch") and shown.startswith(name) and text:
+            settings = yaml.safe_load(text)
+            self.policies.setdefault(settings.get("scheduler_name", BRIDGE), []).append(
+                (at, settings.get("policy") or {})
+            )
 
     def _unknown(self, entry: Entry, line: str) -> None:
-        """A request on a pod that may have taken effect: an end of it is judged; if its kubelet starts it, it was bound."""
+        """A request on a pod that may have taken effect: an end of it is judged, and what it says counts as said.
+
+        If its kubelet starts it, it was bound.
+        """
         what, sent = entry["objectRef"], entry.get("requestObject")
         kind = entry["verb"], what.get("subresource")
         if kind == ("create", "binding"):
             self._tentative[what["namespace"], what["name"]] = entry, line
         elif kind == ("create", "eviction") or (kind == ("patch", None) and isinstance(sent, dict)):
             _PODS[kind](self, entry, line)
+        elif kind == ("patch", "status"):
+            self._explained(entry, self._named(entry))
         elif kind == ("delete", None) and (pod := self._named(entry)) is not None:
             self.harms.append(Harm(seconds(entry["requestReceivedTimestamp"]), pod, "deleted", _client(entry), line))
 
     def _watch(self, entry: Entry, at: float) -> None:
         if entry["stage"] == "ResponseStarted":
-            self._open[entry["auditID"]] = at
+            self._open[entry["auditID"]] = _scheduler(entry), at
         elif entry["auditID"] in self._open:
-            self.watches.append((self._open.pop(entry["auditID"]), at))
+            scheduler, begin = self._open.pop(entry["auditID"])
+            self.watches.setdefault(scheduler, []).append((begin, at))
 
     def _created(self, entry: Entry, line: str) -> None:
         made = entry["responseObject"]
@@ -163,7 +228,8 @@ class Audit:
         at = seconds(entry["stageTimestamp"])
         pod = self._pod(meta["uid"], meta["namespace"], meta["name"])
         pod.scheduler, pod.labels, pod.created = spec.get("schedulerName", ""), meta.get("labels") or {}, at
-        pod.requests, pod.grace_s = _requests(spec), float(spec.get("terminationGracePeriodSeconds", 30))
+        pod.requests, pod.grace_s = requests(spec), float(spec.get("terminationGracePeriodSeconds", 30))
+        pod.gated, pod.gang_size = bool(spec.get("schedulingGates")), _whole(meta, GANG_SIZE)
         if spec.get("nodeName"):
             pod.bind = Bind(at, spec["nodeName"], None, _client(entry), line)
 
@@ -173,12 +239,8 @@ class Audit:
         pod = self._pod(uid, what["namespace"], what["name"]) if uid else self._named(entry)
         if pod is None:
             return
-        at, said = (
-            seconds(entry["requestReceivedTimestamp"]),
-            (sent["metadata"].get("annotations") or {}).get(JOB_ID, ""),
-        )
-        job = int(said) if said.isdecimal() else None
-        pod.bind = Bind(at, sent["target"]["name"], job, _client(entry), line)
+        at, job = seconds(entry["requestReceivedTimestamp"]), _whole(sent["metadata"], JOB_ID) or None
+        pod.bind = Bind(at, sent["target"]["name"], job, _client(entry), line, _whole(sent["metadata"], SIZE))
         if job is not None and pod.bind.client == BRIDGE:
             pod.jobs.append((at, job))
 
@@ -187,9 +249,11 @@ class Audit:
         if pod is None or not isinstance(sent, dict):
             return
         at, client = seconds(entry["requestReceivedTimestamp"]), _client(entry)
-        said = ((sent.get("metadata") or {}).get("annotations") or {}).get(JOB_ID)
-        if client == BRIDGE and said and said.isdecimal():
-            pod.jobs.append((at, int(said)))
+        meta = sent.get("metadata") or {}
+        if client == BRIDGE and (job := _whole(meta, JOB_ID)):
+            pod.jobs.append((at, job))
+        if GANG_SIZE in (meta.get("annotations") or {}):
+            pod.gang_size = _whole(meta, GANG_SIZE)
         deadline = (sent.get("spec") or {}).get("activeDeadlineSeconds")
         if deadline is not None and entry["verb"] == "patch":
             self.harms.append(Harm(at, pod, "given a deadline", client, line, float(deadline)))
@@ -198,11 +262,27 @@ class Audit:
         pod, sent = self._named(entry), entry.get("requestObject")
         if pod is not None and pod.bind is None and _client(entry) in KUBELETS and pod.path in self._tentative:
             self._bound(*self._tentative.pop(pod.path))
-        phase = (sent.get("status") or {}).get("phase") if isinstance(sent, dict) else None
-        if pod is not None and phase in FINISHED:
+        status = (sent.get("status") or {}) if isinstance(sent, dict) else {}
+        if pod is None:
+            return
+        if status.get("phase") in FINISHED:
+            pod.succeeded = pod.succeeded or (status["phase"] == "Succeeded" and not pod.finished)
             pod.finished = pod.finished or seconds(entry["stageTimestamp"])
-        elif pod is not None and phase == "Running":
+            pod.ending = min(pod.ending, seconds(entry["requestReceivedTimestamp"]))
+        elif status.get("phase") == "Running":
             pod.started = pod.started or seconds(entry["stageTimestamp"])
+        self._explained(entry, pod)
+
+    def _explained(self, entry: Entry, pod: Pod | None) -> None:
+        if pod is not None and pod.explained is None and _client(entry) == BRIDGE:
+            sent = entry.get("requestObject")
+            conditions = ((sent.get("status") or {}).get("conditions") or ()) if isinstance(sent, dict) else ()
+            pod.explained = seconds(entry["stageTimestamp"]) if any(map(_explains, conditions)) else None
+
+    def _resized(self, entry: Entry, _line: str) -> None:
+        if (pod := self._named(entry)) is not None:
+            now = requests(entry["responseObject"]["spec"])
+            pod.requests = {each: min(asked, now.get(each, 0.0)) for each, asked in pod.requests.items()}
 
     def _evicted(self, entry: Entry, line: str) -> None:
         if (pod := self._named(entry)) is not None:
@@ -228,6 +308,7 @@ class Audit:
         self.harms.append(Harm(seconds(entry["requestReceivedTimestamp"]), pod, "deleted", client, line))
         if not lasts:
             pod.gone = pod.gone or seconds(entry["stageTimestamp"])
+            pod.ending = min(pod.ending, seconds(entry["requestReceivedTimestamp"]))
             pod.forced = client not in KUBELETS and pod.bind is not None and pod.finished is None
             if self._names.get((pod.namespace, pod.name)) is pod:
                 del self._names[pod.namespace, pod.name]
@@ -250,6 +331,8 @@ _PODS = {
     ("update", None): Audit._patched,
     ("patch", "status"): Audit._status,
     ("update", "status"): Audit._status,
+    ("patch", "resize"): Audit._resized,
+    ("update", "resize"): Audit._resized,
     ("delete", None): Audit._deleted,
     ("deletecollection", None): Audit._all_deleted,
 }
@@ -300,26 +383,32 @@ def seconds(shown: str) -> float:
 
 
 def _client(entry: Entry) -> str:
+    """The program that sent the request; BRIDGE for bridges alone."""
     agent: str = entry.get("userAgent", "")
-    return agent.partition("/")[0]
+    name = agent.partition("/")[0]
+    return COMMAND if name == BRIDGE and not _scheduler(entry) else name
+
+
+def _scheduler(entry: Entry) -> str:
+    """The schedulerName of the bridge that sent the request; "": no bridge did."""
+    found = BRIDGES.fullmatch(entry.get("userAgent", ""))
+    return found["scheduler"] if found else ""
+
+
+def _explains(condition: Entry) -> bool:
+    """True if it says why a pod waits (L1)."""
+    return (
+        condition.get("type") == "PodScheduled"
+        and condition.get("status") == "False"
+        and bool(condition.get("message"))
+    )
+
+
+def _whole(meta: Entry, key: str) -> int:
+    """The number in that annotation; 0: it is absent, or no number."""
+    shown = (meta.get("annotations") or {}).get(key) or ""
+    return int(shown) if re.fullmatch(r"[0-9]{1,18}", shown) else 0
 
 
 def _grace(entry: Entry) -> int | None:
     return (entry.get("requestObject") or {}).get("gracePeriodSeconds")
-
-
-def _requests(spec: Entry) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for container in spec["containers"]:
-        for resource, shown in ((container.get("resources") or {}).get("requests") or {}).items():
-            if resource in KINDS:
-                kind = KINDS[resource]
-                total[kind] = total.get(kind, 0.0) + _amount(shown) / (2**20 if kind == "mem" else 1)
-    return total
-
-
-def _amount(shown: str) -> float:
-    if shown.endswith("m"):
-        return float(shown[:-1]) / 1000
-    number, unit = re.fullmatch(r"([0-9.e+]+)(\w*)", shown).groups()  # type: ignore[union-attr]
-    return float(number) * UNITS[unit]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from integration.checker.accounting import Record, hosts
 from integration.checker.audit import BRIDGE, Audit, Pod
@@ -22,13 +23,15 @@ DOWN_S = 5.0  # slurmctld is considered away for so long before the start that t
 class Job:
     """One job: its life by slurmctld's log, and its records.
 
-    key     of its workload, from its name; "": it is no placeholder of this cluster
-    serves  pods that were bound for it
+    key        of its workload, from its name; "": it is no placeholder of this cluster
+    scheduler  schedulerName of the bridge whose mark its name has; "" likewise
+    serves     pods of its bridge that were bound for it
     """
 
     life: Life
     records: list[Record]
     key: str = ""
+    scheduler: str = ""
     serves: list[Pod] = field(default_factory=list)
 
     @property
@@ -43,6 +46,10 @@ class Job:
     def shown(self) -> str:
         return f"job {self.life.id} ({self.name} of {self.last.user})"
 
+    def may_serve(self, pod: Pod) -> bool:
+        """False if another bridge schedules the pod."""
+        return pod.scheduler in ("", self.scheduler)
+
     def had(self, begin: float, end: float) -> list[frozenset[str]]:
         """The nodes of each time that it held nodes, as far as that time lies between the two."""
         recorded = frozenset[str]().union(*(record.nodes for record in self.records))
@@ -53,13 +60,22 @@ class Job:
         ]
 
 
+class Users(frozenset[Any]):
+    """The users that policies name; everybody, if none was recorded or one is a template."""
+
+    def __contains__(self, user: object) -> bool:
+        return not self or any("{" in str(each) for each in self) or super().__contains__(user)
+
+
 @dataclass(slots=True)
 class Evidence:
     """What is known of one run.
 
     unnamed   jobs of slurmctld's log that slurmdbd does not know: nothing can be said of them
-    calm      when the bridge ran and nothing was broken, stopped or frozen
+    calm      when a bridge ran and nothing was broken, stopped or frozen, by its schedulerName
     here      UIDs of the pods at the end; None: unknown
+    policies  those of the journal and of installed bridges, by schedulerName, and since when, the oldest first
+    tenants   Slurm users that the policies name
     """
 
     audit: Audit
@@ -69,7 +85,9 @@ class Evidence:
     here: frozenset[str] | None = None
     jobs: list[Job] = field(default_factory=list)
     unnamed: int = 0
-    calm: list[Interval] = field(default_factory=list)
+    calm: dict[str, list[Interval]] = field(default_factory=dict)
+    policies: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
+    tenants: Users = field(init=False)
     _by_id: dict[int, list[tuple[Life, Job | None]]] = field(default_factory=dict)  # None: slurmdbd does not know it
     _by_leader: dict[int, list[Job]] = field(default_factory=dict)
     _by_name: dict[str, list[Job]] = field(default_factory=dict)
@@ -77,28 +95,49 @@ class Evidence:
     _gangs: dict[str, list[Pod]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        marks = {
-            _mark(self.audit.system, name) for name in {BRIDGE, *(pod.scheduler for pod in self.audit.pods.values())}
+        self._take_policies()
+        self._take_jobs()
+        for pod in self.audit.pods.values():
+            self._take_pod(pod)
+        away = [(start - DOWN_S, served) for start, served in self.slurm.starts]
+        self.calm = {
+            scheduler: without(_merged(watches), away + self.journal.faults)
+            for scheduler, watches in self.audit.watched().items()
         }
+
+    def _take_policies(self) -> None:
+        for of in (self.journal.policies, self.audit.policies):
+            for scheduler, policies in of.items():
+                self.policies[scheduler] = sorted(
+                    [*self.policies.get(scheduler, ()), *policies], key=lambda each: each[0]
+                )
+        every = (policy for policies in self.policies.values() for _, policy in policies)
+        self.tenants = Users(rule.get("user") for policy in every for rule in rules_of(policy))
+
+    def _take_jobs(self) -> None:
+        schedulers = {BRIDGE, *(pod.scheduler for pod in self.audit.pods.values())} - {""}
+        bridges = {_mark(self.audit.system, name): name for name in schedulers}
         records = self._records()
         for life in self.slurm.lives:
             job = None
             if its := records.get(life):
                 whose = OURS.search(its[-1].name)
-                job = Job(life, its, whose[2] if whose and whose[1] in marks else "")
-                self._take(job)
+                ours = (whose[2], bridges[whose[1]]) if whose and whose[1] in bridges else ("", "")
+                job = Job(life, its, *ours)
+                self.jobs.append(job)
+                self._by_leader.setdefault(life.leader, []).append(job)
+                self._by_name.setdefault(job.name, []).append(job)
             else:
                 self.unnamed += 1
             self._by_id.setdefault(life.id, []).append((life, job))
-        for pod in self.audit.pods.values():
-            self._own[_sha(pod.uid, 16)] = pod
-            for key in gang_keys(pod.namespace, pod.labels):
-                self._gangs.setdefault(key, []).append(pod)
-            if pod.bind and pod.bind.client == BRIDGE and (job := self.job(pod.bind.job, pod.bind.at)):
-                for part in self.parts(job):
-                    part.serves.append(pod)
-        away = [(start - DOWN_S, served) for start, served in self.slurm.starts]
-        self.calm = without(_merged(self.audit.watched), away + self.journal.faults)
+
+    def _take_pod(self, pod: Pod) -> None:
+        self._own[_sha(pod.uid, 16)] = pod
+        for key in gang_keys(pod.namespace, pod.labels):
+            self._gangs.setdefault(key, []).append(pod)
+        if pod.bind and pod.bind.client == BRIDGE and (job := self.job(pod.bind.job, pod.bind.at)):
+            for part in self.parts(job) if job.may_serve(pod) else ():
+                part.serves.append(pod)
 
     def _records(self) -> dict[Life, list[Record]]:
         """The records of each life.  A record belongs to the last life of its id that had begun when it was submitted."""
@@ -111,11 +150,6 @@ class Evidence:
             if begun:
                 found.setdefault(begun[-1], []).append(record)
         return found
-
-    def _take(self, job: Job) -> None:
-        self.jobs.append(job)
-        self._by_leader.setdefault(job.life.leader, []).append(job)
-        self._by_name.setdefault(job.name, []).append(job)
 
     def ours(self) -> Iterator[Job]:
         """The placeholders, by their name."""
@@ -130,6 +164,10 @@ class Evidence:
         """All components of the heterogeneous job that it is part of; of another job itself."""
         same = [each for each in self._by_leader[job.life.leader] if each.name == job.name]
         return [each for each in same if abs(each.last.submitted - job.last.submitted) <= CLOCKS_S] or [job]
+
+    def certain(self, pod: Pod) -> bool:
+        """False if its end may be missing in the log: it is not there now, and no request ended it."""
+        return self.here is None or pod.uid in self.here or pod.over < float("inf")
 
     def pod_of(self, job: Job) -> Pod | None:
         """The pod whose own job it is by its key; None: a gang's, or of a pod that the log lacks."""
@@ -160,6 +198,11 @@ def gang_keys(namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
 def workload_keys(uid: str, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     """The keys of the workloads that a pod may be part of: itself, and its gang."""
     return (_sha(uid, 16), *gang_keys(namespace, labels))
+
+
+def rules_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Its rules in order, and the default at the end."""
+    return [*policy.get("rules", ()), *([policy["default"]] if policy.get("default") else [])]
 
 
 def clock(at: float) -> str:

@@ -1,70 +1,44 @@
-"""The invariants of docs/behaviour.md, as questions to the logs of a run.  A finding names job, pod, times and lines.
-
-V3, V4 and L1 are not among them: these logs do not show what a node has room for at each time, nor what a waiting pod said.
-"""
+"""The invariants of docs/behaviour.md, as questions to the logs of a run.  A finding names job, pod, times and lines."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Any
 
-from integration.checker.audit import BRIDGE, Harm, Pod
-from integration.checker.evidence import Evidence, Job, clock
-from integration.checker.journal import longest
+from integration.checker.audit import BRIDGE, Harm
+from integration.checker.evidence import Evidence, Job, clock, rules_of
+from integration.checker.fits import fits
+from integration.checker.gangs import whole_gangs
+from integration.checker.liveness import LIVENESS
 from integration.checker.slurm_log import HOLDS
+from integration.checker.verdict import Broken, Verdict
 
 ON_ITS_WAY_S = 30.0  # a bind, or the end of a pod, was decided at most so long before it is seen
 SAME_MOMENT_S = 0.02  # two log lines of one moment
-SOON_S = 60.0  # L3
-LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two looks
-STAYS_S = 345.0  # L4
-SILENT_NODE_S, GONE_GRACE_S = 300.0, 10.0  # S3
 EARLIEST_SHARE = 0.5  # of its time limit: before that no pod is ended for the limit (S4b)
 PREEMPTED_S = 60.0  # more than the longest GraceTime of a partition of the rig
 POLICY_LAG_S = 120.0  # a job may be made so long after the policy changed: it was asked for before
+TRES = {
+    "cpu": ("cpu", 1),
+    "mem": ("memory", 2**20),
+    "gres/gpu": ("nvidia.com/gpu", 1),
+}  # the resource, and Slurm's unit
 LITERAL = frozenset(
     {"namespaces", "user", "account", "partition", "qos", "max_time", "max_nodes", "max_gres", "max_jobs", "max_submit_rate"}
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A violation.  about: the pod (namespace/name) or the name of the job; at: when."""
-
-    invariant: str
-    about: str
-    at: float
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.invariant}: {self.sentence}"
-
-
-@dataclass(slots=True)
-class Verdict:
-    """The result: violations that nobody announced, announced ones that did not occur, and how much was judged."""
-
-    broken: list[Broken] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
-    judged: Counter[str] = field(default_factory=Counter)
-    excused: int = 0
-
-
-Judge = Callable[[Evidence, Counter[str]], Iterator[Broken]]
-
-
 def judge(evidence: Evidence, *, rest_s: float | None = None) -> Verdict:
     """All invariants.
 
-    rest_s  L2, L3 and L4 hold after so many calm seconds; None: after those that their rules give
+    rest_s  L1 to L4 hold after so many calm seconds; None: after those that their rules give
     """
     verdict = Verdict()
-    for rule in (_one_job, _on_its_grant, _not_twice, _foreign_jobs, _evidence, _policy):
+    for rule in (_one_job, _on_its_grant, fits, whole_gangs, _not_twice, _foreign_jobs, _evidence, _policy):
         verdict.broken += rule(evidence, verdict.judged)
-    for live in (_no_leftovers, _is_bound, _ended):
+    for live in LIVENESS:
         verdict.broken += live(evidence, verdict.judged, rest_s)
     kept = []
     for each in verdict.broken:
@@ -86,7 +60,7 @@ def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     """V1: of the jobs of one name and user, at most one holds nodes at a time; components of one job count as one."""
     same: dict[tuple[str, str], list[tuple[float, float, str, Job]]] = {}
     for job in evidence.ours():
-        if job.last.user in _tenants(evidence):
+        if job.last.user in evidence.tenants:
             for change, end in job.life.holds():
                 same.setdefault((job.name, job.last.user), []).append((change.at, end, change.line, job))
     for (name, _), runs in same.items():
@@ -102,17 +76,6 @@ def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
                     f"its own, from {clock(latest[0])} ({first}) to {clock(until)}",
                 )  # fmt: skip
             latest = max(run, latest, key=lambda each: each[1])
-
-
-def _tenants(evidence: Evidence) -> _Users:
-    return _Users({rule.get("user") for _, policy in evidence.journal.policies for rule in policy.get("rules", ())})
-
-
-class _Users(frozenset[Any]):
-    """The users that policies name; everybody, if none was recorded or one is a template."""
-
-    def __contains__(self, user: object) -> bool:
-        return not self or any("{" in str(each) for each in self) or super().__contains__(user)
 
 
 def _on_its_grant(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
@@ -132,6 +95,11 @@ def _on_its_grant(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         if not job.key:
             yield Broken("V2", pod.who, bind.at, f"{what}, which is foreign: {job.shown}")
             continue
+        if not job.may_serve(pod):
+            yield Broken(
+                "V2", pod.who, bind.at, f"{what}, which is that of another bridge, {job.scheduler} ({job.name})"
+            )
+            continue
         owner = evidence.pod_of(job)
         if owner is not None and owner is not pod:
             yield Broken("V2", pod.who, bind.at, f"{what}, which is that of pod {owner.who} ({job.name})")
@@ -149,8 +117,12 @@ def _on_its_grant(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 
 
 def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
-    """V5: the pods that are bound for a job at one time request no more than it was given."""
+    """V5: the pods that are bound for a job at one time request no more than it was given.
+
+    If no record of the run has memory, Slurm does not count memory (SelectTypeParameters=CR_Core).
+    """
     seen: set[int] = set()
+    counted = [kind for kind in TRES if kind != "mem" or any(kind in record.tres for record in evidence.records)]
     for job in evidence.ours():
         parts = evidence.parts(job)
         if id(parts[0]) in seen or not job.serves:
@@ -164,12 +136,14 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             judged["V5"] += 1
             at = pod.bind.at
             there = [
-                each for each in job.serves if each.bind and each.bind.at <= at < each.over and _certain(evidence, each)
+                each for each in job.serves if each.bind and each.bind.at <= at < each.over and evidence.certain(each)
             ]
-            taken = Counter[str]()
+            taken: Counter[str] = Counter()
             for each in there:
-                taken.update(each.requests)
-            for kind, amount in taken.items():
+                taken.update(each.requests)  # type: ignore[arg-type]
+            for kind in counted:
+                resource, unit = TRES[kind]
+                amount = taken[resource] / unit
                 if given and amount > given[kind] + 0.5:
                     yield Broken(
                         "V5", pod.who, at,
@@ -180,11 +154,6 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
                     break
 
 
-def _certain(evidence: Evidence, pod: Pod) -> bool:
-    """False if its end may be missing in the log: it is not there now, and no request ended it."""
-    return evidence.here is None or pod.uid in evidence.here or pod.over < float("inf")
-
-
 def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     """V6: no job that is no placeholder was cancelled or changed by a tenant; journeys do that as the administrator.
 
@@ -192,7 +161,7 @@ def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     After a start of slurmctld its database no longer says who cancelled a job that had ended before.
     """
     for job in evidence.jobs:
-        if job.key and job.last.user in _tenants(evidence):
+        if job.key and job.last.user in evidence.tenants:
             continue
         judged["V6"] += 1
         for record in job.records:
@@ -207,7 +176,7 @@ def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         if (
             changed is not None
             and update.uid == changed.last.uid
-            and not (changed.key and changed.last.user in _tenants(evidence))
+            and not (changed.key and changed.last.user in evidence.tenants)
         ):
             yield Broken(
                 "V6", changed.name, update.at,
@@ -264,8 +233,8 @@ def _may_end(evidence: Evidence, harm: Harm, job: Job) -> bool:
 
 def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     """V8: user, account, partition and QOS are what a policy of that time allows the namespace."""
-    policies = evidence.journal.policies
     for job in evidence.ours():
+        policies = evidence.policies.get(job.scheduler, [])
         pod = evidence.pod_of(job) or next(iter(job.serves), None)
         namespace = pod.namespace if pod else job.name.partition("/")[0]
         first = job.life.begun
@@ -275,7 +244,7 @@ def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             for (at, policy), end in zip(policies, ends, strict=False)
             if at <= first + 2 and end >= first - POLICY_LAG_S
         ]
-        if not then or any(set(rule) - LITERAL for policy in then for rule in policy.get("rules", ())):
+        if not then or not all(_literal(rule) for policy in then for rule in rules_of(policy)):
             continue
         judged["V8"] += 1
         if not any(_allows(policy, namespace, job) for policy in then):
@@ -288,12 +257,20 @@ def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 
 
 def _allows(policy: Mapping[str, Any], namespace: str, job: Job) -> bool:
-    rules: Iterable[Mapping[str, Any]] = policy.get("rules", ())
-    rule = next((each for each in rules if any(fnmatch(namespace, name) for name in each.get("namespaces", ()))), None)
-    rule = rule or policy.get("default")
+    default = policy.get("default")
+    rule = next((each for each in rules_of(policy) if each is default or _names(each, namespace)), None)
     if rule is None or rule.get("user") != job.last.user:
         return False
     return all(_within(rule.get(what), getattr(job.last, what)) for what in ("account", "partition", "qos"))
+
+
+def _names(rule: Mapping[str, Any], namespace: str) -> bool:
+    return any(fnmatch(namespace, name) for name in rule.get("namespaces", ()))
+
+
+def _literal(rule: Mapping[str, Any]) -> bool:
+    """True if it has no selectors and no templates, which are not interpreted here."""
+    return not set(rule) - LITERAL and "{" not in str([each for each in rule.values() if isinstance(each, str)])
 
 
 def _within(given: Any, value: str) -> bool:
@@ -303,72 +280,3 @@ def _within(given: Any, value: str) -> bool:
     if isinstance(given, str):
         return value == given
     return "default" not in given or value in (given["default"], *given.get("allowed", ()))
-
-
-def _no_leftovers(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
-    """L2: no placeholder stays without an unfinished pod of its workload."""
-    for job in evidence.ours():
-        pods = evidence.members(job)
-        if job.last.user not in _tenants(evidence) or not pods:
-            continue  # the log does not show whose it is
-        judged["L2"] += 1
-        if not all(_certain(evidence, pod) or pod.over < float("inf") for pod in pods):
-            continue
-        since = max([job.life.begun, *(_leaves(pod) for pod in pods)])
-        left_s = longest(since, job.life.over, evidence.calm)
-        if left_s > (rest_s or LEFT_S):
-            who = ", ".join(pod.who for pod in pods)
-            change = job.life.changes[-1]
-            yield Broken(
-                "L2", job.name, since,
-                f"{job.shown} stayed {left_s:.0f} calm seconds after {who} had gone at {clock(since)}; it was {change.state} "
-                f"since {clock(change.at)} ({change.line})",
-            )  # fmt: skip
-
-
-def _leaves(pod: Pod) -> float:
-    """When nothing of the pod runs any more, as far as the bridge can know (S3)."""
-    return pod.over + (min(pod.grace_s, SILENT_NODE_S) + GONE_GRACE_S if pod.forced else 0)
-
-
-def _is_bound(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
-    """L3: a pod whose job has nodes is bound, and of a gang at least one (all of them: V4)."""
-    for job in evidence.ours():
-        pods = evidence.members(job)
-        if not pods or job.last.user not in _tenants(evidence):
-            continue
-        for change, end in job.life.holds():
-            judged["L3"] += 1
-            until = min([end, *(pod.over for pod in pods), *(pod.bind.at for pod in pods if pod.bind)])
-            waits_s = longest(max([change.at, *(pod.created or change.at for pod in pods)]), until, evidence.calm)
-            if waits_s > (rest_s or SOON_S):
-                who = ", ".join(pod.who for pod in pods)
-                yield Broken(
-                    "L3", pods[0].who, change.at,
-                    f"pod {who} was not bound within {waits_s:.0f} calm seconds after its {job.shown} got nodes at "
-                    f"{clock(change.at)} ({change.line})",
-                )  # fmt: skip
-
-
-def _ended(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
-    """L4: no pod stays on its node long after its job."""
-    for pod in evidence.audit.pods.values():
-        if pod.bind is None or pod.bind.client != BRIDGE or not _certain(evidence, pod):
-            continue
-        jobs = [job for since, number in pod.jobs if (job := evidence.job(number, since))]
-        if not jobs:
-            continue
-        judged["L4"] += 1
-        # A job that takes the place of a lost one has its name, and need not be named on the pod at once (S7).
-        jobs += evidence.named(jobs[-1].name)
-        if any(job.life.unsure for job in jobs):
-            continue
-        over = max(job.life.over for job in jobs)
-        stays_s = longest(over, pod.over, evidence.calm)
-        if stays_s > (rest_s or STAYS_S):
-            last = max(jobs, key=lambda job: job.life.over).life.changes[-1]
-            yield Broken(
-                "L4", pod.who, over,
-                f"pod {pod.who} stayed on {pod.bind.node} for {stays_s:.0f} calm seconds after its {jobs[-1].shown} was "
-                f"{last.state} at {clock(last.at)} ({last.line})",
-            )  # fmt: skip

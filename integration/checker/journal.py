@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 FILE = "journal.jsonl"
+BRIDGE = "slurm-bridge"  # its schedulerName unless a setting says otherwise
 Interval = tuple[float, float]
 
 
 def note(kind: str, **what: Any) -> None:
-    """Adds a line.  kind: "policy", "breaks", "disturbed" or "calm"."""
+    """Adds a line.  kind: "policy", "breaks", "holds", "disturbed" or "calm"."""
     if state := os.environ.get("RIG_STATE"):
         with Path(state, FILE).open("a") as journal:
             journal.write(json.dumps({"at": time.time(), "kind": kind, **what}) + "\n")
@@ -35,6 +36,21 @@ def breaks(invariant: str, about: str, why: str) -> None:
 
 
 @contextmanager
+def breaking(invariant: str, about: str, why: str) -> Iterator[None]:
+    """The same, within this block alone."""
+    breaks(invariant, about, why)
+    try:
+        yield
+    finally:
+        note("holds", invariant=invariant, about=about)
+
+
+def policy(says: Mapping[str, Any], *, scheduler: str = BRIDGE) -> None:
+    """The bridge of that schedulerName has this policy from now on."""
+    note("policy", policy=says, scheduler=scheduler)
+
+
+@contextmanager
 def disturbed(what: str) -> Iterator[None]:
     """A fault lasts within this block: liveness (L2, L3, L4) is not judged meanwhile."""
     note("disturbed", what=what)
@@ -46,27 +62,28 @@ def disturbed(what: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Breach:
-    """One intended violation.  used: the checker found it."""
+    """One intended violation, between two times.  used: the checker found it."""
 
     at: float
     invariant: str
     about: str
     why: str
     used: bool = False
+    until: float = float("inf")
 
     def excuses(self, invariant: str, about: str, at: float) -> bool:
-        return invariant == self.invariant and at >= self.at and fnmatch(about, self.about)
+        return invariant == self.invariant and self.at <= at <= self.until and fnmatch(about, self.about)
 
 
 @dataclass(slots=True)
 class Journal:
     """The journal of one run.
 
-    policies    the policies of bridges that were started or reconfigured, and since when
+    policies    the policies of each bridge that was started or reconfigured, by schedulerName, and since when
     faults      when something was stopped, frozen or broken on purpose
     """
 
-    policies: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
+    policies: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
     breaches: list[Breach] = field(default_factory=list)
     faults: list[Interval] = field(default_factory=list)
 
@@ -79,9 +96,14 @@ def read(path: Path) -> Journal:
         entry = json.loads(line)
         at, kind = entry["at"], entry["kind"]
         if kind == "policy":
-            found.policies.append((at, entry["policy"]))
+            found.policies.setdefault(entry["scheduler"], []).append((at, entry["policy"]))
         elif kind == "breaks":
             found.breaches.append(Breach(at, entry["invariant"], entry["about"], entry["why"]))
+        elif kind == "holds":
+            of = (
+                each for each in found.breaches if (each.invariant, each.about) == (entry["invariant"], entry["about"])
+            )
+            next(each for each in of if each.until == float("inf")).until = at
         elif kind == "disturbed":
             begun.setdefault(entry["what"], at)
         elif entry["what"] in begun:

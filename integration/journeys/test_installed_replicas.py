@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
+from integration.checker import journal
 from integration.clusters import PREFIX, Kube, Slurm, eventually, pod
 from integration.documents import DOCS, lines
 from integration.journeys.test_installed import INSTALLING, ON_THE_KUBELET, OWN, SPACE, all_namespaces, ready
@@ -192,6 +193,7 @@ def test_an_admin_uninstalls_it_by_every_line_and_nothing_is_left(
     assert kube.pod(SPACE, "batch").status.phase == "Succeeded"
     assert runs(kube, "service")
 
+    journal.breaks("V7", f"{SPACE}/service", "the admin has the bridge end pods whose jobs run")
     terminal.types(UNINSTALL.replace('"uninstall"', '"uninstall", "--end-pods"'))
     eventually("no pod of the bridge runs", lambda: not kube.bound(SPACE))
     eventually("it says that nothing is left", lambda: NOTHING in log(terminal))

@@ -12,6 +12,7 @@ import requests
 import yaml
 
 from integration import documents, readme
+from integration.checker import journal
 from integration.clusters import PREFIX, Kube, Slurm, eventually
 from integration.readme import ROOT, Lasting, Terminal
 from integration.rigging import places
@@ -38,6 +39,7 @@ def terminal(tmp_path: Path, kube: Kube, slurm: Slurm) -> Iterator[Terminal]:
     (tmp_path / "manifests").symlink_to(ROOT / "manifests")
     (tmp_path / "settings.yaml").write_text(opened.here(settings))
     (tmp_path / "pod.yaml").write_text(pod)
+    journal.policy(written["policy"])
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube" / "config").symlink_to(kube.kubeconfig)
     yield opened
@@ -46,12 +48,23 @@ def terminal(tmp_path: Path, kube: Kube, slurm: Slurm) -> Iterator[Terminal]:
     opened.close()
 
 
+@pytest.fixture
+def demos() -> Iterator[list[Lasting]]:
+    """The demos that run; of each, one cluster is simulated."""
+    with (
+        journal.breaking(
+            "V6", f"{SPACE}/*", "they are placeholders of a simulated Kubernetes, and its bridge ends them"
+        ),
+        journal.breaking("V2", f"{DEMO_SPACE}/*", "its jobs are those of a simulated Slurm"),
+    ):
+        yield []
+
+
 def test_a_newcomer_types_every_line_and_the_pod_runs(
-    terminal: Terminal, kube: Kube, slurm: Slurm, full: Callable[[], None]
+    terminal: Terminal, kube: Kube, slurm: Slurm, full: Callable[[], None], demos: list[Lasting]
 ) -> None:
     """No GPU is free, so the pod waits at first."""
     bridge: list[Lasting] = []
-    demos: list[Lasting] = []
     for line in [*readme.lines_for(__file__), *documents.lines("dev.md", "On your own clusters")]:
         if line.startswith("slurm-bridge run "):
             bridge.append(terminal.begins(line))

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from integration.checker import journal
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, condition, eventually
 from integration.journeys.conftest import POLICY
 from scheduler import names
@@ -59,23 +58,22 @@ def test_under_load_each_bridge_has_its_own_jobs_and_pods(
     each_has_its_own(kube, slurm, ns)
 
     second = both[SECOND]
-    with journal.disturbed("the second bridge is killed"):
-        second.kill()
-        theirs = {f"{SECOND}-{number}": job_of(kube, ns, f"{SECOND}-{number}") for number in range(4)}
-        over, orphaned = list(theirs)[:2], list(theirs)[2:]
-        for name in over:
-            kube.succeed(ns, name)
-        for name in orphaned:
-            slurm.cancel(theirs[name])
-        # What the first one does about pods and jobs of its own that end afterwards shows that it has seen those ends.
-        mine = [job_of(kube, ns, f"{FIRST}-{number}") for number in range(2)]
-        kube.succeed(ns, f"{FIRST}-0")
-        slurm.cancel(mine[1])
-        eventually("the first one's job ends", lambda: "CANCELLED" in slurm.job(mine[0])["job_state"])
-        eventually("the first one's pod is ended", lambda: is_ended(kube, ns, f"{FIRST}-1"))
-        assert all("RUNNING" in slurm.job(theirs[name])["job_state"] for name in over)
-        assert not any(is_ended(kube, ns, name) for name in orphaned)
-        second.start()
+    second.kill()
+    theirs = {f"{SECOND}-{number}": job_of(kube, ns, f"{SECOND}-{number}") for number in range(4)}
+    over, orphaned = list(theirs)[:2], list(theirs)[2:]
+    for name in over:
+        kube.succeed(ns, name)
+    for name in orphaned:
+        slurm.cancel(theirs[name])
+    # What the first one does about pods and jobs of its own that end afterwards shows that it has seen those ends.
+    mine = [job_of(kube, ns, f"{FIRST}-{number}") for number in range(2)]
+    kube.succeed(ns, f"{FIRST}-0")
+    slurm.cancel(mine[1])
+    eventually("the first one's job ends", lambda: "CANCELLED" in slurm.job(mine[0])["job_state"])
+    eventually("the first one's pod is ended", lambda: is_ended(kube, ns, f"{FIRST}-1"))
+    assert all("RUNNING" in slurm.job(theirs[name])["job_state"] for name in over)
+    assert not any(is_ended(kube, ns, name) for name in orphaned)
+    second.start()
     eventually("jobs of its pods that are over end", lambda: not any(alive(slurm, theirs[name]) for name in over))
     eventually("pods whose jobs are over end", lambda: all(is_ended(kube, ns, name) for name in orphaned))
     each_has_its_own(kube, slurm, ns)

@@ -17,7 +17,7 @@ from .places import Rig
 from .shell import output
 
 # Every request, for the benchmarks' counts.  Of writes on pods, nodes and namespaces also what was sent, and the object where
-# nothing else names it: the checker reads the life of each pod from the log.
+# nothing else names it: the checker reads the life of each pod from the log, and the policy of an installed bridge.
 AUDIT = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -30,9 +30,16 @@ rules:
 - level: RequestResponse
   verbs: [create]
   resources: [{group: "", resources: [namespaces]}]
+- level: RequestResponse
+  verbs: [patch, update]
+  resources: [{group: "", resources: [pods/resize]}]
 - level: Request
   verbs: [create, update, patch]
-  resources: [{group: "", resources: [pods, pods/binding, pods/eviction, pods/status, nodes]}]
+  resources: [{group: "", resources: [pods, pods/binding, pods/eviction, pods/status, nodes, nodes/status]}]
+- level: Request
+  verbs: [create, update, patch]
+  resources: [{group: "", resources: [configmaps]}]
+  namespaces: [slurm-bridge]
 - level: Metadata
 """
 # A node's heartbeat is a write.  Some thousand nodes that beat as often as real ones would use up a small machine, so with

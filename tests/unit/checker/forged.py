@@ -11,19 +11,30 @@ from typing import Any
 from integration.checker.accounting import parse
 from integration.checker.audit import Audit
 from integration.checker.evidence import Evidence
-from integration.checker.invariants import Verdict, judge
+from integration.checker.invariants import judge
 from integration.checker.journal import Breach, Journal
 from integration.checker.slurm_log import SlurmLog
+from integration.checker.verdict import Verdict
 
 SYSTEM = "11111111-aaaa"
-MARK = "k" + hashlib.sha256(SYSTEM.encode()).hexdigest()[:8]
+BRIDGE = "slurm-bridge"
 POLICY = {"rules": [{"namespaces": ["alice-*"], "user": "alice", "partition": {"default": "main", "allowed": ["gpu"]}}]}
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003}
 EPOCH = 1_800_000_000.0  # second 0 of the run
 
 
+def mark(scheduler: str) -> str:
+    """The mark of that bridge in the names of its jobs."""
+    whose = SYSTEM if scheduler == BRIDGE else f"{SYSTEM}/{scheduler}"
+    return "k" + hashlib.sha256(whose.encode()).hexdigest()[:8]
+
+
 def key(identity: str) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+MARK = mark(BRIDGE)
+RING = f"alice-x/ring~{MARK}." + key("gang\0alice-x\0ring")  # the name of the job of the gang "ring"
 
 
 def stamp(at: float) -> str:
@@ -35,7 +46,7 @@ class Run:
 
     def __init__(self, *, policy: Mapping[str, Any] = POLICY) -> None:
         self.audit, self.slurm, self.journal = Audit(), SlurmLog(), Journal()
-        self.journal.policies.append((EPOCH - 1, policy))
+        self.journal.policies[BRIDGE] = [(EPOCH - 1, policy)]
         self.sacct: dict[tuple[int, float], dict[str, str]] = {}
         self.numbers = {"audit.log": 0, "slurmctld.log": 0}
         self.now: dict[int, tuple[int, float]] = {}
@@ -52,7 +63,8 @@ class Run:
         self.numbers["audit.log"] += 1
         entry = {
             "auditID": str(self.numbers["audit.log"]), "stage": "ResponseComplete", "verb": verb, "requestURI": "/x",
-            "userAgent": f"{by}/1", "responseStatus": {"code": more.pop("code", 201)},
+            "userAgent": f"{by}/1" + f" ({BRIDGE})" * (by == BRIDGE),
+            "responseStatus": {"code": more.pop("code", 201)},
             "requestObject": sent, "responseObject": answer,
             "objectRef": {"resource": part, **({"subresource": sub} if sub else {}), **more.pop("ref", {})},
             "requestReceivedTimestamp": stamp(at) + "Z", "stageTimestamp": stamp(at + 0.001) + "Z", **more,
@@ -61,7 +73,25 @@ class Run:
 
     def watch(self, at: float) -> None:
         """The bridge opens its watch of pods."""
-        self.entry(at, "watch", "pods", None, None, by="slurm-bridge", stage="ResponseStarted")
+        self.entry(at, "watch", "pods", None, None, by=BRIDGE, stage="ResponseStarted")
+
+    def second_bridge(self, at: float, *, stage: str = "ResponseStarted") -> None:
+        """A bridge with another schedulerName opens its watch of pods."""
+        agent = "slurm-bridge/1 (second)"
+        self.entry(at, "watch", "pods", None, None, userAgent=agent, stage=stage, auditID="second")
+
+    def second_bridge_ends(self, at: float) -> None:
+        self.second_bridge(at, stage="ResponseComplete")
+
+    def node(self, at: float, name: str, **has: str) -> None:
+        """A node is created with these allocatable resources."""
+        has = {"cpu": "64", "memory": "500Gi", "pods": "110"} | has
+        made = {"metadata": {"name": name}, "status": {"allocatable": has}}
+        self.entry(at, "create", "nodes", made, None, ref={"name": name})
+
+    def node_patch(self, at: float, name: str, sent: Any) -> None:
+        """A merge patch or a JSON patch of its status."""
+        self.entry(at, "patch", "nodes/status", sent, None, ref={"name": name})
 
     def pod(
         self,
@@ -72,21 +102,38 @@ class Run:
         cpu: str = "1",
         gpu: int = 0,
         space: str = "alice-x",
-        scheduler: str = "slurm-bridge",
+        scheduler: str = BRIDGE,
+        size: int = 0,
+        silent: bool = False,
+        **spec: Any,
     ) -> str:
-        """A pod is created; returns its UID."""
+        """A pod is created; returns its UID.  size: its annotation gang-size; silent: nothing says why it waits."""
         uid = f"uid-{name}"
         wants = {"cpu": cpu, "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpu)} if gpu else {})
         labels = {"slurm-bridge/gang": gang} if gang else {}
-        meta = {"uid": uid, "namespace": space, "name": name, "labels": labels}
-        spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 2}
-        spec["containers"] = [{"resources": {"requests": wants}}]  # type: ignore[assignment]
+        notes = {"slurm-bridge/gang-size": str(size)} if size else {}
+        meta = {"uid": uid, "namespace": space, "name": name, "labels": labels, "annotations": notes}
+        containers = [{"resources": {"requests": wants}}]
+        spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 2, "containers": containers} | spec
         made = {"metadata": meta, "spec": spec, "status": {}}
         self.entry(at, "create", "pods", made, made, ref={"namespace": space})
+        if not silent:
+            self.explain(at, name, space=space)
         return uid
 
-    def bind(self, at: float, name: str, node: str, job: int, *, by: str = "slurm-bridge", code: int = 201) -> None:
-        meta = {"uid": f"uid-{name}", "annotations": {"slurm-bridge/job-id": str(job)}}
+    def explain(
+        self, at: float, name: str, *, space: str = "alice-x", message: str = "Waiting in Slurm.", **more: Any
+    ) -> None:
+        """The bridge writes why the pod waits."""
+        sent = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}}
+        ref = {"namespace": space, "name": name}
+        self.entry(at, "patch", "pods/status", sent, None, **{"by": BRIDGE, "ref": ref} | more)
+
+    def bind(
+        self, at: float, name: str, node: str, job: int, *, by: str = BRIDGE, code: int = 201, size: int = 1
+    ) -> None:
+        notes = {"slurm-bridge/job-id": str(job), "slurm-bridge/size": str(size)}
+        meta = {"uid": f"uid-{name}", "annotations": notes}
         sent = {"metadata": meta, "target": {"name": node}}
         self.entry(at, "create", "pods/binding", sent, {}, by=by, code=code, ref=_at(name))
         self.phase(at + 0.01, name, "Running")
@@ -96,7 +143,7 @@ class Run:
 
     def deadline(self, at: float, name: str, seconds: int) -> None:
         sent = {"spec": {"activeDeadlineSeconds": seconds}}
-        self.entry(at, "patch", "pods", sent, None, by="slurm-bridge", ref=_at(name))
+        self.entry(at, "patch", "pods", sent, None, by=BRIDGE, ref=_at(name))
 
     def delete(self, at: float, name: str, *, by: str, gone: bool = False, code: int = 200) -> None:
         """gone: with its object; else it has its grace."""

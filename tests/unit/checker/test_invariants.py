@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 
 import pytest
 
-from tests.unit.checker.forged import EPOCH, MARK, SYSTEM, Run, key
-
-RING = key("gang\0alice-x\0ring")
+from tests.unit.checker.forged import BRIDGE, EPOCH, RING, Run, key, mark
 
 
 @pytest.fixture
@@ -34,8 +32,7 @@ def test_a_run_in_which_all_goes_well_breaks_nothing(run: Run) -> None:
 
 def test_a_second_bridge_has_jobs_of_its_own_mark(run: Run) -> None:
     uid = run.pod(3, "other", scheduler="second")
-    mark = "k" + hashlib.sha256(f"{SYSTEM}/second".encode()).hexdigest()[:8]
-    run.submit(3.5, 8, uid, name=f"alice-x/other~{mark}.{key(uid)}")
+    run.submit(3.5, 8, uid, name=f"alice-x/other~{mark('second')}.{key(uid)}")
     run.grant(3.8, 8, "k2")
     run.bind(4, "other", "k2", 8)
     run.delete(20, "other", by="test")
@@ -81,7 +78,7 @@ def test_a_bind_to_a_node_that_the_job_does_not_have_is_found(run: Run) -> None:
     run.grant(3.2, 8, "k[2-3]")
     run.bind(4, "other", "k9", 8)
     assert run.broken() == [
-        "V2: pod alice-x/other was bound to k9 at 08:00:04.000 (audit.log:7) for job 8, which has k2, k3"
+        "V2: pod alice-x/other was bound to k9 at 08:00:04.000 (audit.log:9) for job 8, which has k2, k3"
     ]
 
 
@@ -137,6 +134,18 @@ def test_a_bind_for_a_job_that_is_not_the_pods_is_found(run: Run, job: int, says
     assert any(each.startswith("V2: pod alice-x/other was bound to k1") and says in each for each in run.broken())
 
 
+def test_a_bind_for_a_gang_of_another_bridge_is_found() -> None:
+    run = Run()
+    run.pod(1, "theirs", scheduler="second")
+    run.pod(1, "mine", gang="ring")
+    run.submit(2, 7, "", name=RING)
+    run.grant(3, 7, "k1")
+    run.bind(4, "mine", "k1", 7)
+    run.bind(4, "theirs", "k1", 7)
+    [sentence] = run.broken(20)
+    assert sentence.endswith(f"for job 7, which is that of another bridge, slurm-bridge ({RING})")
+
+
 def test_a_bind_long_after_the_job_has_ended_is_found(run: Run) -> None:
     uid = run.pod(3, "late")
     run.submit(3.1, 8, uid)
@@ -150,7 +159,7 @@ def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
     run = Run()
     for number in range(3):
         run.pod(1, f"ring{number}", gang="ring", gpu=1)
-    run.submit(2, 7, "gang\0alice-x\0ring", name=f"alice-x/ring~{MARK}.{RING}")
+    run.submit(2, 7, "", name=RING)
     run.grant(3, 7, "k1", "cpu=3,gres/gpu=2,mem=192M")
     for number in range(3):
         run.bind(4 + number, f"ring{number}", "k1", 7)
@@ -160,9 +169,20 @@ def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
     assert "which together request 3 gres/gpu; it has 2" in sentence
 
 
+@pytest.mark.parametrize(("elsewhere", "found"), [("cpu=1,node=1", []), ("cpu=1,mem=64M,node=1", ["V5"])])
+def test_memory_counts_unless_slurm_counts_it_for_no_job_of_the_run(elsewhere: str, found: list[str]) -> None:
+    run = Run()
+    run.submit(2, 7, run.pod(1, "train"))
+    run.grant(3, 7, "k1", "cpu=1,node=1")
+    run.bind(4, "train", "k1", 7)
+    run.submit(2, 8, "", user="carol", name="native")
+    run.grant(3, 8, "k2", elsewhere)
+    assert [each[:2] for each in run.broken()] == found
+
+
 def test_a_place_that_a_member_left_may_be_taken_again() -> None:
     run = Run()
-    name = f"alice-x/ring~{MARK}.{RING}"
+    name = RING
     for number in range(2):
         run.pod(1, f"ring{number}", gang="ring", gpu=1)
     run.submit(2, 7, "", name=name)
@@ -217,7 +237,7 @@ def test_a_pod_that_is_deleted_while_its_job_runs_is_found(run: Run) -> None:
     run.cancel(23, 7)
     [sentence] = run.broken()
     assert sentence.startswith(
-        "V7: pod alice-x/train was deleted by the bridge at 08:00:20.000 (audit.log:6) while its job 7 ("
+        "V7: pod alice-x/train was deleted by the bridge at 08:00:20.000 (audit.log:7) while its job 7 ("
     )
     assert sentence.endswith("was RUNNING since 08:00:01.800 (slurmctld.log:2)")
 
@@ -260,7 +280,9 @@ def test_a_pod_that_the_bridge_never_bound_and_ends_is_found(run: Run) -> None:
     run.bind(4, "stray", "k5", 7, by="other-scheduler")
     run.delete(5, "stray", by="slurm-bridge", gone=True)
     [sentence] = run.broken()
-    assert sentence.startswith("V7: pod alice-x/stray was deleted by the bridge at 08:00:05.000 (audit.log:9), though ")
+    assert sentence.startswith(
+        "V7: pod alice-x/stray was deleted by the bridge at 08:00:05.000 (audit.log:11), though "
+    )
 
 
 def test_an_id_that_is_given_out_again_makes_no_job_of_the_one_before(run: Run) -> None:
@@ -278,6 +300,38 @@ def test_a_job_that_the_policy_does_not_give_is_found(fields: dict[str, str]) ->
     run = Run(policy=policy)
     run.submit(3, 8, run.pod(2, "sly"), **fields)
     assert [each[:2] for each in run.broken(20)] == ["V8"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "found", "judged"),
+    [
+        ({"default": {"user": "alice"}}, [], 1),
+        ({"default": {"user": "bob"}}, ["V8"], 1),
+        ({"default": {"user": "{namespace}"}}, [], 0),
+        ({"rules": [{"namespaces": ["alice-*"], "user": "bob"}], "default": {"user": "alice"}}, ["V8"], 1),
+    ],
+)
+def test_the_policy_of_an_installed_bridge_is_that_of_its_config_map(
+    policy: dict[str, object], found: list[str], judged: int
+) -> None:
+    run = Run()
+    run.journal.policies.clear()
+    name = "slurm-bridge-settings-29mfg554fm"
+    sent = {"metadata": {"name": name}, "data": {"settings.yaml": json.dumps({"policy": policy})}}
+    run.entry(0, "create", "configmaps", sent, None)
+    run.submit(2, 8, run.pod(1, "train"))
+    verdict = run.verdict(20)
+    assert ([each.invariant for each in verdict.broken], verdict.judged["V8"]) == (found, judged)
+
+
+def test_each_bridge_has_a_policy_of_its_own() -> None:
+    run = Run(policy={"rules": [*_rules(), {"namespaces": ["bob-*"], "user": "bob"}]})
+    run.journal.policies["second"] = [(EPOCH, {"rules": [{"namespaces": ["alice-*"], "user": "bob"}]})]
+    for number, scheduler in ((8, BRIDGE), (9, "second")):
+        uid = run.pod(1, f"pod{number}", scheduler=scheduler)
+        run.submit(2, number, uid, user="alice", name=f"alice-x/pod~{mark(scheduler)}.{key(uid)}")
+    [sentence] = run.broken(20)
+    assert sentence.startswith("V8: job 9 (")
 
 
 def test_a_job_that_stays_after_its_pod_is_found(run: Run) -> None:
@@ -306,7 +360,7 @@ def test_a_gang_whose_job_has_nodes_and_that_is_not_bound_is_found() -> None:
     run = Run()
     for number in range(2):
         run.pod(1, f"ring{number}", gang="ring")
-    run.submit(2, 7, "", name=f"alice-x/ring~{MARK}.{RING}")
+    run.submit(2, 7, "", name=RING)
     run.grant(3, 7, "k1", "cpu=2,mem=128M")
     [sentence] = run.broken(100)
     assert sentence.startswith(
@@ -394,4 +448,4 @@ def test_an_announced_violation_that_does_not_occur_is_reported(run: Run) -> Non
 
 
 def _rules() -> list[object]:
-    return list(Run().journal.policies[0][1]["rules"])
+    return list(Run().journal.policies[BRIDGE][0][1]["rules"])

@@ -96,13 +96,22 @@ def test_half_a_line_and_a_refused_request_say_nothing(tmp_path: Path) -> None:
 
 def test_the_journal_says_what_was_done_on_purpose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIG_STATE", str(tmp_path))
-    journal.note("policy", policy={"rules": []})
+    journal.policy({"rules": []})
+    journal.policy({"default": {}}, scheduler="second")
+    with journal.breaking("V6", "hpc/*", "a simulated cluster"):
+        pass
     journal.breaks("V7", "alice-x/*", "an admin lets bypassing pods be ended")
     with journal.disturbed("slurmctld"):
         pass
     journal.note("disturbed", what="etcd")
     found = journal.read(tmp_path / journal.FILE)
-    [breach] = found.breaches
+    assert {scheduler: [each for _, each in policies] for scheduler, policies in found.policies.items()} == {
+        "slurm-bridge": [{"rules": []}],
+        "second": [{"default": {}}],
+    }
+    over, breach = found.breaches
+    assert over.excuses("V6", "hpc/train~k1.2", over.until)
+    assert not over.excuses("V6", "hpc/train~k1.2", over.until + 1), "it was announced for a time"
     assert breach.excuses("V7", "alice-x/stray", breach.at)
     assert not breach.excuses("V7", "alice-x/stray", breach.at - 1), "what came before was not announced"
     assert not breach.excuses("V2", "alice-x/stray", breach.at)

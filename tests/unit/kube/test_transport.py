@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from bridge import connection_limit
 from bridge.errors import ConfigError, ContractError, RemoteError, Unanswered, Unauthorized, Unreachable
 from bridge.kube import transport as module
 from bridge.kube.access import Access, Credentials
-from bridge.kube.transport import Call, Cut, HttpTransport, StreamRefused, TooLong
+from bridge.kube.transport import Call, Cut, HttpTransport, StreamRefused, TooLong, opened
 from tests.unit.kube.certificates import Certificates, made_certificates, make  # noqa: F401 -- a fixture
 
 SECRET = "s3cr3t-t0k3n"
@@ -145,6 +146,21 @@ async def test_what_is_sent_is_what_was_asked() -> None:
     assert f"Authorization: Bearer {SECRET}\r\n" in text
     assert "Content-Type: application/merge-patch+json\r\n" in text
     assert "User-Agent: slurm-bridge/" in text
+
+
+async def test_the_audit_log_shows_which_of_several_bridges_sent_a_request() -> None:
+    heads: list[bytes] = []
+
+    async def handle(head: bytes, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(head)
+        writer.write(answer(b"{}"))
+
+    async with server(handle) as url, AsyncExitStack() as stack:
+        access = Access(url, None, None, (who := Who()).credentials, who.renew)
+        for scheduler in ("second", ""):
+            await opened(access, stack, scheduler=scheduler).exchange(Call("GET", "/x", deadline_s=5))
+    agents = [re.search(r"User-Agent: slurm-bridge/\S+(.*)\r\n", head.decode()) for head in heads]
+    assert [agent[1] for agent in agents if agent] == [" (second)", ""]
 
 
 async def test_no_server_is_unreachable() -> None:

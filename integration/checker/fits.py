@@ -1,0 +1,49 @@
+"""V3: a pod is bound only where the node has room for it.
+
+What is uncertain counts for the bridge: the most that a node had while the bind was on its way counts.  A pod that another
+client bound just before does not count.  A pod has left when the request came by which it ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from integration.checker.audit import BRIDGE, Pod
+from integration.checker.evidence import Evidence, clock
+from integration.checker.verdict import Broken
+
+ON_ITS_WAY_S = 30.0  # what happened before was known when the bind was decided
+EXACT = 1e-6  # amounts are sums of decimal fractions
+
+
+def fits(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
+    """At each bind by a bridge the node has what the pod requests, less what the unfinished pods there request."""
+    nodes: dict[str, list[tuple[float, Pod]]] = {}
+    for pod in evidence.audit.pods.values():
+        if pod.bind is not None and evidence.certain(pod):
+            known = pod.bind.at + (0.0 if pod.bind.client == BRIDGE else ON_ITS_WAY_S)
+            nodes.setdefault(pod.bind.node, []).append((known, pod))
+    for node, arrivals in nodes.items():
+        there: list[Pod] = []
+        for at, pod in sorted(arrivals, key=lambda each: each[0]):
+            there = [other for other in there if other.ending > at]
+            has = evidence.audit.rooms.most(node, at - ON_ITS_WAY_S, at)
+            if pod.bind is not None and pod.bind.client == BRIDGE and has is not None:
+                judged["V3"] += 1
+                yield from _too_much(pod, node, at, there, has)
+            there.append(pod)
+
+
+def _too_much(pod: Pod, node: str, at: float, there: list[Pod], has: Mapping[str, float]) -> Iterator[Broken]:
+    assert pod.bind is not None
+    for resource, asked in pod.requests.items():
+        used = sum(other.requests.get(resource, 0.0) for other in there)
+        room = has.get(resource, 0.0)
+        if asked > 0 and used + asked > room * (1 + EXACT) + EXACT:
+            yield Broken(
+                "V3", pod.who, at,
+                f"pod {pod.who} was bound to {node} at {clock(at)} ({pod.bind.line}) and requests {asked:g} {resource}; "
+                f"{len(there)} pods there requested {used:g} of {room:g}",
+            )  # fmt: skip
+            return

@@ -1,0 +1,58 @@
+"""V4: a gang is bound as a whole, or its job is released.
+
+The annotation `gang-size` of a pod shows the number of pods, else what the bridge itself wrote with the bind (K4).  Pods that
+were bound for an earlier job of the same workload, and pods that have succeeded, are part of the whole (S7, W5).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from integration.checker.audit import Pod
+from integration.checker.evidence import Evidence, Job, clock
+from integration.checker.journal import longest
+from integration.checker.verdict import Broken
+
+DEADLINE_S = 30.0 + 5.0  # gang_bind_deadline_s, and a cancel
+
+
+def whole_gangs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
+    """Soon after the first bind for a job of a gang all pods are bound, or the job is over."""
+    seen: set[int] = set()
+    for job in evidence.ours():
+        parts = evidence.parts(job)
+        size = max((pod.gang_size or pod.bind.size for pod in job.serves if pod.bind), default=0)
+        if size < 2 or id(parts[0]) in seen or evidence.pod_of(job):
+            continue
+        seen.add(id(parts[0]))
+        judged["V4"] += 1
+        first = min(pod.ends_waiting for pod in job.serves)
+        bound = _bound(evidence, job)
+        whole = bound[size - 1] if len(bound) >= size else float("inf")
+        over = max(part.life.over for part in parts)
+        half_s = longest(first, min(whole, over), evidence.calm.get(job.scheduler, []))
+        if half_s > DEADLINE_S:
+            who = ", ".join(pod.who for pod in job.serves)
+            yield Broken(
+                "V4", job.name, first,
+                f"{half_s:.0f} calm seconds after {clock(first)} only {len(bound)} of {size} pods of a gang were bound for "
+                f"{job.shown}, which was not released: {who}",
+            )  # fmt: skip
+
+
+def _bound(evidence: Evidence, job: Job) -> list[float]:
+    """When each pod of the workload was bound, in order."""
+    pods = {pod.uid: pod for each in evidence.named(job.name) for pod in each.serves}
+    mine = {pod.uid for pod in job.serves}
+    first = min(pod.ends_waiting for pod in job.serves)
+    return sorted(
+        pod.ends_waiting
+        for pod in pods.values()
+        if pod.uid in mine or (pod.ends_waiting <= first and _counts(pod, first))
+    )
+
+
+def _counts(pod: Pod, at: float) -> bool:
+    """True if it ran then, or has succeeded."""
+    return pod.over > at or pod.succeeded

@@ -1,0 +1,119 @@
+"""L1 to L4: what holds some time after the last fault.  Only time counts in which the bridge ran and nothing was broken."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterator
+
+from integration.checker.audit import BRIDGE, Pod
+from integration.checker.evidence import Evidence, clock
+from integration.checker.journal import longest
+from integration.checker.verdict import Broken
+
+SAYS_S = 60.0  # L1
+TURN_S = 0.1  # L1: longer for each pod that its bridge binds meanwhile: the pod waits for its turn to be submitted
+LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two looks
+SOON_S = 60.0  # L3
+STAYS_S = 345.0  # L4
+SILENT_NODE_S, GONE_GRACE_S = 300.0, 10.0  # S3
+
+
+def _says_why(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
+    """L1: a pod that waits has a condition of its bridge.  The API server writes that of a pod with scheduling gates."""
+    binds: dict[str, list[float]] = {}
+    for pod in evidence.audit.pods.values():
+        if pod.bind is not None and pod.bind.client == BRIDGE:
+            binds.setdefault(pod.scheduler, []).append(pod.bind.at)
+    for times in binds.values():
+        times.sort()
+    for pod in evidence.audit.pods.values():
+        calm = evidence.calm.get(pod.scheduler, [])
+        if pod.created is None or pod.gated or not evidence.certain(pod):
+            continue
+        judged["L1"] += bool(calm)
+        until = min(pod.over, pod.ends_waiting, pod.explained or float("inf"))
+        waits_s = longest(pod.created, until, calm)
+        others = binds.get(pod.scheduler, [])
+        turns_s = TURN_S * (bisect(others, until) - bisect(others, pod.created))
+        if waits_s > (rest_s or SAYS_S) + turns_s:
+            yield Broken(
+                "L1", pod.who, pod.created,
+                f"pod {pod.who} waited {waits_s:.0f} calm seconds after {clock(pod.created)} and did not say why",
+            )  # fmt: skip
+
+
+def _no_leftovers(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
+    """L2: no placeholder stays without an unfinished pod of its workload."""
+    for job in evidence.ours():
+        pods = evidence.members(job)
+        if job.last.user not in evidence.tenants or not pods:
+            continue  # the log does not show whose it is
+        judged["L2"] += 1
+        if not all(evidence.certain(pod) or pod.over < float("inf") for pod in pods):
+            continue
+        since = max([job.life.begun, *(_leaves(pod) for pod in pods)])
+        left_s = longest(since, job.life.over, evidence.calm.get(job.scheduler, []))
+        if left_s > (rest_s or LEFT_S):
+            who = ", ".join(pod.who for pod in pods)
+            change = job.life.changes[-1]
+            yield Broken(
+                "L2", job.name, since,
+                f"{job.shown} stayed {left_s:.0f} calm seconds after {who} had gone at {clock(since)}; it was {change.state} "
+                f"since {clock(change.at)} ({change.line})",
+            )  # fmt: skip
+
+
+def _leaves(pod: Pod) -> float:
+    """When nothing of the pod runs any more, as far as the bridge can know (S3)."""
+    return pod.over + (min(pod.grace_s, SILENT_NODE_S) + GONE_GRACE_S if pod.forced else 0)
+
+
+def _is_bound(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
+    """L3: a pod whose job has nodes is bound, and of a gang at least one (all of them: V4)."""
+    for job in evidence.ours():
+        pods = evidence.members(job)
+        if not pods or job.last.user not in evidence.tenants:
+            continue
+        for change, end in job.life.holds():
+            judged["L3"] += 1
+            until = min([end, *(pod.over for pod in pods), *(pod.bind.at for pod in pods if pod.bind)])
+            waits_s = longest(
+                max([change.at, *(pod.created or change.at for pod in pods)]),
+                until,
+                evidence.calm.get(job.scheduler, []),
+            )
+            if waits_s > (rest_s or SOON_S):
+                who = ", ".join(pod.who for pod in pods)
+                yield Broken(
+                    "L3", pods[0].who, change.at,
+                    f"pod {who} was not bound within {waits_s:.0f} calm seconds after its {job.shown} got nodes at "
+                    f"{clock(change.at)} ({change.line})",
+                )  # fmt: skip
+
+
+def _ended(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
+    """L4: no pod stays on its node long after its job."""
+    for pod in evidence.audit.pods.values():
+        if pod.bind is None or pod.bind.client != BRIDGE or not evidence.certain(pod):
+            continue
+        jobs = [job for since, number in pod.jobs if (job := evidence.job(number, since))]
+        if not jobs:
+            continue
+        judged["L4"] += 1
+        # A job that takes the place of a lost one has its name, and need not be named on the pod at once (S7).
+        jobs += evidence.named(jobs[-1].name)
+        if any(job.life.unsure for job in jobs):
+            continue
+        over = max(job.life.over for job in jobs)
+        stays_s = longest(over, pod.over, evidence.calm.get(pod.scheduler, []))
+        if stays_s > (rest_s or STAYS_S):
+            last = max(jobs, key=lambda job: job.life.over).life.changes[-1]
+            yield Broken(
+                "L4", pod.who, over,
+                f"pod {pod.who} stayed on {pod.bind.node} for {stays_s:.0f} calm seconds after its {jobs[-1].shown} was "
+                f"{last.state} at {clock(last.at)} ({last.line})",
+            )  # fmt: skip
+
+
+LIVENESS = (_says_why, _no_leftovers, _is_bound, _ended)

@@ -1,0 +1,65 @@
+"""V4: a forged log of a gang that was bound in part is found.  A gang that was released, or is whole otherwise, passes."""
+
+from __future__ import annotations
+
+from tests.unit.checker.forged import EPOCH, RING, Run
+
+
+def _gang(members: int, *, bound: int, size: int = 3, written: int = 3) -> Run:
+    """A gang of job 7, and how many of its members are bound.  written: the size that the bridge writes with a bind"""
+    run = Run()
+    for number in range(members):
+        run.pod(1, f"ring{number}", gang="ring", size=size)
+    run.submit(2, 7, "", name=RING)
+    run.grant(3, 7, "k1", "cpu=3,mem=192M")
+    for number in range(bound):
+        run.bind(4, f"ring{number}", "k1", 7, size=written)
+    return run
+
+
+def test_a_gang_that_is_bound_as_a_whole_breaks_nothing() -> None:
+    verdict = _gang(3, bound=3).verdict()
+    assert (verdict.broken, verdict.judged["V4"]) == ([], 1)
+
+
+def test_a_gang_that_is_bound_in_part_and_not_released_is_found() -> None:
+    run = _gang(3, bound=2)
+    assert run.broken(30) == []
+    [sentence] = run.broken(60)
+    assert sentence == (
+        "V4: 56 calm seconds after 08:00:04.000 only 2 of 3 pods of a gang were bound for "
+        f"job 7 ({RING} of alice), which was not released: alice-x/ring0, alice-x/ring1"
+    )
+
+
+def test_the_size_that_pods_show_counts_and_not_what_the_bridge_wrote() -> None:
+    assert [each[:2] for each in _gang(3, bound=2, written=2).broken()] == ["V4"]
+
+
+def test_without_a_size_on_its_pods_what_the_bridge_wrote_counts() -> None:
+    assert [each[:2] for each in _gang(3, bound=2, size=0).broken()] == ["V4"]
+
+
+def test_a_gang_that_is_released_in_time_breaks_nothing() -> None:
+    run = _gang(3, bound=2)
+    run.cancel(32, 7)
+    assert run.broken() == []
+
+
+def test_the_time_of_a_fault_does_not_count() -> None:
+    run = _gang(3, bound=2)
+    run.journal.faults.append((EPOCH + 20, EPOCH + 40))
+    assert run.broken() == []
+
+
+def test_a_pod_that_has_succeeded_is_part_of_the_whole() -> None:
+    run = _gang(3, bound=3)
+    run.phase(10, "ring0", "Succeeded")
+    run.phase(10, "ring1", "Failed")
+    run.cancel(11, 7)
+    run.pod(12, "ring1", gang="ring", size=3)
+    run.submit(13, 8, "", name=RING)
+    run.grant(14, 8, "k2", "cpu=2,mem=128M")
+    run.bind(15, "ring1", "k2", 8)
+    run.bind(15, "ring2", "k2", 8)
+    assert [each for each in run.broken() if each.startswith("V4")] == []
