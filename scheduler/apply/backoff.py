@@ -26,7 +26,7 @@ ATTEMPTS: Mapping[type, Attempt] = {
 
 
 def wait_as_requested(workload: Workload, action: act.Action, refusal: Refusal, at: float) -> None:
-    """The far side says for how long it takes no more requests.  What ends waits less, and for itself alone."""
+    """Wait as long as the server asks for.  Actions that end a pod or a job wait less, and delay only their own kind."""
     requested_s = refusal.retry_after_s or 0.0
     if (attempt := ATTEMPTS.get(type(action))) is not None:
         most_s = MAX_RETRY_AFTER_S if attempt is Attempt.UPDATE_JOB else END_RETRY_AFTER_S

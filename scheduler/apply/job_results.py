@@ -26,7 +26,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         workload.end_in_flight(action)
     job = job_of_call(world, action, event.began)
     if event.outcome is Outcome.DONE:
-        renamed = job is not None and job.alive and job.read_began > event.began  # nothing of the old name was there
+        renamed = job is not None and job.alive and job.read_began > event.began  # no live job had the former name
         if job is not None and not job.shows_end and not renamed:
             if job.holds_nodes:
                 world.freed_at = event.at
@@ -94,7 +94,7 @@ def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
 
 
 def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
-    """The job was asked for what was changed, and for nothing else of the new translation."""
+    """Note that the job has the changed options, and keeps its other options, whatever the new translation has."""
     asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
     job.spec = taken(asked, action.spec, action.component, action.changes)
 

@@ -249,7 +249,7 @@ def settle_by_plan(world: World, key: str, at: float) -> None:
 
 
 def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
-    """As `settle`.  all_pods: what is not counted may have changed, too"""
+    """As `settle`.  all_pods: properties that are not counted may have changed, too"""
     assert workload.group is not None, "only a group is settled"
     if all_pods and workload.group.size_source_kind == "JobSet" and not workload.group.stage:
         _split(world, workload)
@@ -420,7 +420,7 @@ def _add_split_to_stories(gang: Workload, alone: Workload, pod: Pod) -> None:
 def _size(world: World, workload: Workload) -> int:
     """The number of unfinished members that it needs (W5); 0: not known, above the limit of gangs, or its pods do not agree.
 
-    Those that succeeded count less, except where as many as the group has did: then they are a run of it that is over.
+    The number is less by the pods that succeeded, unless as many succeeded as the group has: these are a run that is over.
     """
     if not workload.pod_counts.sizes:  # all of them end
         return workload.size or 1

@@ -52,7 +52,7 @@ def _size_of(owner: Owner | None) -> int:
 
 
 def _owner_changed(world: World, owner: OwnerKey) -> None:
-    """Another word of an owner: what was refused because of the one before is asked for again (Q4)."""
+    """An owner has changed: workloads that were refused because of its former content are submitted again (Q4)."""
     for phase in (Phase.UNSUBMITTED, Phase.QUEUED):
         for key in world.by_phase[phase]:
             workload = world.workloads[key]

@@ -147,7 +147,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     before = workload.pods.get(pod.uid)
     _note_sighting(world, before, pod)
     if before is not None and before.waits and pod.finished and pod.exit_code is None:
-        pod = replace(pod, waits=before.waits)  # why it never started its kubelet says no more soon after its end
+        pod = replace(pod, waits=before.waits)  # soon after the end, kubelet does not say any more why it never started
     workload.put(pod)
     came_to_node = bool(pod.node) and (before is None or not before.node)
     if came_to_node:
@@ -161,7 +161,7 @@ def _our_pod(world: World, pod: Pod) -> None:
         workload.created = min(workload.created, pod.created)
     workload.gone.pop(pod.uid, None)
     _note_input(world, workload, before, pod)
-    if before is None or not before.node:  # written with the bind; what is edited later is the user's invention
+    if before is None or not before.node:  # written with the bind; a later edit is the user's own value
         take_hint(world, workload, pod)
     if before is None and len(workload.pods) == 1 and workload.jobs:
         _detach_jobs_of_other_users(world, workload)

@@ -8,12 +8,13 @@ given to another job, and a pod may have gone or moved to another workload.  So 
 
   answer to                  what it changes
   AllocateNow, SubmitJob     the workload.  The new id, unless a read or an answer since the call was sent says that the id
-                             is another's: then the job is looked up by its name.  A no to a lost job's nodes: that job
+                             is another's: then the job is looked up by its name.  If the nodes of a lost job are refused:
+                             the record of the lost job, too
   CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission was given the
   RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
   FindJobs                   nothing: the ids in the answer are read
   ReadLimits                 nothing: what was read is a fact of its own (LimitsRead)
-  ReadJob                    nothing: what was read is a fact of its own (JobRead), held against what was learned later
+  ReadJob                    nothing: what was read is a fact of its own (JobRead), compared with what was learned later
   NudgeScheduler             nothing
   BindPod                    the pod of that UID, in whichever workload it is by now; its job, if that is still the same
   DeletePod, FailByDeadline,   the pod of that UID, in whichever workload it is by now
@@ -23,7 +24,7 @@ given to another job, and a pod may have gone or moved to another workload.  So 
   ReadOwner, ReadClaims,     nothing: what was read is a fact of its own (OwnerRead, ClaimsRead), by the object's UID
   SelectVolumeNode
   ReadPod                    the bind that it was asked for, if no other was sent since
-  PollNodes                  nothing: SlurmNodesPolled, held against the poll before
+  PollNodes                  nothing: SlurmNodesPolled, compared with the poll before
 
 and those about nodes in node_results.py.
 """

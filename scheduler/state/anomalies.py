@@ -1,14 +1,15 @@
 """Observations of Slurm that are rejected as implausible, and their number (S7, X5, X6).
 
-The loss of one job is believed after two complete answers and a read that denies it (ARCHITECTURE 6).  Many that vanish
-within seconds are more likely a wrong cluster behind the address, an empty state, a broken proxy: then no pod is ended for
-it until they are back, have another job on the same nodes (S7), or the admin says that they are gone indeed.  That
-stays so until the last of them is settled: otherwise the count would fall below the limit by itself, and the rest would go.
+The loss of one job is accepted after two complete lists and a read that lack it (ARCHITECTURE 6).  If many jobs vanish within
+seconds, a wrong cluster behind the address, an empty state or a broken proxy is more likely.  Then no pod is ended for a
+missing job until the jobs are back, their pods have another job on the same nodes (S7), or an admin confirms that the jobs
+are gone.  This lasts until the last of them is settled.  Otherwise the number of missing jobs would fall below the limit by
+itself, and the pods of the rest would be ended.
 
-Only jobs that are proven ours count for that.  After a restart most jobs are known only by the ids that pods show, and an id
-that a pod shows may be invented.  So these ids are weighed by themselves: when too many of them are missing, the pods that
-show one are not ended, and no other pod is concerned.  An id on a pod that came after the start counts for nothing if no
-bind of the bridge wrote it.
+Only jobs that are proven to be the bridge's count.  After a restart most jobs are known only by the ids that pods show, and a
+user may have invented these ids.  So these ids are judged separately: if too many of them are missing, the pods that show
+them are not ended, and other pods are not affected.  An id on a pod that came after the start does not count if no bind of
+the bridge wrote it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MESSAGES = {
 
 
 def reject(world: World, why: Anomaly, job_id: int = 0, whose: Iterable[Workload] = ()) -> None:
-    """Count it, and note it for an event on the pods of these workloads."""
+    """Count the rejected observation, and note it for an event on the pods of these workloads."""
     world.rejected[why] += 1
     for workload in whose:
         for pod in workload.unfinished:
@@ -39,7 +40,7 @@ def reject(world: World, why: Anomaly, job_id: int = 0, whose: Iterable[Workload
 
 
 def missing(world: World) -> list[Placeholder]:
-    """Jobs that are not there any more, and of which no admin has said that they are gone.
+    """The missing jobs that no admin has confirmed as gone.
 
     A job whose id is listed again is missing until a read shows that it is the same job.  If another job has the id, the
     first stays missing: slurmctld that came back with an older state reuses ids, and a wrong cluster has such ids, too.
@@ -53,7 +54,7 @@ def missing(world: World) -> list[Placeholder]:
 
 
 def judge_absence(world: World, now: float) -> None:
-    """After a poll: note whether too many jobs are missing to believe it, or that this is over (X6)."""
+    """After a poll, note if too many jobs are missing to accept that, or that this is over (X6)."""
     anomalies = [job for job in missing(world) if _is_missed(world, job)]
     world.held_back_since = _judge(world, world.held_back_since, anomalies, now, proven=True)
     world.claims_held_back_since = _judge(world, world.claims_held_back_since, anomalies, now, proven=False)

@@ -63,7 +63,7 @@ def observe(workload: Workload, pod: Pod) -> None:
 def observe_deletion(workload: Workload, last: Pod, held: InFlight | None = None) -> None:
     """The pod is gone: that proves its end, and a bind only if the pod was seen on its node.
 
-    held   the hold on the pod: the answer to an end that is in flight announces the end, or is lost
+    held   the action in flight on the pod: if it is an end, its answer announces the end, or is lost
     """
     action = workload.unanswered.pop(last.uid, None)
     if held is not None and held.until is None and isinstance(held.action, DeletePod | FailByDeadline | EvictPod):

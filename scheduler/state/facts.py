@@ -99,7 +99,7 @@ class Facts(Tables):
         """When something of a pod happened, by the bridge's clock.
 
         theirs   by Kubernetes' clock
-        pod      the sighting of the pod; seen: when the bridge saw it happen; None: it had before
+        pod      the sighting of the pod; seen: when the bridge saw it happen; None: it happened before
         """
         clock = self.clocks[Side.KUBERNETES]
         return clock.had_happened(theirs, pod.first) if seen is None else clock.happened(theirs, seen)

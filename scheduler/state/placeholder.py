@@ -128,7 +128,7 @@ class Placeholder:
 
     @property
     def shows_end(self) -> bool:
-        """True if no job of this id lived when it was last observed, whatever job had the id then."""
+        """True if the job that had this id when it was last observed had ended, whichever job that was."""
         return is_ended(self.states)
 
     @property
@@ -164,5 +164,5 @@ class Placeholder:
         return self.absent_first if self.absent_first is not None else self.states_since
 
     def proven_end(self, absent_s: float) -> bool:
-        """True if the job ended, and that was read of the job itself; or if it is lost."""
+        """True if the end of the job is proven (`end_proven`), or if the job is lost."""
         return (self.ended and self.end_proven) or self.lost(absent_s)

@@ -1,6 +1,6 @@
-"""What is counted of the pods of one workload, kept up to date so that an event of one of thousands of pods costs one step.
+"""The counts of the pods of one workload, kept up to date so that an event of one of thousands of pods costs one step.
 
-The counts follow from the pods alone: `Workload.counts_anew` counts them again, and `World.validate` compares both.
+The counts follow from the pods alone: `Workload.recount` counts them again, and `World.validate` compares both.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def is_dropped(world: World, kind: Kind, name: str) -> bool:
 
 
 def put(world: World, kind: Kind, name: str, error: Exception, readable: str = "") -> Quarantined:
-    """Put it in quarantine, or keep it there for another while.  Its facts stay."""
+    """Put the object in quarantine, or keep it there for longer.  Its facts stay."""
     at, origin = world.newest_event_at, origin_of(error)
     entry = world.quarantine.get((kind, name))
     if entry is None:
@@ -109,7 +109,7 @@ def _blame(world: World, event: ev.Event, error: Exception) -> None:
 
 
 def contain_shared(world: World, what: str, error: Exception) -> None:
-    """Something that is done for all objects together."""
+    """Contain an error in work for all objects together."""
     _only_guarded(world, error)
     put(world, Kind.SHARED, what, error)
 

@@ -66,7 +66,7 @@ def find(world: World) -> None:
 
 
 def job_read(world: World, job_id: int, job: Job | None) -> None:
-    """The job that such a pod names: another bridge's for it, by the name that only that bridge gives; or not."""
+    """Note if another bridge made the job that such a pod names: the mark in the name of the job shows that."""
     for key in world.claimed_by_others.pop(job_id, ()):
         workload = world.workloads.get(key)
         if workload is None or not workload.pods:
