@@ -450,8 +450,8 @@ class BridgeProcess:
         """Write the settings file, and wait until the bridge has read it."""
 
         def looks() -> int:
-            told = self.log.read_text()
-            return told.count("policy read again from") + told.count("The policy before stays in force.")
+            log = self.log.read_text()
+            return log.count("policy read again from") + log.count("The policy before stays in force.")
 
         before = looks()
         self._write(text)

@@ -113,13 +113,13 @@ def judged(rights: Iterable[Right], requests: Iterable[Request]) -> Verdict:
 
 
 def _refused(asked: Iterable[Request]) -> Iterator[str]:
-    told: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for each in asked:
         if each.code == FORBIDDEN:
             why = "forbidden by admission" if each.role else "no role allows it"
             where = f" in namespace {each.namespace}" if each.namespace else ""
-            told[f"{each.verb} {_spelled(each.resource, each.group)}{where}: {why}"] = None
-    yield from told
+            sentences[f"{each.verb} {_spelled(each.resource, each.group)}{where}: {why}"] = None
+    yield from sentences
 
 
 def _spelled(resource: str, group: str, name: str = "") -> str:

@@ -76,10 +76,10 @@ class Three:
         version = listed(self.ns).metadata.resource_version
 
         def follow() -> None:
-            told = Watch()
+            watch = Watch()
             while not over.is_set():
-                since = told.resource_version or version
-                for event in told.stream(listed, self.ns, resource_version=since, timeout_seconds=1):
+                since = watch.resource_version or version
+                for event in watch.stream(listed, self.ns, resource_version=since, timeout_seconds=1):
                     self._last[event["object"].metadata.uid] = event["object"]
 
         thread = threading.Thread(target=follow)
@@ -116,7 +116,7 @@ class Three:
         there = {each.metadata.uid: each for each in self.kube.pods(self.ns)}
         last = there.get(uid, self._last[uid])
         words = [f"`{last.status.phase}`, `{last.status.reason}`" if uid in there else "deleted"]
-        if (told := condition(last, "DisruptionTarget")) is not None and told.status == "True":
+        if (disrupted := condition(last, "DisruptionTarget")) is not None and disrupted.status == "True":
             words.append("disrupted")
         if any(_kind(each) == kind and each.metadata.uid != uid for each in there.values()):
             words.append("replaced")

@@ -2,8 +2,8 @@
 
 Nothing is translated or judged a second time: the phase is the phase, the job is what `decide` would ask Slurm for, nodes are
 judged by `feasible`.  Why a pod waits is the status of the decision that the phase's rule makes now, and what comes next is
-its actions.  `explain` reads the world and changes nothing, so the running bridge answers with it, and so does a command that
-made itself a world from two lists.
+its actions.  `explain` reads the World and changes nothing.  The running bridge answers with it.  So does a command, from a
+World that the command makes from lists of both clusters.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def explain(world: World, key: str, now: float) -> Explanation:
 
 
 def _quarantined(workload: Workload, entry: Quarantined, this_pass: Pass) -> Explanation:
-    """No rule runs for it: a rule may be what raises."""
+    """The explanation of a workload in quarantine.  No rule runs for it, because the rule may raise again."""
     pod = next(iter({**entry.pods, **workload.pods}.values()), None)
     return Explanation(
         namespace=pod.namespace if pod is not None else "",

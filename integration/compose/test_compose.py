@@ -124,11 +124,11 @@ def created(stack: Stack, seen: Seen) -> Created:
 
 def logs(stack: Stack) -> str:
     """The state of each container, and the last lines of its log."""
-    told = [stack.podman("ps", "-a", "--format", "{{.Names}} {{.Status}}")]
+    output = [stack.podman("ps", "-a", "--format", "{{.Names}} {{.Status}}")]
     for name in stack.podman("ps", "-a", "--format", "{{.Names}}").split():
         done = stack.run(PODMAN, "logs", "--tail=15", name, check=False)
-        told.append(f"--- {name}\n{done.stdout}{done.stderr}")
-    return "\n".join(told)
+        output.append(f"--- {name}\n{done.stdout}{done.stderr}")
+    return "\n".join(output)
 
 
 def test_up_ends_when_everything_is_healthy_and_the_urls_that_it_prints_answer(stack: Stack, seen: Seen) -> None:
@@ -137,8 +137,8 @@ def test_up_ends_when_everything_is_healthy_and_the_urls_that_it_prints_answer(s
     assert states.keys() == {f"slurm-bridge_{name}_1" for name in SERVICES if "profiles" not in SERVICES[name]}
     for name in RUNS_ON:
         assert re.fullmatch(r"Up .* \(healthy\)", states[f"slurm-bridge_{name}_1"].strip()), states
-    told = eventually("the URLs are printed", lambda: COLOURS.sub("", stack.compose(*URLS)))
-    urls = re.findall(r"http://127\.0\.0\.1:(\d+)(/\S*)?", told)
+    output = eventually("the URLs are printed", lambda: COLOURS.sub("", stack.compose(*URLS)))
+    urls = re.findall(r"http://127\.0\.0\.1:(\d+)(/\S*)?", output)
     assert len(urls) == 4
     for port, path in urls:
         if port != "3000":  # Grafana: no image of it can be had here
@@ -147,7 +147,7 @@ def test_up_ends_when_everything_is_healthy_and_the_urls_that_it_prints_answer(s
             for [query] in (query for name, query in parse_qs(urlsplit(path).query).items() if name.endswith(".expr")):
                 eventually(f"the graph has values: {query}", lambda query=query: values(seen, query))
     assert seen.get(8080, "/readyz").startswith("ok")
-    assert "squeue" in told
+    assert "squeue" in output
     assert "JOBID" in stack.compose("exec", "-T", "slurmctld", "squeue")
 
 

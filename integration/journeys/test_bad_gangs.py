@@ -35,11 +35,11 @@ def create(kube: Kube, space: str, *pods: dict[str, Any]) -> None:
 
 
 def says(kube: Kube, space: str, name: str, words: str) -> None:
-    def told() -> str:
+    def shows() -> str:
         said = kube.said(space, name)
         return said if words in said else ""
 
-    eventually(f"{name} says {words!r} and not {kube.said(space, name)!r}", told)
+    eventually(f"{name} says {words!r} and not {kube.said(space, name)!r}", shows)
 
 
 def runs_soon(kube: Kube, space: str, name: str) -> None:

@@ -35,11 +35,11 @@ def begins(*ends: str) -> subprocess.Popen[str]:
 def ends_well(process: subprocess.Popen[str]) -> dict[str, Any]:
     said, complaints = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, complaints) == (0, ""), said + complaints
-    told: dict[str, Any] = json.loads(said)
-    assert (told["bound"], told["ended"], told["failed"], told["violations"]) == (PODS, PODS, 0, 0), told
-    assert all(told["checked"][invariant] >= PODS for invariant in ("V1", "V2", "V3", "V5", "V8")), told["checked"]
-    assert told["create_to_bind_ms"]["all"]["n"] == PODS
-    return told
+    result: dict[str, Any] = json.loads(said)
+    assert (result["bound"], result["ended"], result["failed"], result["violations"]) == (PODS, PODS, 0, 0), result
+    assert all(result["checked"][invariant] >= PODS for invariant in ("V1", "V2", "V3", "V5", "V8")), result["checked"]
+    assert result["create_to_bind_ms"]["all"]["n"] == PODS
+    return result
 
 
 def test_dev_on_real_clusters_beside_a_bridge_that_works_there(

@@ -51,9 +51,9 @@ def options(folder: Path, kube: Kube, slurm: Slurm, policy: Any) -> list[str]:
 
 def findings(*arguments: str) -> tuple[int, list[dict[str, str]]]:
     code, said = ran("doctor", "-o", "json", *arguments)
-    told = json.loads(said)
-    assert told["exit_code"] == code
-    return code, told["findings"]
+    found = json.loads(said)
+    assert found["exit_code"] == code
+    return code, found["findings"]
 
 
 def sentences(found: list[dict[str, str]], check: str, level: str) -> str:
@@ -106,13 +106,13 @@ def test_a_policy_that_slurm_would_not_follow(kube: Kube, slurm: Slurm, tmp_path
         {"namespaces": ["z"], "user": "zoe-who-is-nobody"},
     ]
     found = options(tmp_path, kube, slurm, {"rules": rules})
-    code, told = findings(*found)
+    code, rows = findings(*found)
     assert code == 2
-    assert "has no user zoe-who-is-nobody" in sentences(told, "users", "error")
-    assert 'Slurm does not take account "teamb" from alice' in sentences(told, "choices", "error")
+    assert "has no user zoe-who-is-nobody" in sentences(rows, "users", "error")
+    assert 'Slurm does not take account "teamb" from alice' in sentences(rows, "choices", "error")
     bobs = str(Path(os.environ["RIG_TOKENS"]) / "bob")
-    _, told = findings(*found, "--slurm-token-file", bobs)
-    assert "The token of bob may not act for alice" in sentences(told, "users", "error")
+    _, rows = findings(*found, "--slurm-token-file", bobs)
+    assert "The token of bob may not act for alice" in sentences(rows, "users", "error")
 
 
 # --- explain --------------------------------------------------------------------------------------------------------

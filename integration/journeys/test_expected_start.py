@@ -28,9 +28,9 @@ INTERVAL = re.compile(r", probably (?:between (?P<earliest>\d\d:\d\d) and|at) (?
 
 @dataclass
 class Watched:
-    """One pod.  told: the last interval, minutes of the day; since: when it was seen bound; started: by Slurm"""
+    """One pod.  interval: the last interval, minutes of the day; since: when it was seen bound; started: by Slurm"""
 
-    told: tuple[int, int] | None = None
+    interval: tuple[int, int] | None = None
     since: float = 0.0
     started: float = 0.0
     ended: bool = False
@@ -50,7 +50,7 @@ class Watch:
         for each in self.kube.pods(self.namespace):
             name, seen = each.metadata.name, self.pods.setdefault(each.metadata.name, Watched())
             if not each.spec.node_name:
-                seen.told = self._interval(name) or seen.told
+                seen.interval = self._interval(name) or seen.interval
             elif not seen.since:
                 job = int(each.metadata.annotations["slurm-bridge/job-id"])
                 seen.since, seen.started = time.monotonic(), self.slurm.job(job)["start_time"]["number"]
@@ -71,9 +71,9 @@ def _minute(text: str) -> int:
 
 def _holds(seen: Watched) -> bool:
     """True if the pod started in its interval, as far as minutes tell."""
-    assert seen.told is not None
+    assert seen.interval is not None
     at = datetime.fromtimestamp(seen.started, UTC)
-    earliest, latest = seen.told
+    earliest, latest = seen.interval
     return (at.hour * 60 + at.minute - earliest) % 1440 <= (latest - earliest) % 1440
 
 
@@ -87,7 +87,7 @@ def test_starts_fall_into_their_intervals_at_the_stated_rate(
     while not watch.pods or not all(seen.started for seen in watch.pods.values()):
         assert time.monotonic() < until, watch.pods
         watch.look()
-    judged = [_holds(seen) for seen in watch.pods.values() if seen.told is not None]
+    judged = [_holds(seen) for seen in watch.pods.values() if seen.interval is not None]
     print(f"{len(judged)} of {PODS} pods had an interval, {sum(judged)} started in it")
     assert len(judged) >= PODS / 4
     assert sum(judged) >= STATED * len(judged)

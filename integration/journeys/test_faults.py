@@ -105,7 +105,7 @@ def test_slurmdbd_away_for_a_minute_under_work_and_at_a_start(
     eventually("all is well", lambda: bridge.ask("readyz") == (200, "ok\n"))
     eventually(
         "accounting learns what it had not been told",
-        lambda: (told := slurm.accounted(last)) and f"{ns}/comes-meanwhile" in told["comment"]["job"],
+        lambda: (record := slurm.accounted(last)) and f"{ns}/comes-meanwhile" in record["comment"]["job"],
         within_s=60,
     )
     assert slurm.accounted(ended), "slurmctld itself told of that one"

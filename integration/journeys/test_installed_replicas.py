@@ -173,8 +173,8 @@ def test_an_admin_uninstalls_it_by_every_line_and_nothing_is_left(
     eventually("it waits in Slurm", lambda: slurm.live(f"{SPACE}/waits~"))
 
     said = terminal.types(DRY_RUN)
-    for told in (f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}", f"pod {SPACE}/service"):
-        assert told in said
+    for step in (f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}", f"pod {SPACE}/service"):
+        assert step in said
     assert len(slurm.live(f"{SPACE}/")) == 3, "it changes nothing"
 
     terminal.types(NO_POLICY)

@@ -31,11 +31,11 @@ def job_of(slurm: Slurm, namespace: str, name: str) -> dict[str, Any]:
 
 
 def waits(kube: Kube, namespace: str, name: str, *words: str) -> str:
-    def told() -> str:
+    def shown() -> str:
         said = kube.said(namespace, name)
         return said if all(word in said for word in words) else ""
 
-    return eventually(f"{name} says {words}", told)
+    return eventually(f"{name} says {words}", shown)
 
 
 def bound(kube: Kube, namespace: str, name: str) -> None:

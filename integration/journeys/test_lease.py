@@ -285,11 +285,11 @@ def test_two_bridges_without_a_lease_double_nothing(kube: Kube, slurm: Slurm, sp
         assert {each.metadata.uid for each in kube.bound(ns)} == bound, "nobody was ended"
         assert all(condition(each, "PodScheduled").status == "True" for each in kube.bound(ns))
 
-        def told() -> bool:
+        def reported() -> bool:
             kube.run(ns, f"next-{next(NUMBERS)}")
             return any("Another slurm-bridge schedules pods" in each.ask("readyz")[1] for each in pair.made.values())
 
-        eventually("one of them says that there is another", told)
+        eventually("one of them says that there is another", reported)
         eventually("all are bound", lambda: len(kube.bound(ns)) == len(kube.pods(ns)))
         eventually("each pod has one job, and each job its pod", lambda: _one_job_each(kube, slurm, ns))
 

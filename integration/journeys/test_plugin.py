@@ -172,15 +172,15 @@ def test_what_is_not_the_tenants_is_a_sentence(tenant: Tenant, kube: Kube, space
         "kubectl slurm queue --context nowhere": 'the context "nowhere" is not among its contexts',
         "kubectl slurm nodes --bridge http://127.0.0.1:1": "no slurm-bridge answers at http://127.0.0.1:1",
     }.items():
-        told = tenant.types(line, code=2)
-        assert said in told.err, line
-        assert told.out == ""
+        output = tenant.types(line, code=2)
+        assert said in output.err, line
+        assert output.out == ""
     for line in ("explain runs", "explain -f pod.yaml", f"policy show -n {tenant.space}"):
         (tenant.folder / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n")
-        told = tenant.types(f"cd {tenant.folder}; kubectl slurm {line}", code=2)
-        assert "needs the settings of the bridge (--config)" in told.err, line
-    told = tenant.types(f"cd {tenant.folder}; kubectl slurm doctor; echo $?")
-    assert "Slurm" in told.out + told.err
+        output = tenant.types(f"cd {tenant.folder}; kubectl slurm {line}", code=2)
+        assert "needs the settings of the bridge (--config)" in output.err, line
+    output = tenant.types(f"cd {tenant.folder}; kubectl slurm doctor; echo $?")
+    assert "Slurm" in output.out + output.err
 
 
 def test_nodes_are_those_of_slurm_and_show_no_pod(asks: Tenant, kube: Kube, slurm: Slurm) -> None:
@@ -189,19 +189,19 @@ def test_nodes_are_those_of_slurm_and_show_no_pod(asks: Tenant, kube: Kube, slur
     def held() -> dict[str, tuple[int, int, str]]:
         return {each["name"]: (each["alloc_cpus"], each["alloc_memory"], each["gres_used"]) for each in slurm.nodes()}
 
-    def told() -> Any:
+    def listed() -> Any:
         return {each["name"]: each for each in asks.sees("kubectl slurm nodes")}
 
     eventually(
         "Slurm's side of each node is that of Slurm",
         lambda: all(
             (there["cpus"]["held"], there["memory_mib"]["held"]) == held()[name][:2]
-            for name, there in told().items()
+            for name, there in listed().items()
             if there["slurm_name"]
         ),
     )
     [on] = [each.spec.node_name for each in kube.bound(asks.space)]
-    there = told()[on]
+    there = listed()[on]
     assert (there["pods"]["bridge"] >= 1, there["kubernetes"]) == (True, "Ready")
     [(kind, gpus)] = there["devices"].items()
     assert f"{kind}:{gpus['held']}(" in held()[on][2]
@@ -209,7 +209,7 @@ def test_nodes_are_those_of_slurm_and_show_no_pod(asks: Tenant, kube: Kube, slur
     text = asks.types("kubectl slurm nodes -o wide").out + asks.types("kubectl slurm nodes -o json").out
     assert not [word for word in (asks.space, "waits", "alice") if word in text]
     free = {each["partition"]: each for each in asks.sees("kubectl slurm free")}
-    kinds = [each["devices"].get(kind, {"free": 0}) for each in told().values() if "gpu" in each["partitions"]]
+    kinds = [each["devices"].get(kind, {"free": 0}) for each in listed().values() if "gpu" in each["partitions"]]
     assert free["gpu"]["devices"][kind]["free"] == sum(each["free"] for each in kinds)
 
 
@@ -237,8 +237,8 @@ def test_the_token_of_users_opens_nothing_but_nodes(
     asks.more["SLURM_BRIDGE_HTTP_TOKEN_FILE"] = ""
     assert "asks for a token. Name a file" in asks.types("kubectl slurm free", code=2).err
     (asks.folder / "wrong").write_text("x" * 20)
-    told = asks.types(f"kubectl slurm free --http-token-file {asks.folder}/wrong", code=2)
-    assert "does not accept this token" in told.err
+    output = asks.types(f"kubectl slurm free --http-token-file {asks.folder}/wrong", code=2)
+    assert "does not accept this token" in output.err
     url = f"http://127.0.0.1:{bridge.port}"
     release = [
         *(sys.executable, "-m", "bridge", "release", "--bridge", url),

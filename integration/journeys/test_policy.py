@@ -254,10 +254,10 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_reported(
         status, said = bridge.ask("readyz")
         assert status == 200
         assert "stays in force" in said
-        [told] = [
+        [line] = [
             line for line in bridge.ask("metrics")[1].splitlines() if line.startswith("slurm_bridge_policy_rejected")
         ]
-        assert told.endswith(" 1.0")
+        assert line.endswith(" 1.0")
         kube.run(ns, "train")
         eventually("it runs", lambda: kube.bound(ns))
         assert {job["user_name"] for job in slurm.live(f"{ns}/")} == {"alice"}

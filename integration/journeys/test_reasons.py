@@ -95,11 +95,11 @@ class Waits:
         gives_up = time.monotonic() + PATIENCE_S
         while time.monotonic() < gives_up:
             began = time.monotonic()
-            told = words in self.kube.said(where, name)
+            is_shown = words in self.kube.said(where, name)
             if not since and self.slurm.job(job_id)["state_reason"] == reason:
                 since = time.monotonic()
             longest_s = max(longest_s, time.monotonic() - began)
-            if told:
+            if is_shown:
                 return (time.monotonic() - since if since else 0.0), longest_s + LOOK_S
             time.sleep(LOOK_S)
         raise AssertionError(f"Slurm {'showed' if since else 'did not show'} {reason}; {self.kube.said(where, name)}")

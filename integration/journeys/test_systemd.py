@@ -131,8 +131,8 @@ def test_it_runs_as_a_dynamic_user_without_rights_and_its_credentials_are_its_ow
     for path in (f"{folder}/token", f"{ETC}/token", f"{ETC}/kubeconfig"):
         machine.run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "cat", path, codes=(1,))
     token = machine.run("cat", f"{ETC}/token").strip()
-    told = machine.run("cat", f"/proc/{main}/environ", f"/proc/{main}/cmdline")
-    assert token not in told
+    shown = machine.run("cat", f"/proc/{main}/environ", f"/proc/{main}/cmdline")
+    assert token not in shown
 
 
 def test_until_slurm_answers_the_unit_is_activating(machine: Host, port: int, slurm: Slurm) -> None:

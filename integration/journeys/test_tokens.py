@@ -177,10 +177,10 @@ def test_a_token_that_is_of_no_use_keeps_only_its_own_users_pods_waiting(
     eventually("it runs", lambda: kube.bound(alice))
     break_it(tokens)
     kube.run(alice, "after")
-    told = eventually("the pod says what is wrong", lambda: _refused(kube, alice, "after"))
+    found = eventually("the pod says what is wrong", lambda: _refused(kube, alice, "after"))
     file = tokens.users / "alice"
-    assert f"slurm-bridge cannot act as Slurm user alice: token file {file}: {sentence}" in told
-    assert told.endswith("Put a token of alice there: scontrol token username=alice lifespan=900.")
+    assert f"slurm-bridge cannot act as Slurm user alice: token file {file}: {sentence}" in found
+    assert found.endswith("Put a token of alice there: scontrol token username=alice lifespan=900.")
     kube.run(bob, "train")
     eventually("bob's pod runs", lambda: kube.bound(bob))
     kube.core.delete_namespaced_pod("train", bob)
@@ -212,16 +212,16 @@ def test_doctor_says_whose_token_is_of_no_use(kube: Kube, slurm: Slurm, tokens: 
     lines = {"slurm_url": slurm.url, "slurm_token_file": str(tokens.reader), "slurm_user_token_dir": str(tokens.users)}
     settings.write_text("".join(f"{key}: {value}\n" for key, value in lines.items()) + f"policy: {POLICY}\n")
     options = ["--config", str(settings), "--kubeconfig", kube.kubeconfig]
-    _, told = findings(*options)
-    assert f"{tokens.users} has tokens of alice, bob" in sentences(told, "token", "ok")
-    assert "their own tokens may act for alice, bob" in sentences(told, "users", "ok")
-    assert f"The Slurm token for nodes is of {READER}, not of slurm" in sentences(told, "token", "warning")
+    _, found = findings(*options)
+    assert f"{tokens.users} has tokens of alice, bob" in sentences(found, "token", "ok")
+    assert "their own tokens may act for alice, bob" in sentences(found, "users", "ok")
+    assert f"The Slurm token for nodes is of {READER}, not of slurm" in sentences(found, "token", "warning")
     swapped(tokens)
-    code, told = findings(*options)
+    code, found = findings(*options)
     assert code == 2
-    assert "it is a token of bob, not of alice. Pods of alice are not run." in sentences(told, "token", "error")
-    assert "their own tokens may act for bob" in sentences(told, "users", "ok")
-    assert "alice has no token that can be used" in sentences(told, "users", "unknown")
+    assert "it is a token of bob, not of alice. Pods of alice are not run." in sentences(found, "token", "error")
+    assert "their own tokens may act for bob" in sentences(found, "users", "ok")
+    assert "alice has no token that can be used" in sentences(found, "users", "unknown")
 
 
 # --- minted ----------------------------------------------------------------------------------------------------------

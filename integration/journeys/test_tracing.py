@@ -97,7 +97,7 @@ def each_trace_is_whole(traces: Receiver, wanted: set[str]) -> None:
     assert sorted(root.name for root in found) == ["gang"] * GANGS + ["workload"] * PODS
     for root in found:
         spans = by_trace[root.trace]
-        shown = told(root, spans)
+        shown = as_text(root, spans)
         assert orphans(spans) == [], shown
         assert min(each.took for each in spans) >= 0, shown
         assert any(adds_up(steps_of(root, each), root) for each in readings(traces, spans)), shown
@@ -134,7 +134,7 @@ def steps_of(root: Span, spans: list[Span]) -> list[Span]:
     direct = below(root, spans)
     members = [each for each in direct if each.name == "pod"]
     if root.name == "workload":
-        assert [each.name for each in direct] == [*STEPS], told(root, spans)
+        assert [each.name for each in direct] == [*STEPS], as_text(root, spans)
         return direct
     assert len(members) == MEMBERS
     last = max(members, key=lambda each: each.end)
@@ -143,7 +143,7 @@ def steps_of(root: Span, spans: list[Span]) -> list[Span]:
     return [*common[:-1], *below(last, spans), common[-1]]
 
 
-def told(root: Span, spans: list[Span]) -> str:
+def as_text(root: Span, spans: list[Span]) -> str:
     """The spans of a trace, for people: when each began and ended, after the begin of the root, and which process sent it."""
     lines = (
         f"{each.name:12} {each.start - root.start:8.3f} {each.end - root.start:8.3f} {each.process[:4]}"

@@ -186,10 +186,10 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
     before = snapshot(kube, slurm, foreign)
 
     assert uninstall.run("--dry-run") == 0, uninstall.said
-    for told in (f"wait until pod {ns}/alone on node", f"end Slurm job {waiting['job_id']} of {ns}/waits"):
-        assert told in uninstall.said
-    for told in (f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}"):
-        assert told in uninstall.said
+    for step in (f"wait until pod {ns}/alone on node", f"end Slurm job {waiting['job_id']} of {ns}/waits"):
+        assert step in uninstall.said
+    for step in (f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}"):
+        assert step in uninstall.said
     assert uninstall.run() == 2, uninstall.said
     assert "the-bridge holds the lease slurm-bridge/slurm-bridge and renews it" in uninstall.said
     assert len(slurm.live(f"{ns}/")) == 5, "nothing was done"

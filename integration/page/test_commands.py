@@ -106,18 +106,18 @@ def looks(dev: Dev, what: str, *arguments: str) -> str:
 
 
 def test_doctor_has_nothing_to_say_against_the_demo(dev: Dev) -> None:
-    told = looks(dev, "doctor")
-    assert "Nothing to do" in told
-    assert f"the bridge at {dev.url.removeprefix('http://').rstrip('/')} is ready" in told
+    output = looks(dev, "doctor")
+    assert "Nothing to do" in output
+    assert f"the bridge at {dev.url.removeprefix('http://').rstrip('/')} is ready" in output
 
 
 def test_explain_asks_the_bridge_of_the_demo(dev: Dev, user: Kubectl) -> None:
     eventually("the service runs", lambda: user("get", "pods", "-l", "app=serve").count("Running") == 2)
     name = user("get", "pods", "-l", "app=serve", "-o", "jsonpath={.items[0].metadata.name}")
-    told = looks(dev, "explain", f"hpc/{name}")
-    assert "for Slurm job" in told
-    assert f"pod hpc/{name} created" in told
-    assert "No bridge answers" not in told
+    output = looks(dev, "explain", f"hpc/{name}")
+    assert "for Slurm job" in output
+    assert f"pod hpc/{name} created" in output
+    assert "No bridge answers" not in output
 
 
 def test_the_token_of_the_demo_is_its_owners_alone_and_nowhere_else(dev: Dev) -> None:
@@ -141,11 +141,11 @@ def headless(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_headless_run_is_one_json_object() -> None:
     done = headless("--json", "--pods", "12", "--seed", "5")
     assert (done.returncode, done.stderr) == (0, "")
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert (told["pods"], told["bound"], told["ended"], told["failed"], told["violations"]) == (12, 12, 12, 0, 0)
+    output: dict[str, Any] = json.loads(done.stdout)
+    assert [output[key] for key in ("pods", "bound", "ended", "failed", "violations")] == [12, 12, 12, 0, 0]
     for invariant in ("V1", "V2", "V3", "V5", "V8"):
-        assert told["checked"][invariant] >= 12
-    at_once, every = told["create_to_bind_ms"]["at_once"], told["create_to_bind_ms"]["all"]
+        assert output["checked"][invariant] >= 12
+    at_once, every = output["create_to_bind_ms"]["at_once"], output["create_to_bind_ms"]["all"]
     assert every["n"] == 12
     assert 0 < at_once["n"] < 12, "some had to wait in Slurm's queue"
     assert 0 < at_once["p50"] <= at_once["p90"] <= at_once["p99"] <= at_once["max"] < every["max"]

@@ -29,9 +29,9 @@ def test_a_newcomer_types_every_line_and_sees_it_work(terminal: Terminal) -> Non
     for line in readme.lines_for(__file__):
         if line == "make demo":
             demo.append(terminal.begins(line))
-            told = eventually("it says where to look", lambda: demo[0].says(LOOK_HERE))
-            assert "<table" in requests.get(told[1], timeout=10).text
-            terminal.environment["KUBECONFIG"] = told[2]
+            printed = eventually("it says where to look", lambda: demo[0].says(LOOK_HERE))
+            assert "<table" in requests.get(printed[1], timeout=10).text
+            terminal.environment["KUBECONFIG"] = printed[2]
         elif line.startswith("kubectl apply "):
             assert terminal.types(line) == "pod/hello created\n"
             asked = "kubectl get pod hello -o jsonpath={.spec.nodeName}"

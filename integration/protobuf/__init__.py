@@ -28,8 +28,8 @@ def kubernetes() -> str:
 def table() -> str:
     """The file: one line for each message."""
     asked = "".join(f"{kind.api_version} {kind.kind}\n" for kind in sent())
-    told = subprocess.run(["go", "run", "."], cwd=HERE, input=asked, text=True, stdout=subprocess.PIPE, check=True)
-    read = json.loads(told.stdout)
+    done = subprocess.run(["go", "run", "."], cwd=HERE, input=asked, text=True, stdout=subprocess.PIPE, check=True)
+    read = json.loads(done.stdout)
     parts = []
     for name in ("kinds", "messages"):
         lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(read[name].items())]

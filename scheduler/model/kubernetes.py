@@ -143,7 +143,7 @@ _SUCCEEDED, _FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED  # read often, for eve
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, ours or another scheduler's.
+    """A pod, of this scheduler or of another one.
 
     created         creationTimestamp, epoch seconds
     node            spec.nodeName; "" while unbound

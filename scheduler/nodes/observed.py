@@ -117,7 +117,7 @@ class NodeState:
     def observe(
         self, before: Node | None, node: Node, gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]
     ) -> None:
-        """Note a change of a Kubernetes node.  A bad state ends at once, and begins at the next poll."""
+        """Note a change of a Kubernetes node.  The end of a bad state is noted at once, its begin at the next poll."""
         if before is not None:
             self._unname(before)
         self.writes_in_flight.discard(node.name)

@@ -1,4 +1,4 @@
-"""What a pod says if Slurm does not know the user, account, partition or QOS of its job.
+"""The message of a pod if Slurm does not know the user, account, partition or QOS of its job.
 
 Slurm's own text names no value ("Invalid account or account/partition combination specified").  So the sentence adds what the
 job asked for, which rule of the policy gave it, and what an admin can do.

@@ -103,12 +103,12 @@ async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
         await bridge.at_rest()
         called = await bridge.slurm_calls() - called
         passed = between.calls[known:]
-    told = sum(number for operation, number in called.items() if operation not in POLLS)
-    untold = sum(call.operation not in relay.POLLS for call in passed) - told
+    counted = sum(number for operation, number in called.items() if operation not in POLLS)
+    uncounted = sum(call.operation not in relay.POLLS for call in passed) - counted
     return [
         Figure(scenario, "sent to Slurm a pod", "bytes", (sum(call.sent for call in passed) / pods,)),
         Figure(scenario, "got from Slurm a pod", "bytes", (sum(call.got for call in passed) / pods,)),
-        Figure(scenario, "calls missing in /metrics", "", (untold,), never_more_than(0)),
+        Figure(scenario, "calls missing in /metrics", "", (uncounted,), never_more_than(0)),
     ]
 
 

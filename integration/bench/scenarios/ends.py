@@ -208,9 +208,9 @@ class Ends(Stopwatch):
     async def _look_at(self, names: Iterable[str]) -> None:
         pod_of = {self.job_of[name]: name for name in names}
         query = "&".join(f"job_id={job_id}" for job_id in pod_of)
-        told = (await self._slurm.json("GET", f"jobs/state/?{query}"))["jobs"]
+        jobs = (await self._slurm.json("GET", f"jobs/state/?{query}"))["jobs"]
         now = time.perf_counter()
-        for job in told:
+        for job in jobs:
             if ENDED & set(job["state"]):
                 self.job_ended[pod_of[str(job["job_id"])]] = now
 

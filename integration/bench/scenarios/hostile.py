@@ -90,8 +90,8 @@ async def _crowd(kube: Kube) -> None:
 
 
 def _is_told(pod: Any) -> bool:
-    told = (each for each in pod["status"].get("conditions", ()) if each["type"] == "PodScheduled")
-    return "nodeName" in pod["spec"] or any(each.get("message") for each in told)
+    conditions = (each for each in pod["status"].get("conditions", ()) if each["type"] == "PodScheduled")
+    return "nodeName" in pod["spec"] or any(each.get("message") for each in conditions)
 
 
 async def _namespace(kube: Kube, name: str, labels: dict[str, str]) -> None:
