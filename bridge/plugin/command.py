@@ -31,7 +31,7 @@ PASSED_ON = {
     "policy": "who a namespace is in Slurm (slurm-bridge policy)",
 }
 NEED_SLURM = (
-    "This command asks Slurm, too: it needs the settings of the bridge (--config), or --slurm-url and SLURM_JWT. "
+    "This command asks Slurm, too: it needs the settings of the bridge (--config), or (except explain -f) --slurm-url and SLURM_JWT. "
     "kubectl slurm queue, why, trace and history need your kubeconfig alone, nodes and free the address of the bridge."
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,8 +23,7 @@ WARM_UP = 50
 RESTARTS = 5
 TRACED_BURSTS = 3
 METERED_BURSTS = 5
-TIMED_METRICS = Path(__file__).parent.parent / "timed_metrics"
-OF_METRICS = "bench_metrics_cpu_seconds"
+TIMED_FOLDER, TIMED = Path(__file__).parent.parent / "timed", ("metrics", "traces", "sending")
 SCRAPES = 20
 SCRAPE_EVERY_S = 15  # Prometheus' default is a minute; many sites have 15 s
 SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "500"}  # ms, so that what is measured includes the sending
@@ -71,7 +71,7 @@ def alone_traced(pods: int) -> Scenario:
 
 
 def alone_metered(pods: int) -> Scenario:
-    """Bursts of *pods* pods by bridges that take the time of their metrics; and scrapes."""
+    """Bursts of *pods* pods by bridges that take the time of their metrics and traces; and scrapes."""
     why = "it has five bursts"
     return Scenario("alone-metered", alone=partial(_metered, "alone-metered", pods), repeats=1, why=why)
 
@@ -119,31 +119,39 @@ async def _warm(both: Simulated, **environment: str) -> AsyncIterator[subjects.B
 
 
 async def _metered(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
-    shares, cost_ms = [], []
-    async with simulated(folder, _nodes(pods)) as both:
-        for _ in range(METERED_BURSTS):
-            async with _warm(both, PYTHONPATH=str(TIMED_METRICS)) as bridge:
-                processes, before_s = Processes(), await _of_metrics_s(bridge)
-                with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
-                    meter = processes.meter()
-                    await _bind(both, "p", pods)
-                    await both.at_rest(within_s=60)
-                    spent_s = meter.read().cpu_s["bridge"]
-                metrics_s = await _of_metrics_s(bridge) - before_s
-                await both.end_all(within_s=60)
-            shares.append(metrics_s / (spent_s - metrics_s) * 100)
-            cost_ms.append(metrics_s / pods * MS_PER_S)
-        scrape_s = await _scraped(both, pods)
+    """Each pod is bound, runs and ends; all of its spans are sent."""
+    more: dict[str, list[float]] = {kind: [] for kind in TIMED}
+    with receiver() as received:
+        given = {"PYTHONPATH": str(TIMED_FOLDER), "OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint} | SENT_SOON
+        async with simulated(folder, _nodes(pods)) as both:
+            for _ in range(METERED_BURSTS):
+                async with _warm(both, **given) as bridge:
+                    processes, before_s = Processes(), await _timed_s(bridge)
+                    with processes.watched(bridge.name, bridge.pid), profiled_if(bridge.pid, profile):
+                        meter = processes.meter()
+                        await _bind(both, "p", pods)
+                        await both.at_rest(within_s=60)
+                        await both.end_all(within_s=60)
+                        await both.at_rest(within_s=60)
+                        spent_s = meter.read().cpu_s["bridge"]
+                    took_s = {kind: now_s - before_s[kind] for kind, now_s in (await _timed_s(bridge)).items()}
+                without_s = spent_s - sum(took_s.values())
+                for kind, seconds in took_s.items():
+                    more[kind].append(seconds / without_s * 100)
+            scrape_s = await _scraped(both, pods)
+    traces = [sum(parts) for parts in zip(more["traces"], more["sending"], strict=True)]
     return [
-        Figure(scenario, "metrics: CPU a pod", "ms", tuple(cost_ms)),
-        Figure(scenario, "metrics: more CPU of the bridge", "%", tuple(shares), at_most(2)),
+        Figure(scenario, "metrics: more CPU of the bridge", "%", tuple(more["metrics"]), at_most(2)),
+        Figure(scenario, "traces: more CPU of the bridge", "%", tuple(traces), at_most(5)),
+        Figure(scenario, "traces: of this in the loop", "%", tuple(more["traces"])),
         Figure(scenario, f"a scrape every {SCRAPE_EVERY_S} s: CPU", "% of a core", (scrape_s / SCRAPE_EVERY_S * 100,)),
     ]
 
 
-async def _of_metrics_s(bridge: subjects.Bridge) -> float:
-    """Processor time that metrics took until now, in seconds, of a bridge with timed_metrics."""
-    return next(float(line.split()[-1]) for line in (await bridge.scrape()).splitlines() if line.startswith(OF_METRICS))
+async def _timed_s(bridge: subjects.Bridge) -> dict[str, float]:
+    """Processor time until now, in seconds, by what took it, of a bridge with the folder `timed`."""
+    found = re.findall(r'^bench_cpu_seconds\{.*?of="(\w+)".*?\} (\S+)$', await bridge.scrape(), re.MULTILINE)
+    return {kind: float(seconds) for kind, seconds in found}
 
 
 async def _scraped(both: Simulated, pods: int) -> float:
