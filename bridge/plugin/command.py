@@ -31,8 +31,9 @@ PASSED_ON = {
     "policy": "who a namespace is in Slurm (slurm-bridge policy)",
 }
 NEED_SLURM = (
-    "This command asks Slurm, too: it needs the settings of the bridge (--config), or (except explain -f) --slurm-url and SLURM_JWT. "
-    "kubectl slurm queue, why, trace and history need your kubeconfig alone, nodes and free the address of the bridge."
+    "This command asks Slurm, too: it needs the settings of the bridge (--config), or, except explain -f, --slurm-url and "
+    "SLURM_JWT. kubectl slurm queue, why, trace and history need your kubeconfig alone, nodes and free the address of the "
+    "bridge."
 )
 
 

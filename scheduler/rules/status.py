@@ -223,7 +223,7 @@ def brief(message: str) -> str:
     found = _WAITS.fullmatch(message)
     if found is None:
         return message
-    return f"{found['reason']}{found['start'] or ''}" + (f". {found['note']}" if found["note"] else "")
+    return ". ".join(filter(None, (found["reason"] + (found["start"] or ""), found["note"])))
 
 
 def _start(job: Job, this_pass: Pass) -> str:
