@@ -244,10 +244,11 @@ def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             for (at, policy), end in zip(policies, ends, strict=False)
             if at <= first + 2 and end >= first - POLICY_LAG_S
         ]
-        if not then or not all(_literal(rule) for policy in then for rule in rules_of(policy)):
+        verdicts = {_allows(policy, namespace, job) for policy in then}
+        if not then or (None in verdicts and True not in verdicts):
             continue
         judged["V8"] += 1
-        if not any(_allows(policy, namespace, job) for policy in then):
+        if True not in verdicts:
             of = job.last
             yield Broken(
                 "V8", job.name, first,
@@ -256,21 +257,16 @@ def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             )  # fmt: skip
 
 
-def _allows(policy: Mapping[str, Any], namespace: str, job: Job) -> bool:
-    default = policy.get("default")
-    rule = next((each for each in rules_of(policy) if each is default or _names(each, namespace)), None)
-    if rule is None or rule.get("user") != job.last.user:
-        return False
-    return all(_within(rule.get(what), getattr(job.last, what)) for what in ("account", "partition", "qos"))
-
-
-def _names(rule: Mapping[str, Any], namespace: str) -> bool:
-    return any(fnmatch(namespace, name) for name in rule.get("namespaces", ()))
-
-
-def _literal(rule: Mapping[str, Any]) -> bool:
-    """True if it has no selectors and no templates, which are not interpreted here."""
-    return not set(rule) - LITERAL and "{" not in str([each for each in rule.values() if isinstance(each, str)])
+def _allows(policy: Mapping[str, Any], namespace: str, job: Job) -> bool | None:
+    """None: the rule that decides may be one with selectors or templates, which are not interpreted here."""
+    for rule in rules_of(policy):
+        if "namespaces" in rule and not any(fnmatch(namespace, name) for name in rule["namespaces"]):
+            continue
+        if set(rule) - LITERAL or "{" in str([each for each in rule.values() if isinstance(each, str)]):
+            return None
+        fields = all(_within(rule.get(what), getattr(job.last, what)) for what in ("account", "partition", "qos"))
+        return rule.get("user") == job.last.user and fields
+    return False
 
 
 def _within(given: Any, value: str) -> bool:

@@ -309,6 +309,8 @@ def test_a_job_that_the_policy_does_not_give_is_found(fields: dict[str, str]) ->
         ({"default": {"user": "bob"}}, ["V8"], 1),
         ({"default": {"user": "{namespace}"}}, [], 0),
         ({"rules": [{"namespaces": ["alice-*"], "user": "bob"}], "default": {"user": "alice"}}, ["V8"], 1),
+        ({"rules": [{"namespaces": ["bob-*"], "user": "{namespace}"}], "default": {"user": "bob"}}, ["V8"], 1),
+        ({"rules": [{"namespace_selector": {}, "user": "carol"}], "default": {"user": "bob"}}, [], 0),
     ],
 )
 def test_the_policy_of_an_installed_bridge_is_that_of_its_config_map(
