@@ -16,18 +16,15 @@ from integration.checker.quantities import requests
 from integration.checker.rooms import Rooms
 
 BRIDGE = "slurm-bridge"
-BRIDGES = re.compile(
-    r"slurm-bridge/\S+ \((?P<scheduler>[-a-z0-9.]+)\)"
-)  # its user agent; that of commands names no scheduler
+# The user agent of a bridge; that of a command names no scheduler.
+BRIDGES = re.compile(r"slurm-bridge/\S+ \((?P<scheduler>[-a-z0-9.]+)\)")
 COMMAND = "a command of slurm-bridge"
 JOB_ID = "slurm-bridge/job-id"
 SIZE = "slurm-bridge/size"
 GANG_SIZE = "slurm-bridge/gang-size"
 SLURM_NODE = "slurm-bridge/slurm-node"
-SETTINGS = (
-    "slurm-bridge-settings",
-    "settings.yaml",
-)  # how the name of the ConfigMap of an installed bridge begins; its key
+# How the name of the ConfigMap of an installed bridge begins, and the key in it.
+SETTINGS = ("slurm-bridge-settings", "settings.yaml")
 KUBELETS = ("kubelet", "kwok")
 REFUSED, UNKNOWN = 300, 500  # from this code on
 FINISHED = ("Succeeded", "Failed")
@@ -65,7 +62,7 @@ class Pod:
     """One pod, as far as requests show it; times are None if no request showed the event.
 
     requests   CPUs, bytes of memory, and so on, by Kubernetes' names; the least, if they were changed
-    gang_size  the number of pods of its gang that its annotation shows; 0: it shows none
+    gang_size  the number of pods of its gang that its annotation showed when it was bound; 0: it showed none
     gated      it was created with scheduling gates
     explained  when the bridge first wrote to it why it waits
     succeeded  it ended, and without a failure
@@ -108,7 +105,7 @@ class Pod:
         return min(self.finished or float("inf"), self.gone or float("inf"))
 
     @property
-    def ends_waiting(self) -> float:
+    def bound_at(self) -> float:
         """When it was bound; inf if it was not."""
         return self.bind.at if self.bind else float("inf")
 
@@ -252,7 +249,7 @@ class Audit:
         meta = sent.get("metadata") or {}
         if client == BRIDGE and (job := _whole(meta, JOB_ID)):
             pod.jobs.append((at, job))
-        if GANG_SIZE in (meta.get("annotations") or {}):
+        if GANG_SIZE in (meta.get("annotations") or {}) and pod.bind is None:
             pod.gang_size = _whole(meta, GANG_SIZE)
         deadline = (sent.get("spec") or {}).get("activeDeadlineSeconds")
         if deadline is not None and entry["verb"] == "patch":

@@ -27,7 +27,7 @@ def whole_gangs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             continue
         seen.add(id(parts[0]))
         judged["V4"] += 1
-        first = min(pod.ends_waiting for pod in job.serves)
+        first = min(pod.bound_at for pod in job.serves)
         bound = _bound(evidence, job)
         whole = bound[size - 1] if len(bound) >= size else float("inf")
         over = max(part.life.over for part in parts)
@@ -45,11 +45,9 @@ def _bound(evidence: Evidence, job: Job) -> list[float]:
     """When each pod of the workload was bound, in order."""
     pods = {pod.uid: pod for each in evidence.named(job.name) for pod in each.serves}
     mine = {pod.uid for pod in job.serves}
-    first = min(pod.ends_waiting for pod in job.serves)
+    first = min(pod.bound_at for pod in job.serves)
     return sorted(
-        pod.ends_waiting
-        for pod in pods.values()
-        if pod.uid in mine or (pod.ends_waiting <= first and _counts(pod, first))
+        pod.bound_at for pod in pods.values() if pod.uid in mine or (pod.bound_at <= first and _counts(pod, first))
     )
 
 

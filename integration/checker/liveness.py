@@ -12,7 +12,8 @@ from integration.checker.journal import longest
 from integration.checker.verdict import Broken
 
 SAYS_S = 60.0  # L1
-TURN_S = 0.1  # L1: longer for each pod that its bridge binds meanwhile: the pod waits for its turn to be submitted
+# L1: so much longer for each pod that the bridge binds meanwhile: a pod whose turn to be submitted comes later says nothing.
+TURN_S = 0.1
 LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two looks
 SOON_S = 60.0  # L3
 STAYS_S = 345.0  # L4
@@ -21,18 +22,13 @@ SILENT_NODE_S, GONE_GRACE_S = 300.0, 10.0  # S3
 
 def _says_why(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
     """L1: a pod that waits has a condition of its bridge.  The API server writes that of a pod with scheduling gates."""
-    binds: dict[str, list[float]] = {}
-    for pod in evidence.audit.pods.values():
-        if pod.bind is not None and pod.bind.client == BRIDGE:
-            binds.setdefault(pod.scheduler, []).append(pod.bind.at)
-    for times in binds.values():
-        times.sort()
+    binds = _binds(evidence)
     for pod in evidence.audit.pods.values():
         calm = evidence.calm.get(pod.scheduler, [])
         if pod.created is None or pod.gated or not evidence.certain(pod):
             continue
         judged["L1"] += bool(calm)
-        until = min(pod.over, pod.ends_waiting, pod.explained or float("inf"))
+        until = min(pod.over, pod.bound_at, pod.explained or float("inf"))
         waits_s = longest(pod.created, until, calm)
         others = binds.get(pod.scheduler, [])
         turns_s = TURN_S * (bisect(others, until) - bisect(others, pod.created))
@@ -43,6 +39,15 @@ def _says_why(evidence: Evidence, judged: Counter[str], rest_s: float | None) ->
             )  # fmt: skip
 
 
+def _binds(evidence: Evidence) -> dict[str, list[float]]:
+    """The times of all binds by each bridge, in order, by its schedulerName."""
+    found: dict[str, list[float]] = {}
+    for pod in evidence.audit.pods.values():
+        if pod.bind is not None and pod.bind.client == BRIDGE:
+            found.setdefault(pod.scheduler, []).append(pod.bind.at)
+    return {scheduler: sorted(times) for scheduler, times in found.items()}
+
+
 def _no_leftovers(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
     """L2: no placeholder stays without an unfinished pod of its workload."""
     for job in evidence.ours():
@@ -50,7 +55,7 @@ def _no_leftovers(evidence: Evidence, judged: Counter[str], rest_s: float | None
         if job.last.user not in evidence.tenants or not pods:
             continue  # the log does not show whose it is
         judged["L2"] += 1
-        if not all(evidence.certain(pod) or pod.over < float("inf") for pod in pods):
+        if not all(evidence.certain(pod) for pod in pods):
             continue
         since = max([job.life.begun, *(_leaves(pod) for pod in pods)])
         left_s = longest(since, job.life.over, evidence.calm.get(job.scheduler, []))

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.unit.checker.forged import EPOCH, RING, Run
 
+NOTHING: Mapping[str, object] = {}
 
-def _gang(members: int, *, bound: int, size: int = 3, written: int = 3) -> Run:
-    """A gang of job 7, and how many of its members are bound.  written: the size that the bridge writes with a bind"""
+
+def _gang(members: int, *, bound: int, size: int = 3, written: int = 3, before: Mapping[str, object] = NOTHING) -> Run:
+    """A gang of job 7, of which that many members are bound.
+
+    written   the size that the bridge writes with a bind
+    before    patches of members before the bind
+    """
     run = Run()
     for number in range(members):
         run.pod(1, f"ring{number}", gang="ring", size=size)
+    for name, patch in before.items():
+        run.entry(1.5, "patch", "pods", patch, None, ref={"namespace": "alice-x", "name": name})
     run.submit(2, 7, "", name=RING)
     run.grant(3, 7, "k1", "cpu=3,mem=192M")
     for number in range(bound):
@@ -34,6 +44,16 @@ def test_a_gang_that_is_bound_in_part_and_not_released_is_found() -> None:
 
 def test_the_size_that_pods_show_counts_and_not_what_the_bridge_wrote() -> None:
     assert [each[:2] for each in _gang(3, bound=2, written=2).broken()] == ["V4"]
+
+
+def test_a_size_that_is_edited_counts_as_it_was_at_the_bind() -> None:
+    edit = {"metadata": {"annotations": {"slurm-bridge/gang-size": "4"}}}
+    ref = {"namespace": "alice-x", "name": "ring0"}
+    late = _gang(3, bound=3)
+    late.entry(9, "patch", "pods", edit, None, ref=ref)
+    assert late.broken() == []
+    early = _gang(4, bound=3, size=3, before={"ring0": edit})
+    assert [each[:2] for each in early.broken()] == ["V4"]
 
 
 def test_without_a_size_on_its_pods_what_the_bridge_wrote_counts() -> None:
