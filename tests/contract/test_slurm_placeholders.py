@@ -207,7 +207,7 @@ async def test_a_name_is_kept_as_it_is(slurm: Slurm) -> None:
 
 async def test_a_waiting_job_shows_what_was_asked(slurm: Slurm) -> None:
     await granted(slurm, "all", cpus_per_task=slurm.place.cpus)
-    spec = slurm.spec("options", comment="c", nice=5, qos="low", time_limit_min=30, wckey="", account="teama")
+    spec = slurm.spec("wishes", comment="c", nice=5, qos="low", time_limit_min=30, wckey="", account="teama")
     job = await read(slurm, await slurm.client.submit(spec))
     assert "PENDING" in job.states
     assert (job.comment, job.qos, job.time_limit_min, job.nodes) == ("c", "low", 30, "")
