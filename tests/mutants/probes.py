@@ -9,7 +9,7 @@ Most mutants differ whenever their expression is evaluated.  Three kinds do not:
 * `<` and `<=`, `>` and `>=` differ if both sides are equal
 * a filter that lets all through differs where the filter is false
 * `and` and `or` with the other one in their place, or without an operand: the probe also evaluates the operands that Python
-  would skip.  An exception there is a difference.  The scheduler's conditions change nothing, so this is possible.
+  would skip.  An exception there counts as a difference, and so does a call, which might change something.
 """
 
 from __future__ import annotations
@@ -26,12 +26,29 @@ from tests.mutants.mutations import BOUNDARY, Edit, Mutant, Outermost
 
 Place = tuple[int, str, int | None]  # the id of a node, and the field and the index in it
 Kind = tuple[str, int | None]  # when a mutant differs; of one that lacks an operand, the place of the operand
-Form = tuple[bool, bool]  # of operands: True of `or`, False of `and`; and True if only the truth of the value counts
-ALWAYS, COMPARED, OPERANDS, FALSE = "always", "compared", "operands", "false"
+# Of operands: True of `or`, False of `and`; True if only the truth of the value counts; and which of them call something.
+Form = tuple[bool, bool, tuple[int, ...]]
+ALWAYS, COMPARED, OPERANDS, FALSE = KINDS = "always", "compared", "operands", "false"
 ORDERS: dict[type[ast.cmpop], str] = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 LATER = "__mutants_later__"
 RAISED = object()
 SCOPED = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)  # have another meaning in a lambda
+HARMLESS = {
+    "isinstance",
+    "len",
+    "bool",
+    "set",
+    "frozenset",
+    "tuple",
+    "list",
+    "min",
+    "max",
+    "abs",
+    "get",
+    "keys",
+    "values",
+    "items",
+}
 
 
 class Probes:
@@ -70,14 +87,15 @@ class Probes:
     def _operands(
         self, mutants: Sequence[tuple[int, int | None]], form: Form, first: object, *others: Callable[[], object]
     ) -> object:
-        ends, is_condition = form
+        ends, is_condition, calls = form
         values = [first]
         while bool(values[-1]) is not ends and len(values) <= len(others):
             values.append(others[len(values) - 1]())
         value = values[-1]
         if self._skipped:
             return value
-        values += [self._unless_raised(other) for other in others[len(values) - 1 :]]
+        skipped = range(len(values), len(others) + 1)
+        values += [RAISED if index in calls else self._unless_raised(others[index - 1]) for index in skipped]
         for mutant, lacks in mutants:
             left = values if lacks is None else [*values[:lacks], *values[lacks + 1 :]]
             if _differs(_value(left, ends if lacks is not None else not ends), value, is_condition):
@@ -141,9 +159,7 @@ def _now(edit: Edit) -> ast.AST | None:
 
 def _wrapped(node: ast.AST | None, kinds: Sequence[tuple[int, Kind]], is_condition: bool) -> ast.AST:
     """The statement, the guard of a case, or the expression, with its probes."""
-    of = {
-        kind: tuple(index for index, (each, _) in kinds if each == kind) for kind in (ALWAYS, COMPARED, OPERANDS, FALSE)
-    }
+    of = {kind: tuple(index for index, (each, _) in kinds if each == kind) for kind in KINDS}
     if node is None:
         return _call(ALWAYS, of[ALWAYS])
     if isinstance(node, ast.stmt):
@@ -153,7 +169,8 @@ def _wrapped(node: ast.AST | None, kinds: Sequence[tuple[int, Kind]], is_conditi
     if isinstance(node, ast.BoolOp) and of[OPERANDS]:
         lacking = tuple((index, lacks) for index, (kind, lacks) in kinds if kind == OPERANDS)
         first, *others = node.values
-        form: Form = isinstance(node.op, ast.Or), is_condition
+        calls = tuple(index for index, value in enumerate(node.values) if _calls(value))
+        form: Form = isinstance(node.op, ast.Or), is_condition, calls
         inner = _call(OPERANDS, lacking, ast.Constant(form), first, *map(_later, others))
     elif isinstance(node, ast.Compare) and of[COMPARED]:
         inner = _call(COMPARED, of[COMPARED], ast.Constant(ORDERS[type(node.ops[0])]), node.left, *node.comparators)
@@ -183,6 +200,16 @@ def _kind(node: ast.AST | None, edit: Edit) -> Kind:
 def _is_condition(edit: Edit) -> bool:
     """True if only the truth of the expression counts."""
     return edit.name in ("test", "guard", "ifs") or isinstance(edit.parent, ast.UnaryOp)
+
+
+def _calls(node: ast.AST) -> bool:
+    """True if evaluating the expression may change something."""
+    names = (
+        getattr(each.func, "id", None) or getattr(each.func, "attr", None)
+        for each in ast.walk(node)
+        if isinstance(each, ast.Call)
+    )
+    return any(name not in HARMLESS and name not in map(_global, KINDS) for name in names)
 
 
 def _is_scoped(node: ast.AST) -> bool:
