@@ -4,7 +4,8 @@ One process imports and collects all tests.  Each measurement and each mutant is
 fails.  So a mutant costs the fork and its tests, and no import.
 
 A mutant is tried by the tests in which it makes a difference (tests/mutants/probes.py): first by those that noticed other
-mutants of its function or of its file, then by those in which few mutants of the file make a difference: they are about it.
+mutants of its function or of its file, then by those in which a mutant of the function, or of the file, makes a difference
+that makes one in few tests: they are about that code.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import resource
 import signal
 import time
 import traceback
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -49,6 +50,8 @@ class Outcome(Enum):
     SAME = "no difference"  # in any test
 
 
+# Of a path, or a path and a function: test to the number of tests, as a power of 2, in which its rarest mutant differs.
+Aims = dict[str, dict[int, int]]
 NOTICED = (Outcome.KILLED, Outcome.TIMEOUT)
 
 
@@ -165,9 +168,9 @@ class Trials:
 
     def _try_all(self, live: LiveFunctions) -> None:
         running: dict[int, tuple[Mutant, _Fork]] = {}
-        aims = self._aims()
+        aimed = self._aimed()
         for place, mutant in enumerate(self._mutants):
-            tests = self._tests_of(place, aims[mutant.path])
+            tests = self._tests_of(place, aimed)
             if not tests:
                 self._told(Trial(mutant, Outcome.SAME))
                 continue
@@ -178,14 +181,16 @@ class Trials:
         while running:
             self._take_one(running)
 
-    def _tests_of(self, place: int, aims: Counter[int]) -> list[int]:
+    def _tests_of(self, place: int, aimed: Aims) -> list[int]:
         """The tests in which the mutant makes a difference, as far as the budget goes, in the order in which they try it."""
         mutant, times = self._mutants[place], self.reach.times_s
-        noticed = [*self._noticed[mutant.path], *self._noticed[f"{mutant.path} {mutant.function}"]]
+        function = f"{mutant.path} {mutant.function}"
+        of_file, of_function = aimed[mutant.path], aimed[function]
+        noticed = [*self._noticed[mutant.path], *self._noticed[function]]
         rank = {test: -latest for latest, test in enumerate(noticed)}
         order = sorted(
             self.reach.tests.get(place, ()),
-            key=lambda test: (times[test] > SLOW_S, rank.get(test, 1), aims[test], times[test]),
+            key=lambda test: (times[test] > SLOW_S, rank.get(test, 1), of_function[test], of_file[test], times[test]),
         )
         left = self._budget_s
         chosen = []
@@ -196,12 +201,15 @@ class Trials:
             chosen.append(test)
         return chosen
 
-    def _aims(self) -> dict[str, Counter[int]]:
-        """Of each path, how many of its mutants make a difference in which test."""
-        aims: dict[str, Counter[int]] = {mutant.path: Counter() for mutant in self._mutants}
-        for place, tests in self.reach.tests.items():
-            aims[self._mutants[place].path].update(tests)
-        return aims
+    def _aimed(self) -> Aims:
+        aimed: Aims = {}
+        for place, mutant in enumerate(self._mutants):
+            tests = self.reach.tests.get(place, ())
+            for of in (mutant.path, f"{mutant.path} {mutant.function}"):
+                known = aimed.setdefault(of, {})
+                for test in tests:
+                    known[test] = min(known.get(test, 64), len(tests).bit_length())
+        return aimed
 
     def _first_that_fails(self, live: LiveFunctions, mutant: Mutant, tests: Sequence[int]) -> bytes:
         """In a fork: its place in the list of tests, as text; nothing if all pass."""

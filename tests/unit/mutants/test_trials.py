@@ -76,7 +76,7 @@ def test_a_mutant_is_killed_or_does_not_end_or_survives_or_makes_no_difference(t
         "KILLED | if count <= most: | above",
         "SURVIVED | if count >= most: | ",
         "KILLED | if count > most: pass | above",
-        "KILLED | if count != 7: | below",
+        "KILLED | if count != 7: | equal",
         "SAME | if count == 7: pass | ",
         "TIMEOUT | while count <= 1: | ",
         "SURVIVED | while count >= 1: | ",
