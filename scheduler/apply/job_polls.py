@@ -85,7 +85,7 @@ def _prove_end(world: World, job_id: int, event: ev.JobsPolled) -> None:
     If slurmctld was away or lost its state since the job was read, the id may be another job's.
     """
     job = world.placeholders.get(job_id)
-    if job is None or not job.proven or not job.ended or job.denied or job.absent:
+    if job is None or not job.proven or job.denied:
         return
     if event.began <= job.known_since or job.known_since < world.trust_since:
         return

@@ -344,6 +344,54 @@ def test_jobs_that_end_together_are_read_if_slurm_may_have_lost_its_state_or_if_
     assert not [each for each in acts if isinstance(each, DeletePod)]
 
 
+def among_many_ends(story: Story, *more: int, began: float = NOW + 2) -> set[str]:
+    """Three jobs of running pods, and these jobs, end at once.  Returns the pods that end with their jobs."""
+    ended = {job_id: frozenset({"CANCELLED"}) for job_id in (17, 18, 19, *more)}
+    story.sees(JobsPolled(began, NOW + 2, ended | {20: frozenset({"RUNNING"})}))
+    return {each.name for each in story.decides(NOW + 2) if isinstance(each, DeletePod | FailByDeadline)}
+
+
+def test_a_job_of_another_user_that_ends_with_many_is_nobodys_end() -> None:
+    story = many_run()
+    story.polls(ALL_RUN | {30: "RUNNING"}, at=NOW + 1.5)
+    story.reads(Job(30, "theirs", "bob", frozenset({"RUNNING"})), at=NOW + 1.6)
+    assert among_many_ends(story, 30) == {"web-0", "web-1", "web-2"}
+
+
+def test_a_job_that_only_a_pod_names_is_read_though_it_ends_with_many() -> None:
+    story = many_run()
+    story.polls(ALL_RUN | {21: "RUNNING"}, at=NOW + 1.5)
+    story.sees(story.bound(pod("old", created=START - 60), 21))
+    assert among_many_ends(story, 21) == {"web-0", "web-1", "web-2"}
+    assert story.world.placeholders[21].ended
+    assert not story.world.placeholders[21].end_proven
+
+
+@pytest.mark.parametrize("known_by", ["its submission", "a read"])
+def test_a_heterogeneous_job_is_read_though_it_ends_with_many(known_by: str) -> None:
+    """Its components may live on."""
+    story = many_run()
+    job = story.world.placeholders[17]
+    assert job.spec is not None
+    if known_by == "a read":
+        part = Job(23, job_of(MANY[0], 17).name, "alice", frozenset({"RUNNING"}), het_id=17, het_offset=1)
+        story.reads(job_of(MANY[0], 17, het_id=17, parts=(part,)), at=NOW + 1.5)
+    else:
+        job.spec = replace(job.spec, parts=(job.spec, job.spec))
+    assert among_many_ends(story) == {"web-1", "web-2"}
+
+
+def test_a_list_that_was_asked_for_before_the_jobs_were_known_ends_none_of_their_pods() -> None:
+    assert among_many_ends(many_run(), began=NOW) == set()
+
+
+def test_a_job_that_a_read_denied_is_read_again_though_it_ends_with_many() -> None:
+    """Slurm may have given its id to another job."""
+    story = many_run()
+    story.reads(None, job_id=17, at=NOW + 1.5)
+    assert among_many_ends(story) == {"web-1", "web-2"}
+
+
 @pytest.mark.parametrize("out_s", [2, 40, 700])
 def test_after_an_outage_ends_prove_nothing_of_jobs_that_were_not_read_since(out_s: int) -> None:
     story, back = many_run(), NOW + 2 + out_s
