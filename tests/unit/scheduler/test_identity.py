@@ -190,6 +190,22 @@ def test_a_job_that_was_renamed_before_it_was_ever_read_leaves_its_pod_in_peace(
             story.ended(action, at=NOW + second)
 
 
+@pytest.mark.parametrize(
+    ("user", "submitted"),
+    [("bob", NOW), ("alice", None), ("alice", NOW + 100)],
+    ids=["of another user", "nobody knows when it was submitted", "submitted later"],
+)
+def test_a_job_of_another_name_that_cannot_be_the_renamed_one_does_not_keep_the_pod_without_a_job(
+    user: str, submitted: float | None
+) -> None:
+    """Slurm lost the job before it was ever read, and gave its id to another job: the same nodes are asked for again."""
+    story = Story()
+    story.sees(replace(story.runs(TRAIN, 17, at=NOW), started=NOW + 1))
+    other = replace(job_of(TRAIN, 17, submitted=submitted), name="pretty", user=user)
+    asked = [each for each in reads_all(story, {17: other}, NOW + 5, seconds=30) if isinstance(each, AllocateNow)]
+    assert {each.spec.required_nodes for each in asked} == {"x1"}
+
+
 @pytest.mark.parametrize("states", ["CANCELLED", "TIMEOUT", "NODE_FAIL"])
 def test_a_pod_does_not_outlive_its_job_because_that_was_renamed_before_it_was_read(states: str) -> None:
     """Otherwise a tenant renames a job, cancels it, and the pod runs on for nothing."""

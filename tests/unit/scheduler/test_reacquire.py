@@ -23,7 +23,9 @@ from scheduler.events import NodeSeen, Side, SideBack, SideLost
 from scheduler.model.kubernetes import HostPort, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
+from scheduler.state.workload import Workload
 from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, node, pod
+from tests.unit.scheduler.test_gangs import member
 
 NOW = START + 20
 TRAIN = pod("train", gpu=1)
@@ -496,6 +498,50 @@ def test_a_job_that_is_as_old_as_its_pod_and_was_renamed_leaves_the_pod_in_peace
         story.polls({17: "RUNNING"}, at=NOW + second)
         assert story.decides(NOW + second) == []
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def gang_of_an_earlier_life(*members: Pod) -> Workload:
+    """The bridge was restarted; job 17, which pods of the gang may show, was submitted 10 s before and is carol's."""
+    story = Story()
+    story.sees(*members)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW)
+    story.reads(Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=START - 10), at=NOW)
+    [gang] = {key: story.world.workloads[key] for key in story.world.key_of_pod.values()}.values()
+    return gang
+
+
+def bound_before(number: int, job_id: int, started: float | None) -> Pod:
+    return replace(Story().bound(member(number, 2), job_id), created=START - 60, started=started)
+
+
+def waits(number: int) -> Pod:
+    return replace(member(number, 2), created=START - 60)
+
+
+@pytest.mark.parametrize(
+    ("members", "hint", "is_lost"),
+    [
+        ([bound_before(0, 17, START - 50), bound_before(1, 17, START - 50)], 17, True),
+        ([bound_before(0, 17, START - 50), waits(1)], 17, True),
+        ([bound_before(0, 17, START - 5), bound_before(1, 17, START - 50)], 17, False),
+        ([bound_before(0, 17, None), bound_before(1, 17, None)], 17, False),
+        ([bound_before(1, 18, START - 5), bound_before(0, 17, START - 50)], 18, False),
+        ([bound_before(1, 18, START - 50), bound_before(0, 17, START - 5)], 17, False),
+    ],
+    ids=[
+        "all ran before the job was submitted",
+        "a pod that waits says nothing",
+        "one started later, so the job may be theirs, renamed",
+        "nobody knows when they started",
+        "the pod that names it ran before, and another pod names another job",
+        "the pod that names it started later, and another pod names another job",
+    ],
+)
+def test_a_job_of_another_name_is_not_a_gangs_if_the_pods_that_name_it_ran_before_it_was_submitted(
+    members: list[Pod], hint: int, is_lost: bool
+) -> None:
+    gang = gang_of_an_earlier_life(*members)
+    assert (gang.hint, gang.lost_job is not None) == (hint, is_lost)
 
 
 def asked_while(story: Story, running: Job, *, seconds: int) -> list[AllocateNow]:
