@@ -26,12 +26,12 @@ def whole_gangs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         if size < 2 or id(parts[0]) in seen or evidence.pod_of(job):
             continue
         seen.add(id(parts[0]))
-        judged["V4"] += 1
         first = min(pod.bound_at for pod in job.serves)
         bound = _bound(evidence, job)
         whole = bound[size - 1] if len(bound) >= size else float("inf")
         over = max(part.life.over for part in parts)
         half_s = longest(first, min(whole, over), evidence.calm.get(job.scheduler, []))
+        judged["V4"] += whole < float("inf") or half_s > DEADLINE_S
         if half_s > DEADLINE_S:
             who = ", ".join(pod.who for pod in job.serves)
             yield Broken(

@@ -11,8 +11,8 @@ from integration.checker.evidence import Evidence, clock
 from integration.checker.journal import longest
 from integration.checker.verdict import Broken
 
-SAYS_S = 60.0  # L1
-# L1: so much longer for each pod that the bridge binds meanwhile: a pod whose turn to be submitted comes later says nothing.
+SAYS_S = 20.0  # L1
+# L1: so much longer for each pod that the bridge binds or writes to meanwhile: in a burst, the turn of a pod comes later.
 TURN_S = 0.1
 LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two looks
 SOON_S = 60.0  # L3
@@ -22,29 +22,29 @@ SILENT_NODE_S, GONE_GRACE_S = 300.0, 10.0  # S3
 
 def _says_why(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
     """L1: a pod that waits has a condition of its bridge.  The API server writes that of a pod with scheduling gates."""
-    binds = _binds(evidence)
+    turns = _turns(evidence)
     for pod in evidence.audit.pods.values():
         calm = evidence.calm.get(pod.scheduler, [])
         if pod.created is None or pod.gated or not evidence.certain(pod):
             continue
-        judged["L1"] += bool(calm)
         until = min(pod.over, pod.bound_at, pod.explained or float("inf"))
+        others = turns.get(pod.scheduler, [])
+        given_s = min(rest_s or SAYS_S, SAYS_S) + TURN_S * (bisect(others, until) - bisect(others, pod.created))
         waits_s = longest(pod.created, until, calm)
-        others = binds.get(pod.scheduler, [])
-        turns_s = TURN_S * (bisect(others, until) - bisect(others, pod.created))
-        if waits_s > (rest_s or SAYS_S) + turns_s:
+        judged["L1"] += pod.explained is not None or waits_s > given_s
+        if waits_s > given_s:
             yield Broken(
                 "L1", pod.who, pod.created,
                 f"pod {pod.who} waited {waits_s:.0f} calm seconds after {clock(pod.created)} and did not say why",
             )  # fmt: skip
 
 
-def _binds(evidence: Evidence) -> dict[str, list[float]]:
-    """The times of all binds by each bridge, in order, by its schedulerName."""
+def _turns(evidence: Evidence) -> dict[str, list[float]]:
+    """When each bridge bound a pod or first wrote to it why it waits, in order, by schedulerName."""
     found: dict[str, list[float]] = {}
     for pod in evidence.audit.pods.values():
-        if pod.bind is not None and pod.bind.client == BRIDGE:
-            found.setdefault(pod.scheduler, []).append(pod.bind.at)
+        if turn := pod.explained or (pod.bind.at if pod.bind and pod.bind.client == BRIDGE else None):
+            found.setdefault(pod.scheduler, []).append(turn)
     return {scheduler: sorted(times) for scheduler, times in found.items()}
 
 

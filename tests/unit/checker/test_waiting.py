@@ -10,7 +10,7 @@ from tests.unit.checker.forged import BRIDGE, EPOCH, Run, key, mark
 def test_a_pod_that_waits_and_says_nothing_is_found() -> None:
     run = Run()
     run.pod(1, "mute", silent=True)
-    assert run.broken(50) == []
+    assert run.broken(20) == []
     [sentence] = run.broken(100)
     assert sentence == "L1: pod alice-x/mute waited 99 calm seconds after 08:00:01.001 and did not say why"
 
@@ -18,7 +18,7 @@ def test_a_pod_that_waits_and_says_nothing_is_found() -> None:
 def test_a_pod_that_says_why_breaks_nothing() -> None:
     run = Run()
     run.pod(1, "waits", silent=True)
-    run.explain(30, "waits")
+    run.explain(19, "waits")
     verdict = run.verdict(100)
     assert (verdict.broken, verdict.judged["L1"]) == ([], 1)
 
@@ -45,8 +45,8 @@ def test_a_pod_may_wait_longer_for_its_turn_in_a_burst(others: int, found: list[
     for number in range(others):
         run.submit(2, 7 + number, run.pod(2, f"p{number}"))
         run.grant(3, 7 + number, "k1")
-        run.bind(4 + number, f"p{number}", "k1", 7 + number)
-    assert [each[:2] for each in run.broken(64)] == found
+        run.bind(4 + number / 10, f"p{number}", "k1", 7 + number)
+    assert [each[:2] for each in run.broken(24)] == found
     assert [each[:2] for each in run.broken(100)] == ["L1"]
 
 
