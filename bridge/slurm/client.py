@@ -222,14 +222,14 @@ class SlurmClient:
     async def cancel(self, job_id: int, name: str, user: str) -> bool:
         """End the job of that id if it has that name and that user (`DELETE jobs/`, docs/decisions/0003).
 
-        Without a signal: others break external nodes (Slurm facts 2).
-        With the leader's id a heterogeneous job ends wholly; with that of another component, this component alone.
-        Returns False if it had ended already, Slurm does not know it, or reused its id (2021, 2017, 2172): it is
-        not there any more.  (Also where a component of it had ended, and the others did so now.)
+        The request names no signal, because a signal breaks external nodes (Slurm facts 2).
+        With the id of its leader, a whole heterogeneous job ends; with the id of another component, that component alone.
+        Returns False if the job does not exist any more: it had ended already, Slurm does not know it, or another job has
+        its id (2021, 2017, 2172).  (Also if one component had ended before, and the others ended now.)
         Raises Invalid if the job is not that user's (2002).
         """
-        wished = msgspec.json.encode({"jobs": [str(job_id)], "job_name": name})
-        answer = await self._write("cancel", "DELETE", self._path("jobs/"), wished, _KILL, user=user)
+        body = msgspec.json.encode({"jobs": [str(job_id)], "job_name": name})
+        answer = await self._write("cancel", "DELETE", self._path("jobs/"), body, _KILL, user=user)
         failures = [status.error for status in answer.status or () if status.error.code]
         for failed in failures:
             if failed.code not in (NO_SUCH_JOB, ALREADY_ENDED, ANOTHERS_NAME):

@@ -1,4 +1,4 @@
-"""Every wish of K2 on its way to Slurm and back: submitted, read back, changed in place, taken back (rules T, K2)."""
+"""Each option of K2 on its way to Slurm and back: submitted, read back, changed in place, taken back (rules T, K2)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def number(value: int) -> dict[str, Any]:
 
 
 # Field of a JobSpec, a value, and what GET job/{id} shows: of a job with the value, of a job without it.
-WISHES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+OPTIONS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "cpus_per_task": (3, {"cpus_per_task": number(3)}, {"cpus_per_task": number(1)}),
     "memory_mib": (321, {"memory_per_node": number(321)}, {"memory_per_node": number(100)}),
     "gres": ((("gpu:h100", 2),), {"tres_per_node": "gres/gpu:h100:2"}, {"tres_per_node": ""}),
@@ -89,7 +89,7 @@ def test_every_field_of_a_single_pods_job_is_in_the_table() -> None:
     gangs = {"tasks", "tasks_per_node", "min_nodes", "max_nodes", "parts"}
     # in the tests below, and time_least_min in those of test_slurm_waits.py
     apart = {"name", "user", "excluded_nodes", "required_nodes", "dependency", "exclusive", "time_least_min"}
-    assert set(WISHES) | apart | gangs == {field.name for field in fields(JobSpec)}
+    assert set(OPTIONS) | apart | gangs == {field.name for field in fields(JobSpec)}
 
 
 @pytest.mark.parametrize("name", [version.name for version in API_VERSIONS])
@@ -99,11 +99,11 @@ async def test_what_was_submitted_is_read_back(slurm: Slurm, name: str) -> None:
         client = slurm.other(versions=(version,))
         await client.discover()
         before = await waits_till_new_year(slurm, "before")
-        options = {field: value for field, (value, _, _) in WISHES.items()}
+        options = {field: value for field, (value, _, _) in OPTIONS.items()}
         spec = slurm.spec("all", **options, exclusive="exclusive", dependency=f"singleton,afterany:{before}")
         job_id = await client.submit(spec)
         read = await told(slurm, job_id, version)
-        for _, expected, _ in (wish for field, wish in WISHES.items() if field != "begin"):
+        for _, expected, _ in (option for field, option in OPTIONS.items() if field != "begin"):
             assert shows(read, expected), expected
         assert shows(read, {"name": spec.name, "user_name": "alice", "excluded_nodes": slurm.others})
         assert read["dependency"] == f"afterany:{before}(unfulfilled)"
@@ -112,16 +112,16 @@ async def test_what_was_submitted_is_read_back(slurm: Slurm, name: str) -> None:
         assert await slurm.end(job_id)
 
 
-@pytest.mark.parametrize("field", WISHES)
+@pytest.mark.parametrize("field", OPTIONS)
 async def test_each_option_is_changed_in_place_and_changed_back(slurm: Slurm, field: str) -> None:
     async with reservation(slurm):
-        value, with_it, without = WISHES[field]
+        value, with_it, without = OPTIONS[field]
         job_id = await waits_till_new_year(slurm)
         assert shows(await told(slurm, job_id), without)
         plain = slurm.spec("waits", begin=NEW_YEAR, account="teama", time_limit_min=60)
-        wished = replace(plain, **{field: value})
-        assert not unchangeable(wished, frozenset({field}))
-        await slurm.client.update(job_id, "alice", wished, frozenset({field}))
+        changed = replace(plain, **{field: value})
+        assert not unchangeable(changed, frozenset({field}))
+        await slurm.client.update(job_id, "alice", changed, frozenset({field}))
         assert shows(await told(slurm, job_id), with_it)
         await slurm.client.update(job_id, "alice", plain, frozenset({field}))
         assert shows(await told(slurm, job_id), without)
@@ -130,8 +130,8 @@ async def test_each_option_is_changed_in_place_and_changed_back(slurm: Slurm, fi
 
 async def test_a_dependency_is_changed_in_place_and_removed(slurm: Slurm) -> None:
     before, job_id = await waits_till_new_year(slurm, "before"), await waits_till_new_year(slurm)
-    wished = slurm.spec("waits", dependency=f"singleton,afterany:{before}")
-    await slurm.client.update(job_id, "alice", wished, frozenset({"dependency"}))
+    changed = slurm.spec("waits", dependency=f"singleton,afterany:{before}")
+    await slurm.client.update(job_id, "alice", changed, frozenset({"dependency"}))
     assert (await told(slurm, job_id))["dependency"] == f"afterany:{before}(unfulfilled)"
     await slurm.client.update(job_id, "alice", slurm.spec("waits"), frozenset({"dependency"}))
     assert (await told(slurm, job_id))["dependency"] == ""

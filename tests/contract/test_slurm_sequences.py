@@ -129,9 +129,9 @@ def lets_components_share_a_node(cluster: SlurmCluster, patch: pytest.MonkeyPatc
     """A heterogeneous job starts on fewer nodes than it has components."""
     together = cluster._start_together
 
-    def one_by_one(jobs: list[object], now: float, promised: dict[str, float]) -> None:
+    def one_by_one(jobs: list[object], now: float, planned: dict[str, float]) -> None:
         for job in jobs:
-            together([job], now, promised)  # type: ignore[list-item]
+            together([job], now, planned)  # type: ignore[list-item]
 
     patch.setattr(cluster, "_start_together", one_by_one)
 

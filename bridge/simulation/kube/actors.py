@@ -344,12 +344,12 @@ class Actors:
     def _deployment(self, now: float, controller: Object) -> None:
         """A rolling update: the pods of earlier templates stay until the pods of the present template are ready."""
         wanted = controller["spec"].get("replicas", 1)
-        wished = _replica_set_of(controller)
-        name = wished["metadata"]["name"]
+        made = _replica_set_of(controller)
+        name = made["metadata"]["name"]
         sets = list(self._of(controller, "replicasets"))
         earlier = [each for each in sets if each["metadata"]["name"] != name]
         present = next((each for each in sets if each not in earlier), None)
-        present = self._scale(present or self._cluster.create(now, "replicasets", wished), wanted)
+        present = self._scale(present or self._cluster.create(now, "replicasets", made), wanted)
         newest = max((_revision(each) for each in earlier), default=0)
         if _revision(present) <= newest:
             present = self._cluster.store.put("replicasets", _with_revision(present, newest + 1))

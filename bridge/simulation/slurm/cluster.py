@@ -509,37 +509,37 @@ class SlurmCluster:
 
     def _backfill(self, now: float) -> None:
         """Compute when the pending jobs will start, and start the jobs that delay no other."""
-        promised: dict[str, float] = {}
+        planned: dict[str, float] = {}  # node name to when a pending job starts there
         looked_at: set[int] = set()
         for job in self._queue()[:BACKFILL_DEPTH]:
             if job.het_id:
                 if job.het_id not in looked_at:  # where the first of its components stands in the queue
                     looked_at.add(job.het_id)
-                    self._start_together(self.components(self.jobs[job.het_id]), now, promised)
+                    self._start_together(self.components(self.jobs[job.het_id]), now, planned)
                 continue
             if job.reason not in ("Resources", "Priority"):
                 continue
             limit = job.time_limit_min
-            places = places_for(job.wanted, self.nodes, self._not_promised(limit, now, promised))
+            places = places_for(job.wanted, self.nodes, self._free_for(limit, now, planned))
             if not places and job.time_least_min:
-                places = places_for(job.wanted, self.nodes, self._not_promised(job.time_least_min, now, promised))
-                until = min((promised.get(name, NEVER) for name in places or ()), default=NEVER)
+                places = places_for(job.wanted, self.nodes, self._free_for(job.time_least_min, now, planned))
+                until = min((planned.get(name, NEVER) for name in places or ()), default=NEVER)
                 limit = limit if until == NEVER else int(min((until - now) // 60, limit or NEVER))
             if places and self.has_licenses(job):
                 job.time_limit_min = limit
                 self._start(job, places, now)
                 continue
-            start, names = self._expected(job, now, promised)
+            start, names = self._expected(job, now, planned)
             if names:
                 job.starts, job.planned = int(start), fold(names)
-                promised.update({name: min(start, promised.get(name, NEVER)) for name in names})
+                planned.update({name: min(start, planned.get(name, NEVER)) for name in names})
 
-    def _not_promised(self, minutes: int | None, now: float, promised: Mapping[str, float]) -> list[SlurmSimNode]:
+    def _free_for(self, minutes: int | None, now: float, planned: Mapping[str, float]) -> list[SlurmSimNode]:
         """The nodes where a job of that many minutes ends before another job is planned to start."""
         needs_s = (minutes or 10**9) * 60
-        return [node for node in self.nodes.values() if promised.get(node.name, NEVER) - now >= needs_s]
+        return [node for node in self.nodes.values() if planned.get(node.name, NEVER) - now >= needs_s]
 
-    def _start_together(self, jobs: list[SimJob], now: float, promised: dict[str, float]) -> None:
+    def _start_together(self, jobs: list[SimJob], now: float, planned: dict[str, float]) -> None:
         """All components of a heterogeneous job or none, each on nodes of its own.
 
         While one of them must wait, nodes are kept for the others.  One of which a component was cancelled waits for ever.
@@ -552,7 +552,7 @@ class SlurmCluster:
                 continue
             if self.over_limit(user, job.wanted) or not self.has_licenses(job):
                 continue
-            free = self._not_promised(job.time_limit_min, now, promised)
+            free = self._free_for(job.time_limit_min, now, planned)
             found = places_for(job.wanted, self.nodes, [node for node in free if node.name not in kept])
             places |= {job.id: found} if found else {}
             kept |= (found or {}).keys()
@@ -561,21 +561,21 @@ class SlurmCluster:
             for job in jobs:
                 self._start(job, places[job.id], now)
         else:
-            promised.update({name: min(now, promised.get(name, NEVER)) for name in kept})
+            planned.update({name: min(now, planned.get(name, NEVER)) for name in kept})
 
-    def _expected(self, job: SimJob, now: float, promised: Mapping[str, float]) -> tuple[float, list[str]]:
+    def _expected(self, job: SimJob, now: float, planned: Mapping[str, float]) -> tuple[float, list[str]]:
         """The nodes that will have room first, and when, as if no other job came.  None: not known."""
         best: tuple[float, list[str]] = (NEVER, [])
         if job.wanted.tasks == 1:
             for node in self.nodes.values():
                 ends = [self.jobs[job_id].ends for job_id in node.jobs]
                 if node.in_service and node.room_when_empty(job.wanted) and all(ends):
-                    best = min(best, (max([now, *ends, promised.get(node.name, now)]), [node.name]))
+                    best = min(best, (max([now, *ends, planned.get(node.name, now)]), [node.name]))
             return best
         for end in sorted({other.ends for other in self._live.values() if other.ends}):
             over = [other for other in self._live.values() if 0 < other.ends <= end]
             if places := places_for(job.wanted, self.nodes, freed=held_by(over)):
-                return max([now, end, *(promised.get(name, now) for name in places)]), list(places)
+                return max([now, end, *(planned.get(name, now) for name in places)]), list(places)
         return best
 
     def not_runnable(self, job: SimJob, now: float) -> str:

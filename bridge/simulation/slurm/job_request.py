@@ -27,11 +27,11 @@ _KNOWN_FIELDS = frozenset(
 )  # fmt: skip
 
 
-def unknown_fields(wished: Body) -> tuple[Mapping[str, str], ...]:
+def unknown_fields(body: Body) -> tuple[Mapping[str, str], ...]:
     """The warnings that Slurm gives for what it ignores."""
     return tuple(
         {"description": f'Ignoring unknown field "{field}" in DATA_PARSER_JOB_DESC_MSG', "source": f"#/job/{field}/"}
-        for field in wished
+        for field in body
         if field not in _KNOWN_FIELDS
     )
 
@@ -44,51 +44,51 @@ _NEW: Body = {
 MAX_SWITCH_WAIT_S = 300  # SchedulerParameters=max_switch_wait
 
 
-def job_of(cluster: SlurmCluster, user: SimUser, wished: Body, now: float, *, operator: bool) -> SimJob:
+def job_of(cluster: SlurmCluster, user: SimUser, body: Body, now: float, *, operator: bool) -> SimJob:
     """The requested job, not yet in the queue.  Checks in the order of Slurm.  Raises SlurmRefusal."""
-    wished = {**_NEW, **wished}
-    partition = _partition_of(cluster, wished.get("partition", ""))
-    account = wished.get("account") or user.accounts[0]
-    qos = wished.get("qos") or user.qos[0]
-    _check_user(cluster, user, account, qos, may_raise=operator or wished["nice"] >= 0)
-    excluded = ",".join(wished.get("excluded_nodes", ()))
-    limit, least = _limits(partition, wished)
-    wanted = _wanted(cluster, partition, wished, excluded)
-    if wished["reservation"] not in ("", *cluster.reservations):
+    body = {**_NEW, **body}
+    partition = _partition_of(cluster, body.get("partition", ""))
+    account = body.get("account") or user.accounts[0]
+    qos = body.get("qos") or user.qos[0]
+    _check_user(cluster, user, account, qos, may_raise=operator or body["nice"] >= 0)
+    excluded = ",".join(body.get("excluded_nodes", ()))
+    limit, least = _limits(partition, body)
+    wanted = _wanted(cluster, partition, body, excluded)
+    if body["reservation"] not in ("", *cluster.reservations):
         raise SlurmRefusal(2053)
     return SimJob(
         id=0,
         serial=0,
-        name=wished["name"],
+        name=body["name"],
         user=user.name,
         account=account,
         partition=partition.name,
         qos=qos,
         wanted=wanted,
-        gres_text=wished.get("tres_per_node", ""),
-        task_gres_text=wished.get("tres_per_task", ""),
+        gres_text=body.get("tres_per_node", ""),
+        task_gres_text=body.get("tres_per_task", ""),
         excluded_text=excluded,
         time_limit_min=limit,
         time_least_min=least,
         submitted=int(now),
-        comment=wished["comment"],
-        nice=wished["nice"],
-        wckey=wished["wckey"],
-        dependency=_dependency(cluster, wished["dependency"]),
-        begin=begin(wished, 0),
-        licenses_text=wished["licenses"],
-        licenses=_licenses(cluster, wished["licenses"]),
-        switches=switches(wished, (0, 0)),
-        constraints=wished["constraints"],
-        reservation=wished["reservation"],
-        shared=next(iter(wished.get("shared", ())), ""),
+        comment=body["comment"],
+        nice=body["nice"],
+        wckey=body["wckey"],
+        dependency=_dependency(cluster, body["dependency"]),
+        begin=begin(body, 0),
+        licenses_text=body["licenses"],
+        licenses=_licenses(cluster, body["licenses"]),
+        switches=switches(body, (0, 0)),
+        constraints=body["constraints"],
+        reservation=body["reservation"],
+        shared=next(iter(body.get("shared", ())), ""),
     )
 
 
-def _limits(partition: SimPartition, wished: Body) -> tuple[int | None, int]:
+def _limits(partition: SimPartition, body: Body) -> tuple[int | None, int]:
     """The time limit (None: none) and the least time, in minutes.  Raises SlurmRefusal."""
-    limit = _limit(partition, wished.get("time_limit"))
-    least = int((wished.get("time_minimum") or {}).get("number") or 0)
+    limit = _limit(partition, body.get("time_limit"))
+    least = int((body.get("time_minimum") or {}).get("number") or 0)
     if limit is not None and least > limit:
         raise SlurmRefusal(2124)
     return limit, least
@@ -114,27 +114,27 @@ def _partition_of(cluster: SlurmCluster, name: str) -> SimPartition:
     return cluster.partitions[name]
 
 
-def _wanted(cluster: SlurmCluster, partition: SimPartition, wished: Body, excluded: str) -> Wanted:
-    cpus, tasks = wished.get("cpus_per_task", 1), wished.get("tasks", 1)
-    least, most = _node_counts(wished)
+def _wanted(cluster: SlurmCluster, partition: SimPartition, body: Body, excluded: str) -> Wanted:
+    cpus, tasks = body.get("cpus_per_task", 1), body.get("tasks", 1)
+    least, most = _node_counts(body)
     if cpus * tasks > sum(node.cpus for node in cluster.nodes.values()):
         raise SlurmRefusal(2005)
     if tasks < least:
         raise SlurmRefusal(2025)
-    by_cpu, by_node = (wished.get(field) or {} for field in ("memory_per_cpu", "memory_per_node"))
+    by_cpu, by_node = (body.get(field) or {} for field in ("memory_per_cpu", "memory_per_node"))
     memory_mib = by_cpu.get("number") or by_node.get("number") or max(n.memory_mib for n in cluster.nodes.values())
-    gres, task_gres = (_gres(cluster, wished.get(field, "")) for field in ("tres_per_node", "tres_per_task"))
-    features = _features(cluster, wished["constraints"]) | frozenset(filter(None, [partition.feature]))
+    gres, task_gres = (_gres(cluster, body.get(field, "")) for field in ("tres_per_node", "tres_per_task"))
+    features = _features(cluster, body["constraints"]) | frozenset(filter(None, [partition.feature]))
     barred = _excluded(cluster, excluded)
     return Wanted(
         cpus=cpus,
         memory_mib=memory_mib,
         gres=gres,
         features=features,
-        excluded=barred | _outside(cluster, wished, barred),
-        whole="none" in wished.get("shared", ()),
+        excluded=barred | _outside(cluster, body, barred),
+        whole="none" in body.get("shared", ()),
         tasks=tasks,
-        tasks_per_node=wished.get("tasks_per_node") or None,
+        tasks_per_node=body.get("tasks_per_node") or None,
         min_nodes=least,
         max_nodes=most,
         memory_by_cpu=bool(by_cpu.get("number")),
@@ -142,11 +142,11 @@ def _wanted(cluster: SlurmCluster, partition: SimPartition, wished: Body, exclud
     )
 
 
-def _node_counts(wished: Body) -> tuple[int, int | None]:
+def _node_counts(body: Body) -> tuple[int, int | None]:
     """At least and at most how many nodes: "2", "2-4", or the two fields."""
-    least, _, most = str(wished.get("nodes", "")).partition("-")
-    at_least = wished.get("minimum_nodes") or int(least or 1)
-    at_most = wished.get("maximum_nodes") or int(most or least or 0)
+    least, _, most = str(body.get("nodes", "")).partition("-")
+    at_least = body.get("minimum_nodes") or int(least or 1)
+    at_most = body.get("maximum_nodes") or int(most or least or 0)
     return at_least, at_most or None
 
 
@@ -180,18 +180,18 @@ def _excluded(cluster: SlurmCluster, text: str) -> frozenset[str]:
     return names
 
 
-def _outside(cluster: SlurmCluster, wished: Body, excluded: frozenset[str]) -> frozenset[str]:
+def _outside(cluster: SlurmCluster, body: Body, excluded: frozenset[str]) -> frozenset[str]:
     """The excluded nodes.  Required nodes are simulated only as the bridge requests them: they are all nodes of the job."""
-    required = _excluded(cluster, ",".join(wished.get("required_nodes") or ()))
+    required = _excluded(cluster, ",".join(body.get("required_nodes") or ()))
     if required & excluded:
         raise SlurmRefusal(2018)
     return frozenset(cluster.nodes.keys() - required) if required else required
 
 
-def _limit(partition: SimPartition, wished: Body | None) -> int | None:
-    if not wished or not (wished.get("set") or wished.get("infinite")):
+def _limit(partition: SimPartition, body: Body | None) -> int | None:
+    if not body or not (body.get("set") or body.get("infinite")):
         return partition.default_time_min if partition.default_time_min is not None else partition.max_time_min
-    minutes = None if wished.get("infinite") else int(wished["number"])
+    minutes = None if body.get("infinite") else int(body["number"])
     longest = partition.max_time_min
     if longest is not None and (minutes is None or minutes > longest):
         raise SlurmRefusal(2051)
@@ -215,20 +215,20 @@ def _licenses(cluster: SlurmCluster, text: str) -> Mapping[str, int]:
     return wanted
 
 
-def begin(wished: Body, before: int) -> int:
+def begin(body: Body, before: int) -> int:
     """When the job may begin, epoch seconds; 0 changes nothing."""
-    asked = wished.get("begin_time") or {}
+    asked = body.get("begin_time") or {}
     return int(asked["number"]) if asked.get("set") and asked["number"] > 0 else before
 
 
-def switches(wished: Body, before: tuple[int, int]) -> tuple[int, int]:
+def switches(body: Body, before: tuple[int, int]) -> tuple[int, int]:
     """The largest number of leaf switches, and for how many seconds to wait for that."""
-    count = wished.get("required_switches", before[0])
-    wait = wished.get("wait_for_switch", before[1] or (MAX_SWITCH_WAIT_S if count else 0))
+    count = body.get("required_switches", before[0])
+    wait = body.get("wait_for_switch", before[1] or (MAX_SWITCH_WAIT_S if count else 0))
     return count, min(wait, MAX_SWITCH_WAIT_S)
 
 
-def layout_shown(job: SimJob, wished: Body) -> Body:
+def layout_shown(job: SimJob, body: Body) -> Body:
     """The job's layout request, without the fields that a change replaces."""
     wanted = job.wanted
     shown: Body = {
@@ -236,9 +236,9 @@ def layout_shown(job: SimJob, wished: Body) -> Body:
         "tasks": wanted.tasks, "tasks_per_node": wanted.tasks_per_node, "minimum_nodes": wanted.min_nodes,
         "maximum_nodes": wanted.max_nodes,
     }  # fmt: skip
-    if wished.get("nodes"):
+    if body.get("nodes"):
         del shown["minimum_nodes"], shown["maximum_nodes"]
-    if not (wished.get("memory_per_node") or wished.get("memory_per_cpu")):
+    if not (body.get("memory_per_node") or body.get("memory_per_cpu")):
         shown["memory_per_cpu" if wanted.memory_by_cpu else "memory_per_node"] = {
             "set": True,
             "number": wanted.memory_mib,

@@ -29,11 +29,11 @@ _CHANGEABLE_WHILE_PENDING = (
 
 
 def submit(asked: Asked, _: str) -> Answer:
-    wished = _wished(asked)
-    if isinstance(wished.get("jobs"), list):
-        job, warnings = _taken_together(asked, wished["jobs"])
+    body = _body(asked)
+    if isinstance(body.get("jobs"), list):
+        job, warnings = _taken_together(asked, body["jobs"])
     else:
-        job, warnings = _taken(asked, wished.get("job"))
+        job, warnings = _taken(asked, body.get("job"))
     asked.cluster.look_after_submission(asked.now)
     return yes(asked, {"job_id": job.id, "step_id": "batch"}, warnings)
 
@@ -41,17 +41,17 @@ def submit(asked: Asked, _: str) -> Answer:
 def allocate(asked: Asked, _: str) -> Answer:
     if "defer" in asked.cluster.slurm_conf.get("SchedulerParameters", ()):
         raise SlurmRefusal(2125)  # and keeps no record of it
-    wished = _wished(asked).get("job")
-    job, warnings = _drafted(asked, wished)
+    body = _body(asked).get("job")
+    job, warnings = _drafted(asked, body)
     _queued(asked, job)
-    number = _not_now(asked, job, wished)
+    number = _not_now(asked, job, body)
     if number:
         asked.cluster.refuse(job, asked.now)
         raise SlurmRefusal(number)
     return yes(asked, {"job_id": job.id}, warnings)
 
 
-def _not_now(asked: Asked, job: SimJob, wished: Any) -> int:
+def _not_now(asked: Asked, job: SimJob, body: Any) -> int:
     """Start it at once; else the number that says why not."""
     cluster, now = asked.cluster, asked.now
     if cluster.not_runnable(job, now) in _NOT_YET:
@@ -61,7 +61,7 @@ def _not_now(asked: Asked, job: SimJob, wished: Any) -> int:
     partition = cluster.partitions[job.partition]
     if not partition.up or cluster.blocks_immediate(partition, job, now):
         return 2013
-    if not _possible(asked, job, wished):
+    if not _possible(asked, job, body):
         return 2014
     if not cluster.has_licenses(job):
         return 2040
@@ -73,24 +73,24 @@ def _not_now(asked: Asked, job: SimJob, wished: Any) -> int:
     return 2016
 
 
-def _wished(asked: Asked) -> Body:
-    wished = msgspec.json.decode(asked.body) if asked.body else {}
-    return wished if isinstance(wished, dict) else {}
+def _body(asked: Asked) -> Body:
+    body = msgspec.json.decode(asked.body) if asked.body else {}
+    return body if isinstance(body, dict) else {}
 
 
-def _taken(asked: Asked, wished: Any) -> tuple[SimJob, Warnings]:
+def _taken(asked: Asked, body: Any) -> tuple[SimJob, Warnings]:
     """The job in the queue.  Raises SlurmRefusal."""
-    draft, warnings = _drafted(asked, wished)
+    draft, warnings = _drafted(asked, body)
     _queued(asked, draft)
-    if not _possible(asked, draft, wished):
+    if not _possible(asked, draft, body):
         asked.cluster.refuse(draft, asked.now)
         raise SlurmRefusal(2014)
     return draft, (*warnings, *_waits_for_nodes(draft))
 
 
-def _possible(asked: Asked, job: SimJob, wished: Any) -> bool:
+def _possible(asked: Asked, job: SimJob, body: Any) -> bool:
     """True if the empty cluster could run it.  If a node that it must have is out of service, devices are not looked at."""
-    required = expand(",".join(wished.get("required_nodes") or ()))
+    required = expand(",".join(body.get("required_nodes") or ()))
     waits = not all(asked.cluster.nodes[name].in_service for name in required)
     return asked.cluster.could(replace(job.wanted, gres=(), task_gres=()) if waits else job.wanted)
 
@@ -105,9 +105,9 @@ def _waits_for_nodes(job: SimJob) -> Warnings:
 def _taken_together(asked: Asked, components: list[Any]) -> tuple[SimJob, Warnings]:
     """The components of a heterogeneous job in the queue; its leader.  Raises SlurmRefusal."""
     cluster = asked.cluster
-    if any(isinstance(wished, dict) and wished.get("immediate") for wished in components):
+    if any(isinstance(body, dict) and body.get("immediate") for body in components):
         raise SlurmRefusal(2078)
-    drafts = [_drafted(asked, wished) for wished in components or [None]]
+    drafts = [_drafted(asked, body) for body in components or [None]]
     jobs = [draft for draft, _ in drafts]
     _keep_apart(jobs, components)
     for offset, job in enumerate(jobs):
@@ -126,24 +126,24 @@ def _taken_together(asked: Asked, components: list[Any]) -> tuple[SimJob, Warnin
 def _keep_apart(jobs: list[SimJob], components: list[Any]) -> None:
     """The nodes that one component must have are excluded for the others."""
     for job in jobs:
-        for other, wished in zip(jobs, components, strict=True):
-            required = ",".join(wished.get("required_nodes") or ()) if other is not job else ""
+        for other, body in zip(jobs, components, strict=True):
+            required = ",".join(body.get("required_nodes") or ()) if other is not job else ""
             job.excluded_text = ",".join(filter(None, [job.excluded_text, required]))
             job.wanted = replace(job.wanted, excluded=job.wanted.excluded | frozenset(expand(required)))
 
 
-def _drafted(asked: Asked, wished: Any) -> tuple[SimJob, Warnings]:
+def _drafted(asked: Asked, body: Any) -> tuple[SimJob, Warnings]:
     cluster = asked.cluster
-    if not isinstance(wished, dict):
+    if not isinstance(body, dict):
         raise SlurmRefusal(9000)
     if len(cluster.jobs) >= cluster.max_job_count:
         raise SlurmRefusal(2007)
     user = cluster.users.get(asked.as_user)
     if user is None:
         raise SlurmRefusal(6010)
-    warnings = unknown_fields(wished)
-    draft = job_of(asked.cluster, user, wished, asked.now, operator=asked.operator)
-    if wished.get("hold"):
+    warnings = unknown_fields(body)
+    draft = job_of(asked.cluster, user, body, asked.now, operator=asked.operator)
+    if body.get("hold"):
         draft.held = draft.reason = "JobHeldUser"
         warnings += (
             {"description": "Job is in held state, pending scheduler release", "source": "slurm_submit_batch_job()"},
@@ -164,43 +164,43 @@ def _queued(asked: Asked, draft: SimJob) -> None:
 
 def update(asked: Asked, argument: str) -> Answer:
     job = known(asked, argument)
-    wished: Body = msgspec.json.decode(asked.body)
+    body: Body = msgspec.json.decode(asked.body)
     if job.user != asked.as_user and not asked.operator:
         raise SlurmRefusal(2010)
     if job.ended:
         raise SlurmRefusal(2084)
     if job.pending:
-        _change_waiting(asked, job, wished)
+        _change_waiting(asked, job, body)
     else:
-        _change_running(asked, job, wished)
+        _change_running(asked, job, body)
     asked.cluster.note_name(job)
     asked.cluster.look_soon(asked.now)
-    return yes(asked, {"results": None}, unknown_fields(wished))
+    return yes(asked, {"results": None}, unknown_fields(body))
 
 
-def _change_waiting(asked: Asked, job: SimJob, wished: Body) -> None:
+def _change_waiting(asked: Asked, job: SimJob, body: Body) -> None:
     """Change a pending job as `sbatch` would have made it with these values, in all that it may change."""
-    _check_change(asked, wished)
-    if "hold" in wished:
-        _hold(asked, job, bool(wished["hold"]))
+    _check_change(asked, body)
+    if "hold" in body:
+        _hold(asked, job, bool(body["hold"]))
     user = asked.cluster.users[job.user]
     unlimited = SimUser(user.name, user.accounts, user.qos)  # it is in the queue already
-    changed = job_of(asked.cluster, unlimited, _merged(job, wished), asked.now, operator=asked.operator)
+    changed = job_of(asked.cluster, unlimited, _merged(job, body), asked.now, operator=asked.operator)
     if any(condition.job_id == job.id for condition in changed.dependency):
         raise SlurmRefusal(2038)
     for field in _CHANGEABLE_WHILE_PENDING:
         setattr(job, field, getattr(changed, field))
-    if "dependency" in wished:
+    if "dependency" in body:
         job.dependency = changed.dependency
-    job.begin = begin(wished, job.begin)
-    job.switches = switches(wished, job.switches)
+    job.begin = begin(body, job.begin)
+    job.switches = switches(body, job.switches)
 
 
-def _check_change(asked: Asked, wished: Body) -> None:
+def _check_change(asked: Asked, body: Body) -> None:
     """Raises SlurmRefusal for what a user may not ask for."""
-    if (wished.get("nice", 0) < 0 or wished.get("shared")) and not asked.operator:
+    if (body.get("nice", 0) < 0 or body.get("shared")) and not asked.operator:
         raise SlurmRefusal(2002)
-    if wished.get("account") == "":
+    if body.get("account") == "":
         raise SlurmRefusal(2045)
 
 
@@ -212,40 +212,40 @@ def _hold(asked: Asked, job: SimJob, hold: bool) -> None:
     job.reason = job.held or "None"
 
 
-def _merged(job: SimJob, wished: Body) -> Body:
-    """A submission that would make the same job, with the wished values in place of the job's own."""
+def _merged(job: SimJob, body: Body) -> Body:
+    """A submission that would make the same job, with these values in place of the job's own."""
     limit: Body = {
         "set": job.time_limit_min is not None,
         "infinite": job.time_limit_min is None,
         "number": job.time_limit_min,
     }
-    if (wished.get("time_limit") or {}).get("set"):
-        limit = wished["time_limit"]
-    excluded = ",".join(wished["excluded_nodes"]) if wished.get("excluded_nodes") else job.excluded_text
+    if (body.get("time_limit") or {}).get("set"):
+        limit = body["time_limit"]
+    excluded = ",".join(body["excluded_nodes"]) if body.get("excluded_nodes") else job.excluded_text
     return {
         **{field: getattr(job, field) for field in _KEPT_AS_NAMED},
         "dependency": "", "licenses": job.licenses_text,
         "time_minimum": {"set": True, "number": job.time_least_min},
-        "shared": ["none"] if job.wanted.whole else [], **layout_shown(job, wished),
-        **wished, "time_limit": limit, "excluded_nodes": [excluded],
+        "shared": ["none"] if job.wanted.whole else [], **layout_shown(job, body),
+        **body, "time_limit": limit, "excluded_nodes": [excluded],
     }  # fmt: skip
 
 
-def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
-    if wished.get("qos", job.qos) not in ("", *asked.cluster.users[job.user].qos):
+def _change_running(asked: Asked, job: SimJob, body: Body) -> None:
+    if body.get("qos", job.qos) not in ("", *asked.cluster.users[job.user].qos):
         raise SlurmRefusal(2066)
-    same = {field for field in ("partition", "qos", "account") if wished.get(field) == getattr(job, field)}
-    same |= {"qos"} if wished.get("qos") == "" and job.qos == asked.cluster.users[job.user].qos[0] else set()
-    if not wished.keys() <= _CHANGEABLE_WHILE_RUNNING | _MEMORY | same:
+    same = {field for field in ("partition", "qos", "account") if body.get(field) == getattr(job, field)}
+    same |= {"qos"} if body.get("qos") == "" and job.qos == asked.cluster.users[job.user].qos[0] else set()
+    if not body.keys() <= _CHANGEABLE_WHILE_RUNNING | _MEMORY | same:
         raise SlurmRefusal(2073)
-    if wished.get("nice", 0) < 0 and not asked.operator:
+    if body.get("nice", 0) < 0 and not asked.operator:
         raise SlurmRefusal(2002)
-    job.comment = wished.get("comment", job.comment)  # also if the next is refused
-    if wished.keys() & _MEMORY:
+    job.comment = body.get("comment", job.comment)  # also if the next is refused
+    if body.keys() & _MEMORY:
         raise SlurmRefusal(2036)
-    if "hold" in wished:
-        _hold(asked, job, bool(wished["hold"]))
-    limit = wished.get("time_limit") or {}
+    if "hold" in body:
+        _hold(asked, job, bool(body["hold"]))
+    limit = body.get("time_limit") or {}
     if limit.get("set"):
         minutes = None if limit.get("infinite") else int(limit["number"])
         now = job.time_limit_min
@@ -253,13 +253,13 @@ def _change_running(asked: Asked, job: SimJob, wished: Body) -> None:
             raise SlurmRefusal(2002)
         job.time_limit_min = minutes
         job.ends = job.starts + minutes * 60 if minutes is not None else 0
-    job.name = wished.get("name", job.name)
+    job.name = body.get("name", job.name)
 
 
 def cancel(asked: Asked, _: str) -> Answer:
     """Cancel jobs by id if the name is the job's; the answer lists only failures."""
-    wished: Body = msgspec.json.decode(asked.body)
-    codes = [code for job_id in wished["jobs"] for code in _cancel_one(asked, job_id_of(job_id), wished["job_name"])]
+    body: Body = msgspec.json.decode(asked.body)
+    codes = [code for job_id in body["jobs"] for code in _cancel_one(asked, job_id_of(job_id), body["job_name"])]
     texts = [(code, NOT_CANCELLED.get(code) or TEXTS[code][1]) for code in codes]
     return yes(asked, {"status": [{"error": {"string": text, "code": code, "message": text}} for code, text in texts]})
 
@@ -283,17 +283,17 @@ def record(asked: Asked, argument: str) -> Answer:
         return 304, {"Connection": "Close"}, b""
     if not asked.may_look_into(job):
         raise SlurmRefusal(2002)
-    wished: Body = msgspec.json.decode(asked.body)
-    code = ((wished.get("derived_exit_code") or {}).get("return_code") or {}).get("number", 0)
+    body: Body = msgspec.json.decode(asked.body)
+    code = ((body.get("derived_exit_code") or {}).get("return_code") or {}).get("number", 0)
     job.derived_exit_code = code >> 8
-    job.accounted_comment = (wished.get("comment") or {}).get("job", job.accounted_comment)
+    job.accounted_comment = (body.get("comment") or {}).get("job", job.accounted_comment)
     return yes(asked, {"results": (f"{job.id} submitted",)})
 
 
 def reserve(asked: Asked, _: str) -> Answer:
-    wished: Body = msgspec.json.decode(asked.body)
-    asked.cluster.reservations.add(wished["name"])
-    return yes(asked, {"reservation_name": wished["name"]})
+    body: Body = msgspec.json.decode(asked.body)
+    asked.cluster.reservations.add(body["name"])
+    return yes(asked, {"reservation_name": body["name"]})
 
 
 def unreserve(asked: Asked, argument: str) -> Answer:
@@ -307,7 +307,7 @@ def new_node(asked: Asked, argument: str) -> Answer:
     if not asked.operator:
         raise SlurmRefusal(2010)
     cluster = asked.cluster
-    node = node_of(str(_wished(asked).get("node_conf", "")), cluster.gres_names)
+    node = node_of(str(_body(asked).get("node_conf", "")), cluster.gres_names)
     if node.name in cluster.nodes:
         raise SlurmRefusal(2168)
     cluster.add_node(node)
@@ -345,12 +345,12 @@ def change_node(asked: Asked, argument: str) -> Answer:
         raise SlurmRefusal(2018)
     if not asked.operator:
         raise SlurmRefusal(2010)
-    wished: Body = msgspec.json.decode(asked.body)
-    for state in wished.get("state", ()):
+    body: Body = msgspec.json.decode(asked.body)
+    for state in body.get("state", ()):
         if state == "DRAIN":
-            cluster.drain(argument, wished.get("reason", ""))
+            cluster.drain(argument, body.get("reason", ""))
         elif state == "DOWN":
-            cluster.down(argument, asked.now, wished.get("reason", ""))
+            cluster.down(argument, asked.now, body.get("reason", ""))
         elif state in ("RESUME", "UNDRAIN"):
             if not (cluster.nodes[argument].drained or cluster.nodes[argument].down):
                 raise SlurmRefusal(2180)

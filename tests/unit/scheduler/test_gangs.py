@@ -825,7 +825,7 @@ KINDS = "kinds of pods of this gang ask for different resources or nodes, and Sl
 
 
 @pytest.mark.parametrize(
-    ("wishes", "why"),
+    ("options", "why"),
     [
         (({}, {"gpu": 1}, {"gpu": 2}), f"3 {KINDS}: at least 3 nodes in all. Only 2 nodes of Slurm partition main"),
         (
@@ -836,17 +836,17 @@ KINDS = "kinds of pods of this gang ask for different resources or nodes, and Sl
     ids=["fewer nodes than kinds", "fewer nodes than kinds that need them"],
 )
 def test_a_gang_of_more_kinds_than_there_are_nodes_for_them_shows_that_and_nothing_is_submitted(
-    wishes: tuple[dict[str, Any], ...], why: str
+    options: tuple[dict[str, Any], ...], why: str
 ) -> None:
     """Slurm would accept the heterogeneous job, and never start it (F3)."""
     story = Story(nodes=(node("x1", labels={"disk": "fast"}), node("x2")))
-    story.sees(*(member(rank, 3, **wish) for rank, wish in enumerate(wishes)))
+    story.sees(*(member(rank, 3, **each) for rank, each in enumerate(options)))
     [said] = {each.reason for each in story.decides(NOW) if isinstance(each, SetPodCondition)}
     assert said == f"{why} can run them. Let the pods ask for the same, or ask the admin for more nodes."
     story.sees(NodeSeen(node("x3", labels={"disk": "fast"})))
     nodes = [slurm_node("x1"), slurm_node("x2"), slurm_node("x3")]
     story.sees(SlurmNodesPolled(tuple(nodes), (Partition("main", default=True),), NOW + 1))
-    assert len(asks(story, NOW + 1).spec.parts) == len(wishes) - 1
+    assert len(asks(story, NOW + 1).spec.parts) == len(options) - 1
 
 
 def test_a_gang_that_was_too_large_is_submitted_once_slurms_nodes_have_grown() -> None:
