@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from integration.checker.quantities import requests
+from integration.checker.quantities import host_ports, requests
 from integration.checker.rooms import Rooms
 
 BRIDGE = "slurm-bridge"
@@ -62,6 +62,7 @@ class Pod:
     """One pod, as far as requests show it; times are None if no request showed the event.
 
     requests   CPUs, bytes of memory, and so on, by Kubernetes' names; the least, if they were changed
+    ports      ports of its node: number, protocol, address
     gang_size  the number of pods of its gang that its annotation showed when it was bound; 0: it showed none
     gated      it was created with scheduling gates
     explained  when the bridge first wrote to it why it waits
@@ -77,6 +78,7 @@ class Pod:
     scheduler: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, float] = field(default_factory=dict)
+    ports: frozenset[tuple[int, str, str]] = frozenset()
     gang_size: int = 0
     gated: bool = False
     grace_s: float = 30.0
@@ -225,7 +227,8 @@ class Audit:
         at = seconds(entry["stageTimestamp"])
         pod = self._pod(meta["uid"], meta["namespace"], meta["name"])
         pod.scheduler, pod.labels, pod.created = spec.get("schedulerName", ""), meta.get("labels") or {}, at
-        pod.requests, pod.grace_s = requests(spec), float(spec.get("terminationGracePeriodSeconds", 30))
+        pod.requests, pod.ports = requests(spec), host_ports(spec)
+        pod.grace_s = float(spec.get("terminationGracePeriodSeconds", 30))
         pod.gated, pod.gang_size = bool(spec.get("schedulingGates")), _whole(meta, GANG_SIZE)
         if spec.get("nodeName"):
             pod.bind = Bind(at, spec["nodeName"], None, _client(entry), line)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from integration.checker.audit import BRIDGE, Pod
 from integration.checker.evidence import Evidence, clock
+from integration.checker.quantities import ANY
 from integration.checker.verdict import Broken
 
 ON_ITS_WAY_S = 30.0  # what happened before was known when the bind was decided
@@ -18,7 +19,10 @@ EXACT = 1e-6  # amounts are sums of decimal fractions
 
 
 def fits(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
-    """At each bind by a bridge the node has what the pod requests, less what the unfinished pods there request."""
+    """At each bind by a bridge the node has what the pod requests, less what the unfinished pods there request.
+
+    The pod's host ports are free.
+    """
     nodes: dict[str, list[tuple[float, Pod]]] = {}
     for pod in evidence.audit.pods.values():
         if pod.bind is not None and evidence.certain(pod):
@@ -37,13 +41,22 @@ def fits(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 
 def _too_much(pod: Pod, node: str, at: float, there: list[Pod], has: Mapping[str, float]) -> Iterator[Broken]:
     assert pod.bind is not None
+    what = f"pod {pod.who} was bound to {node} at {clock(at)} ({pod.bind.line})"
+    for other in there:
+        if any(_conflict(mine, theirs) for mine in pod.ports for theirs in other.ports):
+            yield Broken("V3", pod.who, at, f"{what}, where {other.who} has its host port")
+            return
     for resource, asked in pod.requests.items():
         used = sum(other.requests.get(resource, 0.0) for other in there)
         room = has.get(resource, 0.0)
         if asked > 0 and used + asked > room * (1 + EXACT) + EXACT:
             yield Broken(
                 "V3", pod.who, at,
-                f"pod {pod.who} was bound to {node} at {clock(at)} ({pod.bind.line}) and requests {asked:g} {resource}; "
-                f"{len(there)} pods there requested {used:g} of {room:g}",
+                f"{what} and requests {asked:g} {resource}; {len(there)} pods there requested {used:g} of {room:g}",
             )  # fmt: skip
             return
+
+
+def _conflict(mine: tuple[int, str, str], theirs: tuple[int, str, str]) -> bool:
+    """True if two host ports cannot be on one node: the addresses are equal, or one of them is any address."""
+    return mine[:2] == theirs[:2] and (mine[2] == theirs[2] or ANY in (mine[2], theirs[2]))

@@ -1,4 +1,4 @@
-"""What a pod requests, in base units of Kubernetes' resources: CPUs, bytes, pieces (T1, written here a second time)."""
+"""What a pod requests of a node: resources in base units (CPUs, bytes, pieces; T1 written a second time), and host ports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNITS = {
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60,
 }  # fmt: skip
 QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)(n|u|m|k|[MGTPE]|[KMGTPE]i)?")
-Amounts = Mapping[str, float]
+ANY = "0.0.0.0"
 
 
 def amount(shown: str | int) -> float:
@@ -39,6 +39,17 @@ def requests(spec: Mapping[str, Any]) -> dict[str, float]:
     together = _sum([sidecars, *(Counter(_asked(each)) for each in spec["containers"])])
     whole = dict(together | largest) | _asked(spec)  # what is set for the pod itself replaces the sum
     return dict(_sum([Counter(whole), Counter(amounts(spec.get("overhead"))), Counter({"pods": 1.0})]))
+
+
+def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[int, str, str]]:
+    """The ports of the node that a pod with this spec takes: number, protocol, address."""
+    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    ports = [port for each in [*sidecars, *spec["containers"]] for port in each.get("ports") or ()]
+    return frozenset(
+        (port["hostPort"], port.get("protocol", "TCP"), port.get("hostIP") or ANY)
+        for port in ports
+        if port.get("hostPort")
+    )
 
 
 def _asked(of: Mapping[str, Any]) -> dict[str, float]:

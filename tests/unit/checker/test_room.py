@@ -102,6 +102,25 @@ def test_a_deleted_node_has_no_room(run: Run) -> None:
     assert [each[:2] for each in run.broken(60)] == ["V3"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ({"hostPort": 80}, {"hostPort": 80}, ["V3"]),
+        ({"hostPort": 80}, {"hostPort": 81}, []),
+        ({"hostPort": 80}, {"hostPort": 80, "protocol": "UDP"}, []),
+        ({"hostPort": 80, "hostIP": "192.0.2.1"}, {"hostPort": 80, "hostIP": "192.0.2.2"}, []),
+        ({"hostPort": 80, "hostIP": "192.0.2.1"}, {"hostPort": 80}, ["V3"]),
+        ({"containerPort": 80}, {"containerPort": 80}, []),
+    ],
+)
+def test_a_host_port_that_another_pod_has_is_no_room(first: Any, second: Any, found: list[str]) -> None:
+    run = Run()
+    run.node(0.5, "k1")
+    for at, name, port in ((1, "first", first), (3, "second", second)):
+        _placed(run, at, name, containers=[{"ports": [port]}])
+    assert [each[:2] for each in run.broken()] == found
+
+
 def test_a_bind_to_a_node_that_the_log_does_not_show_is_not_judged() -> None:
     run = Run()
     _placed(run, 1, "first", cpu="999")
