@@ -200,8 +200,12 @@ class Telemetry:
     def on_call(self, side: str) -> Callable[[str, float, str], None]:
         """The hook for the calls of one client."""
 
+        known: dict[tuple[str, str], Histogram] = {}  # to look a series up costs as much as to observe
+
         def called(operation: str, seconds: float, outcome: str) -> None:
-            self._calls.labels(side, operation, outcome).observe(seconds)
+            if (series := known.get((operation, outcome))) is None:
+                series = known[operation, outcome] = self._calls.labels(side, operation, outcome)
+            series.observe(seconds)
             if outcome == "contracterror":  # a 404 without a Slurm error number, a text that is no JSON, …
                 self.rejected[f"nonsense from {side}"] += 1
 

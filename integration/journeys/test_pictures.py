@@ -98,6 +98,7 @@ async def shown(tab: Tab, url: str, *, width: int, height: int, dark: bool) -> N
     await tab.eventually("document.getElementById('detail-pod').innerText.includes('deep-0')")
     await tab.eventually("!document.getElementById('latency-panel').hidden")
     await tab.eventually("document.querySelectorAll('#nodes li').length > 2")
+    await tab.eventually("!document.getElementById('pods').innerText.includes('not looked at yet')")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
