@@ -31,6 +31,10 @@ def gathering(workload: Workload, this_pass: Pass) -> Decision:
     """Pods are missing, or gated; Kubernetes itself shows the gates (W5, W6)."""
     if workload.group is None or workload.in_flight is not None:
         return NOTHING
+    if this_pass.world.may_be_bound_yet(workload):
+        return Decision(
+            why="A bind of one of the pods may still take effect, so the job is kept; the pods are read first."
+        )
     job = chosen(workload, this_pass.world.jobs_of(workload))
     if job is not None and this_pass.world.config.leaving:
         return withdraw(workload, job, this_pass)

@@ -49,11 +49,8 @@ def is_ending_pods(this_pass: Pass) -> bool:
 
 
 def releases_grant(workload: Workload, this_pass: Pass) -> bool:
-    """True if its grant is released, because none of its pods is bound, and no bind is in flight."""
-    if not this_pass.world.config.leaving or any(map(workload.node_of, workload.unfinished)):
-        return False
-    binding = any(isinstance(held.action, act.BindPod) for held in workload.pods_in_flight.values())
-    return not binding and not any(uid in this_pass.world.unanswered_binds for uid in workload.pods)
+    """True if its grant is released, because none of its pods is bound, and no bind may take effect yet."""
+    return not any(map(workload.node_of, workload.unfinished)) and not this_pass.world.may_be_bound_yet(workload)
 
 
 def withdraw(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -197,12 +194,7 @@ def _shows_uninstalled(uid: str, workload: Workload) -> bool:
 
 def _is_over(job: Placeholder, this_pass: Pass) -> bool:
     """True if nothing is left of the job, and no pod runs: Slurm does not list it, or it is another workload's."""
-    first, last = job.absent_first, job.absent_last
-    return (
-        job.shows_end
-        or (job.denied and not job.proven)
-        or (first is not None and last is not None and last - first >= this_pass.tuning.absent_s)
-    )
+    return job.shows_end or (job.denied and not job.proven) or job.missed(this_pass.tuning.absent_s)
 
 
 def _is_proven_over(job: Placeholder, this_pass: Pass) -> bool:

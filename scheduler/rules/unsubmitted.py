@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
@@ -34,7 +33,7 @@ def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
     if workload.in_flight is not None:
         since = clock(workload.in_flight.planned_at, this_pass.now)
         return Decision(why=f"Under way since {since}: {workload.in_flight.action.reason}.")
-    if _may_be_bound_yet(workload, this_pass):
+    if this_pass.world.may_be_bound_yet(workload):
         return Decision(why="A bind for a job that has ended may still take effect; the pods are read first.")
     pods = workload.members
     if (lost := this_pass.world.lost.get(Side.SLURM)) is not None:
@@ -99,9 +98,3 @@ def _stray_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
     if first is None or not workload.former or living_stray(this_pass.world, workload) is None:
         return first
     return statuses(workload.members, names.PENDING, first.why) + first
-
-
-def _may_be_bound_yet(workload: Workload, this_pass: Pass) -> bool:
-    """True if a bind for a job that has ended is in flight, or its answer was lost and the pod was not read since."""
-    binding = any(isinstance(held.action, act.BindPod) for held in workload.pods_in_flight.values())
-    return binding or any(uid in this_pass.world.unanswered_binds for uid in workload.pods)

@@ -137,6 +137,11 @@ class Facts(Tables):
         """True if this process or a previous one may have bound pods of the workload."""
         return workload.bound_by_this_process or self.inherited(workload)
 
+    def may_be_bound_yet(self, workload: Workload) -> bool:
+        """True if a bind of one of its pods is in flight, or its answer was lost and the pod was not read since."""
+        binding = any(isinstance(held.action, act.BindPod) for held in workload.pods_in_flight.values())
+        return binding or not self.unanswered_binds.keys().isdisjoint(workload.pods)
+
     def jobs_of(self, workload: Workload) -> list[Placeholder]:
         """The placeholders that are or may be this workload's."""
         candidates = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]

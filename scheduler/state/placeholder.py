@@ -151,12 +151,12 @@ class Placeholder:
 
     def lost(self, absent_s: float) -> bool:
         """True if a read denied it, and polls at least that many seconds apart lacked it (ARCHITECTURE 6)."""
-        return (
-            self.denied
-            and self.absent_first is not None
-            and self.absent_last is not None
-            and self.absent_last - self.absent_first >= absent_s
-        )
+        return self.denied and self.missed(absent_s)
+
+    def missed(self, absent_s: float) -> bool:
+        """True if polls at least that many seconds apart lacked it."""
+        first, last = self.absent_first, self.absent_last
+        return first is not None and last is not None and last - first >= absent_s
 
     @property
     def lost_since(self) -> float:

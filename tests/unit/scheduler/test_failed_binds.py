@@ -8,7 +8,17 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SetPodCondition, SubmitJob
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    Outcome,
+    ReadJob,
+    ReadPod,
+    SetPodCondition,
+    SubmitJob,
+)
 from scheduler.events import ClaimsRead, PolicyChanged, Side, SideBack, SideLost
 from scheduler.model.kubernetes import Claim, Pod, PodPhase
 from scheduler.model.slurm import Job
@@ -125,6 +135,29 @@ def test_a_pod_whose_binds_fail_says_so_and_why() -> None:
     servers.binds = (Outcome.REFUSED, 403)
     servers.live(NOW, NOW + 6)
     assert servers.said == ["The bind for Slurm job 17 failed and is tried again: Slurm refused it (error 403)."]
+
+
+def test_a_gang_that_lost_a_member_keeps_its_job_until_it_is_known_whether_the_other_one_was_bound() -> None:
+    """The answer to its bind was lost, and Kubernetes is away for longer than a lost member may be replaced."""
+    story = Story()
+    pods = [member(number, 2) for number in range(2)]
+    story.sees(*pods)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    first, second = story.acts(BindPod, NOW)
+    story.ended(first, at=NOW)
+    story.ended(second, Outcome.UNKNOWN, at=NOW + 1)
+    [of_first] = [each for each in pods if each.uid == first.uid]
+    story.loses(story.bound(of_first, 17), NOW + 2)
+    reads = []
+    for at in (NOW + 3 + second for second in range(120)):
+        story.polls({17: "RUNNING"}, at=at)
+        for action in story.decides(at):
+            assert not isinstance(action, CancelJob)
+            reads += [action] if isinstance(action, ReadPod) else []
+            story.ended(action, Outcome.UNREACHED, at=at)
+    story.ended(reads[-1], at=NOW + 200, node="")
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 200)] == [17]
 
 
 def test_one_member_whose_bind_is_refused_for_good_costs_the_gang_its_grant() -> None:

@@ -32,6 +32,7 @@ from scheduler.rules.reconcile_nodes import CORDONED, LEAVES
 from scheduler.state.phase import Phase
 from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, pod
 from tests.defects import breaks_rule
+from tests.unit.scheduler.test_identity import OF_A_BIND
 from tests.unit.scheduler.test_nodes import PARTITIONS, Nodes, drained, in_slurm, labelled
 
 WAIT, END = (replace(CONFIG, leaving=how) for how in (uninstall.WAIT, uninstall.END))
@@ -110,6 +111,35 @@ def test_a_job_that_waits_is_ended_after_the_quiet_period_and_its_pod_shows_it()
     assert said.condition == names.LEAVING
     story.ended(said, at=NOW + 11)
     assert left(story) == []
+
+
+def test_a_job_that_slurm_forgot_is_left_no_more_once_two_lists_lack_it() -> None:
+    story = met()
+    waiting(story)
+    for at, job in ((NOW, [17]), (NOW + 1.9, [17]), (NOW + 2, [])):
+        story.polls({}, at=at)
+        assert [number for number in job if not any(f"Slurm job {number}" in each for each in left(story, at))] == []
+    assert not any("17" in each for each in left(story, NOW + 2))
+
+
+def test_a_grant_is_not_released_while_the_answer_to_a_bind_is_lost() -> None:
+    """The pod may be on its node already; the other member of its gang is gone."""
+    ring: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
+    one, other = (pod(f"ring-{number}", created=START - 60, **ring) for number in range(2))
+    story = met()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    shown = story.bound(one, 17)
+    story.sees(shown, other)
+    [workload] = story.world.workloads.values()
+    name = job_of(one, 17).name.rsplit(".", 1)[0] + "." + workload.key
+    story.reads(replace(job_of(one, 17), name=name), at=START + 0.2, granted=grant(17, cpus=2, memory=200))
+    [bind] = story.acts(BindPod, NOW)
+    story.loses(shown, NOW + 1)
+    assert story.acts(CancelJob, NOW + 1) == [], "the bind is under way"
+    story.ended(bind, Outcome.UNKNOWN, at=NOW + 2)
+    assert story.acts(CancelJob, NOW + 2) == []
+    story.loses(other, NOW + 3)
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 60)] == [17]
 
 
 def test_a_job_that_holds_nodes_for_a_pod_that_is_not_bound_is_ended() -> None:
@@ -192,6 +222,32 @@ def test_a_pod_that_another_client_deleted_goes_with_a_grace_that_counts(grace_s
     shown = running(story)
     story.sees(replace(shown, deleting_at=START + grace_s, grace_s=grace_s))
     assert [each.grace_s for each in story.acts(DeletePod, NOW)] == shortened
+
+
+def test_a_pod_whose_job_may_have_been_renamed_is_waited_for_though_pods_are_to_be_ended() -> None:
+    story = met(END)
+    shown = story.bound(TRAIN, 17, started=START - 50)
+    story.sees(replace(shown, annotations={**shown.annotations, **OF_A_BIND}))
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.reads(replace(job_of(TRAIN, 17, submitted=START - 55), name="pretty"), at=START + 0.2)
+    assert not [each for each in story.decides(NOW) if isinstance(each, FailByDeadline | CancelJob)]
+    assert left(story) == [
+        "wait until pod hpc/train on node x1 ends (Slurm job 17), which has another name since: the pod is not ended for it"
+    ]
+
+
+def test_a_pod_that_another_client_bound_beside_a_member_of_its_gang_is_not_ended() -> None:
+    """It does not run for the job of the gang."""
+    ring: dict[str, Any] = {"labels": {names.PREFIX + names.GANG: "ring"}, "says": {"gang-size": "2"}}
+    one, other = (pod(f"ring-{number}", created=START - 60, **ring) for number in range(2))
+    story = met(END)
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(story.bound(one, 17), other)
+    story.sees(replace(other, node="x2", phase=PodPhase.RUNNING))
+    [workload] = story.world.workloads.values()
+    name = job_of(one, 17).name.rsplit(".", 1)[0] + "." + workload.key
+    story.reads(replace(job_of(one, 17), name=name), at=START + 0.2, granted=grant(17, cpus=2, memory=200))
+    assert [each.name for each in story.acts(FailByDeadline, NOW)] == ["ring-0"]
 
 
 def test_before_a_pod_is_ended_its_job_is_read() -> None:
@@ -313,6 +369,29 @@ def test_nothing_is_concluded_before_the_quiet_period_is_over_and_both_were_read
     assert "9" in uninstall.waits_for(story.world, NOW + 1)
     story.sees(SideLost(Side.SLURM, NOW + 2, "slurmctld does not answer."))
     assert uninstall.waits_for(story.world, NOW + 2) == "Slurm: slurmctld does not answer."
+
+
+@pytest.mark.parametrize(("ids", "named"), [([7], "7."), ([7, 8, 9], "7, 8, 9."), ([6, 7, 8, 9], "6, 7, 8 and more.")])
+def test_jobs_that_are_not_read_yet_are_named_up_to_three(ids: list[int], named: str) -> None:
+    story = met()
+    story.polls(dict.fromkeys(ids, "PENDING"), at=NOW)
+    assert uninstall.waits_for(story.world, NOW) == f"Slurm jobs that are not read yet may be the bridge's: {named}"
+
+
+def test_changes_that_are_under_way_are_waited_for_and_reads_are_not() -> None:
+    story = met()
+    story.sees(TRAIN)
+    story.polls({}, at=NOW)
+    story.sees(SlurmNodesPolled((), PARTITIONS, NOW))
+    [said] = story.decides(NOW)
+    assert uninstall.waits_for(story.world, NOW) == "1 changes are under way."
+    story.ended(said, at=NOW + 1)
+    assert uninstall.waits_for(story.world, NOW + 1) == ""
+    running(story, pod("other", created=START - 60), 18)
+    story.world.stop_reading(18)
+    read = ReadJob(18, "its end is near")
+    story.world.in_flight[0] = read
+    assert uninstall.waits_for(story.world, NOW + 1) == ""
 
 
 def test_before_both_clusters_were_read_it_is_not_known_what_is_left() -> None:
