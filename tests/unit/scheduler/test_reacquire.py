@@ -23,6 +23,7 @@ from scheduler.events import NodeSeen, Side, SideBack, SideLost
 from scheduler.model.kubernetes import HostPort, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import member
@@ -459,6 +460,13 @@ def test_a_pod_does_not_end_with_the_ended_job_of_another_user_that_got_its_id_i
     [end] = story.acts(FailByDeadline, NOW + 900)
     assert end.reason.startswith("Slurm lost the job of this pod (17); its nodes were asked for again")
     assert not end.counts, "bob's job reached its time limit, and the pod's job did not"
+
+
+def test_the_proven_end_of_a_job_counts_though_another_job_has_its_id_now() -> None:
+    job = Placeholder(17, key_of(TRAIN), "alice", frozenset({"CANCELLED"}), known_since=NOW, denied=True)
+    assert (job.ended, job.alive, job.shows_end) == (False, False, True)
+    job.end_proven = True
+    assert (job.ended, job.alive) == (True, False)
 
 
 def test_the_end_of_a_pod_is_not_recorded_with_the_job_of_another_user_that_has_the_id_now() -> None:
