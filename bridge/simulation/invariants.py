@@ -609,7 +609,7 @@ class Invariants:
             ends = _repeated(each for each in grants if each[0] >= self.calm_since)
             if waiting and len(ends) >= GRANTS_IN_VAIN:
                 within = f"{ends[-1] - ends[0]:.0f} s"
-                what = f"{len(ends)} grants of {', '.join(waiting)} were given back within {within}, and it waits"
+                what = f"{len(ends)} grants of {', '.join(waiting)} were released within {within}, and it waits"
                 yield Finding("L3", key, what)
 
     def _shown(self, job_id: int, besides: list[Object]) -> bool:

@@ -125,7 +125,7 @@ def test_if_no_node_fits_the_message_counts_the_nodes_as_kube_scheduler_does(
     assert kube.bound(ns) == []
 
 
-def test_a_grant_that_another_schedulers_pod_is_in_the_way_of_is_given_back_and_all_go_elsewhere(
+def test_a_grant_that_another_schedulers_pod_is_in_the_way_of_is_released_and_all_go_elsewhere(
     kube: Kube, slurm: Slurm, space: Space
 ) -> None:
     """F6: Slurm does not know pods of other schedulers.  If one place of a gang is taken, no member is bound."""

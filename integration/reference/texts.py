@@ -310,7 +310,7 @@ def _filled(node: ast.expr, values: Mapping[str, object]) -> str:
     if known is not None:
         return known
     inner = template(node, values)
-    return inner if inner is not None else "{" + _words(node).replace("_", " ") + "}"
+    return inner if inner is not None else "{" + _words(node).replace("_", " ").strip() + "}"
 
 
 def _words(node: ast.expr) -> str:

@@ -49,16 +49,16 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
         elif is_ended(states) and not is_ended(was):  # of a waiting job, too: other jobs may have waited for its end
             world.freed_at = event.ended
             ended.append(job_id)
-            _fold_job(world, job_id, _read_left_over, event)
+            _apply_job(world, job_id, _read_left_over, event)
         elif reused_ids.runs_again(was, states):
             arrived.append(job_id)
-        _fold_job(world, job_id, _poll_shows, states, event)
+        _apply_job(world, job_id, _poll_shows, states, event)
         if job_id in world.component_of and is_ended(states):
-            _fold_job(world, job_id, _component_ended)
+            _apply_job(world, job_id, _component_ended)
     for job_id in (world.expected | world.absent) & event.states.keys():
-        _fold_job(world, job_id, _poll_shows, event.states[job_id], event)
+        _apply_job(world, job_id, _poll_shows, event.states[job_id], event)
     for job_id in () if same else before.keys() - event.states.keys():
-        _fold_job(world, job_id, _poll_lacks, before[job_id], event)
+        _apply_job(world, job_id, _poll_lacks, before[job_id], event)
     if len(ended) > world.config.tuning.reads and reused_ids.is_continued(world, former, event, arrived):
         _prove_ends(world, ended, event)
     _still_missing(world, event)
@@ -76,7 +76,7 @@ def _prove_ends(world: World, ended: Iterable[int], event: ev.JobsPolled) -> Non
     A read also shows Slurm's reason of the end, which the pods of these jobs do not show.
     """
     for job_id in ended:
-        _fold_job(world, job_id, _prove_end, event)
+        _apply_job(world, job_id, _prove_end, event)
 
 
 def _prove_end(world: World, job_id: int, event: ev.JobsPolled) -> None:
@@ -100,12 +100,12 @@ def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[
     return {**kept, **event.states}
 
 
-def _fold_job(
-    world: World, job_id: int, fold: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
+def _apply_job(
+    world: World, job_id: int, change: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
 ) -> None:
     """Apply what a poll shows of one job.  If that raises, the other jobs are applied nevertheless."""
     try:
-        fold(world, job_id, *args, **kwargs)
+        change(world, job_id, *args, **kwargs)
     except Exception as error:  # noqa: BLE001 - contained to the job, or raised
         quarantine.quarantine_job(world, job_id, error)
 
@@ -168,7 +168,7 @@ def _still_missing(world: World, event: ev.JobsPolled) -> None:
     """Note that this poll, too, lacks the jobs that no poll has shown and the jobs that were absent before."""
     for job_id in (world.expected | world.absent) - event.states.keys():
         if job_id not in event.unread:
-            _fold_job(world, job_id, _note_missing, event)
+            _apply_job(world, job_id, _note_missing, event)
 
 
 def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
@@ -194,7 +194,7 @@ def _newly_seen(world: World, arrived: Iterable[int], event: ev.JobsPolled) -> N
     for job_id in arrived:
         if is_ended(event.states[job_id]) or job_id in world.foreign or job_id in world.first_listed_at:
             continue
-        _fold_job(world, job_id, _read_if_needed, event)
+        _apply_job(world, job_id, _read_if_needed, event)
 
 
 def _read_if_needed(world: World, job_id: int, event: ev.JobsPolled) -> None:

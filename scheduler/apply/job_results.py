@@ -89,7 +89,7 @@ def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
     """Note if slurmdbd answers, as far as this answer shows it."""
     away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
     if away and event.refusal is not None:
-        world.fold(ev.AccountingLost(event.at, event.refusal.message))
+        world.apply_part(ev.AccountingLost(event.at, event.refusal.message))
     return away
 
 

@@ -66,7 +66,7 @@ def _fold_early(world: World) -> None:
     if world.cluster_known:
         early, world.early = world.early, []
         for each in early:
-            world.fold(each)
+            world.apply_part(each)
 
 
 def _rights_checked(world: World, event: ev.RightsChecked) -> None:

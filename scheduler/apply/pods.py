@@ -77,7 +77,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
     note_list(world, event.scope, event.undecoded)
     _inherited(world, event)
     for pod in event.pods:  # each by itself, so that a pod that cannot be applied does not affect the others
-        world.fold(ev.PodSeen(event.scope, pod))
+        world.apply_part(ev.PodSeen(event.scope, pod))
     for uid in before - world.listed[event.scope]:
         last = _last_known(world, event.scope, uid)
         if last is None:
@@ -85,7 +85,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         if any(each.is_it(last.namespace, last.name, uid) for each in event.undecoded):
             world.listed[event.scope].add(uid)
         else:
-            world.fold(ev.PodGone(event.scope, last, event.at))
+            world.apply_part(ev.PodGone(event.scope, last, event.at))
 
 
 def _inherited(world: World, event: ev.PodsListed) -> None:
@@ -106,10 +106,10 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
     return None if node is None else world.node_info[node].pods[uid]
 
 
-def _apply_node_of_pod(world: World, pod: Pod, fold: Callable[[World, Pod], None]) -> None:
+def _apply_node_of_pod(world: World, pod: Pod, change: Callable[[World, Pod], None]) -> None:
     """Apply the node of one pod.  If that raises, the counts of all other pods are recomputed."""
     try:
-        fold(world, pod)
+        change(world, pod)
     except Exception:
         if world.guarded:
             world.rebuild_node_info(pod.uid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduler import names
 from scheduler.rules.bypass import beside_its_job, without_a_job
 from scheduler.rules.decision import NOTHING, Decision, combine, wake
-from scheduler.rules.granted import cancel_elsewhere, stands_on_grant
+from scheduler.rules.granted import cancel_elsewhere, is_on_its_grant
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job
 from scheduler.rules.news import event_alone
 from scheduler.rules.reacquire import show_new_job, why_not_held
@@ -91,7 +91,7 @@ def _without_its_name(workload: Workload, this_pass: Pass) -> Decision:
     why = f"their job {workload.hint} may have been renamed by its user"
     if job is not None and job.holds_nodes and job.grant is None:
         found.append(read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?"))
-    elif job is not None and (job.grant is None or not stands_on_grant(workload, job, this_pass)):
+    elif job is not None and (job.grant is None or not is_on_its_grant(workload, job, this_pass)):
         found.append(cancel(job, workload, this_pass, f"job {job.id} is a twin: {why}"))
     return combine((*found, _no_place(workload, why), without_a_job(workload, this_pass)))
 
@@ -105,7 +105,7 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
         return ends
     if job.holds_nodes and job.grant is None:  # a twin of a previous process, which started when the other ended
         return read_job(job, workload, this_pass, f"which nodes did Slurm grant job {job.id}?")
-    if job.grant is not None and not stands_on_grant(workload, job, this_pass):
+    if job.grant is not None and not is_on_its_grant(workload, job, this_pass):
         return cancel_elsewhere(workload, job, this_pass)
     is_replacement = job.grant is not None and job.spec is not None and bool(job.spec.required_nodes)
     if is_replacement and (why := why_not_held(workload, job, this_pass)):

@@ -22,8 +22,8 @@ GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come fo
 NAMES_COMPARED = 8  # characters of names that are put in natural order in the time in which one node is judged
 SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
 HELD_BACK = (
-    "The other pods do not come: a quota, an admission, or a controller that makes the next pod only when the one before "
-    "runs (OrderedReady, LeaderReady, InOrder) may hold them back."
+    "The other pods do not come: a quota, an admission policy, or a controller that makes the next pod only when the one "
+    "before runs (OrderedReady, LeaderReady, InOrder) may hold them back."
 )
 
 

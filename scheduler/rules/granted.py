@@ -56,7 +56,7 @@ def _by_its_grant(workload: Workload, job: Placeholder, this_pass: Pass, *, some
         return withdraw(workload, job, this_pass)
     if this_pass.world.config.leaving and is_ending_pods(this_pass):
         return end_running(workload, job, this_pass)
-    if some_run and job.grant is not None and not stands_on_grant(workload, job, this_pass):
+    if some_run and job.grant is not None and not is_on_its_grant(workload, job, this_pass):
         return cancel_elsewhere(workload, job, this_pass)
     members = _bind(workload, job, this_pass)
     if some_run and workload.in_flight is None:
@@ -212,10 +212,11 @@ def _watch_bound(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
 
 
 def cancel_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    return cancel(job, workload, this_pass, f"the pod stands elsewhere than on what job {job.id} was granted")
+    """End the job, because a pod is on a node that the job does not hold: the job allows it nothing there (V2)."""
+    return cancel(job, workload, this_pass, f"a pod is on a node that job {job.id} was not granted")
 
 
-def stands_on_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
+def is_on_its_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bool:
     """True unless a pod is on a node that its job does not hold.
 
     If a granted node is not known in Kubernetes, that proves nothing (V7).  The node of each pod is compared, so that a

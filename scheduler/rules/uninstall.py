@@ -149,7 +149,7 @@ def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
         yield f"end{_numbers(live, brackets=False)} of {what}"
     elif now is Phase.DONE and _is_unrecorded(workload, this_pass):
         lost = world.accounting_lost
-        yield f"tell Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
+        yield f"record in Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
     elif workload.in_flight is not None or any(held.until is None for held in workload.pods_in_flight.values()):
         yield f"finish what is under way for {what}"
     if running or not workload.members or not is_managed(workload.first, world):

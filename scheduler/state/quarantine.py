@@ -362,9 +362,9 @@ def try_again(world: World, kind: Kind, name: str) -> None:
             entry.pods.setdefault(pod.uid, pod)
         else:
             world.key_of_pod.pop(pod.uid, None)
-            world.fold(ev.PodSeen(Scope.OTHERS if others else Scope.OURS, pod))
+            world.apply_part(ev.PodSeen(Scope.OTHERS if others else Scope.OURS, pod))
     for node in nodes.values():
-        world.fold(ev.NodeSeen(node))
+        world.apply_part(ev.NodeSeen(node))
     if kind is Kind.WORKLOAD:
         for uid in entry.pods:
             world.key_of_pod[uid] = name

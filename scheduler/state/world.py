@@ -32,7 +32,7 @@ class World(Jobs):
 
     def apply(self, event: ev.Event) -> None:
         """Change the facts by one event."""
-        self.fold(event)
+        self.apply_part(event)
         if every := self.config.tuning.validate_every:
             self.applied += 1
             if self.applied % every == 0:
@@ -42,7 +42,7 @@ class World(Jobs):
         """Recompute all indexes, counts and phases from the facts.  Raises InvalidIndex if the World differs."""
         derived.validate(self)
 
-    def fold(self, event: ev.Event) -> None:
+    def apply_part(self, event: ev.Event) -> None:
         """As `apply`, for an event that is part of the event that is being applied."""
         self._apply_event(self, event)
 

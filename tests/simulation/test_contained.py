@@ -103,7 +103,7 @@ def test_a_pod_whose_rule_raises_stops_no_other_pod_and_runs_when_that_is_mended
     assert "hpc/bad" in traces[0].getMessage()
 
 
-def test_a_running_pod_that_cannot_be_folded_lives_on_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_pod_that_cannot_be_applied_lives_on_with_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = list[bool]()
     whole_pod = pods._our_pod
 

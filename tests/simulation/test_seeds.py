@@ -307,7 +307,7 @@ def test_what_is_left_behind_is_found(clusters: Clusters) -> None:
     assert "L2" in {each.invariant for each in clusters.invariants.at_rest()}
 
 
-def test_a_grant_whose_place_another_pod_took_is_not_given_back_in_vain(clusters: Clusters) -> None:
+def test_a_grant_whose_place_another_pod_took_is_not_released_in_vain(clusters: Clusters) -> None:
     """Slurm grants two jobs a node on which strangers leave room for one pod: each time another pod is bound there."""
     name, job_id = clusters.name_of(clusters.pod), clusters.job
     clusters.says_why(clusters.pod)
@@ -324,10 +324,10 @@ def test_a_grant_whose_place_another_pod_took_is_not_given_back_in_vain(clusters
         clusters.invariants.after()
         job_id = clusters.submit("alice", name)
         clusters.slurm.tick(float(at))
-    assert not [each for each in clusters.invariants.at_rest() if "given back" in str(each)]
+    assert not [each for each in clusters.invariants.at_rest() if "released" in str(each)]
 
 
-def test_grants_that_are_given_back_again_and_again_break_l3(clusters: Clusters) -> None:
+def test_grants_that_are_released_again_and_again_break_l3(clusters: Clusters) -> None:
     """The pod says why it waits, and each of its jobs has ended: nothing else is wrong."""
     name, job_id = clusters.name_of(clusters.pod), clusters.job
     clusters.says_why(clusters.pod)
@@ -341,6 +341,6 @@ def test_grants_that_are_given_back_again_and_again_break_l3(clusters: Clusters)
             job_id = clusters.submit("alice", name)
             clusters.slurm.tick(float(at))
     [wrong] = clusters.invariants.at_rest()
-    assert str(wrong) == "L3: 3 grants of p were given back within 0 s, and it waits"
+    assert str(wrong) == "L3: 3 grants of p were released within 0 s, and it waits"
     clusters.invariants.calm_since = 101.0
     assert list(clusters.invariants.at_rest()) == [], "that was before the faults ended"

@@ -104,7 +104,7 @@ def _readable(seen: Observations) -> Iterator[Result]:
 def _clock(seen: Observations) -> Iterator[Result]:
     theirs = seen.greeting.get().clock
     if theirs is None:
-        yield unknown("not checked: the API server tells no time")
+        yield unknown("not checked: the API server's answers have no time")
         return
     yield skew("the API server", theirs - seen.greeting.at)
 

@@ -79,7 +79,7 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
     if seen.discovery.missing is not None:
         return _nothing_of_slurm(seen, NO_SLURMRESTD)
     # A ping proves neither: slurmctld does not answer the ping of a token which it does not accept.
-    seen.jobs = await observed(lambda: _jobs(client), "Slurm does not tell its jobs")
+    seen.jobs = await observed(lambda: _jobs(client), "Slurm does not list its jobs")
     if (missing := seen.jobs.missing) is not None:
         return ask_none(seen, QUESTIONS, missing.because)
     await ask_all(seen, QUESTIONS, _Slurmctld(seen, client))
@@ -199,7 +199,7 @@ async def _configuration(client: SlurmClient) -> admin_reads.Configuration:
     if found is None:
         raise NotSeen(
             "slurm.conf cannot be seen from here",
-            because="this Slurm's REST interface does not tell slurm.conf (26.05 does): scontrol show config",
+            because="this Slurm's REST interface does not show slurm.conf (26.05 does): scontrol show config",
             failed=False,
         )
     return found

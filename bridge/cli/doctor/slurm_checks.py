@@ -30,7 +30,8 @@ def _slurmrestd(seen: Observations) -> Iterator[Result]:
     url = seen.usable.slurm_url
     if seen.status_without_token.missing is None:
         yield ok(
-            f"something answers at {url} (HTTP {seen.status_without_token.get()}); what it is, it tells only to a token"
+            f"something answers at {url} (HTTP {seen.status_without_token.get()}); what it is shows only to a request with a "
+            "token"
         )
         return
     found = seen.discovery.get()
@@ -65,7 +66,7 @@ def _slurmctld(seen: Observations) -> Iterator[Result]:
 def _accounting(seen: Observations) -> Iterator[Result]:
     seen.discovery.get()
     if seen.accounting.get():
-        yield ok("slurmdbd keeps the records: exit codes are told there, lost jobs are found by name")
+        yield ok("slurmdbd keeps the records: exit codes are recorded there, lost jobs are found by name")
     else:
         yield ok("without slurmdbd: how pods end is recorded nowhere in Slurm")
 
@@ -121,7 +122,7 @@ def _life(token: Token, now: float) -> Iterator[Result]:
 
 def _all_jobs(seen: Observations) -> Iterator[Result]:
     jobs = seen.jobs.get()
-    said = f"{count(jobs, 'job')} known to Slurm, told in {wait(seen.jobs.took_s)}"
+    said = f"{count(jobs, 'job')} known to Slurm, listed in {wait(seen.jobs.took_s)}"
     if seen.configuration.missing is not None:
         yield ok(f"{said}; whether PrivateData hides more cannot be seen: scontrol show config | grep PrivateData")
     elif seen.all_jobs.get():

@@ -261,7 +261,7 @@ def release_messages(kept: Invariants, seen: Seen, job_id: int, node: str = "x1"
     looks(kept, seen, after_s=20, calm_since=1.0)
 
 
-def test_a_workload_whose_jobs_are_granted_and_given_back_without_end_breaks_l3() -> None:
+def test_a_workload_whose_jobs_are_granted_and_released_without_end_breaks_l3() -> None:
     seen = Seen()
     kept = invariants(seen)
     seen.has_pod("doomed", said="Slurm job 20 was released, and nodes are requested again.")
@@ -270,7 +270,7 @@ def test_a_workload_whose_jobs_are_granted_and_given_back_without_end_breaks_l3(
         release_messages(kept, seen, job_id)
     for _ in range(3):
         told = looks(kept, seen, after_s=SOON_S / 2, calm_since=1.0)
-    assert told == ["L3: 3 grants of doomed were given back within 42 s, and it waits"]
+    assert told == ["L3: 3 grants of doomed were released within 42 s, and it waits"]
 
 
 @pytest.mark.parametrize(("nodes", "is_end"), [("x1 x1 x2", False), ("x1 x2 x3", False), ("x1 x2 x1 x2", True)])
@@ -286,7 +286,7 @@ def test_a_workload_learns_of_each_node_by_one_grant(nodes: str, is_end: bool) -
     assert bool(told) is is_end
 
 
-def test_grants_that_are_given_back_while_a_fault_lasts_break_nothing() -> None:
+def test_grants_that_are_released_while_a_fault_lasts_break_nothing() -> None:
     seen = Seen()
     kept = invariants(seen)
     seen.has_pod("patient", said="Slurm job 20 was released, and nodes are requested again.")

@@ -168,7 +168,7 @@ def test_a_pod_that_leaves_opens_its_node() -> None:
 
 
 def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
-    """Slurm packs: at once all of them would be granted the same node, and all but one given back."""
+    """Slurm packs: at once all of them would be granted the same node, and all but one released."""
     story = Story()
     story.sees(app("before", of="b"))
     [asked] = story.acts(AllocateNow, NOW)

@@ -228,7 +228,7 @@ def test_a_gang_that_lost_a_member_prefers_who_waited_longer_to_who_came_in_the_
     assert story.world.unsettled
     membership.settle_all(story.world)
     assert members_of(story) == sorted(each.uid for each in pods[9:-1])
-    assert story.world.workloads[story.world.key_of_pod[late.uid]].group is None, "it stands for itself"
+    assert story.world.workloads[story.world.key_of_pod[late.uid]].group is None, "it is a workload by itself"
 
 
 def test_an_error_while_a_gang_is_settled_concerns_that_gang_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,7 +247,7 @@ def of(name: str) -> Callable[..., bool]:
     return concerns
 
 
-def test_one_pod_that_cannot_be_folded_does_not_lose_the_others_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_pod_that_cannot_be_applied_does_not_lose_the_others_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     mend = breaks(monkeypatch, pods, "take_hint", of("bad"))
     story = known_to_have_room()
     story.sees(PodsListed(Scope.OURS, (pod("first"), BAD, GOOD), NOW))
@@ -408,7 +408,7 @@ def test_a_message_for_a_pod_that_is_in_another_gang_after_the_quarantine_is_dro
     assert quarantined(story) == set()
 
 
-def test_an_answer_that_cannot_be_folded_frees_its_limit_class_and_loses_no_job(
+def test_an_answer_that_cannot_be_applied_frees_its_limit_class_and_loses_no_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     story = Story(guarded=True)
@@ -449,7 +449,7 @@ def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPat
     assert story.world.immediate_in_flight["main"] == 1
 
 
-def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_job_of_a_poll_that_cannot_be_applied_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(guarded=True)
     bad, good = story.runs(BAD, 17, at=NOW), story.runs(GOOD, 18, at=NOW)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
@@ -466,7 +466,7 @@ def test_one_job_of_a_poll_that_cannot_be_folded_does_not_lose_the_others(monkey
     assert good.uid in story.world.workloads[key(GOOD)].pods
 
 
-def test_a_job_that_cannot_be_folded_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_cannot_be_applied_is_read_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     mend = breaks(monkeypatch, job_reads, "_decide_whose", lambda _, read: read.id == 17)
     story = Story(guarded=True)
     story.polls({17: "RUNNING"}, at=NOW)
@@ -501,7 +501,7 @@ def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_node_that_cannot_be_folded_is_used_by_no_pod_and_kept_from_no_pod(
+def test_a_node_that_cannot_be_applied_is_used_by_no_pod_and_kept_from_no_pod(
     monkeypatch: pytest.MonkeyPatch, listed: bool
 ) -> None:
     from scheduler.nodes.observed import NodeState

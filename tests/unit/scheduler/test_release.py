@@ -1,4 +1,4 @@
-"""A grant that cannot be used is given back, said, and asked for elsewhere (S11, F6)."""
+"""A grant that cannot be used is released, the pod says so, and other nodes are asked for (S11, F6)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_grant_that_lacks_a_gpu_is_released_and_reported() -> None:
         said.message
         == "Slurm job 17 was released, and nodes are requested again: Slurm granted it without 2 gpu (1 on x1)."
     )
-    assert again.spec.excluded_nodes == "x1"  # for a minute, or it would be granted and given back over and over
+    assert again.spec.excluded_nodes == "x1"  # for a minute, or it would be granted and released over and over
 
 
 def test_a_grant_shows_its_release_when_its_job_has_ended_and_not_before() -> None:
@@ -215,7 +215,7 @@ def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() ->
         [asked] = story.acts(AllocateNow, NOW + at)
         assert asked.spec.excluded_nodes == "x1"
         story.ended(asked, Outcome.UNREACHED, at=NOW + at)
-    story.sees(replace(stray, deleting_at=NOW + 170))  # a grant there waits for it, and need not be given back
+    story.sees(replace(stray, deleting_at=NOW + 170))  # a grant there waits for it, and need not be released
     [asked] = story.acts(AllocateNow, NOW + 181)
     assert asked.spec.excluded_nodes == ""
 
@@ -405,7 +405,7 @@ def test_a_pod_on_another_node_than_its_grant_ends_that_job() -> None:
     story.polls({17: "RUNNING"}, at=NOW + 1)
     story.sees(replace(shown, node="x2"))
     [cancel] = story.acts(CancelJob, NOW + 2)
-    assert cancel.reason == "the pod stands elsewhere than on what job 17 was granted"
+    assert cancel.reason == "a pod is on a node that job 17 was not granted"
     assert cancel.key == key_of(shown)
 
 

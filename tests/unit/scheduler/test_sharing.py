@@ -166,7 +166,7 @@ def test_anti_affinity_between_unlike_pods_of_a_gang_gives_one_pod_a_node() -> N
 
 
 def test_members_of_different_shapes_that_cannot_share_a_node_are_refused_in_words() -> None:
-    """Slurm may give both components one node: with one host port they were granted and given back for ever."""
+    """Slurm may give both components one node: with one host port they were granted and released for ever."""
     port = HostPort(29500)
     launcher, *workers = ring(3, host_ports=(port,))
     mixed = [replace(launcher, **wanting(cpu=4000)), *workers]

@@ -98,7 +98,7 @@ def test_a_pod_that_is_deleted_by_force_from_a_node_that_reports_has_its_grace()
 
 
 def test_two_tenants_never_hold_one_gpu_though_slurm_gives_it_again() -> None:
-    """The node comes back with the old pod still on it: what Slurm grants there is given back until that is gone."""
+    """The node comes back with the old pod still on it: what Slurm grants there is released until that is gone."""
     story = Story(nodes=[node("x1")])
     shown = replace(runs(story), deleting_at=NOW + 25)
     story.sees(NodeSeen(SILENT), shown)

@@ -281,7 +281,7 @@ def test_accounting_gets_how_pods_ended_before_nothing_is_left() -> None:
     story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
     [cancel] = story.acts(CancelJob, NOW)
     story.ended(cancel, at=NOW + 1)
-    assert left(story) == ["tell Slurm's accounting how hpc/train ended"]
+    assert left(story) == ["record in Slurm's accounting how hpc/train ended"]
     [record] = story.acts(RecordEnd, NOW + 2)
     story.ended(record, at=NOW + 3)
     assert left(story) == []
