@@ -9,8 +9,9 @@ A mutant is a change that a test of the behaviour should notice.  The changes, w
 * a `return`, `raise`, `continue` or `break` below a condition or in a loop is dropped
 * True and False take each other's place
 
-Assertions and what follows an impossible case (`assert_never`) are left alone: only a defect reaches them.  Code of modules
-and of classes (constants, defaults, decorators) runs once, at import: it is counted (`at_import`), and not changed.
+Assertions (also `strict=True` of `zip`) and what follows an impossible case (`assert_never`) are left alone: only a defect
+reaches them.  Code of modules and of classes (constants, defaults, decorators) runs once, at import: it is counted
+(`at_import`), and not changed.
 """
 
 from __future__ import annotations
@@ -211,6 +212,8 @@ class _Walk:
         """What is below a statement, a case or an expression."""
         for name, value in ast.iter_fields(node):
             if name in NOT_RUN or (isinstance(node, ast.arguments) and name not in ("defaults", "kw_defaults")):
+                continue
+            if isinstance(node, ast.keyword) and node.arg == "strict":
                 continue
             if name in ("body", "orelse", "finalbody") and isinstance(value, list):
                 self.body(node, name, _Place("", None) if isinstance(node, FUNCTIONS) else place)

@@ -78,6 +78,7 @@ def test_a_case_is_never_taken_and_its_guard_is_changed() -> None:
 
 def test_assertions_and_what_only_a_defect_reaches_stay() -> None:
     assert changed("assert a < b\nif c:\n    raise AssertionError(a)") == ["if not c:"]
+    assert changed("return zip(a, b, strict=True)") == []
 
 
 def test_a_mutant_names_its_method_its_line_and_its_statement() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,35 @@ def members_after_each(changes: Iterable[Pod | str]) -> Iterator[dict[str, tuple
         membership.settle_all(story.world)
         workloads = story.world.workloads.items()
         yield {key: (each.size, sorted(pod.uid for pod in each.members)) for key, each in workloads if each.members}
+
+
+def test_a_pod_on_a_node_is_a_member_whatever_its_rank_and_the_last_of_the_others_is_not() -> None:
+    story = Story()
+    waiting = [one(0, 2), one(1, 2)]
+    bound = replace(one(6, 2), node="x1", phase=PodPhase.RUNNING)
+    story.sees(*waiting, bound)
+    gang = story.world.workloads[story.world.key_of_pod[bound.uid]]
+    assert {each.uid for each in gang.members} == {waiting[0].uid, bound.uid}
+
+
+@pytest.mark.parametrize(
+    ("before", "joins"),
+    [
+        ({"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "two"}}, True),
+        ({"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "two"}, "node": "x1"}, False),
+        ({}, False),
+    ],
+    ids=["it was refused", "it was refused, and another client bound it", "it was a workload by itself"],
+)
+def test_a_pod_whose_labels_are_edited_joins_its_gang_only_if_it_was_refused_before(
+    before: dict[str, Any], joins: bool
+) -> None:
+    story = Story()
+    story.sees(pod("w-1", **before), one(0, 2))
+    story.decides(NOW)
+    story.sees(replace(one(1, 2), node=before.get("node", "")))
+    workload = story.world.workloads[story.world.key_of_pod["uid-w-1"]]
+    assert (workload.group is not None) is joins
 
 
 @pytest.mark.parametrize("changes", KINDS, ids=lambda changes: changes[0])
