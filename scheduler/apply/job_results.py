@@ -87,10 +87,10 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
 
 def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
     """Note if slurmdbd answers, as far as this answer shows it."""
-    away = event.refusal is not None and event.refusal.number == ev.ACCOUNTING_AWAY
-    if away and event.refusal is not None:
-        world.apply_part(ev.AccountingLost(event.at, event.refusal.message))
-    return away
+    if event.refusal is None or event.refusal.number != ev.ACCOUNTING_AWAY:
+        return False
+    world.apply_part(ev.AccountingLost(event.at, event.refusal.message))
+    return True
 
 
 def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:

@@ -92,7 +92,8 @@ def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, 
     Slurm checks limits before it looks for a twin, and the twin counts for the limits.
     """
     assert isinstance(event.action, act.AllocateNow)
-    world.nodes_stale = world.nodes_stale or event.refusal_number == UNKNOWN_NODE
+    if event.refusal_number == UNKNOWN_NODE:
+        world.nodes_stale = True
     if event.refusal_number in UNAVAILABLE and _may_come_back(world, workload, held, event.at):
         world.back_off(workload, event.at)
         return

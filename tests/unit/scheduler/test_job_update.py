@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scheduler import names
-from scheduler.actions import CancelJob, Outcome, ReadJob, RestoreKeys, SetPodCondition, UpdateJob
+from scheduler.actions import CancelJob, Outcome, PollNodes, ReadJob, RestoreKeys, SetPodCondition, UpdateJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job, Partition
@@ -120,6 +121,20 @@ def test_an_edit_that_slurm_refuses_is_reported_and_not_sent_again() -> None:
     assert story.acts(UpdateJob, NOW + 400) == []
     story.sees(edited({"qos": "high", "nice": "1"}))
     assert len(story.acts(UpdateJob, NOW + 401)) == 1
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [{"number": 2018}, {"number": 2066, "later": True}],
+    ids=["a node is not in Slurm any more", "Slurm may take it later"],
+)
+def test_an_edit_that_slurm_may_take_later_is_sent_again_and_not_reported(refusal: dict[str, Any]) -> None:
+    story = queued()
+    story.sees(edited({"nice": "5"}))
+    [update] = story.acts(UpdateJob, NOW + 2)
+    story.ended(update, Outcome.REFUSED, at=NOW + 3, **refusal)
+    assert story.world.nodes_stale is (refusal["number"] == 2018), "Slurm's nodes are read again"
+    assert {type(each) for each in story.decides(NOW + 4)} - {PollNodes} == {UpdateJob}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNREACHED, Outcome.UNKNOWN])

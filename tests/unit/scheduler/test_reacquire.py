@@ -84,6 +84,18 @@ def test_exactly_its_nodes_are_asked_for_under_its_name_and_it_runs_on_in_the_ne
     assert [each.job_id for each in story.acts(CancelJob, NOW + 3600)] == [30]
 
 
+@pytest.mark.parametrize(("number", "stale"), [(2018, True), (2068, False)], ids=["unknown to Slurm", "down"])
+def test_nodes_that_may_soon_be_back_in_service_are_asked_for_again(number: int, stale: bool) -> None:
+    """After its start slurmctld finds nodes again some time later."""
+    story = Story()
+    asked = lost(story)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 7, number=number)
+    assert story.world.nodes_stale is stale, "Slurm's nodes are read again"
+    [again] = [each for each in story.decides(NOW + 8) if isinstance(each, AllocateNow | FailByDeadline)]
+    assert isinstance(again, AllocateNow)
+    assert again.spec.required_nodes == "x2"
+
+
 def test_the_new_job_may_be_renamed_before_it_is_ever_read() -> None:
     """It is younger than the pod that runs for it, and as old as Slurm's answer: the pod is left in peace (decision 0003)."""
     story = Story()
