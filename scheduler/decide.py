@@ -129,7 +129,7 @@ def _with_namespaces(keys: Iterable[str], world: World) -> Iterator[tuple[str, s
 def _visit(workload: Workload, this_pass: Pass) -> bool:
     """Visit one workload by the rule of its phase.  False if the visit takes long, and only a part of it is done now."""
     world = this_pass.world
-    if not this_pass.prepared(workload):
+    if not this_pass.prepare(workload):
         this_pass.deferred.append(workload.key)
         return False
     this_pass.visited.append(workload.key)

@@ -1,7 +1,7 @@
 """V3: a pod is bound only where the node has room for it.
 
-What is uncertain counts for the bridge: the most that a node had while the bind was on its way counts.  A pod that another
-client bound just before does not count.  A pod has left when the request came by which it ended.
+Doubts are decided in favour of the bridge: a node counts with the most that it had while the bind was on its way.  A pod that
+another client bound just before does not count.  A pod counts as gone from the request by which it ended.
 """
 
 from __future__ import annotations

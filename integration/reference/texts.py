@@ -268,8 +268,8 @@ def template(node: ast.expr, values: Mapping[str, object]) -> str | None:
             return text
         case ast.JoinedStr(values=parts):
             return "".join(template(each, values) or "" for each in parts)
-        case ast.FormattedValue(value=value):
-            return _filled(value, values)
+        case ast.FormattedValue(value=value, format_spec=form):
+            return _filled(value, values, template(form, values) or "" if form is not None else "")
         case ast.BinOp(op=ast.Add(), left=left, right=right):
             said = [template(each, values) for each in (left, right)]
             if all(each is None for each in said):
@@ -294,19 +294,19 @@ CALLED |= dict.fromkeys(
 )
 
 
-def constant(node: ast.expr, values: Mapping[str, object]) -> str | None:
-    """The text or number of a constant (a name in capitals); None: it is something else."""
+def constant(node: ast.expr, values: Mapping[str, object], form: str = "") -> str | None:
+    """A constant (a name in capitals) as a field of this format shows it; None: it is something else."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         of = values.get(node.value.id)
         found = getattr(of, node.attr, None) if isinstance(of, ModuleType) else None
     else:
         found = values.get(node.id) if isinstance(node, ast.Name) else None
     is_constant = isinstance(found, str | int | float) and _last(node).strip("_").isupper()
-    return (found if isinstance(found, str) else f"{found:,}") if is_constant else None
+    return format(found, form) if is_constant else None
 
 
-def _filled(node: ast.expr, values: Mapping[str, object]) -> str:
-    known = constant(node, values)
+def _filled(node: ast.expr, values: Mapping[str, object], form: str = "") -> str:
+    known = constant(node, values, form)
     if known is not None:
         return known
     inner = template(node, values)

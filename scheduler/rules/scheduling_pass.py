@@ -168,6 +168,13 @@ class Pass:
                 self.left_out.pop(action.key, None)
         del self.actions[planned:], self.forgotten[forgotten:]
 
+    def take_token(self, name: str) -> bool:
+        """Take a token from the bucket *name*, if it has one."""
+        if self.free(name) < 1:
+            return False
+        self.tokens_taken[name] += self.world.tokens_of_read(name)
+        return True
+
     def park(self, key: str, limit_class: str) -> None:
         """Visit the workload again when it is its turn in a full limit class or an empty token bucket.
 
@@ -194,6 +201,23 @@ class Pass:
     def wake_shared(self, at: float) -> None:
         """Run another pass at that time."""
         self.shared_wake = at if self.shared_wake is None else min(at, self.shared_wake)
+
+    def prepare(self, workload: Workload) -> bool:
+        """Compare the workload with other pods, as far as this pass has effort left.  Returns True if all is compared.
+
+        Otherwise the comparison takes several passes, each of which does a part; the workload is visited after the last one.
+        """
+        world, now = self.world, self.world.phase_of[workload.key]
+        if not self.any_affinity or now not in WAITING:
+            return True
+        left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
+        # Its job specification is known: its pods are not translated again.
+        is_known = now is Phase.GRANTED and all(
+            job.spec is not None and not job.spec.parts for job in world.jobs_of(workload)
+        )
+        return world.compare_some(workload, left, with_granted=not is_known)
+
+    # --- reading --------------------------------------------------------------------------------------------------
 
     def plan(self) -> Plan:
         """The finished plan."""
@@ -228,21 +252,6 @@ class Pass:
             wake_at=min(timers, default=None),
         )
 
-    def prepared(self, workload: Workload) -> bool:
-        """True if the workload can be visited.  Otherwise its comparison with other pods takes several passes.
-
-        Each of these passes does a part of the comparison.
-        """
-        world, now = self.world, self.world.phase_of[workload.key]
-        if not self.any_affinity or now not in WAITING:
-            return True
-        left = max(LEAST_COMPARED, (self.tuning.pass_effort - self.spent) * COMPARED_PER_NODE)
-        # Its job specification is known: its pods are not translated again.
-        is_known = now is Phase.GRANTED and all(
-            job.spec is not None and not job.spec.parts for job in world.jobs_of(workload)
-        )
-        return world.compare_some(workload, left, with_granted=not is_known)
-
     @property
     def spent(self) -> int:
         """The effort of this pass so far, in nodes judged.  At `tuning.pass_effort` the rest is left to the next pass."""
@@ -253,8 +262,6 @@ class Pass:
     def from_slurm(self, at: float) -> float:
         """Convert a time by slurmctld's clock to the bridge's clock."""
         return self.world.clocks[Side.SLURM].ours(at)
-
-    # --- reading --------------------------------------------------------------------------------------------------
 
     def free(self, limit_class: str) -> int:
         """The number of further actions of this limit class that may be in flight, or of tokens in that bucket."""
@@ -272,13 +279,6 @@ class Pass:
         """The token bucket of that name, of reads or of the policy's submissions; None: the limit class has none."""
         quotas = self.world.quotas
         return self.world.token_buckets.get(name) or (quotas.token_bucket(name) if quotas.limited else None)
-
-    def take_token(self, name: str) -> bool:
-        """Take a token from the bucket *name*, if it has one."""
-        if self.free(name) < 1:
-            return False
-        self.tokens_taken[name] += self.world.tokens_of_read(name)
-        return True
 
     def is_moving(self, owner: OwnerKey) -> bool:
         """True if a replica of that controller is moving: it leaves, is about to leave, or has not started (S4b)."""

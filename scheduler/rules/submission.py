@@ -233,6 +233,7 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
 class _Party:
     """The pods of one job.
 
+    own_pods    the pods of the workload that already use what they take on a node (S7)
     pods        the number of pods
     has_mutual_anti_affinity  True if one of them keeps away from another
     left_out    Slurm nodes on which a grant of this workload could not be used (F6)
