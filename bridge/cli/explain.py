@@ -173,12 +173,15 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
             trial, costs = await clusters.trial(explanation), await clusters.costs(explanation)
             title = f"{each.what}, as in {options['file']}"
             answers.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial, costs=costs))
-    left_out = []
+    return [*answers[:-1], replace(answers[-1], notes=(*answers[-1].notes, *_left_out(found)))]
+
+
+def _left_out(found: manifest.Contents) -> Iterator[str]:
+    """What is not explained, and why."""
     if found.podless:
-        left_out.append(f"Makes no pods, and is left out: {', '.join(found.podless)}.")
+        yield f"Makes no pods, and is left out: {', '.join(found.podless)}."
     if found.foreign:
-        left_out.append(f"Is left out: {_foreign(found.foreign)}")
-    return [*answers[:-1], replace(answers[-1], notes=(*answers[-1].notes, *left_out))]
+        yield f"Is left out: {_foreign(found.foreign)}"
 
 
 def _no_pods_in(found: manifest.Contents) -> str:

@@ -93,10 +93,8 @@ class _PodShown:
 
 async def why(options: argparse.Namespace) -> None:
     """`why POD`."""
-
-    known: dict[
-        tuple[object, ...], ShownCosts
-    ] = {}  # with -w the costs are read again when the job, the node or the end changes
+    # With -w the costs are read again when the job, the node or the end changes.
+    known: dict[tuple[object, ...], ShownCosts] = {}
 
     async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
         of_pod = [

@@ -33,9 +33,7 @@ from scheduler.translate.grouping import by_rank
 
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after this time
 SHOWN_AFTER_FAILURES = 3  # after this many failed binds in a row, the pod shows the failure
-MAX_BIND_FAILURES = (
-    5  # after this number of refused binds of one pod the grant is released: other pods may be able to use it
-)
+MAX_BIND_FAILURES = 5  # after so many refused binds of one pod the grant is released: other pods may be able to use it
 
 
 @dataclass(frozen=True, slots=True)
