@@ -167,6 +167,26 @@ def test_a_namespace_that_becomes_managed_later_shows_its_pods_then_and_not_when
 # --- what it invents --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("is_read", "is_listed", "hint"),
+    [(False, True, 17), (False, False, None), (True, True, 17), (True, False, 17)],
+    ids=["a job that is not read yet", "that is missing, too", "a job that was read", "that is missing since"],
+)
+def test_a_pod_that_names_a_job_of_an_older_pod_is_left_alone_for_it_unless_nobody_knows_that_job(
+    is_read: bool, is_listed: bool, hint: int | None
+) -> None:
+    story, old = Story(), pod("old", created=START - 60)
+    story.polls({17: "RUNNING"}, at=NOW)
+    story.sees(story.bound(old, 17))
+    if is_read:
+        story.reads(job_of(old, 17), at=NOW + 1, granted=grant(17))
+    if not is_listed:
+        story.polls({}, at=NOW + 2)
+    new = story.bound(pod("new", created=NOW + 2), 17)
+    story.sees(new)
+    assert story.world.workloads[key_of(new)].hint == hint
+
+
 def test_a_job_id_that_it_invents_counts_for_nothing() -> None:
     """The id of a job that does not exist, of a foreign job, and of the job of another pod of the bridge."""
     story = Story()

@@ -624,6 +624,35 @@ def test_after_a_restart_a_gang_keeps_the_job_of_most_members_though_a_leaving_m
     assert not story.acts(DeletePod, NOW + 20)
 
 
+def of_before(number: int, job_id: int, **fields: Any) -> Pod:
+    """A member as a previous process bound it."""
+    return replace(Story().bound(member(number, 2), job_id, **fields), created=START - 60)
+
+
+WAITED = [replace(member(number, 2), created=START - 60) for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "job_id"),
+    [
+        ([of_before(0, 17), of_before(1, 16)], 16),
+        ([of_before(0, 17), of_before(1, 16, phase=PodPhase.FAILED)], 17),
+        ([of_before(0, 17), of_before(1, 16, deleting_at=NOW + 30)], 17),
+        ([of_before(0, 17), WAITED[1], of_before(1, 16)], 17),
+        ([*WAITED, of_before(0, 17), of_before(1, 16)], 16),
+    ],
+    ids=["the last one", "it has ended", "it leaves", "another client bound it", "other clients bound both"],
+)
+def test_after_a_restart_the_job_of_a_gang_is_the_one_that_its_last_pod_shows_unless_that_pod_says_nothing_of_it(
+    seen: list[Pod], job_id: int
+) -> None:
+    story = Story()
+    story.polls({16: "RUNNING", 17: "RUNNING"}, at=NOW)
+    story.sees(*seen)
+    [gang] = story.world.workloads.values()
+    assert gang.hint == job_id
+
+
 def test_after_a_restart_the_last_of_a_gang_is_still_its_member() -> None:
     story = Story()
     done = [replace(member(number, 2), phase=PodPhase.SUCCEEDED, node="x1") for number in range(1)]
