@@ -5,19 +5,19 @@ number of pods, ephemeral storage, resources that are not mapped, host ports.  A
 granted, released and granted again, for ever.
 
 Nor does Slurm know that two pods must not share a node, because of anti-affinity or of a host port.  For pods of one shape
-the job then asks for one task per node.  Between components of a heterogeneous job Slurm has no such option.
+the job then asks for one task per node.  Pods of two shapes never share a node, because Slurm gives each component of a
+heterogeneous job nodes of its own (Slurm facts 11).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from scheduler.model.kubernetes import HostPort, Node, Pod, PodTerm
-from scheduler.model.slurm import JobSpec
+from scheduler.model.kubernetes import Node, Pod, PodTerm
 from scheduler.place.affinity_terms import matches
 from scheduler.place.fit import needs
-from scheduler.place.host_ports import common_port, conflicting_port
+from scheduler.place.host_ports import common_port
 
 MOST_COMPARED = 10_000  # terms of a gang with kinds of its pods: some 10 ms
 
@@ -45,21 +45,6 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
 def has_mutual_anti_affinity(pods: Collection[Pod]) -> bool:
     """True if the anti-affinity of one of these pods selects one of them; also if finding out takes many comparisons."""
     return any(pod.anti_affinity for pod in pods) and _select(_terms(pods), pods)
-
-
-def sharing_conflict(components: Sequence[tuple[JobSpec, Collection[Pod]]]) -> str:
-    """Why pods of two components may not share a node, which Slurm may grant to both, in words; "": they may."""
-    parts = [pods for spec, pods in components if spec.exclusive != "exclusive"]
-    held: set[HostPort] = set()
-    for pods in parts if len(parts) > 1 else ():
-        wanted = {port for pod in pods for port in pod.host_ports}
-        if port := conflicting_port(wanted, held):
-            return f"host port {port}"
-        held |= wanted
-        terms = _terms(pods)
-        if any(_select(terms, others) for others in parts if others is not pods and terms):
-            return "their required pod anti-affinity"
-    return ""
 
 
 def _terms(pods: Iterable[Pod]) -> Collection[PodTerm]:

@@ -141,13 +141,6 @@ def test_memory_limits_where_a_grant_has_shown_that_slurm_does_not_count_it() ->
     assert asked(story, ring(4, memory=400), NOW + 2).tasks_per_node == 2
 
 
-UNSHARING = (
-    "Pods of this gang cannot share a node ({}), but ask for different resources or nodes, and Slurm may give one node "
-    "to two such parts of a job. Let all pods ask for the same, or for whole nodes (annotation "
-    "slurm-bridge/exclusive: true)."
-)
-
-
 def of_role(role: str) -> tuple[PodTerm, ...]:
     return (PodTerm((Requirement("role", "In", (role,)),), frozenset({"hpc"})),)
 
@@ -165,19 +158,22 @@ def test_anti_affinity_between_unlike_pods_of_a_gang_gives_one_pod_a_node() -> N
     assert asked(Story(), led(anti_affinity=of_role("other"))).tasks_per_node is None
 
 
-def test_members_of_different_shapes_that_cannot_share_a_node_are_refused_in_words() -> None:
-    """Slurm may give both components one node: with one host port they were granted and released for ever."""
-    port = HostPort(29500)
-    launcher, *workers = ring(3, host_ports=(port,))
-    mixed = [replace(launcher, **wanting(cpu=4000)), *workers]
-    assert refused(Story(), mixed) == UNSHARING.format("host port 29500")
+def test_members_of_different_shapes_need_not_be_able_to_share_a_node() -> None:
+    """Slurm gives each component of a job nodes of its own (Slurm facts 11): a common host port is no reason to refuse."""
+    launcher, worker = ring(2, host_ports=(HostPort(29500),))
+    launcher = replace(launcher, **wanting(cpu=4000))
+    story = Story()
+    story.sees(launcher, worker)
+    [submit] = story.acts(SubmitJob, NOW)
+    assert [(each.tasks, each.cpus_per_task) for each in (submit.spec, *submit.spec.parts)] == [(1, 4), (1, 1)]
+    one_node = Story(nodes=[node("x1")])
+    assert "Slurm gives each kind nodes of its own: at least 2 nodes in all" in refused(one_node, [launcher, worker])
+
+
+def test_anti_affinity_between_shapes_is_no_reason_to_refuse_them() -> None:
     away = led(anti_affinity=of_role("worker"), **wanting(cpu=4000))
-    assert refused(Story(nodes=[node("x1"), node("x2"), node("x3")]), away) == UNSHARING.format(
-        "their required pod anti-affinity"
-    )
-    whole = [replace(each, annotations={**each.annotations, names.PREFIX + "exclusive": "true"}) for each in mixed]
-    spec = asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), whole)
-    assert [each.exclusive for each in (spec, *spec.parts)] == ["exclusive", "exclusive"]
+    spec = asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), away)
+    assert [each.tasks for each in (spec, *spec.parts)] == [1, 2]
 
 
 def test_the_comparison_of_thousands_of_anti_affinity_terms_is_bounded() -> None:
