@@ -132,8 +132,9 @@ def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partit
 
 
 def _fewest_nodes(spec: JobSpec) -> int:
-    """The number of nodes that the job has at least."""
-    return max(spec.min_nodes or 1, -(-spec.tasks // (spec.tasks_per_node or spec.tasks)))
+    """The number of nodes that the job has at least; a job of one task has one node, whatever `min_nodes` is."""
+    least = min(spec.min_nodes or 1, spec.tasks)
+    return max(least, -(-spec.tasks // (spec.tasks_per_node or spec.tasks)))
 
 
 def _memory_by_cpu(spec: JobSpec) -> int:

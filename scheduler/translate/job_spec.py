@@ -192,7 +192,7 @@ def _checked(
     allowed = _allowed(pod, options, priority, tenant)
     if isinstance(allowed, Refusal):
         return allowed
-    if pods == 1 and (refusal := _several_nodes(options)):
+    if refusal := _too_many_nodes(options, pods):
         return refusal
     shape = shape_of(pod, owners, options, context.translation)
     if isinstance(shape, Refusal):
@@ -233,8 +233,13 @@ def _unsupported(pod: Pod) -> Refusal | None:
     return None
 
 
-def _several_nodes(options: JobOptions) -> Refusal | None:
-    """The Refusal of a single pod whose annotations ask for several nodes; None: they do not."""
+def _too_many_nodes(options: JobOptions, pods: int) -> Refusal | None:
+    """The Refusal of annotations that ask for more nodes than there are pods, which Slurm refuses; None: they do not."""
+    if pods > 1:
+        if options.min_nodes is None or options.min_nodes <= pods:
+            return None
+        asked = f"Annotation {names.PREFIX}{names.MIN_NODES}: {options.min_nodes:,} nodes"
+        return Refusal(names.REFUSED, f"{asked}, but the gang has {pods:,} pods. Lower the number.")
     for key_name, nodes in ((names.MIN_NODES, options.min_nodes), (names.MAX_NODES, options.max_nodes)):
         if nodes not in (None, 1):
             said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod runs on one. Remove the annotation."

@@ -878,6 +878,35 @@ def test_a_gang_of_more_kinds_than_there_are_nodes_for_them_shows_that_and_nothi
     assert len(asks(story, NOW + 1).spec.parts) == len(options) - 1
 
 
+@pytest.mark.parametrize(
+    ("least", "kinds", "shares"),
+    [
+        (2, (1, 2), [1, 1]),  # each kind has a node of its own anyway
+        (3, (1, 2), [1, 2]),
+        (2, (2, 2), [1, 1]),
+        (5, (2, 1, 4), [1, 1, 3]),
+        (7, (2, 1, 4), [2, 1, 4]),
+    ],
+)
+def test_min_nodes_of_a_gang_counts_for_all_its_kinds_together(
+    least: int, kinds: tuple[int, ...], shares: list[int]
+) -> None:
+    """Each kind asked for all of min-nodes: Slurm refuses more nodes than tasks (2025), or the gang found too few."""
+    story = Story(nodes=[node(f"x{number}") for number in range(least)])
+    memory = [100 * kind for kind, pods in enumerate(kinds, 1) for _ in range(pods)]
+    says = {"min-nodes": str(least)}
+    story.sees(*(member(rank, sum(kinds), memory=amount, says=says) for rank, amount in enumerate(memory)))
+    spec = asks(story).spec
+    assert [(each.tasks, each.min_nodes) for each in (spec, *spec.parts)] == list(zip(kinds, shares, strict=True))
+
+
+def test_a_gang_that_asks_for_more_nodes_than_it_has_pods_is_refused_in_words() -> None:
+    story = Story()
+    story.sees(*ring(2, says={"min-nodes": "4"}))
+    [said] = {each.message for each in story.acts(SetPodCondition, NOW)}
+    assert said.endswith("Annotation slurm-bridge/min-nodes: 4 nodes, but the gang has 2 pods. Lower the number.")
+
+
 def test_a_gang_that_was_too_large_is_submitted_once_slurms_nodes_have_grown() -> None:
     story = Story()
     story.sees(*ring(3, cpu=60_000))
