@@ -133,9 +133,8 @@ class Telemetry:
         self._recorder = Recorder(self._export, clock, self._first_seen) if self._export.on else None
         self.lost_sides: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
-        self._logged: dict[
-            Anomaly, tuple[int, float]
-        ] = {}  # rejected observations in the log, by reason: how many, when
+        # Rejected observations in the log, by reason: how many, when.
+        self._logged: dict[Anomaly, tuple[int, float]] = {}
         self._held_back = False
         self._accounting_lost: AccountingLost | None = None
         self._beside_another = False

@@ -19,7 +19,7 @@ from tests.builders import Story, key_of
 
 
 class Defect(Exception):
-    """What no rule and no fold expects."""
+    """An exception that no code of the bridge expects."""
 
 
 def breaks(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, for_: Callable[..., bool]) -> Callable[[], None]:

@@ -20,11 +20,12 @@ SAME_MOMENT_S = 0.02  # two log lines of one moment
 EARLIEST_SHARE = 0.5  # of its time limit: before that no pod is ended for the limit (S4b)
 PREEMPTED_S = 60.0  # more than the longest GraceTime of a partition of the rig
 POLICY_LAG_S = 120.0  # a job may be made so long after the policy changed: it was asked for before
+# Slurm's name of a resource to that of Kubernetes, and Slurm's unit in that of Kubernetes.
 TRES = {
     "cpu": ("cpu", 1),
     "mem": ("memory", 2**20),
     "gres/gpu": ("nvidia.com/gpu", 1),
-}  # the resource, and Slurm's unit
+}
 LITERAL = frozenset(
     {"namespaces", "user", "account", "partition", "qos", "max_time", "max_nodes", "max_gres", "max_jobs", "max_submit_rate"}
 )  # fmt: skip

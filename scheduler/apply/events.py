@@ -28,20 +28,20 @@ from scheduler.state import quarantine
 from scheduler.state.world import World
 from scheduler.tuning import Config
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {
-    **pods.FOLDS,
-    **kubernetes_nodes.FOLDS,
-    **namespaces.FOLDS,
-    **pod_references.FOLDS,
-    **undecoded.FOLDS,
-    **job_polls.FOLDS,
-    **job_reads.FOLDS,
-    **slurm_nodes.FOLDS,
-    **outages.FOLDS,
-    **plans.FOLDS,
-    **results.FOLDS,
-    **job_results.FOLDS,
-    **policy.FOLDS,
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
+    **pods.APPLIERS,
+    **kubernetes_nodes.APPLIERS,
+    **namespaces.APPLIERS,
+    **pod_references.APPLIERS,
+    **undecoded.APPLIERS,
+    **job_polls.APPLIERS,
+    **job_reads.APPLIERS,
+    **slurm_nodes.APPLIERS,
+    **outages.APPLIERS,
+    **plans.APPLIERS,
+    **results.APPLIERS,
+    **job_results.APPLIERS,
+    **policy.APPLIERS,
 }
 
 # The attribute with the time at which an event came; of other events `at`, if they have it.
@@ -58,12 +58,12 @@ def new_world(config: Config, started: float, *, guarded: bool = False) -> World
 
 
 def apply_event(world: World, event: ev.Event) -> None:
-    """Fold the event into the facts, and note the newest time of any event."""
+    """Apply the event to the facts, and note the newest time of any event."""
     at = getattr(event, _TIME_OF.get(type(event), "at"), None)
     if at is not None and at > world.newest_event_at:
         world.newest_event_at = at
     try:
-        FOLDS[type(event)](world, event)
+        APPLIERS[type(event)](world, event)
         if world.quarantine:
             quarantine.note_applied(world, event)
     except Exception as error:

@@ -210,4 +210,4 @@ def _needs_reading(world: World, job_id: int) -> bool:
     return not job.proven and not all(map(world.inherited, world.workloads_of(job)))
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.JobsPolled: _jobs_polled}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.JobsPolled: _jobs_polled}

@@ -271,4 +271,4 @@ def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
         reused_ids.reread_all(world, at)
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.JobRead: _job_read}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.JobRead: _job_read}

@@ -154,4 +154,4 @@ ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
     act.ReadLimits: _limits_ended,
 }
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.LimitsRead: _limits_read}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.LimitsRead: _limits_read}

@@ -85,7 +85,7 @@ def _nodes_changed(world: World) -> None:
     strays.find(world)
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     ev.NodeSeen: _node_seen,
     ev.NodeGone: _node_gone,
     ev.NodesListed: _nodes_listed,

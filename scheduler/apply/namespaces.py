@@ -82,7 +82,7 @@ def _rights_checked(world: World, event: ev.RightsChecked) -> None:
             world.dirty[workload.key] = None
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     ev.NamespaceSeen: _namespace_seen,
     ev.NamespaceGone: _namespace_gone,
     ev.NamespacesListed: _namespaces_listed,

@@ -80,7 +80,7 @@ def _clock_observed(world: World, event: ev.ClockObserved) -> None:
     world.clocks[event.side].observe(event.theirs, event.began, event.ended)
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     ev.SideLost: _side_lost,
     ev.SideBack: _side_back,
     ev.AccountingLost: _accounting_lost,

@@ -306,4 +306,4 @@ _ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
     **node_results.ON_PLANNED,
 }
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.Planned: _planned}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.Planned: _planned}

@@ -73,4 +73,4 @@ def _claims_read(world: World, event: ev.ClaimsRead) -> None:
         world.back_off(world.workloads[key], event.at)  # visited again after the wait
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.OwnerRead: _owner_read, ev.ClaimsRead: _claims_read}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.OwnerRead: _owner_read, ev.ClaimsRead: _claims_read}

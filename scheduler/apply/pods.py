@@ -296,7 +296,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     world.key_of_pod.pop(pod.uid, None)  # last: it is needed until here
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     ev.PodSeen: _pod_seen,
     ev.PodGone: _pod_gone,
     ev.PodsListed: _pods_listed,

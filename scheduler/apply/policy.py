@@ -95,4 +95,4 @@ def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
     )
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.PolicyChanged: _policy_changed}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.PolicyChanged: _policy_changed}

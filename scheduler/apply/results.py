@@ -75,4 +75,4 @@ _ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {
 }
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.ActionEnded: _action_ended}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.ActionEnded: _action_ended}

@@ -55,4 +55,4 @@ def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[obje
     return {name: (node.external, node.partitions, node.cpus, node.gres) for name, node in nodes.items()}
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.SlurmNodesPolled: _slurm_nodes_polled}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.SlurmNodesPolled: _slurm_nodes_polled}

@@ -44,4 +44,4 @@ def _object_undecoded(world: World, event: ev.ObjectUndecoded) -> None:
     world.undecoded.note_undecoded(event.scope or event.object.kind, event.object)
 
 
-FOLDS: Mapping[type, Callable[[World, Any], None]] = {ev.ObjectUndecoded: _object_undecoded}
+APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.ObjectUndecoded: _object_undecoded}

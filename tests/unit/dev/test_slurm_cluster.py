@@ -267,13 +267,13 @@ def reason(face: Face, job_id: int) -> str:
 
 
 def test_a_begin_time_is_seen_at_slurms_leisure_or_at_the_next_update() -> None:
-    late, kicked = Face(), Face()
-    jobs = late.submit("a", begin=40), kicked.submit("a", begin=40)
-    late.pass_time(41), kicked.pass_time(41)
+    late, nudged = Face(), Face()
+    jobs = late.submit("a", begin=40), nudged.submit("a", begin=40)
+    late.pass_time(41), nudged.pass_time(41)
     assert (late.state(jobs[0]), reason(late, jobs[0])) == ("PENDING", "BeginTime")
-    assert kicked.ask("POST", f"job/{jobs[1]}", b'{"comment":""}', user="alice")[0] == 200
-    late.pass_time(1), kicked.pass_time(1)
-    assert (late.state(jobs[0]), kicked.state(jobs[1])) == ("PENDING", "RUNNING")
+    assert nudged.ask("POST", f"job/{jobs[1]}", b'{"comment":""}', user="alice")[0] == 200
+    late.pass_time(1), nudged.pass_time(1)
+    assert (late.state(jobs[0]), nudged.state(jobs[1])) == ("PENDING", "RUNNING")
     late.pass_time(30)
     assert late.state(jobs[0]) == "RUNNING"
 

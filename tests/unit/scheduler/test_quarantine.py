@@ -212,8 +212,8 @@ def test_the_nudge_does_not_wait_for_a_job_in_quarantine(monkeypatch: pytest.Mon
     story.polls({17: "PENDING", 18: "PENDING", 5: "RUNNING"}, at=NOW + 4)
     story.decides(NOW + 4)
     story.polls({17: "PENDING", 18: "PENDING"}, at=NOW + 6)
-    kicked = [each for each in story.decides(NOW + 7) if type(each).__name__ == "NudgeScheduler"]
-    assert [each.job_id for each in kicked] == [18]  # type: ignore[union-attr]
+    nudged = [each for each in story.decides(NOW + 7) if type(each).__name__ == "NudgeScheduler"]
+    assert [each.job_id for each in nudged] == [18]  # type: ignore[union-attr]
 
 
 def test_a_missing_job_in_quarantine_does_not_hold_the_others_back_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,12 +138,12 @@ def test_unknown_ids_are_read_many_at_start_and_five_a_second_later() -> None:
 def test_a_nudge_comes_at_most_once_a_second() -> None:
     story = Story()
     story.queues(pod("p0"), 100, at=NOW)
-    kicks = []
+    nudges = []
     for tenth in range(1, 40):
         story.polls({100: "PENDING", 200 + tenth: "RUNNING"}, at=NOW + tenth / 10)
-        kicks += [NOW + tenth / 10 for _ in story.acts(NudgeScheduler, NOW + tenth / 10)]
-    assert len(kicks) == 4
-    assert all(later - earlier >= 1.0 - 1e-6 for earlier, later in itertools.pairwise(kicks))
+        nudges += [NOW + tenth / 10 for _ in story.acts(NudgeScheduler, NOW + tenth / 10)]
+    assert len(nudges) == 4
+    assert all(later - earlier >= 1.0 - 1e-6 for earlier, later in itertools.pairwise(nudges))
 
 
 def test_the_nudge_that_had_to_wait_is_not_forgotten() -> None:
