@@ -160,8 +160,6 @@ def _show(world: World, workload: Workload, pod: Pod) -> None:
 
 def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
     """True if the event of the pod changes no membership, which holds for most events of a large gang."""
-    if workload.group is None:
-        return True
     return (
         before is not None
         and before.finished == pod.finished

@@ -47,7 +47,7 @@ def _pod_seen(world: World, event: ev.PodSeen) -> None:
         world.listed[event.scope].add(event.pod.uid)
     note_decoded(world, event.scope, event.pod)
     _apply_node_of_pod(world, event.pod, _put_on_node)
-    if world.quarantine and quarantine.keep_pod(world, event.pod):
+    if quarantine.keep_pod(world, event.pod):
         return
     if event.scope is Scope.OURS:
         _our_pod(world, event.pod)
@@ -60,7 +60,7 @@ def _pod_gone(world: World, event: ev.PodGone) -> None:
         return
     world.listed.get(event.scope, set()).discard(event.pod.uid)
     note_decoded(world, event.scope, event.pod)
-    if world.quarantine and quarantine.let_pod_go(world, event.pod, event.at):
+    if quarantine.let_pod_go(world, event.pod, event.at):
         _apply_node_of_pod(world, event.pod, _remove_from_node)
     else:
         _forget_pod(world, event.scope, event.pod, event.at)
