@@ -12,8 +12,9 @@ from integration.checker.journal import longest
 from integration.checker.verdict import Broken
 
 SAYS_S = 20.0  # L1
-# L1: so much longer for each pod that the bridge binds or writes to meanwhile: in a burst, the turn of a pod comes later.
-TURN_S = 0.1
+# L1: so much longer for each pod that the bridge binds or writes to meanwhile.  It reads 8 waiting jobs a second (Q2), and a
+# pod whose turn comes later says nothing.
+TURN_S = 1 / 8
 LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two looks
 SOON_S = 60.0  # L3
 STAYS_S = 345.0  # L4
