@@ -35,7 +35,7 @@ from bridge.telemetry import Telemetry
 from bridge.world_gauges import Register, Values, WorldGauges
 from scheduler.actions import Kind
 from scheduler.events import AbsenceConfirmed, Side
-from scheduler.explain import explain, key_of, prepared
+from scheduler.explain import explain, key_of, prepare
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.text import span
 from scheduler.rules.status import clock as time_of_day
@@ -324,7 +324,7 @@ class Health(_Endpoints):
             return no
         try:
             async with self._explaining.turn():
-                await self._prepared(*asked_for(request))
+                await self._prepare(*asked_for(request))
                 return explained(self._loop.world, request, self._clock())
         except Busy:
             return too_many()
@@ -332,9 +332,9 @@ class Health(_Endpoints):
             self._loop.guard.caught(error, "explanation", "explanation of {}/{}".format(*asked_for(request)))
             return web.Response(text=INTERNAL, status=500)
 
-    async def _prepared(self, namespace: str, name: str) -> None:
+    async def _prepare(self, namespace: str, name: str) -> None:
         """Prepare the slow part of an explanation in small steps, so that decisions go on meanwhile."""
-        while not prepared(self._loop.world, namespace, name):  # noqa: ASYNC110 - each call does a part of the work
+        while not prepare(self._loop.world, namespace, name):  # noqa: ASYNC110 - each call does a part of the work
             await asyncio.sleep(0)
 
     def _node_failed(self, name: str, error: Exception) -> None:

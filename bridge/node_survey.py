@@ -29,9 +29,8 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
 REST = 3  # times a slice: an answer takes a quarter of the time while it is made
-KEPT = (
-    19  # times the processor time of an answer: answers take a twentieth of the time, however often they are asked for
-)
+# An answer is kept so many times its processor time: answers take a twentieth of the time, however often one is asked for.
+KEPT = 19
 REASON_MOST = 200  # characters
 MIB = 2**20
 CPUS, MEMORY, JOBS = "/cpus", "/memory_mib", "/jobs"  # keys of count_grant; no GRES has such a name

@@ -90,9 +90,8 @@ class PolicyFile:
     def __post_init__(self) -> None:
         self._started_with = self.settings
         self._loaded_at = self.clock()
-        self._stamp: _Stamp | None = (
-            _NEVER  # the first check reads the file: it may have changed since the start read it
-        )
+        # The first check reads the file: it may have changed since the start read it.
+        self._stamp: _Stamp | None = _NEVER
         self._other_keys: list[str] = []
 
     async def follow(self, emit: Callable[[Event], None], world: World) -> None:

@@ -29,7 +29,15 @@ from scheduler.rules.gathering import why_gathering
 from scheduler.rules.guard import sentence
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, waits
-from scheduler.rules.submission import foreseen_job, is_managed, missing_pods, present_pods, spec_for, too_large
+from scheduler.rules.submission import (
+    foreseen_job,
+    is_managed,
+    missing_pods,
+    not_managed,
+    present_pods,
+    spec_for,
+    too_large,
+)
 from scheduler.state.phase import Phase, chosen, orphaned
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.quarantined import Quarantined
@@ -117,8 +125,8 @@ def key_of(world: World, namespace: str, name: str) -> str | None:
     return max(found)[1] if found else None
 
 
-def prepared(world: World, namespace: str, name: str) -> bool:
-    """False while the explanation would compare the pods of the workload with many others; a part of that is done."""
+def prepare(world: World, namespace: str, name: str) -> bool:
+    """Do a part of the comparisons of the workload's pods with others, which `explain` needs.  False: some are left."""
     key = key_of(world, namespace, name)
     if key is None or world.phase_of[key] not in _ASKING:
         return True
@@ -209,10 +217,11 @@ def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None,
     if not world.ready:
         return None, Refusal("", f"The bridge is not ready; it waits for {', '.join(world.missing)}.")
     if not is_managed(pod, world):
-        there = pod.namespace in (world.namespaces or {})
-        what = "is not managed by slurm-bridge" if there else "does not exist"
+        if pod.namespace in (world.namespaces or {}):
+            return None, Refusal(NOT_MANAGED, not_managed(pod))
         return None, Refusal(
-            NOT_MANAGED, f"Namespace {pod.namespace} {what}: the admin has to label it {MANAGED_LABEL}=true."
+            NOT_MANAGED,
+            f"Namespace {pod.namespace} does not exist: the admin has to create it, and label it {MANAGED_LABEL}=true.",
         )
     if pod.namespace in world.lacking_rights:
         lacking = (

@@ -14,9 +14,8 @@ from pathlib import Path
 from bridge.errors import ConfigError
 from scheduler.policy import templates
 
-LONGEST = (
-    240  # bytes of a name; a file name has at most 255, and the name of a file that is being written is a little longer
-)
+# Bytes of a name.  A file name has at most 255, and the name of a file that is being written is a little longer.
+LONGEST = 240
 MOST_USERS = 10_000
 MOST_BYTES = 1 << 20
 

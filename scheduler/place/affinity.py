@@ -33,9 +33,8 @@ MAX_TERMS = 16_384
 MAX_CHANGES = 8192
 MAX_GROUPINGS = 64
 MAX_ANSWERS = 4096
-MAX_COUNTED_PLACES = (
-    1_000_000  # nodes of all terms together: some 30 MiB, though each term may select a pod on each node
-)
+# Nodes of all terms together: some 30 MiB, though each term may select a pod on each node.
+MAX_COUNTED_PLACES = 1_000_000
 PER_TERM = 20  # the fixed cost of one term of a query, in comparisons
 _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 

@@ -20,9 +20,8 @@ from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-LATELY_S = (
-    300.0  # an owner that was read so long before a pod came is read again before the first decision about the pod
-)
+# An owner that was read so long before a pod came is read again before the first decision about the pod.
+LATELY_S = 300.0
 AGAIN_S = 60.0  # and while pods wait, once in so long, if at most MANY of them are refused
 MANY = 1000
 OWNERS_FIRST = "The pod's owners are read first, for their annotations."

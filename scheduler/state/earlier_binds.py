@@ -17,9 +17,8 @@ from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
-MOST_COMPARED = (
-    256  # terms with pods that may still be bound; if there are more, the bind waits for the end of the period
-)
+# Terms with pods that may still be bound.  If there are more, the bind waits for the end of the period.
+MOST_COMPARED = 256
 COMPARED_PER_NODE = 4  # terms or jobs that are looked at in the time in which one node is judged
 
 

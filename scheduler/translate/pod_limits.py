@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 from scheduler.model.amounts import Amounts
 from scheduler.model.kubernetes import NodeTerm, Pod, PodTerm, Requirement
 
-MAX_SHAPES = (
-    128  # pods of one gang that ask for different nodes: as many components as a heterogeneous job of Slurm may have
-)
+# Different choices of nodes among the pods of one gang: as many components as a heterogeneous job of Slurm may have.
+MAX_SHAPES = 128
 MAX_KINDS = 64
 MAX_PORTS = 128
 MAX_CLAIMS = 64

@@ -22,9 +22,8 @@ from tests.simulation.disturbed import Place, Played, Story, kills, observations
 
 P = names.PREFIX
 LATER = {P + "begin": "now+30"}
-BEGINS_S = (
-    240.0  # until a pod of LATER runs: its time comes, Slurm looks at its queue, and a new process begins quietly
-)
+# Until a pod of LATER runs: its time comes, Slurm looks at its queue, and a new process begins quietly.
+BEGINS_S = 240.0
 RUNS = {objects.RUN_S: "5"}
 
 

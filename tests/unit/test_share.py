@@ -101,7 +101,7 @@ async def test_an_explanation_that_compares_much_lets_the_loop_turn_in_between()
 
     turning = asyncio.create_task(turn())
     await asyncio.sleep(0)
-    await health(world)._prepared("hpc", "train")
+    await health(world)._prepare("hpc", "train")
     done.set()
     turns = await turning
     assert turns >= 2

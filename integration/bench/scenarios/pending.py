@@ -19,9 +19,8 @@ from integration.bench.scenarios import Scenario
 from integration.bench.subjects import ACCOUNT, SCHEDULER
 
 POLL, DETAIL = "GET jobs/state/", "GET job/N"
-BACKFILL_S = (
-    30  # slurmctld computes expected starts that often, and the bridge sees that when it has read all jobs once more
-)
+# slurmctld computes expected starts that often; the bridge sees the new ones when it has read all jobs once more.
+BACKFILL_S = 30
 DETAIL_RATE = 8
 
 

@@ -12,7 +12,7 @@ from scheduler.actions import AllocateNow, Outcome, SetPodCondition, SubmitJob
 from scheduler.apply.events import new_world
 from scheduler.decide import decide
 from scheduler.events import NamespacesListed, NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
-from scheduler.explain import Explanation, as_sbatch, explain, key_of, prepared
+from scheduler.explain import Explanation, as_sbatch, explain, key_of, prepare
 from scheduler.model.kubernetes import Condition, Pod, PodPhase, PodTerm, Requirement, Taint
 from scheduler.model.slurm import UNLIMITED, JobSpec, Partition
 from scheduler.translate.values import LONGEST_WAIT_S
@@ -398,11 +398,11 @@ def test_an_explanation_of_many_pods_is_computed_in_parts() -> None:
             PodSeen(Scope.OTHERS, pod(f"other-{number}", node="x1", labels={"n": str(number)}, anti_affinity=(term,)))
         )
     calls = 1
-    while not prepared(story.world, "hpc", "train"):
+    while not prepare(story.world, "hpc", "train"):
         calls += 1
     assert calls < 100
     assert explained(story, pod("train")).phase == "unsubmitted"
-    assert prepared(story.world, "hpc", "no-such-pod")
+    assert prepare(story.world, "hpc", "no-such-pod")
 
 
 def test_a_waiting_job_of_which_nothing_was_read_says_so() -> None:
