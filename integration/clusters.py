@@ -54,7 +54,7 @@ def eventually(what: str, ask: Callable[[], T], *, within_s: float = PATIENCE_S)
 
 READ_ONE_BY_ONE = 20  # jobs
 NO_SUCH_JOB = 2017
-FIRST_VERDICT = 2000  # error numbers below, but not 0 (no such node), say that slurmctld did not answer
+FIRST_VERDICT = 2000  # error numbers below, also -1, say that slurmctld did not answer; 0: no such node
 
 
 class Slurm:
@@ -72,7 +72,7 @@ class Slurm:
         answer = self._session.request(method, f"{self.url}/slurm/{API}/{path}", json=body, headers=headers, timeout=60)
         found: dict[str, Any] = answer.json()
         errors = found.get("errors") or []
-        if any(0 < each.get("error_number", 0) < FIRST_VERDICT for each in errors):
+        if any(number and number < FIRST_VERDICT for number in (each.get("error_number") for each in errors)):
             raise requests.ConnectionError(f"{method} {path}: slurmctld did not answer: {errors}", response=answer)
         if check:
             assert not errors, (method, path, errors)
