@@ -105,6 +105,8 @@ def _objects(path: str) -> Iterator[dict[str, Any]]:
         raise ConfigError(f"{path}: is not YAML{f' in line {mark.line + 1}' if mark else ''}.") from None
     for document in documents:
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else [document]
+        if not isinstance(items or [], list):
+            raise ConfigError(f"{path}: holds a List whose items are no list.")
         for item in items or ():
             if not isinstance(item, dict) or not isinstance(item.get("kind"), str):
                 raise ConfigError(f"{path}: holds something that is no Kubernetes object (it has no kind).")

@@ -157,6 +157,7 @@ def test_two_namespaces_that_differ_are_refused_as_kubectl_does(tmp_path: Path) 
         ("a: [", "/m.yaml: is not YAML in line 1."),
         ("a: 2026-02-30", "/m.yaml: is not YAML."),
         ("- 1", "/m.yaml: holds something that is no Kubernetes object (it has no kind)."),
+        ("kind: List\nitems: 5", "/m.yaml: holds a List whose items are no list."),
         ("{kind: Job, metadata: {name: j}}", "/m.yaml: Job j has no spec.template."),
     ],
 )
