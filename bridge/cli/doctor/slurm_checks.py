@@ -30,8 +30,8 @@ def _slurmrestd(seen: Observations) -> Iterator[Result]:
     url = seen.usable.slurm_url
     if seen.status_without_token.missing is None:
         yield ok(
-            f"something answers at {url} (HTTP {seen.status_without_token.get()}); what it is shows only to a request with a "
-            "token"
+            f"something answers at {url} (HTTP {seen.status_without_token.get()}); without a usable token it is not known if "
+            "that is slurmrestd"
         )
         return
     found = seen.discovery.get()
