@@ -63,7 +63,7 @@ STORY_MOST = 1000
 
 INVARIANTS: Mapping[str, str] = {
     "V1": "one running job a workload",
-    "V2": "a pod stands where its job is",
+    "V2": "a pod is bound only to nodes of its job",
     "V3": "a pod is bound only where it fits",
     "V4": "a gang is bound wholly or not at all",
     "V5": "nothing that was granted is given to two pods",
@@ -594,7 +594,7 @@ class Invariants:
         over_s = self.clock() - max(self._of_slurm(job.ends), self.calm_since, self.born)
         if over_s <= self.stands_s + DELETED_S:
             return ""
-        return f"{_name(pod)} stands on {node} {over_s:.0f} s after its job {job.id} was {job.state}"
+        return f"{_name(pod)} is still on {node} {over_s:.0f} s after its job {job.id} was {job.state}"
 
     def _speaks(self, node: str) -> bool:
         """True if the kubelet reports the node as ready: otherwise no pod there can be ended."""

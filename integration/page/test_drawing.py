@@ -59,7 +59,7 @@ async def shown() -> AsyncIterator[Shown]:
 async def test_a_broken_promise_is_red_and_reported_in_words(shown: Shown, tab: Tab) -> None:
     shown.state["promises"] = {
         "V1": {"says": "one running job a workload", "checked": 12345, "broken": 0},
-        "V2": {"says": "a pod stands where its job is", "checked": 7, "broken": 1},
+        "V2": {"says": "a pod is bound only to nodes of its job", "checked": 7, "broken": 1},
     }
     shown.state["violations"] = {"000000": {"at": NOW, "what": "V2: hpc/train is bound to x1, job 17 holds x2"}}
     await tab.open(shown.url)

@@ -72,7 +72,7 @@ def read_unsettled(this_pass: Pass) -> None:
         if this_pass.now < lost.until:
             this_pass.wake_shared(lost.until)
         else:
-            why = f"does {bind.namespace}/{bind.name} stand on {bind.node}? the answer to its bind was lost"
+            why = f"is {bind.namespace}/{bind.name} on {bind.node}? the answer to its bind was lost"
             this_pass.add(act.ReadPod(workload.key, uid, bind.namespace, bind.name, why))
 
 

@@ -631,7 +631,7 @@ class Histories(RuleBasedStateMachine):
     def the_books_agree(self) -> None:
         world = self.world
         standing = [uid for there in world.node_info.values() for uid in there.pods]
-        assert len(standing) == len(set(standing)), "a pod stands on one node"
+        assert len(standing) == len(set(standing)), "a pod is on one node"
         assert all(count >= 0 for count in world.under_way.values())
         assert all(count >= 0 for count in world.queued_in.values())
         assert sum(len(keys) for keys in world.by_phase.values()) == len(world.workloads)
@@ -706,7 +706,7 @@ class Histories(RuleBasedStateMachine):
 
         for one in self.pods.values():
             if one.node and not one.finished and one.deleting_at is None and one.uid in self.bound_by_us:
-                assert self.stands_on_its_job(one), f"S7: {one.name} stands on {one.node}, and no live job of it does"
+                assert self.stands_on_its_job(one), f"S7: {one.name} is on {one.node}, and no live job of it does"
 
     def stands_on_its_job(self, one: Pod) -> bool:
         """Its placeholder lives and holds the node of the pod."""

@@ -143,7 +143,7 @@ def test_a_pod_that_stays_long_after_its_job_breaks_l4(clusters: Clusters) -> No
     now[0] += 1
     [wrong] = clusters.invariants.at_rest()
     assert wrong.invariant == "L4"
-    assert f"alice-a/p stands on {holding.node} {longest_s + 1:.0f} s after its job" in wrong.what
+    assert f"alice-a/p is still on {holding.node} {longest_s + 1:.0f} s after its job" in wrong.what
     clusters.kube.actors.stop_kubelet(now[0], holding.node)
     clusters.kube.actors.act(now[0] + 3600)
     assert list(clusters.invariants.at_rest()) == [], "nobody can end it there"

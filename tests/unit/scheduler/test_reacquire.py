@@ -413,7 +413,7 @@ def test_a_gang_that_is_granted_other_nodes_than_it_runs_on_is_ended_with_its_jo
     granted = Grant(30, (GrantedNode("x1", 1, 100), GrantedNode("x2", 2, 200)))
     story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=granted)
     [cancel] = story.acts(CancelJob, NOW + 7)
-    assert cancel.reason == "job 30 has room for 1 of the 2 pods that stand on x1"
+    assert cancel.reason == "job 30 has room for 1 of the 2 pods on x1"
     story.ended(cancel, at=NOW + 7)
     assert len(story.acts(FailByDeadline, NOW + 7)) == 3
 
