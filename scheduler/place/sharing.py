@@ -11,7 +11,7 @@ heterogeneous job nodes of its own (Slurm facts 11).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.model.kubernetes import Node, Pod, PodTerm
@@ -45,6 +45,18 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
 def has_mutual_anti_affinity(pods: Collection[Pod]) -> bool:
     """True if the anti-affinity of one of these pods selects one of them; also if finding out takes many comparisons."""
     return any(pod.anti_affinity for pod in pods) and _select(_terms(pods), pods)
+
+
+def has_affinity_between(kinds: Sequence[Collection[Pod]]) -> bool:
+    """True if required pod affinity wants pods of several kinds, which never share a node, on one node.
+
+    kinds   the pods of each component of the job
+    """
+    for pods in kinds if len(kinds) > 1 else ():
+        terms = dict.fromkeys(term for pod in pods for term in pod.affinity if matches(term, pod))
+        if terms and any(_select(terms, others) for others in kinds if others is not pods):
+            return True
+    return False
 
 
 def _terms(pods: Iterable[Pod]) -> Collection[PodTerm]:

@@ -17,7 +17,7 @@ from scheduler.place.affinity import OwnPods, has_self_affinity, has_self_anti_a
 from scheduler.place.capacity import lacking, laid_out, too_few_nodes
 from scheduler.place.feasible import Feasible, feasible, texts, weight
 from scheduler.place.fit import NodeRequirements, node_requirements
-from scheduler.place.sharing import has_mutual_anti_affinity, most_pods_on
+from scheduler.place.sharing import has_affinity_between, has_mutual_anti_affinity, most_pods_on
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
@@ -149,12 +149,21 @@ def one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> JobS
     if isinstance(tenant, Tenant) and (refusal := beyond_rule(spec, tenant)) is not None:
         return refusal
     laid: list[JobSpec] = []
-    for each, (_, pods) in zip((spec, *spec.parts), components(asked), strict=True):
+    parts = components(asked)
+    if has_affinity_between([pods for _, pods in parts]):
+        return Refusal(names.REFUSED, _APART)
+    for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True):
         found = _laid_out(each, pods, this_pass) if each.tasks > 1 else each
         if isinstance(found, Refusal):
             return found
         laid.append(found)
     return replace(laid[0], parts=tuple(laid[1:]))
+
+
+_APART = (
+    "The required pod affinity of this gang wants its pods on one node, but they ask for different resources or nodes, and "
+    "Slurm gives each kind nodes of its own. Let all pods ask for the same, or make the affinity a preference."
+)
 
 
 def _laid_out(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> JobSpec | Refusal:

@@ -176,6 +176,19 @@ def test_anti_affinity_between_shapes_is_no_reason_to_refuse_them() -> None:
     assert [each.tasks for each in (spec, *spec.parts)] == [1, 2]
 
 
+def test_affinity_between_shapes_is_refused_because_they_never_share_a_node() -> None:
+    """Both were bound, on two nodes: each counted as the first pod that the affinity selects (F5)."""
+    together = (PodTerm((Requirement(names.PREFIX + "gang", "In", ("ring",)),), frozenset({"hpc"})),)
+    launcher, worker = ring(2, affinity=together)
+    launcher = replace(launcher, **wanting(cpu=4000))
+    assert refused(Story(), [launcher, worker]).startswith(
+        "The required pod affinity of this gang wants its pods on one"
+    )
+    leader, *workers = led(affinity=of_role("leader"), **wanting(cpu=4000))
+    each_with_its_like = [leader, *(replace(each, affinity=of_role("worker")) for each in workers)]
+    assert [each.max_nodes for each in asked(Story(), each_with_its_like).parts] == [1]
+
+
 def test_the_comparison_of_thousands_of_anti_affinity_terms_is_bounded() -> None:
     """Each of 5,000 pods has labels and 20 terms of its own: five hundred million comparisons."""
     many = []
