@@ -59,6 +59,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
         _apply_job(world, job_id, _poll_shows, event.states[job_id], event)
     for job_id in () if same else before.keys() - event.states.keys():
         _apply_job(world, job_id, _poll_lacks, before[job_id], event)
+    arrived += reused_ids.listed_again(world, event)
     if len(ended) > world.config.tuning.reads and reused_ids.is_continued(world, former, event, arrived):
         _prove_ends(world, ended, event)
     _still_missing(world, event)

@@ -59,6 +59,20 @@ def is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolle
     return stayed == live and not all(is_ended(event.states[job_id]) for job_id in live)
 
 
+def listed_again(world: World, event: ev.JobsPolled) -> list[int]:
+    """The ids of living jobs in the list that belonged to jobs which were gone before: slurmctld reused these ids.
+
+    The former list showed such an id, too, so that the lists alone do not show that another job has it.
+    """
+    found = []
+    for job_id, since in list(world.gone.items()):
+        if event.began > since:
+            del world.gone[job_id]
+            if job_id not in world.placeholders and not is_ended(event.states.get(job_id, CANCELLED)):
+                found.append(job_id)
+    return found
+
+
 def note_arrivals(world: World, arrived: Collection[int], event: ev.JobsPolled) -> None:
     """Note the ids that are new in the list, or belonged to ended jobs in the former list."""
     if _shows_low_id(world, arrived):

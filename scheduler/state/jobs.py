@@ -90,6 +90,8 @@ class Jobs(Visits):
         self.absent.discard(job.id)
         self.expected.discard(job.id)
         self.placeholders.pop(job.id, None)
+        if job.key is not None and (job.ended or job.lost(self.config.tuning.absent_s)) and job.id in self.states:
+            self.gone[job.id] = max(job.known_since, job.read_began)
         concerned = self.workloads_of(job)
         for workload in concerned:
             workload.jobs.discard(job.id)

@@ -195,6 +195,9 @@ class Tables:
         self.expected: set[int] = set()
         # placeholders that the last poll lacks
         self.absent: set[int] = set()
+        # ids of jobs that are gone and have no record, though the last poll showed them, to when that became known: a later
+        # poll that shows such an id shows another job
+        self.gone: dict[int, float] = {}
         # since when too many jobs are absent to end pods for it (X6); and the same of jobs that only pods name
         self.held_back_since: float | None = None
         self.claims_held_back_since: float | None = None

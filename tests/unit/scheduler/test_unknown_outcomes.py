@@ -322,6 +322,23 @@ def test_an_id_that_a_read_denied_and_a_lost_answer_got_again_is_read_again() ->
     assert len(story.acts(BindPod, NOW + 7)) == 1
 
 
+def test_an_id_that_a_lost_answer_got_again_is_read_though_each_list_showed_it() -> None:
+    """Between two lists two reads found that job 17 was gone, and the submission after them was given the same id."""
+    story = Story()
+    train = pod("train")
+    story.queues(train, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.reads(None, at=NOW + 2, job_id=17)
+    [read] = story.acts(ReadJob, NOW + 4)
+    story.reads(None, at=NOW + 4, job_id=17)
+    story.ended(read, at=NOW + 4)
+    [again] = [each for each in story.decides(NOW + 4) if isinstance(each, AllocateNow | SubmitJob)]
+    story.ended(again, Outcome.UNKNOWN, at=NOW + 5)
+    story.polls({17: "PENDING"}, at=NOW + 6)
+    assert [each.job_id for each in story.acts(ReadJob, NOW + 6)] == [17]
+    assert story.world.gone == {}
+
+
 def test_a_slow_answer_does_not_take_an_id_that_was_given_out_again_meanwhile() -> None:
     """slurmctld lost its state between the two: the first job does not exist any more, and another job has its id."""
     story = Story(without(CONFIG, submits=9))
