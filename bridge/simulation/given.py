@@ -72,6 +72,13 @@ class Given:
         )
         return any(who is not None and who.user == user and who.account in (account, None) for who in found)
 
+    def gives_now(self, namespace: str, user: str) -> bool:
+        """True if the present policy gives that namespace, with its present labels, that user; also if it is unknown."""
+        if namespace not in self._labels:
+            return True
+        who = self._policies[-1][1](namespace, self._labels[namespace][-1][1])
+        return who is not None and who.user == user
+
     def _note(self) -> None:
         for namespace, labels in self._labels.items():
             all_of_them = (gives(namespace, each) for _, gives in self._policies for _, each in labels)

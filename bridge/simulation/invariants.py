@@ -517,6 +517,8 @@ class Invariants:
             now, whose = self.slurm.job(job.id), names.whose(job.name)
             if whose is None or now is None or now.serial != serial or not now.ended:
                 continue
+            if not self.given.gives_now(self._home(job.name), job.user):  # the policy took the grant away
+                continue
             if self._served_on(job.nodes) <= before:
                 ended = self.clock(), frozenset(job.nodes)
                 self._in_vain.setdefault(whose[1], deque(maxlen=VAIN_REMEMBERED)).append(ended)
