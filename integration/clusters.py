@@ -72,7 +72,8 @@ class Slurm:
         answer = self._session.request(method, f"{self.url}/slurm/{API}/{path}", json=body, headers=headers, timeout=60)
         found: dict[str, Any] = answer.json()
         errors = found.get("errors") or []
-        if any(number and number < FIRST_VERDICT for number in (each.get("error_number") for each in errors)):
+        numbers = {each.get("error_number") or 0 for each in errors} - {0}
+        if min(numbers, default=FIRST_VERDICT) < FIRST_VERDICT:
             raise requests.ConnectionError(f"{method} {path}: slurmctld did not answer: {errors}", response=answer)
         if check:
             assert not errors, (method, path, errors)

@@ -47,8 +47,8 @@ LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no q
 INSTEAD = "Both clusters were asked instead"
 PAGE_WIDTH = 110
 NO_POLICY = (
-    "No policy was read, so it is not known here who the pods are in Slurm, nor what they may ask for: what is said of their "
-    "Slurm user and their job is not what the bridge does."
+    "No policy was read, so it is not known here who the pods are in Slurm, nor what they may ask for. "
+    "The bridge has the policy, and may decide otherwise about the Slurm user and the job."
 )
 NAME_SETTINGS = "Name the settings of the bridge with --config FILE (SLURM_BRIDGE_CONFIG)."
 MOST_JOBS = 5  # of one name in accounting: the newest are read

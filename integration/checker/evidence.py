@@ -16,6 +16,8 @@ from integration.checker.slurm_log import Life, SlurmLog
 
 OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
 CLOCKS_S = 1.1  # slurmdbd's times are whole seconds, rounded down
+# A bind, or the end of a pod, is decided by facts that are at most so old when the request is seen.
+ON_ITS_WAY_S = 30.0
 DOWN_S = 5.0  # slurmctld is considered away for so long before the start that the log shows
 
 

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from integration.checker.audit import BRIDGE, Pod
-from integration.checker.evidence import Evidence, clock
+from integration.checker.evidence import ON_ITS_WAY_S, Evidence, clock
 from integration.checker.quantities import ANY
 from integration.checker.verdict import Broken
 
-ON_ITS_WAY_S = 30.0  # what happened before was known when the bind was decided
 EXACT = 1e-6  # amounts are sums of decimal fractions
 
 

@@ -8,14 +8,13 @@ from fnmatch import fnmatch
 from typing import Any
 
 from integration.checker.audit import BRIDGE, Harm
-from integration.checker.evidence import Evidence, Job, clock, rules_of
+from integration.checker.evidence import ON_ITS_WAY_S, Evidence, Job, clock, rules_of
 from integration.checker.fits import fits
 from integration.checker.gangs import whole_gangs
 from integration.checker.liveness import LIVENESS
 from integration.checker.slurm_log import HOLDS
 from integration.checker.verdict import Broken, Verdict
 
-ON_ITS_WAY_S = 30.0  # a bind, or the end of a pod, was decided at most so long before it is seen
 SAME_MOMENT_S = 0.02  # two log lines of one moment
 EARLIEST_SHARE = 0.5  # of its time limit: before that no pod is ended for the limit (S4b)
 PREEMPTED_S = 60.0  # more than the longest GraceTime of a partition of the rig

@@ -63,7 +63,8 @@ class Life:
     leader   the id of the heterogeneous job that it is a component of; else its own id
     limits   when it was given another time limit, and that in seconds
     notices  when Slurm gave notice that it preempts the job
-    unsure   slurmctld was killed soon after the job's end and knows the job again, perhaps as one that runs
+    unsure   the job ended, and slurmctld was killed soon after and listed the job at its start.  The log does not show if
+             slurmctld remembers the end
     """
 
     id: int

@@ -8,8 +8,8 @@ given to another job, and a pod may have gone or moved to another workload.  So 
 
   answer to                  what it changes
   AllocateNow, SubmitJob     the workload.  The new id, unless a read or an answer since the call was sent says that the id
-                             is another's: then the job is looked up by its name.  If the nodes of a lost job are refused:
-                             the record of the lost job, too
+                             belongs to another job; in that case the bridge looks the job up by its name.  If the
+                             nodes of a lost job are refused: the record of the lost job, too
   CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission was given the
   RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
   FindJobs                   nothing: the ids in the answer are read

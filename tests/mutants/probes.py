@@ -25,7 +25,7 @@ from tests.mutants.code_swap import codes_of
 from tests.mutants.mutations import BOUNDARY, Edit, Mutant, Outermost
 
 Place = tuple[int, str, int | None]  # the id of a node, and the field and the index in it
-Kind = tuple[str, int | None]  # when a mutant differs; of one that lacks an operand, the place of the operand
+Kind = tuple[str, int | None]  # when a mutant has another value; if the mutant lacks an operand: which one
 # Of operands: True of `or`, False of `and`; True if only the truth of the value counts; and which of them call something.
 Form = tuple[bool, bool, tuple[int, ...]]
 ALWAYS, COMPARED, OPERANDS, FALSE = KINDS = "always", "compared", "operands", "false"

@@ -171,7 +171,7 @@ def test_a_slurm_that_is_not_there_is_one_line(
 
 
 async def test_without_a_policy_a_manifest_is_not_explained_and_of_a_pod_it_is_said(both: Both, tmp_path: Path) -> None:
-    """A policy that was not read looked like one that maps nobody."""
+    """`explain` took a policy that it had not read for a policy that gives no pod a Slurm user."""
     both.settings["policy"] = {}
     with pytest.raises(ConfigError, match=r"cannot be explained without the policy.* with --config FILE"):
         await told_of_manifest(both, tmp_path, manifest())
