@@ -111,7 +111,7 @@ class Bridge:
             clock,
             waiting=lambda: bool(self.world.by_phase[Phase.QUEUED]),
             allocating=lambda: any(self.world.immediate_in_flight.values()),
-            accounting_lost=lambda: self.world.accounting_lost is not None,
+            accounting_outage=lambda: self.world.accounting_outage is not None,
             interval_s=settings.poll_interval_s,
             nodes_interval_s=settings.nodes_interval_s,
         )
@@ -292,7 +292,7 @@ def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: flo
         telemetry.gauge(
             "slurm_bridge_users_without_token",
             "Slurm users whose token was of no use when it was last needed",
-            lambda: [(len(users.lost), {})],
+            lambda: [(len(users.unusable), {})],
         )
 
 

@@ -51,7 +51,7 @@ INTERNAL = "slurm-bridge had an internal error; the admin finds it in the log of
 
 def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
     """Every reason why a bridge cannot do its work now."""
-    reasons = [_away(side, lost.why) for side, lost in world.lost.items()]
+    reasons = [_away(side, away.why) for side, away in world.outages.items()]
     reasons += [f"waiting for {what}" for what in world.missing]
     if world.held_back_since is not None:
         reasons.append(f"since {time_of_day(world.held_back_since, now)}: {held_back(world)}")
@@ -91,15 +91,15 @@ def readiness(reasons: list[str], *notes: str) -> web.Response:
 def degraded(world: World, now: float) -> list[str]:
     """Sentences about what does not work, or is not as it should be, while the bridge as a whole works."""
     beside = list(filter(None, [another_bridge(world, now)]))
-    lost = world.accounting_lost
-    if lost is None:
+    away = world.accounting_outage
+    if away is None:
         return beside
     waiting = len(world.parked["records"])
     partitions = "are those of the last answer" if world.partitions else "are not known yet"
     jobs = "1 ended job waits" if waiting == 1 else f"{waiting} ended jobs wait"
     return [
         *beside,
-        f"Slurm accounting, since {time_of_day(lost.since, now)}: {lost.why.rstrip(' .')}. {jobs} to be recorded, and "
+        f"Slurm accounting, since {time_of_day(away.since, now)}: {away.why.rstrip(' .')}. {jobs} to be recorded, and "
         f"Slurm's partitions {partitions}; everything else goes on.",
     ]
 
@@ -210,7 +210,7 @@ class Health(_Endpoints):
         gauge("slurm_bridge_token_expiry_timestamp_seconds", ends, self._expiry)
         ahead = "seconds by which a cluster's clock is ahead of the bridge's"
         gauge("slurm_bridge_clock_ahead_seconds", ahead, self._ahead)
-        gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._lost)
+        gauge("slurm_bridge_side_lost", "1 while this side does not answer", self._outages)
         gauge("slurm_bridge_accounting_lost", "1 while slurmdbd does not answer", self._accounting)
         gauge("slurm_bridge_records_waiting", "ended jobs that wait to be recorded in accounting", self._waiting)
         counter("slurm_bridge_records_dropped", "ends that were never recorded in accounting", self._dropped)
@@ -267,12 +267,12 @@ class Health(_Endpoints):
         clocks = self._loop.world.clocks
         return [(clock.ahead, {"side": side.value}) for side, clock in clocks.items() if clock.is_known]
 
-    def _lost(self) -> Values:
-        lost = self._loop.world.lost
-        return [(1.0 if side in lost else 0.0, {"side": side.value}) for side in Side]
+    def _outages(self) -> Values:
+        outages = self._loop.world.outages
+        return [(1.0 if side in outages else 0.0, {"side": side.value}) for side in Side]
 
     def _accounting(self) -> Values:
-        return [(0.0 if self._loop.world.accounting_lost is None else 1.0, {})]
+        return [(0.0 if self._loop.world.accounting_outage is None else 1.0, {})]
 
     def _waiting(self) -> Values:
         return [(len(self._loop.world.parked["records"]), {})]
@@ -288,7 +288,7 @@ class Health(_Endpoints):
     def not_ready(self) -> list[str]:
         """Every reason why the bridge cannot do its work now."""
         reasons = not_ready(self._loop.world, self._tokens, self._clock())
-        if Side.KUBERNETES not in self._loop.world.lost and (why := self._calls_trouble()):
+        if Side.KUBERNETES not in self._loop.world.outages and (why := self._calls_trouble()):
             reasons.insert(0, _away(Side.KUBERNETES, why))
         return reasons
 
@@ -381,9 +381,9 @@ class StandingBy:
 
     def not_ready(self) -> list[str]:
         """Every reason why this replica could not lead now."""
-        lost = [_away(Side.KUBERNETES, self._mirror.lost.why)] if self._mirror.lost is not None else []
-        lost += [self._lease.trouble] if self._lease.trouble else []
-        return lost + [f"waiting for {what}" for what in self._mirror.missing()]
+        waits = [_away(Side.KUBERNETES, self._mirror.outage.why)] if self._mirror.outage is not None else []
+        waits += [self._lease.trouble] if self._lease.trouble else []
+        return waits + [f"waiting for {what}" for what in self._mirror.missing()]
 
     def role(self) -> str:
         """ "standby, NAME leads"."""

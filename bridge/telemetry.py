@@ -31,14 +31,14 @@ from scheduler import names
 from scheduler.actions import Action, Outcome
 from scheduler.events import (
     AbsenceConfirmed,
-    AccountingLost,
+    AccountingOutageBegan,
     ActionEnded,
     Event,
-    PodGone,
+    OutageBegan,
+    OutageEnded,
+    PodDeleted,
     PodSeen,
     Scope,
-    SideBack,
-    SideLost,
 )
 from scheduler.model.anomaly import OVERTAKEN, Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
@@ -131,12 +131,12 @@ class Telemetry:
         what = "spans that the Collector did not take"
         self.counter("slurm_bridge_spans_dropped", what, lambda: [(self._export.dropped, {})])
         self._recorder = Recorder(self._export, clock, self._first_seen) if self._export.on else None
-        self.lost_sides: dict[str, str] = {}
+        self.outages: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
         # Rejected observations in the log, by reason: how many, when.
         self._logged: dict[Anomaly, tuple[int, float]] = {}
         self._held_back = False
-        self._accounting_lost: AccountingLost | None = None
+        self._accounting_outage: AccountingOutageBegan | None = None
         self._beside_another = False
         self._claims_held_back = False
 
@@ -254,7 +254,7 @@ class Telemetry:
             log.log(level, "%s %s: %s", type(action).__name__, action.subject, action.reason)
 
     def seen(self, event: Event, world: World) -> None:
-        """Log when a side is lost or back; remember when a new pod was first seen."""
+        """Log when an outage begins or ends; remember when a new pod was first seen."""
         if self._recorder is not None:
             self._recorder.seen(event, world)
         if isinstance(event, PodSeen):
@@ -262,15 +262,15 @@ class Telemetry:
                 _remember(self._first_seen, event.pod.uid, self._clock())
             elif self._starting and event.pod.phase is not PodPhase.PENDING:
                 self._started(event.pod)
-        elif isinstance(event, PodGone):
+        elif isinstance(event, PodDeleted):
             self._starting.pop(event.pod.uid, None)
             first_seen = self._first_seen.pop(event.pod.uid, None)
             if first_seen is not None and not event.pod.node:
                 self._latency.deleted_unbound(event.at - event.pod.created)
-        elif isinstance(event, SideLost):
-            self.lost_sides[event.side.value] = event.why
+        elif isinstance(event, OutageBegan):
+            self.outages[event.side.value] = event.why
             log.warning("%s", event.why)
-        elif isinstance(event, SideBack) and self.lost_sides.pop(event.side.value, None) is not None:
+        elif isinstance(event, OutageEnded) and self.outages.pop(event.side.value, None) is not None:
             log.warning("%s answers again", event.side.value)
         elif isinstance(event, AbsenceConfirmed):
             log.warning(
@@ -286,9 +286,9 @@ class Telemetry:
         if bool(beside := another_bridge(world, self._clock())) != self._beside_another:
             self._beside_another = not self._beside_another
             log.warning("%s", beside or "no other slurm-bridge has been seen for a while")
-        if (lost := world.accounting_lost) != self._accounting_lost:
-            self._accounting_lost = lost
-            log.warning("%s", lost.why if lost is not None else "slurmdbd answers again")
+        if (away := world.accounting_outage) != self._accounting_outage:
+            self._accounting_outage = away
+            log.warning("%s", away.why if away is not None else "slurmdbd answers again")
         if (world.held_back_since is not None) != self._held_back:
             self._held_back = not self._held_back
             log.warning("%s", held_back(world) or "nothing is held back any more: what was missing is settled")

@@ -42,7 +42,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     this_pass = Pass(world, now)
     if not world.ready:
         return this_pass.plan()
-    away = world.lost.get(Side.KUBERNETES)
+    away = world.outages.get(Side.KUBERNETES)
     if away is not None and now - away.since > this_pass.tuning.stale_s:
         return this_pass.plan()
     tried = list(due(this_pass)) if world.quarantine else []

@@ -39,8 +39,8 @@ class PodSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class PodGone:
-    """The watch showed DELETED.  `pod` is the last state.  (A pod that only left the selector of OTHERS is gone, too.)"""
+class PodDeleted:
+    """The watch showed DELETED, as it also does if a pod leaves the selector of OTHERS.  `pod` is the last state."""
 
     scope: Scope
     pod: Pod
@@ -69,7 +69,7 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeGone:
+class NodeDeleted:
     name: str
 
 
@@ -88,7 +88,7 @@ class NamespaceSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceGone:
+class NamespaceDeleted:
     name: str
 
 
@@ -204,7 +204,7 @@ class SlurmNodesPolled:
 
 
 @dataclass(frozen=True, slots=True)
-class SideLost:
+class OutageBegan:
     """One side does not answer, or refuses the bridge.  `why` is a sentence."""
 
     side: Side
@@ -213,7 +213,7 @@ class SideLost:
 
 
 @dataclass(frozen=True, slots=True)
-class SideBack:
+class OutageEnded:
     side: Side
     at: float
 
@@ -223,7 +223,7 @@ ACCOUNTING_AWAY = 7000
 
 
 @dataclass(frozen=True, slots=True)
-class AccountingLost:
+class AccountingOutageBegan:
     """slurmdbd does not answer: no list of partitions, no search for jobs by name, no record of ends.  `why` is a sentence.
 
     slurmctld goes on without slurmdbd, and so does everything else.
@@ -234,12 +234,12 @@ class AccountingLost:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountingBack:
+class AccountingOutageEnded:
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLost:
+class TokenMissing:
     """The bridge has no token with which it can act as that Slurm user."""
 
     user: str
@@ -247,7 +247,7 @@ class TokenLost:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenBack:
+class TokenUsable:
     """There is a new token of that Slurm user, or Slurm accepted the present one."""
 
     user: str
@@ -325,13 +325,13 @@ class ActionEnded:
 
 Event = (
     PodSeen
-    | PodGone
+    | PodDeleted
     | PodsListed
     | NodeSeen
-    | NodeGone
+    | NodeDeleted
     | NodesListed
     | NamespaceSeen
-    | NamespaceGone
+    | NamespaceDeleted
     | NamespacesListed
     | ObjectUndecoded
     | ClockObserved
@@ -341,12 +341,12 @@ Event = (
     | JobRead
     | LimitsRead
     | SlurmNodesPolled
-    | SideLost
-    | SideBack
-    | AccountingLost
-    | AccountingBack
-    | TokenLost
-    | TokenBack
+    | OutageBegan
+    | OutageEnded
+    | AccountingOutageBegan
+    | AccountingOutageEnded
+    | TokenMissing
+    | TokenUsable
     | AbsenceConfirmed
     | PredecessorDrained
     | PolicyChanged

@@ -191,7 +191,7 @@ _ASKING = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED)
 
 
 def _pod(workload: Workload) -> Pod | None:
-    pods = workload.unfinished or list(workload.pods.values()) or [gone.pod for gone in workload.gone.values()]
+    pods = workload.unfinished or list(workload.pods.values()) or [gone.pod for gone in workload.deleted_pods.values()]
     return pods[0] if pods else None
 
 
@@ -350,8 +350,8 @@ def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decisi
 
 
 def _why_unsubmitted(pod: Pod, refusal: Refusal | None, decision: Decision, this_pass: Pass) -> str:
-    if (lost := this_pass.world.lost.get(Side.SLURM)) is not None:  # the pod does not show why
-        return f"Slurm cannot be used since {clock(lost.since, this_pass.now)}: {lost.why}"
+    if (away := this_pass.world.outages.get(Side.SLURM)) is not None:  # the pod does not show why
+        return f"Slurm cannot be used since {clock(away.since, this_pass.now)}: {away.why}"
     if refusal is not None and (not this_pass.world.ready or refusal.reason == NOT_MANAGED):
         return refusal.message
     shown = _shown(decision, pod)

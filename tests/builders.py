@@ -18,7 +18,7 @@ from scheduler.events import (
     NamespacesListed,
     NodesListed,
     Planned,
-    PodGone,
+    PodDeleted,
     PodSeen,
     PodsListed,
     Scope,
@@ -144,7 +144,7 @@ class Story:
             self.world.apply(PodSeen(Scope.OURS, event) if isinstance(event, Pod) else event)
 
     def loses(self, what: Pod, at: float) -> None:
-        self.world.apply(PodGone(Scope.OURS, what, at))
+        self.world.apply(PodDeleted(Scope.OURS, what, at))
 
     def polls(self, states: Mapping[int, str] | None = None, *, at: float) -> None:
         """A poll that began and ended then."""

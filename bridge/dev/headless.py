@@ -125,7 +125,7 @@ class Run:
         left = [f"job {job.id} is {job.state}" for job in self.session.invariants.ours()]
         said = [*unbound, *running, *left]
         world = self.session.world
-        said += [each.why for each in world.lost.values()] if world else ["the bridge has not started"]
+        said += [each.why for each in world.outages.values()] if world else ["the bridge has not started"]
         said += [f"the bridge waits for {what}" for what in world.missing] if world else []
         more = f"; and {len(said) - 5} more" if len(said) > 5 else ""
         return f": {'; '.join(each.rstrip('.') for each in said[:5])}{more}" if said else ""

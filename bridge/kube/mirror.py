@@ -30,11 +30,11 @@ Named = TypeVar("Named", Node, Namespace)
 class Mirror:
     """Keeps what the watches emit, until it is handed over.
 
-    lost   why Kubernetes does not answer now; None: it does
+    outage  why Kubernetes does not answer now; None: it does
     """
 
     def __init__(self, watches: Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]) -> None:
-        self.lost: ev.SideLost | None = None
+        self.outage: ev.OutageBegan | None = None
         self._watches = watches(self._tell, self._tell_undecoded)
         self._pods: dict[Scope, dict[str, Pod]] = {}
         self._nodes: dict[str, Node] | None = None
@@ -96,15 +96,15 @@ class Mirror:
         for scope, pods in self._pods.items():
             yield ev.PodsListed(scope, tuple(pods.values()), now, inherited=True)
         yield from self._undecoded.values()
-        if self.lost is not None:
-            yield self.lost
+        if self.outage is not None:
+            yield self.outage
 
     def _tell_undecoded(self, what: Undecoded) -> None:
         self._hear_undecoded(what)
 
     def _tell(self, event: Event) -> None:
-        if isinstance(event, ev.SideLost | ev.SideBack):
-            self.lost = event if isinstance(event, ev.SideLost) else None
+        if isinstance(event, ev.OutageBegan | ev.OutageEnded):
+            self.outage = event if isinstance(event, ev.OutageBegan) else None
         if self._hear is None:
             self._keep(event)
             return
@@ -119,11 +119,11 @@ class Mirror:
 
     def _keep(self, event: Event) -> None:
         match event:
-            case ev.PodsListed() | ev.PodSeen() | ev.PodGone():
+            case ev.PodsListed() | ev.PodSeen() | ev.PodDeleted():
                 self._keep_pods(event)
-            case ev.NodesListed() | ev.NodeSeen() | ev.NodeGone():
+            case ev.NodesListed() | ev.NodeSeen() | ev.NodeDeleted():
                 self._keep_nodes(event)
-            case ev.NamespacesListed() | ev.NamespaceSeen() | ev.NamespaceGone():
+            case ev.NamespacesListed() | ev.NamespaceSeen() | ev.NamespaceDeleted():
                 self._keep_namespaces(event)
             case ev.ObjectUndecoded():
                 what = event.object
@@ -131,7 +131,7 @@ class Mirror:
             case ev.ClockObserved(side=Side.KUBERNETES):
                 self._clock_observed = event
 
-    def _keep_pods(self, event: ev.PodsListed | ev.PodSeen | ev.PodGone) -> None:
+    def _keep_pods(self, event: ev.PodsListed | ev.PodSeen | ev.PodDeleted) -> None:
         if isinstance(event, ev.PodsListed):
             self._listed(event.scope, event.undecoded)
             self._pods[event.scope] = self._unread(event) | {pod.uid: pod for pod in event.pods}
@@ -143,7 +143,7 @@ class Mirror:
         else:
             pods.pop(event.pod.uid, None)
 
-    def _keep_nodes(self, event: ev.NodesListed | ev.NodeSeen | ev.NodeGone) -> None:
+    def _keep_nodes(self, event: ev.NodesListed | ev.NodeSeen | ev.NodeDeleted) -> None:
         known = self._nodes or {}
         if isinstance(event, ev.NodesListed):
             known = self._as_listed(NODE, known, event.nodes, event.undecoded)
@@ -154,7 +154,7 @@ class Mirror:
             known.pop(event.name, None)
         self._nodes = known
 
-    def _keep_namespaces(self, event: ev.NamespacesListed | ev.NamespaceSeen | ev.NamespaceGone) -> None:
+    def _keep_namespaces(self, event: ev.NamespacesListed | ev.NamespaceSeen | ev.NamespaceDeleted) -> None:
         known = self._namespaces or {}
         if isinstance(event, ev.NamespacesListed):
             known = self._as_listed(NAMESPACE, known, event.namespaces, event.undecoded)

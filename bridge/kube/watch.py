@@ -39,7 +39,7 @@ from bridge.kube.transport import MAX_BODY, Call, Reply, StreamRefused, TooLong,
 from bridge.kube.versions import SeenVersions
 from bridge.kube.wire import ListMeta, Page
 from scheduler import events
-from scheduler.events import ClockObserved, Event, ObjectUndecoded, Scope, Side, SideBack, SideLost
+from scheduler.events import ClockObserved, Event, ObjectUndecoded, OutageBegan, OutageEnded, Scope, Side
 from scheduler.model import kubernetes as model
 from scheduler.model.kubernetes import Undecoded
 
@@ -102,7 +102,7 @@ def _pods(name: str, scope: Scope, selector: str) -> Resource[model.Pod]:
         codec.PODS,
         listed=lambda all_, at: events.PodsListed(scope, all_.found, at, all_.undecoded),
         seen=lambda pod, at: events.PodSeen(scope, pod, at),
-        gone=lambda pod, at: events.PodGone(scope, pod, at),
+        gone=lambda pod, at: events.PodDeleted(scope, pod, at),
         undecoded=lambda pod: ObjectUndecoded(pod, scope),
     )
 
@@ -117,7 +117,7 @@ def nodes() -> Resource[model.Node]:
         codec.NODES,
         listed=lambda all_, at: events.NodesListed(all_.found, at, all_.undecoded),
         seen=events.NodeSeen,
-        gone=lambda node, _at: events.NodeGone(node.name),
+        gone=lambda node, _at: events.NodeDeleted(node.name),
     )
 
 
@@ -131,7 +131,7 @@ def namespaces() -> Resource[model.Namespace]:
         codec.NAMESPACES,
         listed=lambda all_, _at: events.NamespacesListed(all_.found, all_.undecoded),
         seen=lambda namespace, _at: events.NamespaceSeen(namespace),
-        gone=lambda namespace, _at: events.NamespaceGone(namespace.name),
+        gone=lambda namespace, _at: events.NamespaceDeleted(namespace.name),
     )
 
 
@@ -419,7 +419,7 @@ class _Interrupted(Exception):
 class KubeWatches:
     """The four list-watches of the bridge, and the health of all of them as one.
 
-    Emits SideLost when the first of them fails and SideBack when the last has recovered.
+    Emits OutageBegan when the first of them fails and OutageEnded when the last has recovered.
 
     on_undecoded, seen   as of ListWatch
     """
@@ -463,9 +463,9 @@ class KubeWatches:
 
     def _failed(self, name: str, why: str) -> None:
         if not self._troubled:
-            self.emit(SideLost(Side.KUBERNETES, self.clock(), why))
+            self.emit(OutageBegan(Side.KUBERNETES, self.clock(), why))
         self._troubled[name] = why
 
     def _recovered(self, name: str) -> None:
         if self._troubled.pop(name, None) is not None and not self._troubled:
-            self.emit(SideBack(Side.KUBERNETES, self.clock()))
+            self.emit(OutageEnded(Side.KUBERNETES, self.clock()))

@@ -212,8 +212,8 @@ def _plain(gres: Mapping[str, int]) -> int:
 
 def _sides(world: World, now: float) -> Iterator[Entry]:
     """Which sides answer, and since when they do not; the time of the last poll of Slurm's jobs; what is still awaited."""
-    lost = {side.value: world.lost.get(side) for side in Side} | {"slurmdbd": world.accounting_lost}
-    for name, each in lost.items():
+    outages = {side.value: world.outages.get(side) for side in Side} | {"slurmdbd": world.accounting_outage}
+    for name, each in outages.items():
         waits = {"since": each.since if each else None, "why": each.why[:SENTENCE_MOST] if each else ""}
         yield "sides", name, partial(dict, waits)
     polled = world.polled.ended if world.polled else None

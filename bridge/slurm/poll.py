@@ -19,13 +19,13 @@ from bridge.slurm.codec import Listed, job_number
 from bridge.slurm.lists import LeftOut
 from scheduler.events import (
     ALL_READ,
-    AccountingBack,
-    AccountingLost,
+    AccountingOutageBegan,
+    AccountingOutageEnded,
     Event,
     JobsPolled,
+    OutageBegan,
+    OutageEnded,
     Side,
-    SideBack,
-    SideLost,
     SlurmNodesPolled,
     Unread,
 )
@@ -92,7 +92,7 @@ class Poller:
 
     waiting      returns True if jobs of the bridge wait in Slurm's queue: then there are two polls a second
     allocating   returns True while immediate allocations are in flight: then there are half as many polls as usual
-    accounting_lost  returns True if slurmdbd counts as away: then it is asked again every few seconds
+    accounting_outage  returns True during an outage of slurmdbd: then slurmdbd is asked again every few seconds
     interval_s, nodes_interval_s   seconds between two polls of jobs, and of nodes
     """
 
@@ -103,7 +103,7 @@ class Poller:
         clock: Callable[[], float],
         waiting: Callable[[], bool],
         allocating: Callable[[], bool] = lambda: False,
-        accounting_lost: Callable[[], bool] = lambda: False,
+        accounting_outage: Callable[[], bool] = lambda: False,
         *,
         interval_s: float = 1.0,
         nodes_interval_s: float = 30.0,
@@ -113,13 +113,13 @@ class Poller:
         self._clock = clock
         self._waiting = waiting
         self._allocating = allocating
-        self._accounting_lost = accounting_lost
+        self._accounting_outage = accounting_outage
         self._interval_s = interval_s
         self._nodes_interval_s = nodes_interval_s
         self._tick = Tick()
         self._before: tuple[float, Mapping[int, States]] | None = None
         self._took_s = 0.0  # the last poll
-        self._lost = False
+        self._in_outage = False
         self._nodes_due = float("-inf")
         self._accounting_due = float("-inf")
 
@@ -129,7 +129,7 @@ class Poller:
         while True:
             try:
                 await self.poll()
-                if self._accounting_lost() and self._clock() >= self._accounting_due:
+                if self._accounting_outage() and self._clock() >= self._accounting_due:
                     await self._try_accounting()
                 if self._clock() >= self._nodes_due:
                     await self.poll_nodes()
@@ -187,11 +187,11 @@ class Poller:
             found = await self._client.listed_partitions()
         except AccountingUnavailable as error:
             self._accounting_due = self._clock() + ACCOUNTING_RETRY_S
-            if not self._accounting_lost():
-                self._emit(AccountingLost(self._clock(), said(error)))
+            if not self._accounting_outage():
+                self._emit(AccountingOutageBegan(self._clock(), said(error)))
             return None
-        if self._accounting_lost():
-            self._emit(AccountingBack(self._clock()))
+        if self._accounting_outage():
+            self._emit(AccountingOutageEnded(self._clock()))
         return found
 
     async def _try_accounting(self) -> None:
@@ -201,14 +201,14 @@ class Poller:
 
     def _answered(self) -> None:
         """Note that Slurm answered all requests of a round: it is not back if it answers only a part of them."""
-        if self._lost:
-            self._lost = False
-            self._emit(SideBack(Side.SLURM, self._clock()))
+        if self._in_outage:
+            self._in_outage = False
+            self._emit(OutageEnded(Side.SLURM, self._clock()))
 
     def _trouble(self, error: BridgeError) -> None:
-        if not self._lost:
-            self._lost = True
-            self._emit(SideLost(Side.SLURM, self._clock(), said(error)))
+        if not self._in_outage:
+            self._in_outage = True
+            self._emit(OutageBegan(Side.SLURM, self._clock(), said(error)))
 
 
 def unread_jobs(left_out: Sequence[LeftOut]) -> Unread:

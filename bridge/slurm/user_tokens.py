@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bridge.errors import ConfigError
 from bridge.slurm.token import FileToken, Known, Unfinished, problem
-from scheduler.events import Event, TokenBack, TokenLost
+from scheduler.events import Event, TokenMissing, TokenUsable
 from scheduler.model.text import line
 
 SETTING = "slurm_user_token_dir"
@@ -75,7 +75,7 @@ class UserToken(FileToken):
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
+class _Unusable:
     """Why the token of a user cannot be used.  token: the token that Slurm did not accept; "": no token was sent."""
 
     why: str
@@ -85,13 +85,13 @@ class _Lost:
 class UserTokens:
     """The tokens of all users, by name.
 
-    lost   Slurm users whose token could not be used when it was last needed, and the reason, a sentence
+    unusable   Slurm users whose token could not be used when it was last needed, and the reason, a sentence
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._known: dict[str, UserToken] = {}
-        self._lost: dict[str, _Lost] = {}
+        self._unusable: dict[str, _Unusable] = {}
 
     def of(self, user: str) -> UserToken:
         """The token of that user.  Nothing is read before it is asked for."""
@@ -104,48 +104,48 @@ class UserTokens:
 
     def refused(self, user: str, why: str, token: str = "") -> None:
         """Record that the user's token cannot be used.  token: the token that Slurm rejected; "": the user has none"""
-        while len(self._lost) >= MOST_USERS:
-            del self._lost[next(iter(self._lost))]
-        self._lost[user] = _Lost(why, token)
+        while len(self._unusable) >= MOST_USERS:
+            del self._unusable[next(iter(self._unusable))]
+        self._unusable[user] = _Unusable(why, token)
 
     def accepted(self, user: str) -> None:
         """Slurm took the token of that user."""
-        if self._lost:
-            self._lost.pop(user, None)
+        if self._unusable:
+            self._unusable.pop(user, None)
 
     @property
-    def lost(self) -> Mapping[str, str]:
+    def unusable(self) -> Mapping[str, str]:
         """See the class."""
-        return {user: lost.why for user, lost in self._lost.items()}
+        return {user: unusable.why for user, unusable in self._unusable.items()}
 
     def look(self) -> None:
         """Forget the errors of files whose token has changed."""
-        for user, lost in list(self._lost.items()):
+        for user, unusable in list(self._unusable.items()):
             try:
-                renewed = self.of(user).token() != lost.token
+                renewed = self.of(user).token() != unusable.token
             except ConfigError:
                 continue
             if renewed:
-                del self._lost[user]
+                del self._unusable[user]
 
     def troubles(self, users: frozenset[str], now: float) -> Iterator[tuple[str, str]]:
-        """Users (of these, and in `lost`) without a usable token or file, by name, each with the reason, a sentence."""
-        for user in sorted(users | self._lost.keys()):
-            lost = self._lost.get(user)
-            why = lost.why if lost is not None else problem(self.of(user), now) or self.of(user).trouble
+        """Users (of these, and in `unusable`) without a usable token or file, by name, each with the reason, a sentence."""
+        for user in sorted(users | self._unusable.keys()):
+            unusable = self._unusable.get(user)
+            why = unusable.why if unusable is not None else problem(self.of(user), now) or self.of(user).trouble
             if why:
                 yield user, why
 
 
 async def follow(tokens: UserTokens, emit: Callable[[Event], None], clock: Callable[[], float]) -> None:
-    """Emit TokenLost for users whose token cannot be used, and TokenBack when its file changes.  Never returns."""
+    """Emit TokenMissing for users whose token cannot be used, and TokenUsable when its file changes.  Never returns."""
     logged: set[str] = set()
     while True:
         tokens.look()
-        lost = tokens.lost
-        for user in sorted(logged - lost.keys()):
-            emit(TokenBack(user, clock()))
-        for user in sorted(lost.keys() - logged):
-            emit(TokenLost(user, clock()))
-        logged = set(lost)
+        unusable = tokens.unusable
+        for user in sorted(logged - unusable.keys()):
+            emit(TokenUsable(user, clock()))
+        for user in sorted(unusable.keys() - logged):
+            emit(TokenMissing(user, clock()))
+        logged = set(unusable)
         await asyncio.sleep(LOOK_S)

@@ -22,7 +22,7 @@ from bridge.tracing.times import asked_at, clocks_of, granted_at
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Outcome
-from scheduler.events import ActionEnded, Event, JobRead, JobsPolled, PodGone, PodSeen, PodsListed, Scope
+from scheduler.events import ActionEnded, Event, JobRead, JobsPolled, PodDeleted, PodSeen, PodsListed, Scope
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import is_ended
 from scheduler.state.placeholder import Placeholder
@@ -72,7 +72,7 @@ class Recorder:
         match event:
             case PodSeen(Scope.OURS, pod):
                 self._pod_seen(pod, world)
-            case PodGone(Scope.OURS, pod, at):
+            case PodDeleted(Scope.OURS, pod, at):
                 self._pod_over(pod, world, at)
             case PodsListed(Scope.OURS):
                 self._listed(event, world)
@@ -207,7 +207,7 @@ class Recorder:
             self._all_ended(workload, (), at, world)
 
     def _all_ended(self, workload: Workload, pods: tuple[Pod, ...], at: float, world: World) -> None:
-        clocks, every = clocks_of(world), (*pods, *(gone.pod for gone in workload.gone.values()))
+        clocks, every = clocks_of(world), (*pods, *(gone.pod for gone in workload.deleted_pods.values()))
         created = min(map(clocks.created, every), default=clocks.begin(workload.created))
         seen = {pod.uid: self._first_seen[pod.uid] for pod in every if pod.uid in self._first_seen}
         remember(self._ending, workload.key, _Ending(every, created, max(created, at), seen))

@@ -45,7 +45,7 @@ APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
 }
 
 # The attribute with the time at which an event came; of other events `at`, if they have it.
-_TIME_OF = {ev.JobsPolled: "ended", ev.JobRead: "ended", ev.ClockObserved: "ended", ev.SideLost: ""}
+_TIME_OF = {ev.JobsPolled: "ended", ev.JobRead: "ended", ev.ClockObserved: "ended", ev.OutageBegan: ""}
 
 
 def new_world(config: Config, started: float, *, guarded: bool = False) -> World:

@@ -51,10 +51,10 @@ def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) ->
     workload.end_in_flight(action)
     job = job_of_call(world, action, event.began)
     if event.outcome is Outcome.DONE:
-        world.accounting_lost = None
+        world.accounting_outage = None
         if job is not None:
             job.recorded = True
-    elif _note_accounting_lost(world, event):
+    elif _note_accounting_outage(world, event):
         world.dirty[workload.key] = None
     else:
         world.back_off(workload, event.at, attempt=Attempt.RECORD)
@@ -85,11 +85,11 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
     workload.refused = event.refusal
 
 
-def _note_accounting_lost(world: World, event: ev.ActionEnded) -> bool:
+def _note_accounting_outage(world: World, event: ev.ActionEnded) -> bool:
     """Note if slurmdbd answers, as far as this answer shows it."""
     if event.refusal is None or event.refusal.number != ev.ACCOUNTING_AWAY:
         return False
-    world.apply_part(ev.AccountingLost(event.at, event.refusal.message))
+    world.apply_part(ev.AccountingOutageBegan(event.at, event.refusal.message))
     return True
 
 
@@ -104,7 +104,7 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
     if workload is None:
         return
     workload.end_in_flight(action)
-    _note_accounting_lost(world, event)
+    _note_accounting_outage(world, event)
     for job_id in event.found:
         job = world.placeholders.get(job_id)
         if (job is None or job.key is None) and job_id not in world.foreign:
@@ -127,7 +127,7 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
 def _limits_ended(world: World, action: act.ReadLimits, event: ev.ActionEnded) -> None:
     """The limits themselves come as LimitsRead.  If they could not be read, they are read again after the usual time."""
     world.reading_limits.discard(action.of)
-    _note_accounting_lost(world, event)
+    _note_accounting_outage(world, event)
     if event.outcome is not Outcome.DONE:
         before = world.limits.get(action.of)
         keep_limits(world, action.of, KnownLimits(event.at, before.limits if before is not None else ()))

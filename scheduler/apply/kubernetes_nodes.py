@@ -35,13 +35,13 @@ def _node_seen(world: World, event: ev.NodeSeen) -> None:
         world.feasibility_changed()
 
 
-def _node_gone(world: World, event: ev.NodeGone) -> None:
+def _node_deleted(world: World, event: ev.NodeDeleted) -> None:
     gone = world.nodes.pop(event.name, None) if world.nodes is not None else None
     world.kubelet_silent_since.pop(event.name, None)
     world.ready_since.pop(event.name, None)
     if gone is not None:
         _mark_workloads_on(world, {event.name})
-        world.node_state.lost(gone)
+        world.node_state.forget(gone)
         _nodes_changed(world)
 
 
@@ -75,7 +75,7 @@ def _mark_workloads_on(world: World, names: Collection[str]) -> None:
     there = [world.node_info[name] for name in names if name in world.node_info]
     keys = (world.key_of_pod.get(uid) for each in there for uid in each.pods)
     world.dirty.update(dict.fromkeys(key for key in keys if key is not None))
-    done = ((key, world.workloads[key].gone.values()) for key in world.by_phase[Phase.DONE])
+    done = ((key, world.workloads[key].deleted_pods.values()) for key in world.by_phase[Phase.DONE])
     world.dirty.update(dict.fromkeys(key for key, gone in done if any(each.pod.node in names for each in gone)))
 
 
@@ -87,6 +87,6 @@ def _nodes_changed(world: World) -> None:
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     ev.NodeSeen: _node_seen,
-    ev.NodeGone: _node_gone,
+    ev.NodeDeleted: _node_deleted,
     ev.NodesListed: _nodes_listed,
 }

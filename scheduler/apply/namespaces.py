@@ -32,7 +32,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
         _fold_early(world)
 
 
-def _namespace_gone(world: World, event: ev.NamespaceGone) -> None:
+def _namespace_deleted(world: World, event: ev.NamespaceDeleted) -> None:
     world.labels_at.pop(event.name, None)
     if world.namespaces is not None and event.name != "kube-system":
         world.namespaces.pop(event.name, None)
@@ -84,7 +84,7 @@ def _rights_checked(world: World, event: ev.RightsChecked) -> None:
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     ev.NamespaceSeen: _namespace_seen,
-    ev.NamespaceGone: _namespace_gone,
+    ev.NamespaceDeleted: _namespace_deleted,
     ev.NamespacesListed: _namespaces_listed,
     ev.RightsChecked: _rights_checked,
 }

@@ -1,6 +1,6 @@
-"""Applies what concerns a cluster as a whole: its loss and return, slurmdbd, tokens, its clock, and what an admin confirms.
+"""Applies what concerns a cluster as a whole: its outages, slurmdbd, tokens, its clock, and what an admin confirms.
 
-When a side is back, what failed meanwhile is tried at once.  After a long outage of Slurm, ids may have been reused.
+When an outage of a side ends, what failed meanwhile is tried at once.  In a long outage of Slurm, ids may have been reused.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from scheduler.state.phase import Phase
 from scheduler.state.world import World
 
 
-def _side_lost(world: World, event: ev.SideLost) -> None:
-    world.lost.setdefault(event.side, event)
+def _outage_began(world: World, event: ev.OutageBegan) -> None:
+    world.outages.setdefault(event.side, event)
     if event.side is Side.SLURM:
         for waiting in (Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED):
             world.dirty.update(world.by_phase[waiting])
 
 
-def _side_back(world: World, event: ev.SideBack) -> None:
-    lost = world.lost.pop(event.side, None)
-    if lost is None:
+def _outage_ended(world: World, event: ev.OutageEnded) -> None:
+    ended = world.outages.pop(event.side, None)
+    if ended is None:
         return
     for key, workload in world.workloads.items():
         workload.reset_backoffs()
         world.dirty[key] = None
     if event.side is not Side.SLURM:
         return
-    if event.at - lost.since >= world.config.tuning.outage_s:
+    if event.at - ended.since >= world.config.tuning.outage_s:
         reused_ids.reread_all(world, event.at)
     else:  # a short outage: a job is read again only before the bridge acts on it
         world.trust_since = world.last_poll_began
 
 
-def _accounting_lost(world: World, event: ev.AccountingLost) -> None:
-    if world.accounting_lost is None:
-        world.accounting_lost = event
+def _accounting_outage_began(world: World, event: ev.AccountingOutageBegan) -> None:
+    if world.accounting_outage is None:
+        world.accounting_outage = event
         world.dirty.update(world.searching_workloads)  # they do not wait for slurmdbd
 
 
-def _accounting_back(world: World, event: ev.AccountingBack) -> None:
-    world.accounting_lost = None
+def _accounting_outage_ended(world: World, event: ev.AccountingOutageEnded) -> None:
+    world.accounting_outage = None
 
 
-def _token_lost(world: World, event: ev.TokenLost) -> None:
+def _token_missing(world: World, event: ev.TokenMissing) -> None:
     world.users_without_token.add(event.user)
 
 
-def _token_back(world: World, event: ev.TokenBack) -> None:
+def _token_usable(world: World, event: ev.TokenUsable) -> None:
     """Try at once what failed because the token was missing."""
     world.users_without_token.discard(event.user)
     for key in world.limited.pop(event.user, {}):
@@ -81,12 +81,12 @@ def _clock_observed(world: World, event: ev.ClockObserved) -> None:
 
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
-    ev.SideLost: _side_lost,
-    ev.SideBack: _side_back,
-    ev.AccountingLost: _accounting_lost,
-    ev.AccountingBack: _accounting_back,
-    ev.TokenLost: _token_lost,
-    ev.TokenBack: _token_back,
+    ev.OutageBegan: _outage_began,
+    ev.OutageEnded: _outage_ended,
+    ev.AccountingOutageBegan: _accounting_outage_began,
+    ev.AccountingOutageEnded: _accounting_outage_ended,
+    ev.TokenMissing: _token_missing,
+    ev.TokenUsable: _token_usable,
     ev.AbsenceConfirmed: _absence_confirmed,
     ev.PredecessorDrained: _predecessor_drained,
     ev.ClockObserved: _clock_observed,

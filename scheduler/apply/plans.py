@@ -272,7 +272,7 @@ def _pod_read_planned(world: World, action: act.ReadClaims | act.SelectVolumeNod
 def _bound_the_waiting_records(world: World) -> None:
     """While slurmdbd is away, at most `records_waiting` workloads wait for it; the workload that waits longest is dropped."""
     waiting = world.parked["records"]
-    while world.accounting_lost is not None and len(waiting) > world.config.tuning.records_waiting:
+    while world.accounting_outage is not None and len(waiting) > world.config.tuning.records_waiting:
         key = next(iter(waiting))
         world.unpark(key)
         world.dropped_records += 1

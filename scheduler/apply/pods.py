@@ -32,7 +32,7 @@ from scheduler.state.world import World
 from scheduler.translate.job_options import user_input
 
 
-def _keep_if_early(world: World, event: ev.PodSeen | ev.PodGone | ev.PodsListed) -> bool:
+def _keep_if_early(world: World, event: ev.PodSeen | ev.PodDeleted | ev.PodsListed) -> bool:
     """Keep a pod event if the mark of the cluster is not known yet.  Returns True if the event was kept."""
     if event.scope is not Scope.OURS or world.cluster_known:
         return False
@@ -55,7 +55,7 @@ def _pod_seen(world: World, event: ev.PodSeen) -> None:
         strays.note(world, event.pod)
 
 
-def _pod_gone(world: World, event: ev.PodGone) -> None:
+def _pod_deleted(world: World, event: ev.PodDeleted) -> None:
     if _keep_if_early(world, event):
         return
     world.listed.get(event.scope, set()).discard(event.pod.uid)
@@ -85,7 +85,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         if any(each.is_it(last.namespace, last.name, uid) for each in event.undecoded):
             world.listed[event.scope].add(uid)
         else:
-            world.apply_part(ev.PodGone(event.scope, last, event.at))
+            world.apply_part(ev.PodDeleted(event.scope, last, event.at))
 
 
 def _inherited(world: World, event: ev.PodsListed) -> None:
@@ -159,7 +159,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     if before is None:
         workload.add_to_story(world.created_at(pod), f"pod {pod.full_name} created")
         workload.created = min(workload.created, pod.created)
-    workload.gone.pop(pod.uid, None)
+    workload.deleted_pods.pop(pod.uid, None)
     _note_input(world, workload, before, pod)
     if before is None or not before.node:  # written with the bind; a later edit is the user's own value
         take_hint(world, workload, pod)
@@ -276,7 +276,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     if last is not None and stays(last):
         workload.left_at = at
     stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
-    workload.gone[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(stood))
+    workload.deleted_pods[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(stood))
     workload.bound.pop(pod.uid, None)
     held = workload.pods_in_flight.pop(pod.uid, None)
     workload.last_status.pop(pod.uid, None)
@@ -298,6 +298,6 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     ev.PodSeen: _pod_seen,
-    ev.PodGone: _pod_gone,
+    ev.PodDeleted: _pod_deleted,
     ev.PodsListed: _pods_listed,
 }

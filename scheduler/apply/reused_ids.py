@@ -50,7 +50,7 @@ def is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolle
     """
     if former is None or former.unread or event.unread:
         return False
-    if Side.SLURM in world.lost or event.began - former.ended > CONTINUED_S:
+    if Side.SLURM in world.outages or event.began - former.ended > CONTINUED_S:
         return False
     if _shows_low_id(world, arrived):
         return False
@@ -65,9 +65,9 @@ def listed_again(world: World, event: ev.JobsPolled) -> list[int]:
     The former list showed such an id, too, so that the lists alone do not show that another job has it.
     """
     found = []
-    for job_id, since in list(world.gone.items()):
+    for job_id, since in list(world.forgotten_at.items()):
         if event.began > since:
-            del world.gone[job_id]
+            del world.forgotten_at[job_id]
             if job_id not in world.placeholders and not is_ended(event.states.get(job_id, CANCELLED)):
                 found.append(job_id)
     return found

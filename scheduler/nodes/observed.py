@@ -59,7 +59,8 @@ class NodeState:
     failed    actions that Slurm refused
     given_up  nodes whose drain was undone during the uninstallation; the bridge undoes a drain only once
     changed   nodes whose Kubernetes nodes changed since the last poll
-    gone, unready, silent   since when no Kubernetes node wants it, Kubernetes says NotReady, Slurm says NOT_RESPONDING
+    without_node  since when no Kubernetes node wants it
+    unready, silent  since when Kubernetes says NotReady, Slurm says NOT_RESPONDING
     mismatched  the size that differs from the registered one, and since when
     last_shown  the properties of each node in the last poll on which a decision depends
     counted   names of all GRES of Slurm's nodes
@@ -74,7 +75,7 @@ class NodeState:
         self.writes_in_flight: set[str] = set()
         self.failed: dict[str, Failed] = {}
         self.given_up: set[str] = set()
-        self.gone: dict[str, float] = {}
+        self.without_node: dict[str, float] = {}
         self.unready: dict[str, float] = {}
         self.silent: dict[str, float] = {}
         self.mismatched: dict[str, tuple[Size, float]] = {}
@@ -127,7 +128,7 @@ class NodeState:
         if node.ready:
             self.unready.pop(name, None)
         if is_to_be_registered(node):
-            self.gone.pop(name, None)
+            self.without_node.pop(name, None)
             if known is not None and not size_mismatch(known, size(node, gres), self.counted):
                 self.mismatched.pop(name, None)
 
@@ -144,7 +145,7 @@ class NodeState:
         for index in (
             self.in_flight,
             self.failed,
-            self.gone,
+            self.without_node,
             self.unready,
             self.silent,
             self.mismatched,
@@ -152,13 +153,13 @@ class NodeState:
         ):
             index.pop(name, None)
 
-    def only_under_way(self, names: Collection[str], at: float) -> None:
+    def set_in_flight(self, names: Collection[str], at: float) -> None:
         """Set the nodes with actions in flight; all other actions ended at that time."""
         for name, until in self.in_flight.items():
             if until == UNDER_WAY and name not in names:
                 self.in_flight[name] = at
 
-    def lost(self, node: Node) -> None:
+    def forget(self, node: Node) -> None:
         """Forget a Kubernetes node that was deleted."""
         self._unname(node)
         self.writes_in_flight.discard(node.name)
@@ -172,7 +173,7 @@ class NodeState:
         self._mark(name)
 
     def _forget_times(self, name: str) -> None:
-        for times in (self.gone, self.unready, self.silent, self.mismatched):
+        for times in (self.without_node, self.unready, self.silent, self.mismatched):
             times.pop(name, None)
 
     def _unname(self, node: Node) -> None:
@@ -231,7 +232,9 @@ class NodeState:
 
     def _unfinished(self, slurm_nodes: Mapping[str, SlurmNode]) -> set[str]:
         """Nodes with an action or a state that lasts, and nodes that Slurm does not have."""
-        todo = set[str]().union(self.in_flight, self.failed, self.gone, self.unready, self.silent, self.mismatched)
+        todo = set[str]().union(
+            self.in_flight, self.failed, self.without_node, self.unready, self.silent, self.mismatched
+        )
         unshown = (name for name, there in self.named.items() if not there.isdisjoint(self.writes_in_flight))
         return todo.union(unshown, (name for name in self.named if name not in slurm_nodes))
 
@@ -248,7 +251,7 @@ class NodeState:
         wanted = self.to_register(name, nodes)
         node = wanted[0] if wanted else None
         ours = name in self.ours
-        _since(self.gone, name, ours and node is None, self.polled)
+        _since(self.without_node, name, ours and node is None, self.polled)
         there = node or next(iter(self.not_to_register(name, nodes)), None)
         _since(self.unready, name, known is not None and there is not None and not there.ready, self.polled)
         silent = known is not None and known.external and "NOT_RESPONDING" in known.states

@@ -98,7 +98,7 @@ def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decisio
     at = max(settled, world.quiet_until(), scan_until(workload, this_pass))
     if this_pass.now < at:
         return wake(at)
-    polled = world.polled is not None and world.polled.began >= settled and Side.SLURM not in world.lost
+    polled = world.polled is not None and world.polled.began >= settled and Side.SLURM not in world.outages
     may_be_theirs = any(
         world.first_listed_at.get(each, settled) <= settled for each in (*world.unread, *world.unreadable)
     )

@@ -91,9 +91,9 @@ def _bind(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 
 def _comes_first(workload: Workload, unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> Decision | None:
     """The decision if something has to be done or awaited before the grant is used; None: the grant can be used."""
-    lost = this_pass.world.lost.get(Side.SLURM)
-    if lost is not None and job.known_since < lost.since:  # read before the outage: the job may have ended meanwhile
-        return outage(unbound, lost, f"The pod waits to be bound for job {job.id}.", this_pass)
+    away = this_pass.world.outages.get(Side.SLURM)
+    if away is not None and job.known_since < away.since:  # read before the outage: the job may have ended meanwhile
+        return outage(unbound, away, f"The pod waits to be bound for job {job.id}.", this_pass)
     if job.broken:
         return cancel_broken(workload, job, this_pass)
     if job.spec is None and (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:

@@ -37,7 +37,7 @@ def search_for_job(workload: Workload, search: JobSearch, this_pass: Pass) -> De
     """The search for a job after an unknown outcome, or for a twin (ARCHITECTURE 4).  None: it is over, and found nothing."""
     world = this_pass.world
     searched = f"A submission was not answered; a job named {search.name} is looked for before it is repeated."
-    database = world.config.accounting and world.accounting_lost is None
+    database = world.config.accounting and world.accounting_outage is None
     if not search.asked_database and database and (search.twin or this_pass.now >= search.until):
         return plan_action(
             act.FindJobs(workload.key, search.name, f"looking for a job named {search.name}")
@@ -85,7 +85,7 @@ def trusted(job: Placeholder, this_pass: Pass) -> bool:
 
 def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> Decision:
     """Read the one job, at most once in `absent_s`."""
-    if Side.SLURM in this_pass.world.lost:
+    if Side.SLURM in this_pass.world.outages:
         return NOTHING
     times = (job.granted_at, job.ended_seen, job.absent_first, this_pass.world.trust_since)
     news = max(at for at in times if at is not None)
@@ -116,7 +116,7 @@ def cancel(
         return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
     if not trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"is job {job.id} still the same?")
-    if workload.in_flight is None and Side.SLURM not in this_pass.world.lost:
+    if workload.in_flight is None and Side.SLURM not in this_pass.world.outages:
         return plan_action(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, pod_message))
     return NOTHING
 

@@ -33,7 +33,7 @@ def read_limits(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[
     reason = meaning_of(read.reason) if read is not None else None
     if read is None or reason is None or not reason.limit or not read.account:
         return NOTHING, None
-    if not world.config.accounting or world.accounting_lost is not None:
+    if not world.config.accounting or world.accounting_outage is not None:
         return NOTHING, None
     of = limits_of(read, world)
     known = world.limits.get(of)

@@ -23,7 +23,7 @@ FRONT = 3  # waiting workloads that count as the front of the queue
 def read_unknown(this_pass: Pass) -> None:
     """Read each job id that no pod names once, newest first: many at start, few later (ARCHITECTURE 4)."""
     world = this_pass.world
-    if Side.SLURM in world.lost:
+    if Side.SLURM in world.outages:
         return
     _read_put_off(this_pass)
     bucket = "scan" if world.searching_workloads or this_pass.now < world.scan_until else "unknown"
@@ -82,7 +82,7 @@ def read_details(this_pass: Pass) -> None:
     The round takes half of the rate: the fewer jobs wait, the sooner is a new reason read.
     """
     world, tuning = this_pass.world, this_pass.tuning
-    if Side.SLURM in world.lost:
+    if Side.SLURM in world.outages:
         return
     every_s = min(tuning.detail_every_s, max(tuning.detail_front_s, len(world.detail_round) / (tuning.detail_rate / 2)))
     again = ((key, last + every_s) for key, last in world.detail_round.items())
@@ -105,7 +105,7 @@ def read_running(this_pass: Pass) -> None:
     these reads if its pods have a time limit (S4b).
     """
     world, tuning = this_pass.world, this_pass.tuning
-    if Side.SLURM in world.lost:
+    if Side.SLURM in world.outages:
         return
     again = ((key, last + tuning.running_every_s) for key, last in world.running_round.items())
     for key in chain(_due(world.running_new.items(), this_pass), _due(again, this_pass)):
@@ -153,7 +153,7 @@ def nudge(this_pass: Pass) -> None:
     """Capacity was freed or a begin time has come, and jobs wait: make slurmctld schedule at once (ARCHITECTURE 5)."""
     world = this_pass.world
     news = world.freed_at > world.nudged_at or this_pass.begin_is_due
-    if not news or Side.SLURM in world.lost or not world.by_phase[Phase.QUEUED]:
+    if not news or Side.SLURM in world.outages or not world.by_phase[Phase.QUEUED]:
         return
     at = world.nudged_at + this_pass.tuning.kick_every_s
     if this_pass.now < at:

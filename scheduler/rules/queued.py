@@ -33,7 +33,7 @@ def queued(workload: Workload, this_pass: Pass) -> Decision:
     ends = cancel_twins(workload, job, this_pass) or cancel_broken(workload, job, this_pass)
     if ends is not None:
         return ends
-    if (lost := world.lost.get(Side.SLURM)) is not None:
+    if (lost := world.outages.get(Side.SLURM)) is not None:
         return outage(workload.members, lost, f"The pod waits in its queue as job {job.id}.", this_pass)
     kept, note = _keep_current(workload, job, this_pass)
     if workload.refused is not None:

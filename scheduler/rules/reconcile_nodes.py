@@ -55,7 +55,7 @@ def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: boo
     """
     world, node_state = this_pass.world, this_pass.world.node_state
     todo = sorted(node_state.all_names.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
-    if world.lost or node_state.polled == NEVER or not (todo or node_state.silent):
+    if world.outages or node_state.polled == NEVER or not (todo or node_state.silent):
         return
     if this_pass.now < world.quiet_until():
         this_pass.wake_shared(world.quiet_until())
@@ -388,7 +388,7 @@ def _not_before(known: SlurmNode) -> str:
 
 def _gone_long(name: str, this_pass: Pass) -> bool:
     """True if the Kubernetes node is gone for node_gone_s.  A list without any node is not believed."""
-    since = this_pass.world.node_state.gone.get(name, float("inf"))
+    since = this_pass.world.node_state.without_node.get(name, float("inf"))
     return bool(this_pass.world.nodes) and this_pass.world.node_state.polled - since >= this_pass.tuning.node_gone_s
 
 

@@ -21,7 +21,7 @@ def are_replacements(workload: Workload, unbound: Sequence[Pod], job: Placeholde
     if job.spec is not None and job.spec.required_nodes:  # submitted for pods that ran on these nodes already (S7)
         return True
     asked = job.spec or job.job
-    every = (*workload.pods.values(), *(gone.pod for gone in workload.gone.values()))
+    every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
     served = [pod for pod in every if workload.node_of(pod) and _names_job(pod, job)]
     if asked is not None and len(served) >= asked.tasks + sum(part.tasks for part in asked.parts):
         return True

@@ -42,7 +42,7 @@ def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """The job of the pods lives: show its state on the pods, and prepare its end."""
     bound_pods = (pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job))
     pods = [pod for pod in bound_pods if pod.deleting_at is None]
-    if Side.SLURM in this_pass.world.lost or not pods:
+    if Side.SLURM in this_pass.world.outages or not pods:
         return NOTHING
     not_started, is_ended = _never_started(workload, job, pods, this_pass)
     return not_started if is_ended else not_started + _watch_started(workload, job, pods, this_pass)

@@ -265,7 +265,7 @@ class Pass:
 
     def free(self, limit_class: str) -> int:
         """The number of further actions of this limit class that may be in flight, or of tokens in that bucket."""
-        if limit_class == "records" and (self.world.accounting_lost is not None or Side.SLURM in self.world.lost):
+        if limit_class == "records" and (self.world.accounting_outage is not None or Side.SLURM in self.world.outages):
             return 0  # records for accounting wait, in order
         if (token_bucket := self._token_bucket(limit_class)) is not None:
             return int(token_bucket.available(self.now) - self.tokens_taken[limit_class])

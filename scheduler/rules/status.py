@@ -12,7 +12,7 @@ from datetime import datetime
 
 from scheduler import names
 from scheduler.actions import SetJobCondition, SetPodCondition
-from scheduler.events import SideLost
+from scheduler.events import OutageBegan
 from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, line, moment
@@ -195,7 +195,7 @@ def _same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float
     return not moved(last.starts, starts, now)
 
 
-def outage(pods: Iterable[Pod], lost: SideLost, meanwhile: str, this_pass: Pass) -> Decision:
+def outage(pods: Iterable[Pod], lost: OutageBegan, meanwhile: str, this_pass: Pass) -> Decision:
     """Slurm does not answer: the pods show that once it lasts, so that a short outage costs no writes (X1)."""
     said_at = lost.since + this_pass.tuning.outage_s
     message = (

@@ -108,7 +108,7 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
 
     Slurm does not answer (X1), another job of these pods may be found, or their nodes may be granted to them again (S7).
     """
-    if Side.SLURM in this_pass.world.lost:
+    if Side.SLURM in this_pass.world.outages:
         return NOTHING
     until = scan_until(workload, this_pass)
     if this_pass.now < until:
@@ -286,9 +286,11 @@ def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
     """End the job of the pods, unless one of the pods may still run."""
     if this_pass.world.has_undecoded_pods(workload, job.user):
         return NOTHING  # visited again when that pod is decoded, or is gone
-    if not workload.pods and not workload.gone and _may_be_of_a_stage(this_pass):
+    if not workload.pods and not workload.deleted_pods and _may_be_of_a_stage(this_pass):
         return wake(this_pass.now + 1.0)
-    may_run_until = max((_may_run_until(gone, this_pass) for gone in workload.gone.values()), default=float("-inf"))
+    may_run_until = max(
+        (_may_run_until(gone, this_pass) for gone in workload.deleted_pods.values()), default=float("-inf")
+    )
     if this_pass.now < may_run_until:
         return wake(may_run_until)
     return cancel(job, workload, this_pass, _why_done(workload, job), record=_record_of(workload, job))
@@ -350,7 +352,7 @@ def _leaving(workload: Workload) -> list[Pod]:
 
 def _all_that_were(workload: Workload, job: Placeholder) -> list[Pod]:
     """The pods that ran for this job, without pods of other jobs of the gang."""
-    every = (*workload.pods.values(), *(gone.pod for gone in workload.gone.values()))
+    every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
     return [pod for pod in every if pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)]
 
 

@@ -96,7 +96,7 @@ def todo(world: World, now: float) -> list[str]:
 
 def not_known(world: World) -> str:
     """Why `todo` may not be complete, a sentence; "": it is, except for requests of a previous process that are in flight."""
-    lost = [f"{side.value}: {each.why}" for side, each in world.lost.items()]
+    lost = [f"{side.value}: {each.why}" for side, each in world.outages.items()]
     if lost:
         return " ".join(lost)
     if not world.ready or world.node_state.polled == NEVER:
@@ -148,7 +148,7 @@ def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
     elif live:
         yield f"end{_numbers(live, brackets=False)} of {what}"
     elif now is Phase.DONE and _is_unrecorded(workload, this_pass):
-        lost = world.accounting_lost
+        lost = world.accounting_outage
         yield f"record in Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
     elif workload.in_flight is not None or any(held.until is None for held in workload.pods_in_flight.values()):
         yield f"finish what is under way for {what}"

@@ -36,7 +36,7 @@ def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
     if this_pass.world.may_be_bound_yet(workload):
         return Decision(why="A bind for a job that has ended may still take effect; the pods are read first.")
     pods = workload.members
-    if (lost := this_pass.world.lost.get(Side.SLURM)) is not None:
+    if (lost := this_pass.world.outages.get(Side.SLURM)) is not None:
         return outage(pods, lost, "The pod waits to be submitted.", this_pass)
     if (first := find_unseen_job(workload, this_pass)) is not None:
         return first

@@ -40,7 +40,7 @@ def note_unanswered(workload: Workload, action: Announced) -> None:
         return
     workload.unanswered[action.uid] = action
     pod = workload.pods.get(action.uid)
-    gone = workload.gone.get(action.uid)
+    gone = workload.deleted_pods.get(action.uid)
     if pod is not None:
         observe(workload, pod)
     elif gone is not None:

@@ -198,7 +198,7 @@ class Facts(Tables):
 
         The gang of such a pod is not known, so it may belong to any workload of its namespace.
         """
-        if workload.pods or workload.gone:
+        if workload.pods or workload.deleted_pods:
             return False
         return any(
             pod.uid not in self.key_of_pod

@@ -39,7 +39,7 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
     """
     if _submitted_by_this_process(world, workload, job_id, user, read) or _asked_as(world, workload, user, read):
         return True
-    pods = [*workload.pods.values(), *(gone.pod for gone in workload.gone.values())]
+    pods = [*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values())]
     tenants = [world.tenant_of(pod) for pod in pods]
     users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
     if user in users or not workload.pods:

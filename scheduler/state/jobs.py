@@ -91,7 +91,7 @@ class Jobs(Visits):
         self.expected.discard(job.id)
         self.placeholders.pop(job.id, None)
         if job.key is not None and (job.ended or job.lost(self.config.tuning.absent_s)) and job.id in self.states:
-            self.gone[job.id] = max(job.known_since, job.read_began)
+            self.forgotten_at[job.id] = max(job.known_since, job.read_began)
         concerned = self.workloads_of(job)
         for workload in concerned:
             workload.jobs.discard(job.id)

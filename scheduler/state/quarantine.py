@@ -88,11 +88,11 @@ def _blame(world: World, event: ev.Event, error: Exception) -> None:
     match event:
         case ev.PodSeen():
             quarantine_pod(world, event.scope, event.pod, error)
-        case ev.PodGone():
+        case ev.PodDeleted():
             quarantine_pod(world, event.scope, event.pod, error, gone_at=event.at)
         case ev.NodeSeen():
             quarantine_node(world, event.node, error)
-        case ev.NodeGone():
+        case ev.NodeDeleted():
             _drop_node(world, event.name, error)
         case ev.ClaimsRead() if event.uid in world.key_of_pod:
             quarantine_workload(world, world.key_of_pod[event.uid], error)
@@ -301,7 +301,7 @@ def _recount(world: World) -> None:
                 world.reading_refs.add(action.uid)
             case act.RegisterNode() | act.ChangeNode() | act.RemoveNode():
                 nodes.add(action.name)
-    world.node_state.only_under_way(nodes, world.newest_event_at)
+    world.node_state.set_in_flight(nodes, world.newest_event_at)
 
 
 # --- what is seen of it meanwhile -----------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def _remove_pod(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
     world.forget_pod(pod.uid)
     workload = world.workloads[entry.name]
     workload.pods_in_flight.pop(pod.uid, None)
-    workload.gone[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(pod.node))
+    workload.deleted_pods[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(pod.node))
 
 
 def kept_pod(world: World, uid: str) -> Pod | None:
@@ -382,11 +382,11 @@ def try_again(world: World, kind: Kind, name: str) -> None:
 def note_applied(world: World, event: ev.Event) -> None:
     """That event was applied without an error: the objects that were in quarantine for it leave quarantine."""
     match event:
-        case ev.PodSeen(scope=Scope.OTHERS) | ev.PodGone(scope=Scope.OTHERS):
+        case ev.PodSeen(scope=Scope.OTHERS) | ev.PodDeleted(scope=Scope.OTHERS):
             world.quarantine.pop((Kind.POD, event.pod.uid), None)
         case ev.NodeSeen():
             _forget_nodes(world, {event.node.name})
-        case ev.NodeGone():
+        case ev.NodeDeleted():
             _forget_nodes(world, {event.name})
         case ev.NodesListed():
             kept = {node for entry in world.quarantine.values() for node in entry.nodes}

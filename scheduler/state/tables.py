@@ -62,7 +62,7 @@ class Tables:
         # the newest time of any event
         self.newest_event_at = started
         self.clocks = {side: ClusterClock() for side in Side}
-        self.lost: dict[Side, ev.SideLost] = {}
+        self.outages: dict[Side, ev.OutageBegan] = {}
         self.quarantine: dict[Subject, Quarantined] = {}
         # objects that came into quarantine, until the loop has logged them
         self.alarms: list[Alarm] = []
@@ -177,7 +177,7 @@ class Tables:
         self.estimates = StartEstimates()
         # True if the last grant showed memory; Slurm does not count memory with CR_Core, CR_CPU or CR_Socket
         self.counts_memory = True
-        self.accounting_lost: ev.AccountingLost | None = None
+        self.accounting_outage: ev.AccountingOutageBegan | None = None
         # ends that were not recorded because too many waited for slurmdbd
         self.dropped_records = 0
         # when nodes were freed last, and when slurmctld was nudged last
@@ -197,7 +197,7 @@ class Tables:
         self.absent: set[int] = set()
         # ids of jobs that are gone and have no record, though the last poll showed them, to when that became known: a later
         # poll that shows such an id shows another job
-        self.gone: dict[int, float] = {}
+        self.forgotten_at: dict[int, float] = {}
         # since when too many jobs are absent to end pods for it (X6); and the same of jobs that only pods name
         self.held_back_since: float | None = None
         self.claims_held_back_since: float | None = None

@@ -40,7 +40,7 @@ class Workload:
     last_rank   the highest rank among the unbound members; (): there are none; None: not known since the counts changed
     pod_counts  how its pods are counted
     pods        its pods by UID, also ended ones, until they are gone from the API server
-    gone        UID to a deleted pod, whose containers may still run (S3)
+    deleted_pods  UID to a deleted pod, whose containers may still run (S3)
     jobs        ids of placeholders that are its own or that its pods hint at
     hint        id of the job that its pods run or wait for, as this process submitted it or as the pods show it; None: none
     in_flight   its action on a job, sent and not ended; None: there is none
@@ -93,7 +93,7 @@ class Workload:
     last_rank: Rank | tuple[()] | None = None
     pod_counts: PodCounts = field(default_factory=PodCounts)
     pods: dict[str, Pod] = field(default_factory=dict)
-    gone: dict[str, DeletedPod] = field(default_factory=dict)
+    deleted_pods: dict[str, DeletedPod] = field(default_factory=dict)
     jobs: set[int] = field(default_factory=set)
     hint: int | None = None
     in_flight: InFlight | None = None
@@ -227,7 +227,7 @@ class Workload:
         """The namespace of its pods, also after the last one is gone; "": it never had a pod."""
         for pod in self.pods.values():
             return pod.namespace
-        return next((gone.pod.namespace for gone in self.gone.values()), "")
+        return next((gone.pod.namespace for gone in self.deleted_pods.values()), "")
 
     @property
     def unfinished(self) -> list[Pod]:

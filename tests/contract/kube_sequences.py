@@ -30,7 +30,7 @@ from scheduler.actions import (
     SetJobCondition,
     SetNodeCondition,
 )
-from scheduler.events import PodGone, PodSeen
+from scheduler.events import PodDeleted, PodSeen
 from scheduler.model.kubernetes import Node, Pod
 from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, Seen
 from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Exemption, Played, compared, said
@@ -315,7 +315,7 @@ class Player:
             "taints": [taint for taint in taints if not taint.startswith("node.kubernetes.io/")],
         }
 
-    def shown_event(self, seen: PodSeen | PodGone) -> dict[str, Any]:
+    def shown_event(self, seen: PodSeen | PodDeleted) -> dict[str, Any]:
         """An event of a watch."""
         return {"event": type(seen).__name__, "scope": str(seen.scope)} | self.shown(seen.pod)
 
@@ -611,7 +611,7 @@ async def play(kube: Kube, sequences: Mapping[str, Sequence[Call]]) -> dict[str,
         everything = [(await kube.raw("GET", path))[1]["items"] for path in _everything(kube)]
         await _until_watched(kube, watches.values())
     await _clear(kube, *everything[:2])
-    changes = [event for seen in watches.values() for event in seen.events if isinstance(event, PodSeen | PodGone)]
+    changes = [event for seen in watches.values() for event in seen.events if isinstance(event, PodSeen | PodDeleted)]
     watched: dict[str, list[Any]] = {prefix: [] for prefix in players}
     for event in changes:
         prefix, _, of = event.pod.name.rpartition("-")

@@ -13,10 +13,10 @@ from scheduler.events import (
     Event,
     NamespaceSeen,
     NamespacesListed,
-    NodeGone,
+    NodeDeleted,
     NodeSeen,
     NodesListed,
-    PodGone,
+    PodDeleted,
     PodSeen,
     PodsListed,
     Scope,
@@ -33,7 +33,7 @@ def names(event: Event) -> list[str]:
 
 
 def gone(events: Sequence[Event]) -> list[str]:
-    return [event.pod.name for event in events if isinstance(event, PodGone)]
+    return [event.pod.name for event in events if isinstance(event, PodDeleted)]
 
 
 async def test_all_pages_are_one_list(kube: Kube) -> None:
@@ -125,7 +125,7 @@ async def test_pods_of_other_schedulers_are_listed_only_while_they_are_on_a_node
     [listed] = [event for event in told.events if isinstance(event, PodsListed)]
     assert listed.scope is Scope.OTHERS
     assert [pod.name for pod in listed.pods if pod.namespace == kube.namespace] == ["standing"]
-    [left] = [event for event in told.events if isinstance(event, PodGone) and event.pod.name == "standing"]
+    [left] = [event for event in told.events if isinstance(event, PodDeleted) and event.pod.name == "standing"]
     # The event shows the object as it was when it last belonged to the selection.
     assert (left.scope, left.pod.phase) == (Scope.OTHERS, PodPhase.PENDING)
 
@@ -158,7 +158,7 @@ async def test_nodes_are_read_with_their_resources(kube: Kube) -> None:
                 )
             )
             await kube.raw("DELETE", f"/api/v1/nodes/{name}")
-            await told.until(lambda events: NodeGone(name) in events)
+            await told.until(lambda events: NodeDeleted(name) in events)
     finally:
         await kube.raw("DELETE", f"/api/v1/nodes/{name}")
 

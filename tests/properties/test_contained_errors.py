@@ -29,7 +29,7 @@ from scheduler.apply import (
     reused_ids,
     submission_results,
 )
-from scheduler.events import AbsenceConfirmed, Event, Planned, Side, SideBack
+from scheduler.events import AbsenceConfirmed, Event, OutageEnded, Planned, Side
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
 from scheduler.place.fit import NodeInfo, needs
@@ -76,10 +76,10 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (PodCounts, ("count", "drop")),
     (Placeholder, ("mark_present", "lost")),
     (NodeInfo, ("put", "remove")),
-    (NodeState, ("observe", "lost")),
+    (NodeState, ("observe", "forget")),
     (Pass, ("add", "wake_at", "park", "node_infos")),
     (pods, ("settle", "take_workload", "take_hint", "_our_pod", "_forget_pod")),
-    (kubernetes_nodes, ("_node_gone",)),
+    (kubernetes_nodes, ("_node_deleted",)),
     (submission_results, ("_submitted", "_submission_refused")),
     (job_results, ("_take_changes",)),
     (job_polls, ("_note_missing",)),
@@ -228,7 +228,7 @@ class Defects(Histories):
     def teardown(self) -> None:
         self.armed = (0, False)
         for side in Side:
-            self.tell(SideBack(side, self.now))
+            self.tell(OutageEnded(side, self.now))
         self.an_ordinary_second(self.world.config.tuning.quarantine_s, "x1", starts=False)
         # A defect while absence was weighed holds it back until an admin says so (X6).
         self.tell(AbsenceConfirmed(self.now))

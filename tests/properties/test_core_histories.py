@@ -26,17 +26,17 @@ from scheduler.events import (
     JobRead,
     JobsPolled,
     LimitsRead,
-    NodeGone,
+    NodeDeleted,
     NodeSeen,
+    OutageBegan,
+    OutageEnded,
     OwnerRead,
     Planned,
-    PodGone,
+    PodDeleted,
     PodSeen,
     PodsListed,
     Scope,
     Side,
-    SideBack,
-    SideLost,
     SlurmNodesPolled,
 )
 from scheduler.model.kubernetes import Claim, Owner, Pod, PodPhase, PodTerm, Requirement, owner_key
@@ -133,7 +133,7 @@ class Histories(RuleBasedStateMachine):
 
     def the_watch_catches_up(self) -> None:
         for uid in [uid for uid in self.seen if uid not in self.pods]:
-            self.tell(PodGone(Scope.OURS, self.seen.pop(uid), self.now))
+            self.tell(PodDeleted(Scope.OURS, self.seen.pop(uid), self.now))
         for uid, now in self.pods.items():
             if self.seen.get(uid) != now:
                 self.seen[uid] = now
@@ -148,7 +148,7 @@ class Histories(RuleBasedStateMachine):
 
     def a_node_goes(self, name: str) -> None:
         """Its object; whatever runs there runs on."""
-        self.tell(NodeGone(name))
+        self.tell(NodeDeleted(name))
 
     def a_node_is_called_otherwise(self, name: str) -> None:
         self.tell(NodeSeen(node(name, labels={names.SLURM_NODE_LABEL: ANOTHER})))
@@ -159,7 +159,7 @@ class Histories(RuleBasedStateMachine):
         self.tell(SlurmNodesPolled(known, partitions, self.now))
 
     def a_side_comes_or_goes(self, side: Side, lost: bool) -> None:
-        self.tell(SideLost(side, self.now, "It does not answer.") if lost else SideBack(side, self.now))
+        self.tell(OutageBegan(side, self.now, "It does not answer.") if lost else OutageEnded(side, self.now))
 
     @rule(
         data=st.data(),
@@ -659,7 +659,7 @@ class Histories(RuleBasedStateMachine):
             late.effect()
         self.late.clear()
         for side in Side:
-            self.tell(SideBack(side, self.now))
+            self.tell(OutageEnded(side, self.now))
         for name in NODES:
             self.tell(NodeSeen(node(name, cpu=640_000)))
         self.slurms_nodes_change(600, one=False)
@@ -675,7 +675,7 @@ class Histories(RuleBasedStateMachine):
     def somebody_just_left(self) -> bool:
         """A pod ends, or its containers may run yet: its job ends after that (S3)."""
         terminates = any(one.deleting_at is not None for one in self.pods.values())
-        gone = (each for workload in self.world.workloads.values() for each in workload.gone.values())
+        gone = (each for workload in self.world.workloads.values() for each in workload.deleted_pods.values())
         return terminates or any(each.until > self.now for each in gone)
 
     def heal_one_step(self) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler import names
 from scheduler.apply import membership
-from scheduler.events import PodGone, PodSeen, Scope
+from scheduler.events import PodDeleted, PodSeen, Scope
 from scheduler.model.kubernetes import Pod, PodPhase
 from tests.builders import START, Story, pod
 
@@ -27,9 +27,9 @@ class Life:
     gone: bool
 
     @property
-    def events(self) -> list[PodSeen | PodGone]:
-        seen: list[PodSeen | PodGone] = [PodSeen(Scope.OURS, each) for each in self.shows]
-        return [*seen, PodGone(Scope.OURS, self.shows[-1], START + 5)] if self.gone else seen
+    def events(self) -> list[PodSeen | PodDeleted]:
+        seen: list[PodSeen | PodDeleted] = [PodSeen(Scope.OURS, each) for each in self.shows]
+        return [*seen, PodDeleted(Scope.OURS, self.shows[-1], START + 5)] if self.gone else seen
 
 
 @st.composite

@@ -32,7 +32,7 @@ from scheduler.actions import (
     SetNodeCondition,
     SetPodCondition,
 )
-from scheduler.events import ActionEnded, NodesListed, Side, SideLost, SlurmNodesPolled
+from scheduler.events import ActionEnded, NodesListed, OutageBegan, Side, SlurmNodesPolled
 from scheduler.explain import as_sbatch, explain
 from scheduler.model import hostlist, quantity
 from scheduler.model.kubernetes import Condition, Container, Node, Pod, PodPhase, Taint
@@ -329,7 +329,7 @@ def test_a_world_that_gets_hostile_values_decides_and_says_one_line(data: st.Dat
     for each in sees.passes(NOW):
         if isinstance(each, AllocateNow):
             sees.ends(each, Outcome.REFUSED, at=NOW, refusal=Refusal(names.REFUSED, data.draw(TEXTS), 2045))
-    story.sees(SideLost(Side.SLURM, data.draw(SECONDS), data.draw(TEXTS)))
+    story.sees(OutageBegan(Side.SLURM, data.draw(SECONDS), data.draw(TEXTS)))
     sees.passes(NOW + 10)
 
 

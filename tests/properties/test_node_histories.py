@@ -22,7 +22,7 @@ from scheduler.actions import (
     TaintNode,
     as_found,
 )
-from scheduler.events import ActionEnded, NodeGone, NodeSeen, Planned, SlurmNodesPolled
+from scheduler.events import ActionEnded, NodeDeleted, NodeSeen, Planned, SlurmNodesPolled
 from scheduler.model.kubernetes import Condition, Node, Taint
 from scheduler.model.slurm import Partition, SlurmNode
 from scheduler.rules.reconcile_nodes import reconcile_nodes
@@ -107,7 +107,7 @@ class Sides:
                 self.see(name, allocatable=size)
             case "deleted":
                 if len(self.nodes) > 1 and self.nodes.pop(name, None) is not None:
-                    self.story.sees(NodeGone(name))
+                    self.story.sees(NodeDeleted(name))
 
     def happen_in_slurm(self, what: str, name: str, known: SlurmNode) -> None:
         match what:

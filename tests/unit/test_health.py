@@ -22,7 +22,7 @@ from bridge.slurm.token import LiteralToken
 from bridge.telemetry import Telemetry
 from scheduler.apply.events import new_world
 from scheduler.decide import RULES
-from scheduler.events import AccountingLost, ClockObserved, ObjectUndecoded, Scope, Side, SideLost
+from scheduler.events import AccountingOutageBegan, ClockObserved, ObjectUndecoded, OutageBegan, Scope, Side
 from scheduler.model.kubernetes import Undecoded
 from scheduler.state.phase import Phase
 from scheduler.state.pod_records import BoundByOther
@@ -77,7 +77,7 @@ async def test_calls_that_are_not_answered_are_a_reason_though_the_watches_go_on
     asked = Health(loop, [], Telemetry(), lambda: START, calls_trouble=lambda: why)
     status, text, _ = await get(asked, "/readyz")
     assert (status, text.splitlines()[0]) == (503, why)
-    loop.world.apply(SideLost(Side.KUBERNETES, START, "Kubernetes: list pods: no connection"))
+    loop.world.apply(OutageBegan(Side.KUBERNETES, START, "Kubernetes: list pods: no connection"))
     assert not [line for line in asked.not_ready() if line == why], "the watches say it"
 
 
@@ -132,7 +132,7 @@ async def test_the_token_that_acts_for_users_is_a_reason_of_its_own() -> None:
 
 async def test_every_reason_why_it_is_not_ready_is_a_line() -> None:
     world = new_world(CONFIG, START)
-    world.apply(SideLost(Side.SLURM, START, "connection refused."))
+    world.apply(OutageBegan(Side.SLURM, START, "connection refused."))
     status, text, _ = await get(health(world, problem="token file t: expired."), "/readyz")
     assert status == 503
     assert text.splitlines() == [
@@ -195,7 +195,7 @@ async def test_an_explanation_that_raises_is_an_answer_without_a_traceback(monke
 async def test_the_scrape_has_phases_ages_and_sides_and_no_pods() -> None:
     story = Story()
     story.runs(pod("very-private-name"), 17, at=START + 20)
-    story.sees(SideLost(Side.KUBERNETES, START, "away."))
+    story.sees(OutageBegan(Side.KUBERNETES, START, "away."))
     story.world.first_listed_at[7] = START
     story.world.postpone_read(7, START + 300)
     asked = health(story.world, at=START + 7)
@@ -335,7 +335,9 @@ async def test_an_address_in_use_is_one_sentence() -> None:
 
 async def test_a_slurmdbd_that_is_away_is_reported_and_stops_nothing_else() -> None:
     story = Story()
-    story.sees(AccountingLost(START, "Slurm: partitions: slurmdbd does not answer (Connection refused) (error 7000)."))
+    story.sees(
+        AccountingOutageBegan(START, "Slurm: partitions: slurmdbd does not answer (Connection refused) (error 7000).")
+    )
     status, said, _ = await get(health(story.world), "/readyz")
     assert status == 200
     assert said == (
@@ -362,7 +364,7 @@ class Follower:
     def __init__(self, holder: str = "slurm-bridge-0", trouble: str = "", *lacking: str) -> None:
         self.holder = holder
         self.trouble = trouble
-        self.lost: SideLost | None = None
+        self.outage: OutageBegan | None = None
         self._lacking = list(lacking)
 
     def missing(self) -> list[str]:
@@ -384,7 +386,7 @@ async def test_a_standby_is_ready_and_says_which_replica_leads() -> None:
 
 async def test_a_standby_that_could_not_take_over_says_why() -> None:
     follower = Follower("", "The lease cannot be used.", "the list of other pods")
-    follower.lost = SideLost(Side.KUBERNETES, START, "connection refused")
+    follower.outage = OutageBegan(Side.KUBERNETES, START, "connection refused")
     status, text, _ = await get(standby(follower, "the token has ended."), "/readyz")  # type: ignore[arg-type]
     assert status == 503
     assert text.splitlines() == [

@@ -13,7 +13,7 @@ from bridge.guard import Guard
 from bridge.loop import HEARTBEAT_S, Loop
 from bridge.simulation.virtual_time import run
 from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan
-from scheduler.events import ActionEnded, Event, PodGone, PodSeen, Scope
+from scheduler.events import ActionEnded, Event, PodDeleted, PodSeen, Scope
 from scheduler.state.world import World
 from tests.builders import Story, grant, pod
 
@@ -93,7 +93,7 @@ def test_a_pod_is_asked_for_and_bound_without_waiting_for_a_clock() -> None:
 def test_the_decision_is_about_the_facts_as_they_are_now() -> None:
     async def play(loop: Loop, performer: Performer) -> None:
         loop.emit(PodSeen(Scope.OURS, TRAIN))
-        loop.emit(PodGone(Scope.OURS, TRAIN, 0.0))
+        loop.emit(PodDeleted(Scope.OURS, TRAIN, 0.0))
         await asyncio.sleep(1)
         assert performer.performed == []
 

@@ -14,13 +14,13 @@ from bridge.slurm.codec import Listed
 from bridge.slurm.lists import LeftOut
 from bridge.slurm.poll import ACCOUNTING_RETRY_S, BEHIND_TICK_S, MAX_BACKOFF_S, MAX_RETRY_AFTER_S, Poller, Tick
 from scheduler.events import (
-    AccountingBack,
-    AccountingLost,
+    AccountingOutageBegan,
+    AccountingOutageEnded,
     Event,
     JobsPolled,
+    OutageBegan,
+    OutageEnded,
     Side,
-    SideBack,
-    SideLost,
     SlurmNodesPolled,
     Unread,
 )
@@ -74,7 +74,7 @@ def polled(
 
     async def live() -> None:
         clock = asyncio.get_running_loop().time
-        facts = (lambda: waiting, lambda: allocating, lambda: accounting_lost(told))
+        facts = (lambda: waiting, lambda: allocating, lambda: accounting_outage(told))
         poller = Poller(slurm, told.append, clock, *facts, interval_s=interval_s)  # type: ignore[arg-type]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -84,10 +84,10 @@ def polled(
     return told
 
 
-def accounting_lost(told: list[Event]) -> bool:
+def accounting_outage(told: list[Event]) -> bool:
     """As the world takes it."""
-    said = [event for event in told if isinstance(event, AccountingLost | AccountingBack)]
-    return bool(said) and isinstance(said[-1], AccountingLost)
+    said = [event for event in told if isinstance(event, AccountingOutageBegan | AccountingOutageEnded)]
+    return bool(said) and isinstance(said[-1], AccountingOutageBegan)
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -144,10 +144,10 @@ def test_nodes_are_asked_for_every_half_minute() -> None:
 
 def test_an_outage_is_reported_once_and_its_end_too() -> None:
     events = polled(Slurm({}, NO, NO, NO, {}), 10)
-    sides = [each for each in events if isinstance(each, SideLost | SideBack)]
-    assert [type(each) for each in sides] == [SideLost, SideBack]
+    sides = [each for each in events if isinstance(each, OutageBegan | OutageEnded)]
+    assert [type(each) for each in sides] == [OutageBegan, OutageEnded]
     lost = sides[0]
-    assert isinstance(lost, SideLost)
+    assert isinstance(lost, OutageBegan)
     assert (lost.side, lost.why) == (Side.SLURM, "Slurm: states: connection refused.")
 
 
@@ -155,7 +155,7 @@ def test_in_an_outage_the_pauses_grow_to_a_few_seconds() -> None:
     """X1: what is created or ends after its return is handled within 5 s."""
     slurm = Slurm(NO)
     events = polled(slurm, 60)
-    assert [type(each) for each in events] == [SideLost]
+    assert [type(each) for each in events] == [OutageBegan]
     pauses = gaps(slurm.asked)
     assert pauses[0] == pytest.approx(0.5, abs=0.01)
     assert max(pauses) == pytest.approx(MAX_BACKOFF_S, abs=0.01)
@@ -167,7 +167,7 @@ def test_jobs_are_reported_though_the_nodes_cannot_be_read_and_that_is_logged_on
     slurm.nodes_fail = ContractError("nodes", "Slurm", "the answer has no nodes")
     events = polled(slurm, 30)
     assert len([each for each in events if isinstance(each, JobsPolled)]) > 5
-    assert [type(each) for each in events if isinstance(each, SideLost | SideBack)] == [SideLost]
+    assert [type(each) for each in events if isinstance(each, OutageBegan | OutageEnded)] == [OutageBegan]
 
 
 # --- the tick -----------------------------------------------------------------------------------------------------
@@ -262,12 +262,12 @@ def test_while_slurmdbd_is_away_nodes_and_jobs_are_reported_without_partitions_a
     slurm = Slurm({17: RUNS})
     slurm.accounting_away_until = START + 60
     told = polled(slurm, 120)
-    assert not any(isinstance(event, SideLost) for event in told)
+    assert not any(isinstance(event, OutageBegan) for event in told)
     assert all(before - after <= 2 for before, after in itertools.pairwise(slurm.asked))
-    assert [event for event in told if isinstance(event, AccountingLost)] == [
-        AccountingLost(told[0].ended, "Slurm: partitions: slurmdbd does not answer (error 7000).")  # type: ignore[union-attr]
+    assert [event for event in told if isinstance(event, AccountingOutageBegan)] == [
+        AccountingOutageBegan(told[0].ended, "Slurm: partitions: slurmdbd does not answer (error 7000).")  # type: ignore[union-attr]
     ]
-    [back] = [event for event in told if isinstance(event, AccountingBack)]
+    [back] = [event for event in told if isinstance(event, AccountingOutageEnded)]
     assert START + 60 <= back.at <= START + 60 + ACCOUNTING_RETRY_S + 2
     nodes = [event for event in told if isinstance(event, SlurmNodesPolled)]
     assert {event.partitions for event in nodes if event.at < back.at} == {None}

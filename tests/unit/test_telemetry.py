@@ -11,7 +11,7 @@ from bridge.labels import BoundedLabels
 from bridge.telemetry import Telemetry
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, SubmitJob
-from scheduler.events import ActionEnded, PodGone, PodSeen, Scope, Side, SideBack, SideLost
+from scheduler.events import ActionEnded, OutageBegan, OutageEnded, PodDeleted, PodSeen, Scope, Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.refusal import Refusal
@@ -129,10 +129,10 @@ def test_each_step_of_an_allocation_has_its_latency_by_partition_and_qos() -> No
 def test_a_pod_that_was_deleted_before_its_bind_is_distinguished() -> None:
     telemetry, world = Telemetry(), Story().world
     telemetry.seen(PodSeen(Scope.OURS, TRAIN), world)
-    telemetry.seen(PodGone(Scope.OURS, TRAIN, TRAIN.created + 30), world)
+    telemetry.seen(PodDeleted(Scope.OURS, TRAIN, TRAIN.created + 30), world)
     bound = pod("other", node="x1")
     telemetry.seen(PodSeen(Scope.OURS, bound), world)
-    telemetry.seen(PodGone(Scope.OURS, bound, NOW), world)
+    telemetry.seen(PodDeleted(Scope.OURS, bound, NOW), world)
     values = scraped(telemetry)
     assert find(values, "slurm_bridge_create_to_deletion_seconds_count") == 1
     assert find(values, "slurm_bridge_create_to_deletion_seconds_sum") == 30
@@ -254,7 +254,7 @@ def test_answers_that_a_newer_answer_overtook_are_no_warning(caplog: pytest.LogC
 
 def test_a_side_that_goes_away_and_returns_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, world = Telemetry(), Story().world
-    telemetry.seen(SideBack(Side.SLURM, NOW), world)
-    telemetry.seen(SideLost(Side.SLURM, NOW, "connection refused."), world)
-    telemetry.seen(SideBack(Side.SLURM, NOW), world)
+    telemetry.seen(OutageEnded(Side.SLURM, NOW), world)
+    telemetry.seen(OutageBegan(Side.SLURM, NOW, "connection refused."), world)
+    telemetry.seen(OutageEnded(Side.SLURM, NOW), world)
     assert [record.getMessage() for record in caplog.records] == ["connection refused.", "Slurm answers again"]

@@ -59,11 +59,11 @@ def test_what_was_listed_and_what_changed_since_is_handed_over_as_lists() -> Non
         ev.NodesListed((node("x1"), node("x2")), 91.0),
         ev.NamespacesListed((SYSTEM,)),
         ev.PodSeen(Scope.OURS, c, 92.0),
-        ev.PodGone(Scope.OURS, a, 93.0),
-        ev.NodeGone("x1"),
+        ev.PodDeleted(Scope.OURS, a, 93.0),
+        ev.NodeDeleted("x1"),
         ev.NodeSeen(node("x3"), 94.0),
         ev.NamespaceSeen(HPC),
-        ev.NamespaceGone("hpc"),
+        ev.NamespaceDeleted("hpc"),
     ):
         watches.emit(event)
     assert made.missing() == []
@@ -104,12 +104,12 @@ def test_an_object_that_can_be_decoded_again_is_handed_over_like_any_other() -> 
 
 def test_that_kubernetes_does_not_answer_is_handed_over_last() -> None:
     made, watches = mirror()
-    lost = ev.SideLost(Side.KUBERNETES, 95.0, "closed")
+    lost = ev.OutageBegan(Side.KUBERNETES, 95.0, "closed")
     watches.emit(lost)
     watches.emit(ev.PodsListed(Scope.OURS, (), 91.0))
     assert handed_over(made)[-1] == made.lost == lost
-    watches.emit(ev.SideBack(Side.KUBERNETES, 96.0))
-    assert made.lost is None
+    watches.emit(ev.OutageEnded(Side.KUBERNETES, 96.0))
+    assert made.outage is None
 
 
 def test_what_comes_later_goes_straight_on() -> None:

@@ -14,7 +14,7 @@ from bridge.kube.transport import Reply, StreamRefused, TooLong
 from bridge.kube.versions import OLDER_S, SeenVersions
 from bridge.kube.watch import BACKOFF_MOST_S, KubeWatches, Listing, ListWatch, State, Watching, our_pods
 from bridge.simulation.virtual_time import run
-from scheduler.events import Event, ObjectUndecoded, PodGone, PodSeen, PodsListed, SideBack, SideLost
+from scheduler.events import Event, ObjectUndecoded, OutageBegan, OutageEnded, PodDeleted, PodSeen, PodsListed
 from scheduler.model.kubernetes import Undecoded
 from tests.unit.kube.fakes import FakeTransport, bookmark, line, listed, no, pod
 
@@ -63,7 +63,7 @@ def _short(event: Event) -> str:
             return f"not {event.object.name}"
         case PodSeen():
             return f"seen {event.pod.name}"
-        case PodGone():
+        case PodDeleted():
             return f"gone {event.pod.name}"
     raise AssertionError(event)
 
@@ -299,10 +299,10 @@ async def test_one_word_for_the_health_of_all_watches() -> None:
     watches._failed("nodes", "the server is away")
     watches._failed("our pods", "the server is away, too")
     watches._recovered("nodes")
-    assert [type(event) for event in events] == [SideLost]
+    assert [type(event) for event in events] == [OutageBegan]
     watches._recovered("our pods")
-    assert [type(event) for event in events] == [SideLost, SideBack]
-    assert isinstance(events[0], SideLost)
+    assert [type(event) for event in events] == [OutageBegan, OutageEnded]
+    assert isinstance(events[0], OutageBegan)
     assert events[0].why == "the server is away"
 
 

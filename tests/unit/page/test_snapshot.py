@@ -12,7 +12,7 @@ from bridge.page.snapshot import detail, snapshot, waterfall
 from bridge.telemetry import Span
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, ReadJob
-from scheduler.events import AccountingLost, Side, SideLost
+from scheduler.events import AccountingOutageBegan, OutageBegan, Side
 from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode
 from scheduler.state.phase import Phase
@@ -193,13 +193,13 @@ def test_a_node_says_why_slurm_gives_it_no_jobs() -> None:
 def test_a_side_that_does_not_answer_says_since_when_and_why() -> None:
     story = Story()
     assert section("sides", story.world, NOW)["Slurm"] == {"since": None, "why": ""}
-    story.sees(SideLost(Side.SLURM, NOW, "Slurm: states: connection refused."))
+    story.sees(OutageBegan(Side.SLURM, NOW, "Slurm: states: connection refused."))
     assert section("sides", story.world, NOW + 5)["Slurm"] == {
         "since": NOW,
         "why": "Slurm: states: connection refused.",
     }
     assert section("sides", story.world, NOW)["Kubernetes"]["since"] is None
-    story.sees(AccountingLost(NOW + 1, "slurmdbd does not answer."))
+    story.sees(AccountingOutageBegan(NOW + 1, "slurmdbd does not answer."))
     assert section("sides", story.world, NOW)["slurmdbd"] == {"since": NOW + 1, "why": "slurmdbd does not answer."}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, DeletePod, FailByDeadline, Outcome, ReadJob, SetPodCondition
-from scheduler.events import AbsenceConfirmed, JobsPolled, Side, SideBack, SideLost, Unread
+from scheduler.events import AbsenceConfirmed, JobsPolled, OutageBegan, OutageEnded, Side, Unread
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
@@ -110,7 +110,7 @@ def test_an_id_that_was_given_out_again_is_another_clients_job() -> None:
     """slurmctld lost its state, and the id with it: the poll shows it running, and it is not ours."""
     story = Story()
     running(story)
-    story.sees(SideLost(Side.SLURM, NOW + 2, "Slurm does not answer."), SideBack(Side.SLURM, NOW + 5))
+    story.sees(OutageBegan(Side.SLURM, NOW + 2, "Slurm does not answer."), OutageEnded(Side.SLURM, NOW + 5))
     story.polls({100: "RUNNING"}, at=NOW + 5)
     [read] = story.acts(ReadJob, NOW + 5)
     story.reads(Job(100, "interactive", "carol", frozenset({"RUNNING"})), at=NOW + 5)
@@ -298,7 +298,7 @@ def test_no_pod_is_ended_for_a_lost_job_while_slurm_does_not_answer() -> None:
     running(story)
     story.polls({}, at=NOW + 5)
     reads_nothing(story, NOW + 5)
-    story.sees(SideLost(Side.SLURM, NOW + 6, "Slurm does not answer."))
+    story.sees(OutageBegan(Side.SLURM, NOW + 6, "Slurm does not answer."))
     story.polls({}, at=NOW + 7.5)
     assert story.decides(NOW + 8) == []
 

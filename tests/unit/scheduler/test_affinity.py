@@ -9,7 +9,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, SubmitJob, UpdateJob
-from scheduler.events import PodGone, PodSeen, Scope
+from scheduler.events import PodDeleted, PodSeen, Scope
 from scheduler.model.kubernetes import Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
 from scheduler.place.affinity import AffinityIndex, OwnPods
@@ -224,7 +224,7 @@ def test_a_pod_with_affinity_to_a_pod_that_waits_for_room_is_not_granted_and_rel
         "2 not satisfying pod (anti-)affinity" in each.message for each in acts if isinstance(each, SetPodCondition)
     ] == [True]
 
-    story.sees(PodGone(Scope.OTHERS, leaves, NOW + 3))
+    story.sees(PodDeleted(Scope.OTHERS, leaves, NOW + 3))
     [bind] = story.acts(BindPod, NOW + 3)
     assert bind.uid == db.uid
     assert asked(story, NOW + 3.1).excluded_nodes == "x2"

@@ -20,7 +20,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import NamespaceSeen, NodeSeen, PodSeen, PodsListed, Scope, Side, SideLost
+from scheduler.events import NamespaceSeen, NodeSeen, OutageBegan, PodSeen, PodsListed, Scope, Side
 from scheduler.model.kubernetes import Namespace, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state.rivals import RECENT_S, another_bridge
@@ -477,7 +477,7 @@ def test_a_bypassing_pod_is_not_reported_while_a_job_is_unread() -> None:
 
 def test_a_bypassing_pod_is_not_reported_while_slurm_is_away() -> None:
     story = Story(ENDING)
-    story.sees(squatter(), of_others(), SideLost(Side.SLURM, NOW, "Slurm does not answer."))
+    story.sees(squatter(), of_others(), OutageBegan(Side.SLURM, NOW, "Slurm does not answer."))
     for second in range(60):
         assert story.decides(NOW + second) == []
 

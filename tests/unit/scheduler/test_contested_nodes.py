@@ -18,7 +18,7 @@ from scheduler.actions import (
     SetNodeCondition,
     SetPodCondition,
 )
-from scheduler.events import NodeGone, NodeSeen
+from scheduler.events import NodeDeleted, NodeSeen
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Condition, Node
 from tests.builders import CONFIG, Story, grant, key_of, node, pod
@@ -128,7 +128,7 @@ def test_nothing_is_registered_under_a_name_that_two_claim() -> None:
     nodes = Nodes([labelled("x1", labels=same), labelled("x2", labels=same)])
     acts = nodes.looks()
     assert [type(each) for each in acts] == [SetNodeCondition, SetNodeCondition]
-    nodes.sees(NodeGone("x2"))
+    nodes.sees(NodeDeleted("x2"))
     [register] = nodes.looks(NOW + 1)
     assert isinstance(register, RegisterNode)
     assert register.spec.name == "g1"
@@ -168,6 +168,6 @@ def test_what_was_counted_of_the_impostor_is_not_held_against_the_node() -> None
     drained = in_slurm("x1", "DRAIN", "IDLE", reason=names.NODE_REASON + "not ready in Kubernetes")
     nodes = Nodes([says(labelled()), says(silent)], [drained])
     nodes.stays(drained, at=NOW, until=NOW + 1200)
-    nodes.sees(NodeGone("aaa"), NodeSeen(labelled(ready=False)))
+    nodes.sees(NodeDeleted("aaa"), NodeSeen(labelled(ready=False)))
     acts = nodes.looks(NOW + 1210)
     assert not any(isinstance(each, ChangeNode) and each.change is NodeChange.DOWN for each in acts)

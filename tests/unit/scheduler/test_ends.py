@@ -20,16 +20,16 @@ from scheduler.actions import (
 )
 from scheduler.events import (
     ACCOUNTING_AWAY,
-    AccountingBack,
-    AccountingLost,
+    AccountingOutageBegan,
+    AccountingOutageEnded,
     Event,
     JobsPolled,
-    NodeGone,
+    NodeDeleted,
     NodeSeen,
     NodesListed,
+    OutageBegan,
+    OutageEnded,
     Side,
-    SideBack,
-    SideLost,
     SlurmNodesPolled,
     Unread,
 )
@@ -395,9 +395,9 @@ def test_a_job_that_a_read_denied_is_read_again_though_it_ends_with_many() -> No
 @pytest.mark.parametrize("out_s", [2, 40, 700])
 def test_after_an_outage_ends_prove_nothing_of_jobs_that_were_not_read_since(out_s: int) -> None:
     story, back = many_run(), NOW + 2 + out_s
-    story.sees(SideLost(Side.SLURM, NOW + 2, "no answer"))
+    story.sees(OutageBegan(Side.SLURM, NOW + 2, "no answer"))
     story.polls(ALL_RUN, at=back)
-    story.sees(SideBack(Side.SLURM, back))
+    story.sees(OutageEnded(Side.SLURM, back))
     story.decides(back)
     story.polls(ALL_RUN | {17: "COMPLETED", 18: "COMPLETED", 19: "COMPLETED"}, at=back + 1)
     assert not [each for each in story.decides(back + 1) if isinstance(each, DeletePod)]
@@ -424,9 +424,9 @@ def test_a_list_with_items_that_cannot_be_read_proves_no_end(unread: Unread) -> 
 
 def test_many_jobs_that_end_together_are_read_after_an_outage_of_slurm() -> None:
     story = many_run()
-    story.sees(SideLost(Side.SLURM, NOW + 2, "no answer"))
+    story.sees(OutageBegan(Side.SLURM, NOW + 2, "no answer"))
     story.polls(ALL_RUN | {17: "CANCELLED", 18: "CANCELLED", 19: "CANCELLED"}, at=NOW + 3)
-    story.sees(SideBack(Side.SLURM, NOW + 3))
+    story.sees(OutageEnded(Side.SLURM, NOW + 3))
     acts = story.decides(NOW + 3)
     assert {type(each) for each in acts} == {ReadJob}
 
@@ -640,7 +640,7 @@ def test_devices_that_slurm_gives_to_other_jobs_shorten_the_grace_of_a_deleted_p
 @pytest.mark.parametrize(
     "news",
     [
-        NodeGone("x1"),
+        NodeDeleted("x1"),
         NodesListed((node("x2"),)),
         NodeSeen(node("x1", labels={names.SLURM_NODE_LABEL: "another"})),
         NodeSeen(node("x2", labels={names.SLURM_NODE_LABEL: "x1"})),
@@ -685,18 +685,18 @@ def test_a_record_waits_for_slurmdbd_however_long_it_is_away() -> None:
     finished(story)
     [record] = story.acts(RecordEnd, NOW + 6)
     story.ended(record, Outcome.UNREACHED, at=NOW + 6, number=ACCOUNTING_AWAY, later=True)
-    assert story.world.accounting_lost is not None
+    assert story.world.accounting_outage is not None
     for minutes in range(1, 600):
         assert story.acts(RecordEnd, NOW + 60 * minutes) == []
-    story.sees(AccountingBack(NOW + 36_000))
+    story.sees(AccountingOutageEnded(NOW + 36_000))
     assert story.acts(RecordEnd, NOW + 36_000) == [record]
 
 
 def test_pods_and_jobs_end_while_slurmdbd_is_away_and_all_is_recorded_afterwards() -> None:
     story = Story(ACCOUNTED)
-    story.sees(AccountingLost(NOW, "slurmdbd does not answer."))
+    story.sees(AccountingOutageBegan(NOW, "slurmdbd does not answer."))
     many_end_while_accounting_is_away(story, 5)
-    story.sees(AccountingBack(NOW + 60))
+    story.sees(AccountingOutageEnded(NOW + 60))
     told: list[int] = []
     while records := story.acts(RecordEnd, NOW + 60):
         assert len(records) <= ACCOUNTED.tuning.records
@@ -709,10 +709,10 @@ def test_pods_and_jobs_end_while_slurmdbd_is_away_and_all_is_recorded_afterwards
 
 def test_of_more_records_than_may_wait_the_oldest_is_given_up_and_counted() -> None:
     story = Story(without(ACCOUNTED, records_waiting=3))
-    story.sees(AccountingLost(NOW, "slurmdbd does not answer."))
+    story.sees(AccountingOutageBegan(NOW, "slurmdbd does not answer."))
     many_end_while_accounting_is_away(story, 5)
     assert story.world.dropped_records == 2
-    story.sees(AccountingBack(NOW + 60))
+    story.sees(AccountingOutageEnded(NOW + 60))
     told = []
     while records := story.acts(RecordEnd, NOW + 60):
         for record in records:
@@ -724,10 +724,10 @@ def test_of_more_records_than_may_wait_the_oldest_is_given_up_and_counted() -> N
 def test_records_wait_for_slurm_itself_too() -> None:
     story = Story(ACCOUNTED)
     finished(story)
-    story.sees(SideLost(Side.SLURM, NOW + 6, "slurmrestd does not answer."))
+    story.sees(OutageBegan(Side.SLURM, NOW + 6, "slurmrestd does not answer."))
     for minutes in range(1, 60):
         assert story.acts(RecordEnd, NOW + 60 * minutes) == []
-    story.sees(SideBack(Side.SLURM, NOW + 3600))
+    story.sees(OutageEnded(Side.SLURM, NOW + 3600))
     assert len(story.acts(RecordEnd, NOW + 3600)) == 1
 
 

@@ -11,7 +11,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, Outcome, SetPodCondition, SubmitJob
 from scheduler.apply.events import new_world
 from scheduler.decide import decide
-from scheduler.events import NamespacesListed, NodesListed, PodSeen, Scope, Side, SideLost, SlurmNodesPolled
+from scheduler.events import NamespacesListed, NodesListed, OutageBegan, PodSeen, Scope, Side, SlurmNodesPolled
 from scheduler.explain import Explanation, as_sbatch, explain, key_of, prepare
 from scheduler.model.kubernetes import Condition, Pod, PodPhase, PodTerm, Requirement, Taint
 from scheduler.model.slurm import UNLIMITED, JobSpec, Partition
@@ -176,7 +176,7 @@ def test_an_answer_that_was_lost_is_reported() -> None:
 def test_an_outage_is_the_reason_while_it_lasts() -> None:
     story, train = Story(), pod("train")
     story.sees(train)
-    story.world.apply(SideLost(Side.SLURM, NOW, "nothing listens at x:6820."))
+    story.world.apply(OutageBegan(Side.SLURM, NOW, "nothing listens at x:6820."))
     assert explained(story, train, NOW + 2).sentence.endswith("nothing listens at x:6820.")
 
 

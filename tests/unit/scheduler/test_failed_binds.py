@@ -19,7 +19,7 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.events import ClaimsRead, PolicyChanged, Side, SideBack, SideLost
+from scheduler.events import ClaimsRead, OutageBegan, OutageEnded, PolicyChanged, Side
 from scheduler.model.kubernetes import Claim, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy
@@ -101,11 +101,11 @@ def test_an_api_server_that_is_away_for_long_costs_no_grant(how: tuple[Outcome, 
 def test_after_an_outage_of_the_api_server_the_first_grant_is_bound_at_once() -> None:
     story = Story()
     servers = Servers(story)
-    story.sees(TRAIN, SideLost(Side.KUBERNETES, NOW, "connection refused"))
+    story.sees(TRAIN, OutageBegan(Side.KUBERNETES, NOW, "connection refused"))
     servers.binds = (Outcome.UNREACHED, 0)
     servers.live(NOW, NOW + 16)
     assert servers.seen[BindPod] >= MAX_BIND_FAILURES
-    story.sees(SideBack(Side.KUBERNETES, NOW + 16))
+    story.sees(OutageEnded(Side.KUBERNETES, NOW + 16))
     servers.binds = (Outcome.DONE, 0)
     servers.pass_at(NOW + 16)
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND

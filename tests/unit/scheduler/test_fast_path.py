@@ -21,13 +21,13 @@ from scheduler.actions import (
 from scheduler.apply.events import new_world
 from scheduler.events import (
     ClaimsRead,
-    NamespaceGone,
+    NamespaceDeleted,
     NamespaceSeen,
     NamespacesListed,
-    NodeGone,
+    NodeDeleted,
     NodeSeen,
     OwnerRead,
-    PodGone,
+    PodDeleted,
     PodSeen,
     PodsListed,
     Scope,
@@ -171,7 +171,7 @@ def test_a_label_that_says_no_is_a_no_and_a_namespace_that_goes_is_not_managed()
     story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "false"})), TRAIN)
     assert [type(each) for each in story.decides(NOW)] == [SetPodCondition]
     story = Story()
-    story.sees(TRAIN, NamespaceGone("hpc"))
+    story.sees(TRAIN, NamespaceDeleted("hpc"))
     assert [type(each) for each in story.decides(NOW)] == [SetPodCondition]
 
 
@@ -214,9 +214,9 @@ def test_changes_seen_before_the_first_list_do_not_pass_for_a_list() -> None:
     world = new_world(CONFIG, START)
     for event in (
         NodeSeen(node("x1")),
-        NodeGone("x1"),
+        NodeDeleted("x1"),
         NamespaceSeen(KUBE_SYSTEM),
-        NamespaceGone("hpc"),
+        NamespaceDeleted("hpc"),
         PodSeen(Scope.OURS, TRAIN),
     ):
         world.apply(event)
@@ -356,7 +356,7 @@ def test_the_watch_may_show_the_bind_before_its_answer_comes() -> None:
 def test_a_pod_deleted_while_it_is_bound_frees_its_place() -> None:
     story = Story()
     bind = granted(story)
-    story.sees(PodGone(Scope.OURS, TRAIN, NOW))
+    story.sees(PodDeleted(Scope.OURS, TRAIN, NOW))
     story.ended(bind, Outcome.REFUSED, at=NOW, number=404)
     assert story.world.node_info == {}
 
@@ -423,13 +423,13 @@ def test_other_pods_are_counted_and_forgotten_by_their_list() -> None:
     assert story.world.workloads == {}
     story.sees(PodsListed(Scope.OTHERS, (), NOW))
     assert story.world.node_info == {}
-    story.sees(PodSeen(Scope.OTHERS, daemon), PodGone(Scope.OTHERS, daemon, NOW))
+    story.sees(PodSeen(Scope.OTHERS, daemon), PodDeleted(Scope.OTHERS, daemon, NOW))
     assert story.world.node_info == {}
 
 
 def test_kube_system_cannot_go() -> None:
     story = Story()
-    story.sees(NamespaceGone("kube-system"))
+    story.sees(NamespaceDeleted("kube-system"))
     assert story.world.ready
     story.sees(NamespacesListed((Namespace("hpc", "1"),)))
     assert not story.world.ready

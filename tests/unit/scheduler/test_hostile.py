@@ -9,7 +9,7 @@ import pytest
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
 from scheduler.decide import decide
-from scheduler.events import Planned, PodGone, PodSeen, PodsListed, Scope
+from scheduler.events import Planned, PodDeleted, PodSeen, PodsListed, Scope
 from scheduler.model.cache import BoundedCache
 from scheduler.model.hostlist import expand
 from scheduler.model.kubernetes import Container, HostPort, NodeTerm, Pod, PodTerm, Requirement, Toleration
@@ -255,7 +255,7 @@ def test_nothing_is_remembered_of_a_gang_whose_bind_waits_when_it_is_gone() -> N
     world, affinity_index = story.world, story.world.affinity_index
     assert affinity_index._granted_pods.keys() == {names.workload_key(first.uid)}
     assert affinity_index._by_workload.anti_affinity
-    story.sees(PodGone(Scope.OURS, first, NOW + 3))
+    story.sees(PodDeleted(Scope.OURS, first, NOW + 3))
     assert world.phase_of.get(names.workload_key(first.uid)) is not Phase.GRANTED
     assert (affinity_index._granted_pods, affinity_index._expected, affinity_index._prepared) == ({}, None, {})
     assert not affinity_index._by_workload.anti_affinity

@@ -24,13 +24,13 @@ from scheduler.actions import (
     as_found,
 )
 from scheduler.events import (
-    NodeGone,
+    NodeDeleted,
     NodeSeen,
     NodesListed,
+    OutageBegan,
+    OutageEnded,
     Planned,
     Side,
-    SideBack,
-    SideLost,
     SlurmNodesPolled,
     Unread,
 )
@@ -172,9 +172,9 @@ def test_without_the_taint_other_schedulers_are_let_in() -> None:
 def test_nothing_is_done_in_the_quiet_period_nor_while_a_side_is_away() -> None:
     nodes = Nodes([labelled()])
     assert nodes.looks(START + 1) == []
-    nodes.sees(SideLost(Side.KUBERNETES, NOW, "it does not answer."))
+    nodes.sees(OutageBegan(Side.KUBERNETES, NOW, "it does not answer."))
     assert nodes.looks(NOW) == []
-    nodes.sees(SideBack(Side.KUBERNETES, NOW + 1))
+    nodes.sees(OutageEnded(Side.KUBERNETES, NOW + 1))
     assert [type(each) for each in nodes.looks(NOW + 1)] == [RegisterNode]
 
 
@@ -269,7 +269,7 @@ def test_a_node_that_another_bridge_made_in_slurm_is_left_alone_and_reported(kno
         nodes.sees(NodeSeen(replace(wanted, in_slurm=Condition(False, show.condition, show.message))))
         assert nodes.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
     gone = Nodes([labelled(), node("x2")], [known])
-    gone.sees(NodeGone("x1"))
+    gone.sees(NodeDeleted("x1"))
     assert gone.stays(known, at=NOW, until=NOW + 1200) == [[]] * 41
 
 
@@ -467,7 +467,7 @@ def test_another_change_of_size_starts_the_wait_again() -> None:
 
 def test_a_node_that_is_gone_in_kubernetes_is_drained_and_removed_once_idle() -> None:
     nodes = Nodes([labelled(), node("x2")], [in_slurm("x1", "MIXED")])
-    nodes.sees(NodeGone("x1"))
+    nodes.sees(NodeDeleted("x1"))
     [drain] = nodes.looks()
     assert drain == ChangeNode("x1", DRAIN, "slurm-bridge: its Kubernetes node is gone", in_slurm())
     nodes.ended(drain, at=NOW)
@@ -485,7 +485,7 @@ def test_a_node_that_is_gone_in_kubernetes_is_drained_and_removed_once_idle() ->
 
 def test_a_node_that_is_back_within_a_minute_keeps_its_place() -> None:
     nodes = Nodes([labelled(), node("x2")], [in_slurm()])
-    nodes.sees(NodeGone("x1"))
+    nodes.sees(NodeDeleted("x1"))
     [drain] = nodes.looks()
     nodes.ended(drain, at=NOW)
     gone = drained("slurm-bridge: its Kubernetes node is gone")
@@ -603,7 +603,7 @@ def test_what_an_admin_drained_is_not_removed_and_so_not_registered_again_as_if_
     theirs = in_slurm("x1", "DRAIN", "IDLE", reason="fan broken")
     nodes = Nodes([labelled(), node("x2")], [theirs])
     nodes.looks()
-    nodes.sees(NodeGone("x1"))
+    nodes.sees(NodeDeleted("x1"))
     assert nodes.stays(theirs, at=NOW, until=NOW + 600) == [[]] * 21
     nodes.shows(in_slurm(), at=NOW + 630)
     [drain] = nodes.looks(NOW + 630)
@@ -705,7 +705,7 @@ def test_the_times_of_a_node_that_two_kubernetes_nodes_claim_begin_again() -> No
     nodes.sees(NodeSeen(twin))
     nodes.shows(silent, at=NOW)
     assert nodes.world.node_state.silent == {}
-    nodes.sees(NodeGone("x1-twin"))
+    nodes.sees(NodeDeleted("x1-twin"))
     nodes.shows(silent, at=NOW + 30)
     assert nodes.world.node_state.silent == {"x1": NOW + 30}
 

@@ -13,13 +13,13 @@ from scheduler.actions import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.events import AccountingBack, AccountingLost, Side, SideBack, SideLost
+from scheduler.events import AccountingOutageBegan, AccountingOutageEnded, OutageBegan, OutageEnded, Side
 from scheduler.model.kubernetes import PodPhase
 from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20
-DOWN = SideLost(Side.SLURM, NOW + 1, "slurmrestd does not answer.")
-UP = SideBack(Side.SLURM, NOW + 31)
+DOWN = OutageBegan(Side.SLURM, NOW + 1, "slurmrestd does not answer.")
+UP = OutageEnded(Side.SLURM, NOW + 31)
 
 
 def calls_of_slurm(actions: list[Action]) -> list[Action]:
@@ -118,19 +118,19 @@ def test_after_an_outage_what_is_known_by_its_id_alone_is_read_again() -> None:
 
 def test_the_first_reason_stays_and_a_side_that_was_not_lost_cannot_come_back() -> None:
     story = Story()
-    story.sees(DOWN, SideLost(Side.SLURM, NOW + 5, "another."))
-    assert story.world.lost[Side.SLURM] == DOWN
+    story.sees(DOWN, OutageBegan(Side.SLURM, NOW + 5, "another."))
+    assert story.world.outages[Side.SLURM] == DOWN
     story.sees(UP, UP)
-    assert story.world.lost == {}
+    assert story.world.outages == {}
     assert story.decides(NOW + 40) == []
 
 
 def test_an_outage_of_kubernetes_does_not_stop_submissions() -> None:
     story = Story()
-    story.sees(SideLost(Side.KUBERNETES, NOW, "the API server does not answer."), pod("train"))
+    story.sees(OutageBegan(Side.KUBERNETES, NOW, "the API server does not answer."), pod("train"))
     assert len(story.acts(AllocateNow, NOW + 1)) == 1
-    story.sees(SideBack(Side.KUBERNETES, NOW + 2))
-    assert story.world.lost == {}
+    story.sees(OutageEnded(Side.KUBERNETES, NOW + 2))
+    assert story.world.outages == {}
 
 
 def test_a_grant_from_before_the_outage_waits_for_fresh_news() -> None:
@@ -152,7 +152,7 @@ def test_after_an_outage_a_grant_is_read_again_before_a_pod_is_bound_to_it() -> 
     story.polls({17: "RUNNING"}, at=NOW + 0.5)
     story.reads(job_of(train, 17), at=NOW + 0.6, granted=grant(17))
     story.polls({17: "RUNNING"}, at=NOW + 0.8)
-    story.sees(SideLost(Side.SLURM, NOW + 0.9, "slurmrestd does not answer."), SideBack(Side.SLURM, NOW + 1.2))
+    story.sees(OutageBegan(Side.SLURM, NOW + 0.9, "slurmrestd does not answer."), OutageEnded(Side.SLURM, NOW + 1.2))
     acts = story.decides(NOW + 1.2)
     assert [type(each) for each in acts if isinstance(each, BindPod | ReadJob)] == [ReadJob]
     story.reads(job_of(train, 17), at=NOW + 1.3, granted=grant(17))
@@ -162,7 +162,7 @@ def test_after_an_outage_a_grant_is_read_again_before_a_pod_is_bound_to_it() -> 
 
 def test_an_outage_of_slurmdbd_counts_from_its_first_sign() -> None:
     story = Story()
-    story.sees(AccountingLost(NOW, "It is down."), AccountingLost(NOW + 5, "It is still down."))
-    assert story.world.accounting_lost == AccountingLost(NOW, "It is down.")
-    story.sees(AccountingBack(NOW + 9))
-    assert story.world.accounting_lost is None
+    story.sees(AccountingOutageBegan(NOW, "It is down."), AccountingOutageBegan(NOW + 5, "It is still down."))
+    assert story.world.accounting_outage == AccountingOutageBegan(NOW, "It is down.")
+    story.sees(AccountingOutageEnded(NOW + 9))
+    assert story.world.accounting_outage is None

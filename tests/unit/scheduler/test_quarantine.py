@@ -25,7 +25,7 @@ from scheduler.actions import (
     SubmitJob,
 )
 from scheduler.apply import job_polls, job_reads, plans, pods, submission_results
-from scheduler.events import JobRead, NodeGone, NodeSeen, NodesListed, PodGone, PodSeen, PodsListed, Scope
+from scheduler.events import JobRead, NodeDeleted, NodeSeen, NodesListed, PodDeleted, PodSeen, PodsListed, Scope
 from scheduler.explain import explain, key_of
 from scheduler.model.kubernetes import PodTerm, Requirement
 from scheduler.model.slurm import Job
@@ -527,7 +527,7 @@ def test_a_node_in_quarantine_that_is_gone_is_forgotten(monkeypatch: pytest.Monk
     breaks(monkeypatch, NodeState, "observe", lambda _, __, seen, *___: seen.name == "x1")
     story = Story(guarded=True)
     story.sees(NodeSeen(node("x1", cpu=63000)))
-    story.sees(NodeGone("x1"))
+    story.sees(NodeDeleted("x1"))
     assert quarantined(story) == set()
 
 
@@ -576,7 +576,7 @@ def test_a_pod_that_is_gone_takes_its_quarantine_with_it(monkeypatch: pytest.Mon
     story = Story(guarded=True)
     story.sees(BAD)
     story.decides(NOW)
-    story.sees(PodGone(Scope.OURS, BAD, NOW + 1))
+    story.sees(PodDeleted(Scope.OURS, BAD, NOW + 1))
     story.decides(NOW + 2)
     story.decides(NOW + 3)
     assert quarantined(story) == set()

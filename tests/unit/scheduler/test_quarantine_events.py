@@ -32,10 +32,10 @@ from scheduler.events import (
     ClaimsRead,
     JobsPolled,
     NamespaceSeen,
-    NodeGone,
+    NodeDeleted,
     NodeSeen,
     OwnerRead,
-    PodGone,
+    PodDeleted,
     PodSeen,
     Scope,
     SlurmNodesPolled,
@@ -127,7 +127,7 @@ def test_the_job_of_a_pod_whose_deletion_could_not_be_applied_is_kept_until_its_
 def test_the_deletion_of_a_pod_that_the_world_did_not_know_is_contained_too(monkeypatch: pytest.MonkeyPatch) -> None:
     breaks(monkeypatch, pods, "_forget_pod", anything)
     story = guarded()
-    story.sees(PodGone(Scope.OURS, BAD, NOW))
+    story.sees(PodDeleted(Scope.OURS, BAD, NOW))
     assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
     for at in (NOW + 1, NOW + AGAIN_S + 1, NOW + AGAIN_S + 2, NOW + AGAIN_S + 3):
         story.decides(at)
@@ -144,7 +144,7 @@ def test_a_pod_of_another_scheduler_that_cannot_be_judged_as_a_stray_takes_room_
     assert quarantined(story) == {(Kind.POD, there.uid)}
     assert story.world.node_info["x1"].taken["cpu"] == 3000
     mend()
-    story.sees(PodGone(Scope.OTHERS, there, NOW))
+    story.sees(PodDeleted(Scope.OTHERS, there, NOW))
     assert quarantined(story) == set()
     assert "x1" not in story.world.node_info
 
@@ -281,9 +281,9 @@ def test_what_else_is_in_flight_stays_in_flight_when_the_end_of_one_action_canno
 
 
 def test_a_node_whose_removal_could_not_be_applied_is_gone_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, NodeState, "lost", lambda _, before: before.name == "x1")
+    mend = breaks(monkeypatch, NodeState, "forget", lambda _, before: before.name == "x1")
     story = guarded()
-    story.sees(NodeGone("x1"))
+    story.sees(NodeDeleted("x1"))
     assert quarantined(story) == {(Kind.NODE, "x1")}
     assert set(story.world.nodes or {}) == {"x2"}
     mend()

@@ -19,7 +19,7 @@ from scheduler.actions import (
     RestoreKeys,
     SetPodCondition,
 )
-from scheduler.events import NodeSeen, Side, SideBack, SideLost
+from scheduler.events import NodeSeen, OutageBegan, OutageEnded, Side
 from scheduler.model.kubernetes import HostPort, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
@@ -318,11 +318,11 @@ def test_a_pod_ends_when_the_job_that_might_have_been_its_twin_is_anothers() -> 
 def test_in_an_outage_nothing_is_asked_and_no_pod_is_ended() -> None:
     story = Story()
     asked = lost(story)
-    story.sees(SideLost(Side.SLURM, NOW + 7, "slurmrestd does not answer."))
+    story.sees(OutageBegan(Side.SLURM, NOW + 7, "slurmrestd does not answer."))
     story.ended(asked, Outcome.UNREACHED, at=NOW + 7)
     for second in range(8, 40):
         assert story.decides(NOW + second) == []
-    story.sees(SideBack(Side.SLURM, NOW + 40))
+    story.sees(OutageEnded(Side.SLURM, NOW + 40))
     assert [each.spec.required_nodes for each in story.acts(AllocateNow, NOW + 40)] == ["x2"]
 
 
@@ -453,10 +453,10 @@ def ends_as_a_strangers_job(story: Story, *, until: float) -> None:
     """slurmctld lost its state in a long outage: bob's job has the id 17 now, and ended before the bridge reads it."""
     story.world.clocks[Side.SLURM].is_known = True
     bobs = Job(17, "other", "bob", frozenset({"TIMEOUT"}), submitted=until - 40, nodes="x1")
-    story.sees(SideLost(Side.SLURM, NOW + 100, "no answer"))
+    story.sees(OutageBegan(Side.SLURM, NOW + 100, "no answer"))
     for at in range(int(until) - 10, int(until)):
         story.polls({17: "TIMEOUT"}, at=at)
-        story.sees(SideBack(Side.SLURM, at))
+        story.sees(OutageEnded(Side.SLURM, at))
         for read in story.acts(ReadJob, at):
             story.reads(bobs, at=at)
             story.ended(read, at=at)
@@ -485,9 +485,9 @@ def test_the_end_of_a_pod_is_not_recorded_with_the_job_of_another_user_that_has_
     story = Story(replace(CONFIG, accounting=True))
     shown = story.runs(TRAIN, 17, on="x2", at=NOW)
     story.polls({17: "RUNNING"}, at=NOW + 1)
-    story.sees(SideLost(Side.SLURM, NOW + 100, "no answer"))
+    story.sees(OutageBegan(Side.SLURM, NOW + 100, "no answer"))
     story.polls({17: "TIMEOUT"}, at=NOW + 900)
-    story.sees(SideBack(Side.SLURM, NOW + 900))
+    story.sees(OutageEnded(Side.SLURM, NOW + 900))
     [read] = story.acts(ReadJob, NOW + 900)
     story.reads(Job(17, "other", "bob", frozenset({"TIMEOUT"}), submitted=NOW + 860), at=NOW + 900)
     story.ended(read, at=NOW + 900)

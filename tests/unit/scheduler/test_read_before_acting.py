@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.actions import Action, CancelJob, ReadJob
-from scheduler.events import Side, SideLost
+from scheduler.events import OutageBegan, Side
 from scheduler.model.clocks import EXACT_S
 from scheduler.rules.decision import Decision
 from scheduler.rules.identity import (
@@ -91,7 +91,7 @@ def test_only_a_job_that_may_be_the_pods_and_is_in_doubt_is_read_before_another_
 def test_nothing_is_read_of_slurm_while_it_is_away(story: Story, workload: Workload) -> None:
     job = known(story, 17, key=None)
     assert actions(read_job(job, workload, Pass(story.world, NOW), "why"))
-    story.sees(SideLost(Side.SLURM, NOW, "away"))
+    story.sees(OutageBegan(Side.SLURM, NOW, "away"))
     assert actions(read_job(job, workload, Pass(story.world, NOW), "why")) == []
 
 
@@ -142,7 +142,7 @@ def test_no_job_is_cancelled_while_another_action_of_its_workload_is_in_flight_o
     in_flight(workload, job)
     assert actions(cancel(job, workload, Pass(story.world, NOW), "why")) == []
     workload.in_flight = None
-    story.sees(SideLost(Side.SLURM, NOW, "away"))
+    story.sees(OutageBegan(Side.SLURM, NOW, "away"))
     assert actions(cancel(job, workload, Pass(story.world, NOW), "why")) == []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, SetPodCondition, SubmitJob, UpdateJob
-from scheduler.events import NodeGone, NodeSeen, PodGone, PodSeen, Scope, SlurmNodesPolled
+from scheduler.events import NodeDeleted, NodeSeen, PodDeleted, PodSeen, Scope, SlurmNodesPolled
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Container, Pod
 from scheduler.model.slurm import Grant, GrantedNode, Partition
@@ -81,7 +81,7 @@ def test_a_node_that_kubernetes_does_not_have_is_never_bound_to() -> None:
 
 
 def test_a_node_that_went_between_grant_and_bind_is_not_bound_to() -> None:
-    for change in (NodeGone("x1"), NodeSeen(node("x1", ready=False)), NodeSeen(node("x1", unschedulable=True))):
+    for change in (NodeDeleted("x1"), NodeSeen(node("x1", ready=False)), NodeSeen(node("x1", unschedulable=True))):
         story = Story()
         granted(story, pod("train"), grant(17))
         story.sees(change)
@@ -164,7 +164,7 @@ def test_a_job_that_waits_gets_the_node_back_within_a_minute_after_there_is_room
     story = Story()
     queues_elsewhere(story)
     assert updates(story, NOW + 5, NOW + 1000) == [], "the other pod fills the node, and Slurm does not know"
-    story.sees(PodGone(Scope.OTHERS, OTHER, NOW + 1001))
+    story.sees(PodDeleted(Scope.OTHERS, OTHER, NOW + 1001))
     [(at, without)] = updates(story, NOW + 1005, NOW + 2000)
     assert (at <= NOW + 1065, without) == (True, "")
 
@@ -222,7 +222,7 @@ def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() ->
 
 def fills_x1(story: Story, cpu: int) -> None:
     """OTHER leaves, a pod with a job takes `cpu` millicores of x1, and allocations at once are allowed again."""
-    story.sees(PodGone(Scope.OTHERS, OTHER, NOW + 20))
+    story.sees(PodDeleted(Scope.OTHERS, OTHER, NOW + 20))
     story.world.breakers["main"].open_until = NOW
     story.world.queued_in["main"] = 0
     story.runs(pod("ours", cpu=cpu), 19, at=NOW + 21)
@@ -305,7 +305,7 @@ def test_a_gang_asks_again_for_a_node_that_is_empty_but_takes_only_some_of_its_p
     story.ended(asked, at=NOW, job_id=17, grant=Grant(17, two))
     [cancel] = story.acts(CancelJob, NOW)
     story.ended(cancel, at=NOW)
-    story.sees(PodGone(Scope.OTHERS, OTHER, NOW + 5))
+    story.sees(PodDeleted(Scope.OTHERS, OTHER, NOW + 5))
     assert story.acts(AllocateNow, NOW + 30) == []
     [asked] = story.acts(AllocateNow, NOW + 61)
     assert asked.spec.excluded_nodes == ""
@@ -354,7 +354,7 @@ def test_a_bind_waits_for_pods_that_terminate_and_says_so() -> None:
     assert said.condition == names.GRANT_WAITS
     assert said.message == ("Slurm job 17 was granted x1; the bind waits: on node x1 elsewhere/other still terminates.")
     assert plan.wake_at == NOW + 85
-    story.sees(PodGone(Scope.OTHERS, going, NOW + 10))
+    story.sees(PodDeleted(Scope.OTHERS, going, NOW + 10))
     assert [bind.node for bind in story.acts(BindPod, NOW + 10)] == ["x1"]
 
 
@@ -383,7 +383,7 @@ def test_a_preempted_pod_that_still_terminates_is_waited_for() -> None:
     story.sees(replace(old, deleting_at=NOW + 30))
     granted(story, BIG, grant(17, cpus=40))
     assert not any(isinstance(each, BindPod | CancelJob) for each in story.decides(NOW + 1))
-    story.sees(PodGone(Scope.OURS, replace(old, deleting_at=NOW + 30), NOW + 20))
+    story.sees(PodDeleted(Scope.OURS, replace(old, deleting_at=NOW + 30), NOW + 20))
     assert [bind.name for bind in story.acts(BindPod, NOW + 20)] == ["big"]
 
 

@@ -23,14 +23,14 @@ from scheduler.apply.events import new_world
 from scheduler.events import (
     JobsPolled,
     NamespacesListed,
+    OutageBegan,
+    OutageEnded,
     OwnerRead,
-    PodGone,
+    PodDeleted,
     PodsListed,
     PredecessorDrained,
     Scope,
     Side,
-    SideBack,
-    SideLost,
 )
 from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
@@ -375,7 +375,7 @@ def test_a_job_that_cannot_be_read_keeps_no_pod_waiting_for_longer_than_a_minute
 def test_once_slurmctld_was_away_jobs_that_could_not_be_read_are_read_at_once() -> None:
     story = Story()
     fail_to_read(story, {7: "RUNNING"}, range(1, 120))
-    story.sees(SideLost(Side.SLURM, START + 120, "away"), SideBack(Side.SLURM, START + 130))
+    story.sees(OutageBegan(Side.SLURM, START + 120, "away"), OutageEnded(Side.SLURM, START + 130))
     story.polls({7: "RUNNING"}, at=START + 131)
     assert [read.job_id for read in story.acts(ReadJob, START + 131)] == [7]
 
@@ -487,7 +487,7 @@ def test_where_the_former_leader_has_ended_all_its_requests_the_next_one_waits_f
 def test_a_pod_that_came_and_went_before_its_cluster_was_known_leaves_nothing_behind() -> None:
     world = new_world(CONFIG, started=START)
     gone, stays = pod("gone"), pod("stays")
-    for event in (PodsListed(Scope.OURS, (gone, stays), START), PodGone(Scope.OURS, gone, START + 1)):
+    for event in (PodsListed(Scope.OURS, (gone, stays), START), PodDeleted(Scope.OURS, gone, START + 1)):
         world.apply(event)
     assert world.workloads == {}
     world.apply(NamespacesListed((KUBE_SYSTEM,)))

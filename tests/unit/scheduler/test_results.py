@@ -30,7 +30,7 @@ from scheduler.actions import (
     SubmitJob,
     UpdateJob,
 )
-from scheduler.events import ClaimsRead, JobRead, JobsPolled, Side, SideBack, SideLost, SlurmNodesPolled
+from scheduler.events import ClaimsRead, JobRead, JobsPolled, OutageBegan, OutageEnded, Side, SlurmNodesPolled
 from scheduler.model.kubernetes import Claim, Pod, PodPhase
 from scheduler.model.slurm import Job, JobSpec, Partition
 from scheduler.state.phase import Phase
@@ -267,9 +267,9 @@ def test_a_read_that_began_before_the_id_was_seen_as_new_is_of_the_former_job() 
     story = Story()
     story.queues(OLD, 5, at=START + 1)
     story.polls({5: "PENDING"}, at=START + 2)
-    story.sees(SideLost(Side.SLURM, NOW, "slurmrestd does not answer."))
+    story.sees(OutageBegan(Side.SLURM, NOW, "slurmrestd does not answer."))
     story.polls({5: "RUNNING"}, at=NOW + 9)
-    story.sees(SideBack(Side.SLURM, NOW + 10))
+    story.sees(OutageEnded(Side.SLURM, NOW + 10))
     assert 5 in story.world.unread, "it is read anew"
     story.sees(JobRead(5, NOW + 8, NOW + 11, job_of(OLD, 5, "CANCELLED")))
     assert not story.world.placeholders[5].ended

@@ -21,7 +21,7 @@ from scheduler.actions import (
     SetJobCondition,
     SetPodCondition,
 )
-from scheduler.events import OwnerRead, PodsListed, Scope, Side, SideLost
+from scheduler.events import OutageBegan, OwnerRead, PodsListed, Scope, Side
 from scheduler.model import kubelet
 from scheduler.model.kubernetes import Condition, Owner, Pod, PodPhase
 from scheduler.rules.deadlines import lead_of, signal_s
@@ -155,7 +155,7 @@ def test_a_job_without_a_limit_has_no_end_to_prepare_for() -> None:
 def test_nothing_is_done_about_an_end_while_slurm_is_away() -> None:
     story = Story(ALONE)
     runs(story, TRAIN)
-    story.sees(SideLost(Side.SLURM, ENDS - 130, "gone"))
+    story.sees(OutageBegan(Side.SLURM, ENDS - 130, "gone"))
     assert story.decides(ENDS - 100) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import Action, ChangeNode, NodeChange, Reconfigure, ReleaseNode, SetNodeCondition
-from scheduler.events import NodeGone, NodeSeen, PodSeen, Scope
+from scheduler.events import NodeDeleted, NodeSeen, PodSeen, Scope
 from scheduler.model.kubernetes import Condition, Node, PodPhase
 from scheduler.model.slurm import SlurmNode
 from scheduler.nodes.registration import ExternalNodes
@@ -138,7 +138,7 @@ def test_an_external_node_that_does_not_respond_is_cured_if_the_admin_allows_it_
 def test_a_node_that_leaves_either_side_is_left_alone_by_then() -> None:
     drained = theirs("DRAIN", "IDLE", reason=CORDONED)
     nodes = Nodes([shared(unschedulable=True), node("x2")], [drained], SHARED)
-    nodes.sees(NodeGone("x1"))
+    nodes.sees(NodeDeleted("x1"))
     assert nodes.stays(drained, at=NOW, until=NOW + 1200) == [[]] * 41, "an admin of Slurm says what becomes of it"
     nodes = Nodes([shared()], [], SHARED)
     assert [type(each) for each in nodes.looks()] == [ReleaseNode], "its condition is taken away"

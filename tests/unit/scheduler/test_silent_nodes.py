@@ -16,7 +16,7 @@ from scheduler.actions import (
     ReadJob,
     SetPodCondition,
 )
-from scheduler.events import Event, NodeGone, NodeSeen, OwnerRead, PodSeen, Scope
+from scheduler.events import Event, NodeDeleted, NodeSeen, OwnerRead, PodSeen, Scope
 from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state import quarantine
@@ -79,7 +79,7 @@ def test_a_pod_taken_away_by_force_keeps_its_job_as_long_as_it_may_run_there() -
     assert len(cancels(story, NOW + 310)) == 1
 
 
-@pytest.mark.parametrize("then", [NodeSeen(node("x1")), NodeGone("x1")], ids=["speaks again", "is gone"])
+@pytest.mark.parametrize("then", [NodeSeen(node("x1")), NodeDeleted("x1")], ids=["speaks again", "is gone"])
 def test_the_job_of_a_pod_on_a_silent_node_ends_as_soon_as_the_node_reports_again(then: Event) -> None:
     story = Story()
     shown = runs(story)
@@ -262,7 +262,7 @@ def test_no_grace_keeps_the_job_of_a_workload_in_quarantine_for_centuries() -> N
     shown = story.runs(replace(TRAIN, grace_s=CENTURIES), 17, at=NOW)
     quarantine.quarantine_workload(story.world, key_of(shown), ValueError("a defect"))
     story.loses(shown, NOW + 20)
-    assert story.world.workloads[key_of(shown)].gone[shown.uid].until == NOW + 20 + 310
+    assert story.world.workloads[key_of(shown)].deleted_pods[shown.uid].until == NOW + 20 + 310
 
 
 def test_no_grace_keeps_the_job_of_a_pod_that_is_deleted_on_a_silent_node_for_centuries() -> None:

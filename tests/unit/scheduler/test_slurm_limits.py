@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scheduler.actions import Action, Outcome, ReadLimits, SetPodCondition
 from scheduler.apply.job_results import MOST_LIMITS
-from scheduler.events import AccountingLost, LimitsRead, SlurmNodesPolled
+from scheduler.events import AccountingOutageBegan, LimitsRead, SlurmNodesPolled
 from scheduler.model.kubernetes import Condition
 from scheduler.model.limits import KnownLimits, Limit, LimitsOf
 from scheduler.model.slurm import Job, Partition
@@ -124,7 +124,7 @@ def test_nothing_is_asked_without_slurmdbd_or_for_another_reason() -> None:
         assert not of_kind(decided, ReadLimits)
         assert of_kind(decided, SetPodCondition)
     away = queued()
-    away.sees(AccountingLost(NOW, "slurmdbd does not answer."))
+    away.sees(AccountingOutageBegan(NOW, "slurmdbd does not answer."))
     away.reads(waits(), at=NOW + 1)
     assert not of_kind(away.decides(NOW + 1), ReadLimits)
 

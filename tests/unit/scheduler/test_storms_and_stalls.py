@@ -8,7 +8,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, PollNodes, ReadJob, SetPodCondition, SubmitJob
-from scheduler.events import NodeSeen, PodGone, Scope, Side, SideBack, SideLost, SlurmNodesPolled
+from scheduler.events import NodeSeen, OutageBegan, OutageEnded, PodDeleted, Scope, Side, SlurmNodesPolled
 from scheduler.events import PodSeen as Seen
 from scheduler.model.kubernetes import Taint
 from scheduler.model.slurm import Partition
@@ -92,10 +92,10 @@ def test_nothing_is_decided_on_a_kubernetes_not_heard_of_for_half_a_minute() -> 
     story = Story()
     story.sees(pod("train"))
     [asked] = story.acts(AllocateNow, NOW)
-    story.sees(SideLost(Side.KUBERNETES, NOW, "away."))
+    story.sees(OutageBegan(Side.KUBERNETES, NOW, "away."))
     story.ended(asked, at=NOW + 100, job_id=17, grant=grant(17))
     assert story.decides(NOW + 100) == []
-    story.sees(SideBack(Side.KUBERNETES, NOW + 101))
+    story.sees(OutageEnded(Side.KUBERNETES, NOW + 101))
     assert [type(each) for each in story.decides(NOW + 101)] == [BindPod]
 
 
@@ -145,5 +145,5 @@ def test_if_the_only_node_could_not_be_used_that_is_reported_and_tried_again_whe
     assert said.condition == names.NO_NODE
     assert "could not be used when Slurm granted them: x1" in said.message
     assert story.acts(AllocateNow, NOW + 62) == [], "the other pod still stands there"
-    story.sees(PodGone(Scope.OTHERS, blocker, NOW + 90))
+    story.sees(PodDeleted(Scope.OTHERS, blocker, NOW + 90))
     assert story.acts(AllocateNow, NOW + 122) != []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, NudgeScheduler, Outcome, SetPodCondition
-from scheduler.events import TokenBack, TokenLost
+from scheduler.events import TokenMissing, TokenUsable
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import Policy, Rule, Tenant
 from tests.builders import CONFIG, START, Story, pod
@@ -54,17 +54,17 @@ def test_a_new_token_is_used_at_once_for_what_was_refused_and_what_was_not_ended
             refusal = NO_TOKEN if isinstance(asked, ASKED) else None
             story.ended(asked, Outcome.REFUSED if refusal else Outcome.DONE, at=wait, refusal=refusal)
     now = min(waits(story)) - 5
-    for event in (TokenLost("alice", now), TokenBack("bob", now)):
+    for event in (TokenMissing("alice", now), TokenUsable("bob", now)):
         story.sees(event)
         assert not [each for each in story.decides(now) if isinstance(each, ASKED)]
-    story.sees(TokenBack("alice", now + 1))
+    story.sees(TokenUsable("alice", now + 1))
     kinds = {type(each) for each in story.decides(now + 1)}
     assert {AllocateNow, CancelJob} <= kinds
 
 
 def test_another_user_s_pods_go_on() -> None:
     story = Story(TWO)
-    story.sees(TokenLost("alice", NOW), pod("train"), pod("theirs", namespace="other"))
+    story.sees(TokenMissing("alice", NOW), pod("train"), pod("theirs", namespace="other"))
     refused(story, NOW)
     [theirs] = story.acts(AllocateNow, NOW)
     assert theirs.spec.user == "bob"
@@ -77,7 +77,7 @@ def test_slurm_is_asked_to_look_at_its_queue_in_the_name_of_a_user_who_has_a_tok
     story.polls({5: "RUNNING"}, at=NOW - 1)
     story.queues(pod("older", created=START), 16, at=NOW)
     story.queues(pod("newer", namespace="other", created=START + 5), 17, at=NOW)
-    story.sees(TokenLost("alice", NOW))
+    story.sees(TokenMissing("alice", NOW))
     story.polls({5: "RUNNING", 16: "PENDING", 17: "PENDING"}, at=NOW + 1)
     story.polls({5: "COMPLETED", 16: "PENDING", 17: "PENDING"}, at=NOW + 2)
     [nudge] = story.acts(NudgeScheduler, NOW + 2)

@@ -25,7 +25,7 @@ from scheduler.actions import (
     SubmitJob,
 )
 from scheduler.apply.events import new_world
-from scheduler.events import NamespaceSeen, NodeSeen, ObjectUndecoded, Side, SideLost, SlurmNodesPolled, Undecoded
+from scheduler.events import NamespaceSeen, NodeSeen, ObjectUndecoded, OutageBegan, Side, SlurmNodesPolled, Undecoded
 from scheduler.model.kubernetes import Condition, Namespace, PodPhase
 from scheduler.rules import uninstall
 from scheduler.rules.reconcile_nodes import CORDONED, LEAVES
@@ -367,7 +367,7 @@ def test_nothing_is_concluded_before_the_quiet_period_is_over_and_both_were_read
     assert uninstall.waits_for(story.world, NOW) == ""
     story.polls({9: "PENDING"}, at=NOW + 1)
     assert "9" in uninstall.waits_for(story.world, NOW + 1)
-    story.sees(SideLost(Side.SLURM, NOW + 2, "slurmctld does not answer."))
+    story.sees(OutageBegan(Side.SLURM, NOW + 2, "slurmctld does not answer."))
     assert uninstall.waits_for(story.world, NOW + 2) == "Slurm: slurmctld does not answer."
 
 

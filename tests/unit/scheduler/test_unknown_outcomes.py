@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, SetPodCondition, SubmitJob
-from scheduler.events import ACCOUNTING_AWAY, AccountingLost, ActionEnded
+from scheduler.events import ACCOUNTING_AWAY, AccountingOutageBegan, ActionEnded
 from scheduler.model.slurm import Job
 from scheduler.tuning import Config
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
@@ -336,7 +336,7 @@ def test_an_id_that_a_lost_answer_got_again_is_read_though_each_list_showed_it()
     story.ended(again, Outcome.UNKNOWN, at=NOW + 5)
     story.polls({17: "PENDING"}, at=NOW + 6)
     assert [each.job_id for each in story.acts(ReadJob, NOW + 6)] == [17]
-    assert story.world.gone == {}
+    assert story.world.forgotten_at == {}
 
 
 def test_a_slow_answer_does_not_take_an_id_that_was_given_out_again_meanwhile() -> None:
@@ -363,7 +363,7 @@ def test_a_slow_answer_does_not_take_an_id_that_was_given_out_again_meanwhile() 
 def test_while_slurmdbd_is_away_a_lost_answer_is_looked_for_as_where_there_is_none() -> None:
     story = Story(ACCOUNTED)
     lost(story)
-    story.sees(AccountingLost(NOW, "slurmdbd does not answer."))
+    story.sees(AccountingOutageBegan(NOW, "slurmdbd does not answer."))
     story.polls({}, at=NOW + 30)
     assert [type(each) for each in story.decides(NOW + 30)] == [AllocateNow]
 
@@ -374,5 +374,5 @@ def test_a_search_that_finds_slurmdbd_away_goes_on_without_it() -> None:
     story.polls({}, at=NOW + 30)
     [find] = story.acts(FindJobs, NOW + 30)
     story.ended(find, Outcome.UNREACHED, at=NOW + 30, number=ACCOUNTING_AWAY, later=True)
-    assert story.world.accounting_lost is not None
+    assert story.world.accounting_outage is not None
     assert [type(each) for each in story.decides(NOW + 30)] == [AllocateNow]

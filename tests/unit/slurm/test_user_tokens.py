@@ -13,7 +13,7 @@ from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from bridge.slurm.user_tokens import UserTokens, follow
-from scheduler.events import Event, TokenBack, TokenLost
+from scheduler.events import Event, TokenMissing, TokenUsable
 from scheduler.model.slurm import JobSpec
 from tests.unit.slurm.test_client import NOW, Witness
 from tests.unit.slurm.test_token import jwt
@@ -145,14 +145,14 @@ async def test_what_is_wrong_with_one_token_is_an_error_of_its_user_alone(
     assert caught.value.message == sentence
     assert bool(wire.asked) is sent
     assert client.user_tokens is not None
-    assert dict(client.user_tokens.lost) == {"alice": sentence}
+    assert dict(client.user_tokens.unusable) == {"alice": sentence}
     await client.submit(spec("bob"))
     await client.states()
     if break_it is a_folder:
         (tmp_path / "alice").rmdir()
     give(tmp_path, "alice", cluster.token("alice"))
     await client.submit(spec())
-    assert not client.user_tokens.lost
+    assert not client.user_tokens.unusable
 
 
 @pytest.mark.parametrize("content", ["", "eyJhbGci", "no token"])
@@ -204,10 +204,10 @@ async def test_the_core_knows_whose_token_is_of_no_use_and_when_there_is_another
     users.refused("bob", "Slurm does not accept it", jwt(sun="bob", exp=NOW))
     searching_workloads = asyncio.create_task(follow(users, told.put_nowait, lambda: NOW))
     try:
-        assert [await told.get(), await told.get()] == [TokenLost("alice", NOW), TokenLost("bob", NOW)]
+        assert [await told.get(), await told.get()] == [TokenMissing("alice", NOW), TokenMissing("bob", NOW)]
         give(tmp_path, "bob", jwt(sun="bob", exp=NOW + 1))
-        assert await told.get() == TokenBack("bob", NOW)
+        assert await told.get() == TokenUsable("bob", NOW)
         users.accepted("alice")
-        assert await told.get() == TokenBack("alice", NOW)
+        assert await told.get() == TokenUsable("alice", NOW)
     finally:
         searching_workloads.cancel()

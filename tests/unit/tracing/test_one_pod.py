@@ -9,7 +9,7 @@ import pytest
 from bridge.tracing import describe
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome
-from scheduler.events import ClockObserved, PodGone, Scope, Side
+from scheduler.events import ClockObserved, PodDeleted, Scope, Side
 from scheduler.model.kubernetes import Container, OwnerRef, Pod, PodPhase, PodTimes
 from tests.builders import CLUSTER, START, grant, job_of, key_of, pod
 from tests.traces import Backend, adds_up
@@ -231,7 +231,7 @@ def test_a_pod_that_never_starts_shows_that_its_start_failed() -> None:
     story.does(bind, T + 1)
     waits = story.bound(TRAIN, 17, phase=PodPhase.PENDING, started=T + 1)
     story.sees(waits)
-    story.world.apply(PodGone(Scope.OURS, waits, T + 31))
+    story.world.apply(PodDeleted(Scope.OURS, waits, T + 31))
     story.polls({17: "RUNNING"}, at=T + 32)
     [cancel] = story.acts(CancelJob, T + 80)
     story.does(cancel, T + 81)

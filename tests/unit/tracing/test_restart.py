@@ -8,7 +8,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, ReadJob
-from scheduler.events import PodGone, Scope
+from scheduler.events import PodDeleted, Scope
 from scheduler.model.kubernetes import Condition, Pod, PodPhase, PodTimes
 from tests.builders import START, grant, job_of, pod
 from tests.traces import Backend, adds_up
@@ -187,7 +187,7 @@ def test_a_pod_that_ended_long_before_the_restart_is_not_sent_again() -> None:
     over = first.bound(TRAIN, 17, phase=PodPhase.SUCCEEDED, times=replace(RUNS, ended=T + 210))
     second = Traced(backend, started=T + 900, pods=[over])
     second.polls({}, at=T + 901)
-    second.world.apply(PodGone(Scope.OURS, over, T + 950))
+    second.world.apply(PodDeleted(Scope.OURS, over, T + 950))
     second.polls({}, at=T + 960)
     second.stops(T + 1000)
     assert backend.spans == []
