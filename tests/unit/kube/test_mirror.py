@@ -104,10 +104,10 @@ def test_an_object_that_can_be_decoded_again_is_handed_over_like_any_other() -> 
 
 def test_that_kubernetes_does_not_answer_is_handed_over_last() -> None:
     made, watches = mirror()
-    lost = ev.OutageBegan(Side.KUBERNETES, 95.0, "closed")
-    watches.emit(lost)
+    outage = ev.OutageBegan(Side.KUBERNETES, 95.0, "closed")
+    watches.emit(outage)
     watches.emit(ev.PodsListed(Scope.OURS, (), 91.0))
-    assert handed_over(made)[-1] == made.lost == lost
+    assert handed_over(made)[-1] == made.outage == outage
     watches.emit(ev.OutageEnded(Side.KUBERNETES, 96.0))
     assert made.outage is None
 
