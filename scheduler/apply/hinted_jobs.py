@@ -77,10 +77,15 @@ def detach_false_hints(world: World, job: Placeholder) -> None:
 
 def drop_hint(world: World, job: Placeholder) -> None:
     """Remove a job whose id pods show, and that is not their job."""
-    for workload in world.workloads_of(job):
-        if not _may_run_for(workload, job):
-            detach_unproven(world, workload, job)
+    _detach_others(world, job, frozenset())
     world.drop(job)
+
+
+def _detach_others(world: World, job: Placeholder, followed_by: frozenset[str]) -> None:
+    """Detach the job from workloads that show its id, do not follow it, and do not run for it."""
+    for workload in world.workloads_of(job):
+        if workload.key not in followed_by and not _may_run_for(workload, job):
+            detach_unproven(world, workload, job)
 
 
 def detach_unproven(world: World, workload: Workload, job: Placeholder) -> None:
@@ -124,6 +129,7 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
             followed.add(workload.key)
     job.followed_by = frozenset(followed)
     if followed:
+        _detach_others(world, job, job.followed_by)
         job.end_proven = is_ended(read.states)
         world.set_states(job, read.states, job.read_began)
         world.touch(job)

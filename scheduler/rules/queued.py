@@ -14,7 +14,7 @@ from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import outage, status, waiting
-from scheduler.rules.submission import spec_for
+from scheduler.rules.submission import is_managed, not_managed, spec_for
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import NOT_CONSIDERED, Placeholder
@@ -70,6 +70,8 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     reads, all_read = read_in_passing(workload, workload.members, this_pass)
     if not all_read:
         return reads, ""
+    if not is_managed(workload.first, this_pass.world):  # a job that the policy gives no more is not changed (V8)
+        return reads, not_managed(workload.first)
     spec = spec_for(workload, this_pass)
     if isinstance(spec, Refusal):
         # The refusal may pass, if nodes come back or annotations are corrected; the job keeps its age.

@@ -268,6 +268,21 @@ def test_only_the_pods_of_its_user_and_nodes_end_with_a_renamed_job() -> None:
     assert {each.name for each in done if isinstance(each, FailByDeadline)} == {"train"}
 
 
+def test_a_pod_waits_for_no_renamed_job_of_another_pod_whose_id_another_client_wrote() -> None:
+    """A pod of the gang was bound by another client, which wrote the id, and is gone; the renamed job lives on."""
+    story = Story()
+    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
+    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    first, second = ring(size=2)
+    liar = story.bound(replace(first, uid="liar", name="liar", created=START - 60), 17, started=START - 50)
+    story.sees(liar)
+    renamed = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 55)
+    assert reads_all(story, {17: renamed}, NOW) == []
+    story.loses(liar, NOW + 100)
+    story.sees(first, second)
+    assert [each for each in reads_all(story, {17: renamed}, NOW + 101) if isinstance(each, AllocateNow)]
+
+
 def test_a_job_that_may_be_that_of_the_pods_under_another_name_is_never_ended() -> None:
     """slurmctld may have lost its state at once, and given the id to a job that its user made himself."""
     story = Story()

@@ -251,6 +251,19 @@ def test_a_job_that_waits_follows_the_policy_in_what_slurm_can_change_in_place()
     assert (update.user, update.changes, update.spec.partition) == ("alice", {"partition"}, "gpu")
 
 
+def test_a_job_that_waits_is_not_changed_while_its_namespace_is_not_managed_and_its_pod_says_so() -> None:
+    story = story_of(Rule(("hpc",), Tenant("alice", accounts=Choice("teama"))))
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(NamespaceSeen(Namespace("hpc", "1")))
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice", accounts=Choice("teamb"))),)), NOW + 1))
+    assert "Namespace hpc is not managed by slurm-bridge" in says(story, at=NOW + 2)
+    assert not lives_on(story, {17: "PENDING"}, job_of(TRAIN, 17, "PENDING"), at=NOW + 2, seconds=3)
+    labelled(story)
+    [update] = lives_on(story, {17: "PENDING"}, job_of(TRAIN, 17, "PENDING"), at=NOW + 6, seconds=2)
+    assert isinstance(update, UpdateJob)
+    assert update.changes == {"account"}
+
+
 def test_a_job_that_waits_as_the_former_user_follows_nothing_of_the_new_users_rule_and_its_pod_says_so() -> None:
     story = story_of(Rule(("hpc",), Tenant("alice", accounts=Choice("teama"))))
     story.queues(TRAIN, 17, at=NOW)
