@@ -1,7 +1,8 @@
 """Mutation testing of scheduler/: python -m tests.mutants [PATH…]
 
-Prints each mutant that no test notices when it is found, then the score of each package.  The exit code is 1 if a test
-notices the mutant of an entry of explained.toml, or if less than LEAST percent of the mutants are noticed or explained.
+Prints each mutant that no test notices when it is found, then those of them that the type checker rejects (`types`), then the
+score of each package.  The exit code is 1 if a test notices the mutant of an entry of explained.toml, or if less than LEAST
+percent of the mutants are noticed or explained.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import pytest
 
 from tests.mutants.mutations import Mutant, mutants_of
 from tests.mutants.report import EXPLAINED, Change, Report, explained
-from tests.mutants.trials import NOTICED, Trial, Trials
+from tests.mutants.trials import KEPT, NOTICED, Outcome, Trial, Trials
+from tests.mutants.type_check import rejected
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "scheduler"
@@ -47,6 +49,18 @@ def _of_file(file: Path) -> tuple[Mutant, ...]:
     return mutants_of(str(file.relative_to(ROOT)), file.read_text()).mutants
 
 
+def _type_checked(trials: Sequence[Trial]) -> Iterator[Trial]:
+    """The trials, with the mutants that only the type checker notices."""
+    left = [trial.mutant for trial in trials if trial.outcome not in NOTICED]
+    work = ROOT / KEPT / "types"
+    work.mkdir(parents=True, exist_ok=True)
+    noticed = set(map(id, rejected(left, ROOT, PACKAGE, work)))
+    for trial in trials:
+        if id(trial.mutant) in noticed:
+            print(f"types:{trial.mutant.line} {Change.of(trial.mutant)}")
+        yield Trial(trial.mutant, Outcome.TYPES) if id(trial.mutant) in noticed else trial
+
+
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants", description="Which changes of the scheduler no test notices."
@@ -64,7 +78,7 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Try the mutants, and print the report."""
     given = _parsed(arguments)
-    entries = explained(EXPLAINED.read_text())
+    known = explained(EXPLAINED.read_text())
     mutants = mutants_below(given.paths)
     if given.again:
         earlier = {line.split(" ", 1)[1] for line in given.again.read_text().splitlines() if "  →  " in line}
@@ -75,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def told(trial: Trial) -> None:
         trials.append(trial)
-        if trial.outcome not in NOTICED and Change.of(trial.mutant) not in entries:
+        if trial.outcome not in NOTICED and Change.of(trial.mutant) not in known:
             print(f"{trial.outcome.value.replace(' ', '-')}:{trial.mutant.line} {Change.of(trial.mutant)}", flush=True)
         if len(trials) % 250 == 0:
             print(f"{len(trials)} of {len(mutants)} after {time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -85,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     code = pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:logging", *given.tests], plugins=[plugin])
     if code:
         return int(code)
-    report = Report(tuple(trials), entries)
+    report = Report(tuple(_type_checked(trials)), known)
     print(*report.lines(), sep="\n")
     stale = report.stale if given.every == 1 else []  # of a sample, mutants with equal texts may not have been tried
     for change in stale:

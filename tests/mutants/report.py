@@ -1,16 +1,19 @@
 """The report on the trials: the score of each package, the survivors, and which survivors are explained.
 
-`explained.toml` has the mutants that no test can or should notice, each with its reason.  An entry names the function
-and both texts of the statement, and no line, so it stays true while code around it changes.  An entry is stale if its mutant
-does not exist any more, or if a test notices each mutant with these texts.
+`explained.toml` has the mutants that no test can or should notice, each with its reason.  A `mutant` names the function
+and both texts of the statement, and no line, so it stays true while code around it changes.  A `class` names functions, with
+wildcards, and a regular expression that the texts match: the mutants of one kind that survive for one reason.  Either
+is stale if no such mutant exists any more, or if tests notice all of them.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tests.mutants.mutations import Mutant
@@ -38,24 +41,68 @@ class Change:
         return f"{self.path} {self.function}: {self.before}  →  {self.after}"
 
 
-def explained(text: str) -> dict[Change, str]:
-    """The entries of a list of explained mutants, each with its reason.  Raises ValueError for an entry that is not whole."""
-    entries: dict[Change, str] = {}
-    for entry in tomllib.loads(text).get("mutant", []):
-        lacking = {"path", "function", "before", "after", "reason"} ^ entry.keys()
-        if lacking or not entry["reason"].strip():
-            raise ValueError(f"an entry needs path, function, before, after and a reason, and has {entry}")
+@dataclass(frozen=True, slots=True)
+class Class:
+    """The mutants of some functions whose changes have something in common.
+
+    where   `path function`, each with the wildcards of a shell
+    change  is found in `before  →  after`
+    """
+
+    where: tuple[str, ...]
+    change: re.Pattern[str]
+
+    def __contains__(self, change: Change) -> bool:
+        of = f"{change.path} {change.function}"
+        is_there = any(fnmatchcase(of, each) for each in self.where)
+        return is_there and self.change.search(f"{change.before}  →  {change.after}") is not None
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.where)}: {self.change.pattern}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The content of explained.toml, without the reasons."""
+
+    entries: frozenset[Change]
+    classes: tuple[Class, ...]
+
+    def __contains__(self, change: Change) -> bool:
+        return change in self.entries or any(change in each for each in self.classes)
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that are named; of a class, with wildcards."""
+        of_classes = (place.split(" ")[0] for each in self.classes for place in each.where)
+        return sorted({*(change.path for change in self.entries), *of_classes})
+
+    def without(self, mutants: Iterable[Mutant]) -> list[Change | Class]:
+        """What explains none of these mutants: the code has changed."""
+        changes = {Change.of(mutant) for mutant in mutants}
+        unknown: list[Change | Class] = sorted(self.entries - changes, key=str)
+        return unknown + [each for each in self.classes if not any(change in each for change in changes)]
+
+
+def explained(text: str) -> Explained:
+    """The entries of a list of explained mutants.  Raises ValueError for an entry that is not whole."""
+    content = tomllib.loads(text)
+    entries: set[Change] = set()
+    for entry in content.get("mutant", []):
+        _check(entry, {"path", "function", "before", "after"})
         change = Change(entry["path"], entry["function"], entry["before"], entry["after"])
         if change in entries:
             raise ValueError(f"explained twice: {change}")
-        entries[change] = entry["reason"]
-    return entries
+        entries.add(change)
+    for entry in (classes := content.get("class", [])):
+        _check(entry, {"where", "change"})
+    of = (Class(tuple(entry["where"]), re.compile(entry["change"])) for entry in classes)
+    return Explained(frozenset(entries), tuple(of))
 
 
-def without_mutant(entries: Collection[Change], mutants: Iterable[Mutant]) -> list[Change]:
-    """The entries whose mutant does not exist: the code has changed."""
-    existing = {Change.of(mutant) for mutant in mutants}
-    return [change for change in entries if change not in existing]
+def _check(entry: dict[str, object], needed: set[str]) -> None:
+    if needed | {"reason"} != entry.keys() or not str(entry["reason"]).strip():
+        raise ValueError(f"an entry needs {', '.join(sorted(needed))} and a reason, and has {entry}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +110,7 @@ class Report:
     """Of the trials of a run."""
 
     trials: tuple[Trial, ...]
-    entries: dict[Change, str]
+    explained: Explained
 
     @property
     def survivors(self) -> list[Trial]:
@@ -71,12 +118,18 @@ class Report:
         return [trial for trial in self.trials if self._state(trial) == "survived"]
 
     @property
-    def stale(self) -> list[Change]:
-        """The entries all of whose mutants tests notice now."""
+    def stale(self) -> list[Change | Class]:
+        """The entries and classes all of whose mutants tests notice now."""
         outcomes: dict[Change, set[bool]] = {}
         for trial in self.trials:
             outcomes.setdefault(Change.of(trial.mutant), set()).add(trial.outcome in NOTICED)
-        return [change for change in self.entries if outcomes.get(change) == {True}]
+        of_entries: list[Change | Class] = [each for each in self.explained.entries if outcomes.get(each) == {True}]
+        of_classes = (
+            each
+            for each in self.explained.classes
+            if {seen for change, of in outcomes.items() if change in each for seen in of} == {True}
+        )
+        return [*sorted(of_entries, key=str), *of_classes]
 
     def score(self) -> float:
         """Percent of the mutants that tests notice."""
@@ -94,9 +147,12 @@ class Report:
                 f"{package:28}{len(trials):8}{count['noticed']:9}{count['explained']:11}{count['survived']:10}{score:8.1f}%"
             )
         outcomes = Counter(trial.outcome for trial in self.trials)
-        yield f"{outcomes[Outcome.TIMEOUT]} did not end; {outcomes[Outcome.SAME]} make no difference in any test."
+        yield (
+            f"{outcomes[Outcome.TIMEOUT]} did not end; the type checker rejects {outcomes[Outcome.TYPES]} that tests do not "
+            f"notice; {outcomes[Outcome.SAME]} make no difference in any test."
+        )
 
     def _state(self, trial: Trial) -> str:
         if trial.outcome in NOTICED:
             return "noticed"
-        return "explained" if Change.of(trial.mutant) in self.entries else "survived"
+        return "explained" if Change.of(trial.mutant) in self.explained else "survived"

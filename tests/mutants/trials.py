@@ -46,13 +46,14 @@ class Outcome(Enum):
 
     KILLED = "killed"
     TIMEOUT = "timeout"  # a test did not end: noticed, too
+    TYPES = "rejected by the type checker"  # noticed, too, and by no test
     SURVIVED = "survived"
     SAME = "no difference"  # in any test
 
 
 # Of a path, or a path and a function: test to the number of tests, as a power of 2, in which its rarest mutant differs.
 Aims = dict[str, dict[int, int]]
-NOTICED = (Outcome.KILLED, Outcome.TIMEOUT)
+NOTICED = (Outcome.KILLED, Outcome.TIMEOUT, Outcome.TYPES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.mutants.__main__ import PACKAGE, ROOT, mutants_below
 from tests.mutants.mutations import Mutant, mutants_of
-from tests.mutants.report import EXPLAINED, Change, Report, explained, without_mutant
+from tests.mutants.report import EXPLAINED, Change, Class, Report, explained
 from tests.mutants.trials import Outcome, Trial
 
 ENTRY = """
@@ -16,6 +16,12 @@ function = "f"
 before = "return a is None"
 after = "return a is not None"
 reason = "Both are the same here."
+"""
+CLASS = """
+[[class]]
+where = ["scheduler/state/* g"]
+change = '→  .*<='
+reason = "An order of equal things."
 """
 
 
@@ -50,26 +56,40 @@ def test_an_explained_survivor_is_no_survivor_and_not_in_the_score() -> None:
 
 def test_an_entry_whose_mutant_is_noticed_is_stale() -> None:
     found = report([Outcome.KILLED] * 3, ENTRY)
-    assert [change.function for change in found.stale] == ["f"]
+    assert [each.function for each in found.stale if isinstance(each, Change)] == ["f"]
+
+
+def test_a_class_explains_the_survivors_of_its_functions_whose_texts_match() -> None:
+    found = report([Outcome.SURVIVED] * 3, CLASS)
+    assert [trial.mutant.after for trial in found.survivors] == ["return a is not None", "return a >= 1"]
+    assert found.stale == []
+
+
+def test_a_class_whose_mutants_are_all_noticed_is_stale() -> None:
+    assert [type(each) for each in report([Outcome.KILLED] * 3, CLASS).stale] == [Class]
 
 
 def test_an_entry_without_a_reason_or_with_a_key_too_many_or_twice_is_refused() -> None:
-    for text in (ENTRY.replace("Both are the same here.", " "), ENTRY + "line = 7\n", ENTRY + ENTRY):
+    for text in (
+        ENTRY.replace("Both are the same here.", " "),
+        ENTRY + "line = 7\n",
+        ENTRY + ENTRY,
+        CLASS + "path = 'a'\n",
+    ):
         with pytest.raises(ValueError, match=r"explained twice|an entry needs"):
             explained(text)
 
 
 def test_an_entry_of_changed_code_has_no_mutant() -> None:
-    entries = explained(ENTRY)
-    assert without_mutant(entries, ONE) == []
-    assert without_mutant(entries, TWO) == [
-        Change("scheduler/rules/some.py", "f", "return a is None", "return a is not None")
-    ]
+    known = explained(ENTRY + CLASS)
+    assert known.without((*ONE, *TWO)) == []
+    assert known.without(TWO) == [Change("scheduler/rules/some.py", "f", "return a is None", "return a is not None")]
+    assert known.without(ONE) == list(known.classes)
 
 
 def test_each_explained_mutant_exists() -> None:
     """A change of the code that makes an entry meaningless shows here; `make mutants` shows the entries that tests notice."""
-    entries = explained(EXPLAINED.read_text())
-    paths = sorted({change.path for change in entries})
-    assert all((ROOT / path).is_file() and path.startswith(f"{PACKAGE}/") for path in paths)
-    assert without_mutant(entries, mutants_below(paths)) == []
+    known = explained(EXPLAINED.read_text())
+    files = [str(path.relative_to(ROOT)) for each in known.paths for path in ROOT.glob(each)]
+    assert all(ROOT.glob(each) and each.startswith(f"{PACKAGE}/") for each in known.paths)
+    assert known.without(mutants_below(sorted(set(files)))) == []

@@ -13,7 +13,6 @@ from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state.anomalies import claims_held_back, missing
 from scheduler.state.anomalies import held_back as held_back_sentence
-from scheduler.state.placeholder import Placeholder
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, node, pod, without
 
 NOW = START + 20
@@ -608,7 +607,7 @@ def test_the_sentence_counts_what_is_missing_among_the_jobs_of_the_bridge() -> N
     story = Story()
     running(story, 12)
     assert (held_back_sentence(story.world), claims_held_back(story.world)) == ("", "")
-    story.world.placeholders[7] = Placeholder(7, None, "", frozenset({"RUNNING"}), known_since=0.0)  # only pods name it
+    story.sees(pod("hinted", node="x2", annotations={names.JOB_ID: "7"}))
     for at in (NOW + 5, NOW + 7):
         story.polls({111: "RUNNING"}, at=at)
         reads_nothing(story, at)

@@ -192,7 +192,7 @@ def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
 
 def test_a_grant_that_ends_before_a_pod_was_bound_opens_its_node() -> None:
     """No other event marks the waiting pod: no pod came to that node, and no pod left it."""
-    story = Story()
+    story = Story(checked=False)
     leaving = standing("old", "x2", of="b", cpu=64000, deleting_at=NOW + 60)
     story.sees(*[PodSeen(Scope.OTHERS, each) for each in (standing("one", "x1"), leaving)])
     first = app("first", anti_affinity=of_app("a"))

@@ -14,10 +14,12 @@ from scheduler.actions import (
     EvictPod,
     FailByDeadline,
     Outcome,
+    Plan,
     ReadJob,
     RecordEnd,
     UpdateJob,
 )
+from scheduler.events import Planned
 from scheduler.model.kubernetes import PodPhase
 from scheduler.state.backoff import Attempt
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
@@ -29,6 +31,8 @@ TRAIN = pod("train")
 def refused_often(story: Story, action: Action, at: float, times: int = 6) -> None:
     """So often that the next attempt comes half a minute later."""
     for _ in range(times):
+        if id(action) not in story.world.in_flight:
+            story.world.apply(Planned(Plan((action,)), at))
         story.ended(action, Outcome.REFUSED, at=at, number=429, later=True, retry_after_s=300.0)
 
 

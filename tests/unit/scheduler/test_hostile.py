@@ -70,7 +70,7 @@ def asked(story: Story, at: float) -> set[str]:
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_a_thousand_terms_of_others_neither_lengthen_a_pass_nor_hold_up_another_namespace(shape: Shape) -> None:
-    story = Story(CONFIG, [node(name) for name in NODES])
+    story = Story(CONFIG, [node(name) for name in NODES], checked=False)
     story.sees(PodsListed(Scope.OTHERS, tuple(grey(number, shape) for number in range(STANDING)), START))
     for number in range(WAITING):
         story.sees(pod(f"train{number}", labels={"app": "train"}, anti_affinity=terms(shape, f"t{number}")[:10]))
@@ -213,7 +213,7 @@ def test_a_gang_that_asks_beside_another_whose_bind_waits_is_compared_with_it_ov
         ]
 
     nodes = [node(f"n{number}") for number in range(2 * SIZE)]
-    story = Story(CONFIG, nodes)
+    story = Story(CONFIG, nodes, checked=False)
     story.sees(*unlike("a"))
     [first] = [each for each in story.decides(NOW) if isinstance(each, AllocateNow)]
     leaving = pod("leaving", namespace="grey", node="n0", cpu=64000, deleting_at=NOW + 300, grace_s=300)

@@ -89,7 +89,7 @@ def test_an_object_in_quarantine_is_tried_again_after_a_while_and_when_it_change
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mend = breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
-    story = Story(guarded=True)
+    story = Story(guarded=True, checked=False)
     story.sees(BAD)
     story.plan(NOW)
     plan = story.plan(NOW + 1)

@@ -88,7 +88,7 @@ def test_another_error_of_the_same_pod_is_logged_too(monkeypatch: pytest.MonkeyP
 def test_an_error_of_the_containment_itself_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     breaks(monkeypatch, pods, "take_hint", sees_bad)
     mend = breaks(monkeypatch, quarantine, "quarantine_pod", anything)
-    story = Story(guarded=True)
+    story = Story(guarded=True, checked=False)
     story.sees(BAD, GOOD)
     assert {alarm.readable for alarm in story.world.alarms} == {"PodSeen", "containment of PodSeen"}
     assert len(about(story.decides(NOW), GOOD)) == 1

@@ -224,8 +224,9 @@ def fills_x1(story: Story, cpu: int) -> None:
     """OTHER leaves, a pod with a job takes `cpu` millicores of x1, and allocations at once are allowed again."""
     story.sees(PodDeleted(Scope.OTHERS, OTHER, NOW + 20))
     story.world.breakers["main"].open_until = NOW
-    story.world.queued_in["main"] = 0
+    story.checked, story.world.queued_in["main"] = False, 0
     story.runs(pod("ours", cpu=cpu), 19, at=NOW + 21)
+    story.checked, story.world.queued_in["main"] = True, 1
 
 
 def test_a_job_waits_in_slurms_queue_for_a_node_that_only_pods_with_jobs_fill() -> None:
