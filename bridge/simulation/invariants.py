@@ -653,12 +653,14 @@ class Invariants:
         return self.exact and uid not in self._sent
 
     def _covers(self, job: SeenJob, pods: list[Object]) -> bool:
-        """True if a pod is bound for the job, or runs on one of its nodes: the id on the pod may be that of a lost job."""
-        for pod in pods:
-            node = pod["spec"].get("nodeName")
-            if node and (_said(pod) in (str(job.id), str(job.het_id)) or node in job.nodes):
-                return True
-        return False
+        """True if a pod is bound for the job, or runs on one of its nodes: the id on the pod may be that of a lost job.
+
+        The components of a heterogeneous job end together, so a pod on the node of one of them covers all.
+        """
+        ids = {str(job.id), str(job.het_id)}
+        nodes = {node for part in self._parts(job) for node in part.nodes}
+        on_nodes = ((pod, pod["spec"].get("nodeName")) for pod in pods)
+        return any(node and (_said(pod) in ids or node in nodes) for pod, node in on_nodes)
 
     def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
         """V4: some members run on the nodes of the job, and others have been waiting for too long.
