@@ -112,7 +112,7 @@ class PolicyFile:
         try:
             found = self._usable(world)
         except ConfigError as error:
-            self._rejected(str(error))
+            self._reject(str(error))
             return None
         self.trouble = ""
         self._name_others(found)
@@ -151,7 +151,7 @@ class PolicyFile:
             raise ConfigError(f"{self.path}: {trouble}")
         return found
 
-    def _rejected(self, why: str) -> None:
+    def _reject(self, why: str) -> None:
         if why != self.trouble:
             log.error("%s The policy before stays in force.", why)
         self.trouble = why

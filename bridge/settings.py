@@ -397,10 +397,10 @@ def load(options: Mapping[str, str | None], environment: Mapping[str, str]) -> S
 
 
 def usable(options: Mapping[str, str | None], environment: Mapping[str, str]) -> tuple[Settings, frozenset[str]]:
-    """The usable part of settings that `load` refuses, for further checks; and the keys that are in doubt.
+    """The usable part of settings that `load` refuses, for further checks; and the keys that are uncertain.
 
-    Each key with a mistake is left out.  In doubt are the keys with nearly the same spelling, and the keys that are required,
-    unless they are given.  If the file cannot be read, all keys are in doubt that no option and no variable gives.
+    Each key with a mistake is left out.  A key is uncertain if it is spelt nearly as one with a mistake, or if it is required
+    and not given.  If the file cannot be read, each key is uncertain that no option and no variable gives.
     """
     path, given = path_of(options, environment), _given(options, environment)
     try:

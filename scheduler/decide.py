@@ -19,7 +19,7 @@ from scheduler.rules.decision import NOTHING, Decision
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import gathering
 from scheduler.rules.granted import granted
-from scheduler.rules.guard import due, guarded, visit
+from scheduler.rules.guard import guarded, plan_retries, visit
 from scheduler.rules.news import news
 from scheduler.rules.periodic import nudge, read_details, read_running, read_unknown, read_unsettled
 from scheduler.rules.queued import queued
@@ -45,10 +45,10 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     away = world.outages.get(Side.KUBERNETES)
     if away is not None and now - away.since > this_pass.tuning.stale_s:
         return this_pass.plan()
-    tried = list(due(this_pass)) if world.quarantine else []
+    tried = list(plan_retries(this_pass)) if world.quarantine else []
     if world.unsettled:
         _settle_some(this_pass)
-    if keys := _keys(this_pass, everything, [name for kind, name in tried if kind is Kind.WORKLOAD]):
+    if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is Kind.WORKLOAD]):
         _visit_in_turn(keys, this_pass)
     for what, rule in IN_TURN.items():
         guarded(this_pass, Kind.SHARED, what, None, rule, this_pass)
@@ -59,7 +59,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     return this_pass.plan()
 
 
-def _keys(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list[str]:
+def _choose_visits(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list[str]:
     """Keys of the workloads to visit: deferred by the last pass, next in turn for a limit class, changed, or due."""
     world = this_pass.world
     # A workload that waits in a limit class and is deferred for another reason does not overtake the workloads before it.

@@ -166,7 +166,9 @@ class _Dev:
 
     def _sum_up(self, result: dict[str, Any]) -> None:
         checks = sum(result["checked"].values())
-        kept = "all promises kept" if not result["violations"] else "PROMISES BROKEN: " + "; ".join(result["broken"])
+        kept = (
+            "all invariants held" if not result["violations"] else "INVARIANTS BROKEN: " + "; ".join(result["broken"])
+        )
         counts = f"{result['bound']} of {result['pods']} pods bound, {result['failed']} failed"
         self._tell("", f"{counts}; {kept} ({checks} checks)")
         for name, key in (("at once", "at_once"), ("all", "all")):

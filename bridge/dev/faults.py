@@ -208,7 +208,7 @@ async def _expire(session: Session) -> str:
 
 async def _restart(session: Session) -> str:
     session.kill_bridge()
-    return f"The bridge was killed; life {session.invariants.life + 1} begins with nothing but the two clusters."
+    return f"The bridge was killed; process {session.invariants.process + 1} starts with nothing but the two clusters."
 
 
 def _drained(session: Session) -> bool:
@@ -316,7 +316,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "restart-bridge": Fault(
         "kill the bridge",
-        "At whatever it is doing; the next life starts from the two clusters.",
+        "At whatever it is doing; the next process starts from the two clusters.",
         _restart,
     ),
 }

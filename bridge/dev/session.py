@@ -128,7 +128,7 @@ class Session:
 
     async def _restart_for_ever(self) -> None:
         while True:
-            self.invariants.life += 1
+            self.invariants.process += 1
             self.invariants.born = self.clock()
             self._bridge_task = asyncio.create_task(self._run_bridge(), name="bridge")
             try:
@@ -239,7 +239,7 @@ class Session:
         """The state of both clusters and of the bridge, for the page."""
         if self.world is not None:
             yield from entries_of_bridge(self.world, self.telemetry, self.clock())
-        yield from entries_of({"faults": self._faults(), "promises": self._kept(), "violations": self._broken()})
+        yield from entries_of({"faults": self._faults(), "invariants": self._kept(), "violations": self._broken()})
 
     def detail(self, key: str) -> Item:
         """The details of one workload, for the page."""

@@ -49,7 +49,7 @@ async def show(session: Session, workload_client: WorkloadClient, load: Load, *,
 
         def look() -> Iterator[Entry]:
             yield from session.look()
-            yield from entries_of({"about": {**about, "life": session.invariants.life}})
+            yield from entries_of({"about": {**about, "process": session.invariants.process}})
 
         app = Page(look, session.detail, time.time).application()
         app.router.add_post("/faults/{name}", _fault_maker(session))

@@ -178,7 +178,7 @@ class KubeClient:
 
         Returns when it is written, or this incarnation is gone.  Raises Invalid if its deadline is nearer already.
         """
-        await self._set_deadline("hand deadline", action, action.seconds)
+        await self._set_deadline("set deadline", action, action.seconds)
 
     async def _set_deadline(self, operation: str, action: FailByDeadline | SetDeadline, seconds: int) -> None:
         body = {"metadata": {"uid": action.uid}, "spec": {"activeDeadlineSeconds": seconds}}

@@ -58,7 +58,7 @@ async def access_by(
         proxy=loaded.proxy or _proxy_of_environment(loaded.host),
         credentials=kept.credentials,
         renew=kept.renew,
-        doubt=kept.doubt,
+        recheck=kept.recheck,
         trouble=kept.trouble,
         refused=kept.refused,
         named=where,
@@ -80,7 +80,7 @@ class _RenewedCredentials:
     _current: Credentials = field(default_factory=lambda: Credentials(0, (), None))
     _looked_at: float = 0.0
     _problem: ConfigError | None = None
-    _doubted: bool = False
+    _recheck_due: bool = False
     _looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -105,9 +105,9 @@ class _RenewedCredentials:
             raise self._problem
         return self._current.generation != used
 
-    def doubt(self) -> None:
+    def recheck(self) -> None:
         """See Access."""
-        self._doubted = True
+        self._recheck_due = True
 
     def trouble(self) -> str:
         """See Access."""
@@ -128,8 +128,8 @@ class _RenewedCredentials:
     def _is_due(self) -> bool:
         age = self.now() - self._looked_at
         if self.plugin is not None:
-            return age >= RENEW_EVERY_S and (self._doubted or self.plugin.expired())
-        return age >= RELOAD_EVERY_S or (age >= RENEW_EVERY_S and (self._doubted or self._problem is not None))
+            return age >= RENEW_EVERY_S and (self._recheck_due or self.plugin.expired())
+        return age >= RELOAD_EVERY_S or (age >= RENEW_EVERY_S and (self._recheck_due or self._problem is not None))
 
     async def _look(self) -> None:
         """Look at the sources once for all callers; the look goes on if one caller is cancelled."""
@@ -154,7 +154,7 @@ class _RenewedCredentials:
                 log.info("%s: in order again", self.where)
             self._problem = None
         finally:
-            self._looked_at, self._doubted = self.now(), False
+            self._looked_at, self._recheck_due = self.now(), False
             self._looking = None
 
     async def _settled(self, found: Found) -> None:

@@ -197,7 +197,10 @@ class Lease:
         """Read the lease once, and take it if it is free.  None: another replica holds it.  Raises RemoteError."""
         asked, record = self._clock(), await self._read(self.terms.works_for_s)
         first, self._first = self._first, False
-        is_held = record is not None and not self._is_free(record, asked, first=first)
+        is_held = False
+        if record is not None and not self._is_open(record, first=first):
+            self._note_beat(record)
+            is_held = not self._is_expired(record, asked)
         self._is_wrong(self._edited(record) or (self._silent(record) if is_held else ""))
         if record is not None and is_held:
             self.holder = line(record.holder)[:NAME_MOST]
@@ -206,21 +209,25 @@ class Lease:
         await self._write(self._taken(record), self.terms.works_for_s)
         return record is not None and record.drained
 
-    def _is_free(self, record: Record, asked: float, *, first: bool) -> bool:
-        """True if this replica may acquire the lease.
+    def _is_open(self, record: Record, *, first: bool) -> bool:
+        """True if this replica may acquire the lease at once: nobody holds it, or this replica does.
 
-        asked   when the read was sent
         first   True for the first answer that this process has
         """
         if not record.holder:
             return True
-        if record.holder == self.terms.identity and (first or record.process == self._process):
-            return True
+        return record.holder == self.terms.identity and (first or record.process == self._process)
+
+    def _note_beat(self, record: Record) -> None:
+        """Note when the record changed last, and the other replica if it renewed the lease meanwhile."""
         if self._seen is None or self._seen.beat != record.beat:
             if self._seen is not None and self._seen.beat[:2] == record.beat[:2]:
                 self.rival = line(record.holder)[:NAME_MOST]
             self._seen = _Seen(record.beat, self._clock())
-        return asked - self._seen.since >= max(self.terms.duration_s, record.duration_s or 0)
+
+    def _is_expired(self, record: Record, asked: float) -> bool:
+        """True if the record, which was requested at *asked*, has been the same for the whole duration of the lease."""
+        return self._seen is not None and asked - self._seen.since >= max(self.terms.duration_s, record.duration_s or 0)
 
     def _taken(self, record: Record | None) -> dict[str, Any]:
         now = _micro_time(self._wall())

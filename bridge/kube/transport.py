@@ -365,7 +365,7 @@ class HttpTransport:
         self, operation: str, error: Exception, progress: _Progress, deadline_s: float
     ) -> Unreachable | Unanswered:
         if isinstance(error, TLS_FAILED):
-            self.access.doubt()
+            self.access.recheck()
         if isinstance(error, TimeoutError) and not progress.authenticated:
             return Unreachable(operation.lower(), SIDE, f"no credentials for {self.access.server} in time")
         broken = _broken(operation, self.access.server, error, progress.sent, deadline_s)

@@ -477,8 +477,8 @@ function drawSides() {
     return made;
   };
   const polled = bridge.polled === null ? "not polled yet" : `polled ${span(Math.max(0.1, serverNow() - bridge.polled))} ago`;
-  const life = about.life > 1 ? `life ${about.life}, ` : "";
-  const missing = bridge.missing.length ? `waits for ${bridge.missing[0]}` : `${life}up ${age(bridge.started)}`;
+  const process = about.process > 1 ? `process ${about.process}, ` : "";
+  const missing = bridge.missing.length ? `waits for ${bridge.missing[0]}` : `${process}up ${age(bridge.started)}`;
   const self = make("li", bridge.missing.length ? "busy" : "", make("b", "", "bridge"), " ", make("span", "", missing));
   $("sides").replaceChildren(
     line("Kubernetes", Kubernetes.since !== null && Kubernetes.why, about.kubernetes ?? "answers"),
@@ -546,15 +546,15 @@ function createFault(name) {
   return button;
 }
 
-function drawPromises() {
-  const entries = items("promises");
-  $("promises-panel").hidden = !entries.length;
-  rows($("promises"), entries, () => make("li"), (row, promise, name) => {
-    const broken = promise.broken > 0;
-    const mark = broken ? make("span", "mark bad", "✗") : make("span", promise.checked ? "mark run" : "mark quiet", promise.checked ? "✓" : "·");
-    row.replaceChildren(mark, make("b", "", name), make("span", "", promise.says), make("span", "count", count(promise.checked)));
+function drawInvariants() {
+  const entries = items("invariants");
+  $("invariants-panel").hidden = !entries.length;
+  rows($("invariants"), entries, () => make("li"), (row, invariant, name) => {
+    const broken = invariant.broken > 0;
+    const mark = broken ? make("span", "mark bad", "✗") : make("span", invariant.checked ? "mark run" : "mark quiet", invariant.checked ? "✓" : "·");
+    row.replaceChildren(mark, make("b", "", name), make("span", "", invariant.says), make("span", "count", count(invariant.checked)));
   });
-  const broken = entries.reduce((sum, [, promise]) => sum + promise.broken, 0);
+  const broken = entries.reduce((sum, [, invariant]) => sum + invariant.broken, 0);
   write($("kept"), broken ? `${broken} broken` : "all kept · times checked");
   $("kept").className = broken ? "bad" : "quiet";
   const violations = items("violations").map(([, each]) => each);
@@ -578,7 +578,7 @@ const DRAW = [
   [["sides", "about"], drawSides],
   [["latency"], drawLatency],
   [["faults"], drawFaults],
-  [["promises", "violations"], drawPromises],
+  [["invariants", "violations"], drawInvariants],
 ];
 
 // --- the stream ---

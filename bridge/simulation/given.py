@@ -45,12 +45,12 @@ class Given:
         """A policy that stays: user by namespace."""
         return cls(lambda namespace, _: Who(users[namespace]), {each: {} for each in users})
 
-    def policy(self, gives: Gives, at: float) -> None:
+    def note_policy(self, gives: Gives, at: float) -> None:
         """Note that another policy is in force."""
         self._policies.append((at, gives))
         self._note()
 
-    def labels(self, namespace: str, labels: Labels, at: float) -> None:
+    def note_labels(self, namespace: str, labels: Labels, at: float) -> None:
         """Note that the namespace has other labels."""
         self._labels[namespace].append((at, dict(labels)))
         self._note()

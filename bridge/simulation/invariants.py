@@ -123,7 +123,7 @@ class Invariants:
     cluster      this Kubernetes' mark in job names
     exact        the observations show the present state of both clusters
     on_broken    called with each violation; by default it is raised
-    life         number of the bridge process
+    process      number of the bridge process
     born         when that began
     lost_at      when slurmctld lost jobs last
     calm_since   when the last fault ended; "inf" while there is one
@@ -143,7 +143,7 @@ class Invariants:
     partitions: frozenset[str] = frozenset({"main"})
     exact: bool = True
     on_broken: Callable[[Violation], None] = _raise
-    life: int = 0
+    process: int = 0
     born: float = float("-inf")
     lost_at: float = float("-inf")
     calm_since: float = float("-inf")
@@ -312,7 +312,7 @@ class Invariants:
     def reaches_kube(self, path: str, body: bytes | None, sent_in: int) -> None:
         """A bind takes room when it arrives; the present process cannot have considered the bind of an earlier one."""
         match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/binding", path)
-        if match is None or sent_in != self.life:
+        if match is None or sent_in != self.process:
             return
         sent = json.loads(body or b"{}")
         pod, node = self._pod(match[1], match[2], sent["metadata"]["uid"]), sent["target"]["name"]

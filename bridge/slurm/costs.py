@@ -214,48 +214,54 @@ class _Reading:
         self._absent: list[str] = []
 
     async def terms(self) -> Terms:
-        partition = await self._or_say(self._partition(), f"Partition {self._partition_name} is not shown")
+        partition = await self._read_or_note(self._read_partition(), f"Partition {self._partition_name} is not shown")
         weights = (partition.tres.billing_weights or "") if partition is not None else None
-        flags = await self._or_say(self._priority_flags(), "How weights are added up is not shown") if weights else ()
+        flags = (
+            await self._read_or_note(self._read_priority_flags(), "How weights are added up is not shown")
+            if weights
+            else ()
+        )
         share: Share | None = None
         limits: tuple[LimitInUse, ...] = ()
         if self._slurm.discovery is None or not self._slurm.discovery.accounting:
             self._absent.append(NO_ACCOUNTING)
-        elif await self._has_account():
-            share = await self._or_say(self._share(), "The fair share is not shown")
-            limits = await self._limits(partition.qos.assigned if partition is not None else "")
+        elif await self._find_account():
+            share = await self._read_or_note(self._read_share(), "The fair share is not shown")
+            limits = await self._read_limits(partition.qos.assigned if partition is not None else "")
         return Terms(self._partition_name, weights, flags or (), share, limits, tuple(self._absent))
 
-    async def _or_say(self, asked: Awaitable[_T], what: str) -> _T | None:
+    async def _read_or_note(self, asked: Awaitable[_T], what: str) -> _T | None:
         try:
             return await asked
         except RemoteError as error:
             self._absent.append(f"{what}: {said(error)}")
             return None
 
-    async def _partition(self) -> _Partition | None:
+    async def _read_partition(self) -> _Partition | None:
         path = f"partition/{quote(self._partition_name, safe='')}"
         found = (await self._slurm.ask("partition", "GET", path, _PARTITION)).partitions
         if not found:
             self._absent.append(f"Slurm has no partition {self._partition_name}.")
         return found[0] if found else None
 
-    async def _priority_flags(self) -> tuple[str, ...]:
+    async def _read_priority_flags(self) -> tuple[str, ...]:
         """(): Slurm adds the weights up, or this API version does not show slurm.conf."""
         if self._slurm.discovery is None or self._slurm.discovery.api < CONFIGURATION_SINCE:
             return ()
         return (await self._slurm.ask("configuration", "GET", "conf/", _CONF)).slurm_conf.priority_flags or ()
 
-    async def _has_account(self) -> bool:
+    async def _find_account(self) -> bool:
         """True if the account is known: that of the job, or the default account of its user."""
         if not self._account:
-            found = await self._or_say(associations(self._slurm, user=self._user), "The default account is not shown")
+            found = await self._read_or_note(
+                associations(self._slurm, user=self._user), "The default account is not shown"
+            )
             self._account = next((each.account for each in found or () if each.is_default), "")
             if found is not None and not self._account:
                 self._absent.append(f"slurmdbd shows no default account of user {self._user} to this token.")
         return bool(self._account)
 
-    async def _share(self) -> Share | None:
+    async def _read_share(self) -> Share | None:
         shown = (await self._slurm.ask("shares", "GET", "shares/", _SHARES)).shares.shares
         for each in shown:
             if (each.name, each.parent) == (self._user, self._account) and not each.partition:
@@ -267,18 +273,20 @@ class _Reading:
         )
         return None
 
-    async def _limits(self, partition_qos: str) -> tuple[LimitInUse, ...]:
+    async def _read_limits(self, partition_qos: str) -> tuple[LimitInUse, ...]:
         of = LimitsOf(self._user, self._account, self._qos, partition_qos)
-        known = await self._or_say(known_limits(self._slurm, of, time.time()), "The limits are not shown")
+        known = await self._read_or_note(known_limits(self._slurm, of, time.time()), "The limits are not shown")
         if known is None:
             return ()
         self._absent += [known.unseen] if known.unseen else []
         running = (
-            await self._or_say(self._running(), "What is used of the limits is not shown") if known.limits else None
+            await self._read_or_note(self._read_running(), "What is used of the limits is not shown")
+            if known.limits
+            else None
         )
         return tuple(LimitInUse(str(each), used_of(each, of, running)) for each in known.limits)
 
-    async def _running(self) -> tuple[RunningJob, ...] | None:
+    async def _read_running(self) -> tuple[RunningJob, ...] | None:
         """The jobs that run now; None: they are too many."""
         states = await self._slurm.states()
         if sum(map(holds_nodes, states.values())) > MOST_RUNNING:

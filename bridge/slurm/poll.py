@@ -133,11 +133,11 @@ class Poller:
                     await self._try_accounting()
                 if self._clock() >= self._nodes_due:
                     await self.poll_nodes()
-                self._answered()
+                self._note_answers()
                 backoff_s = FIRST_BACKOFF_S
                 next_at = self._next_poll()
             except RemoteError as error:
-                self._trouble(error)
+                self._note_outage(error)
                 retry_after_s = error.retry_after_s or 0.0 if isinstance(error, Exhausted) else 0.0
                 next_at = self._clock() + max(backoff_s, min(retry_after_s, MAX_RETRY_AFTER_S))
                 backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
@@ -175,13 +175,13 @@ class Poller:
         began = self._clock()
         nodes = await self._client.listed_nodes()
         polled = SlurmNodesPolled(nodes.found, None, began, began, unread_names(nodes.left_out))
-        if (partitions := await self._partitions()) is not None:
+        if (partitions := await self._read_partitions()) is not None:
             unread = unread_names(partitions.left_out)
             polled = replace(polled, partitions=partitions.found, unread_partitions=unread)
         self._nodes_due = self._clock() + self._nodes_interval_s
         self._emit(replace(polled, at=self._clock()))
 
-    async def _partitions(self) -> Listed[tuple[Partition, ...]] | None:
+    async def _read_partitions(self) -> Listed[tuple[Partition, ...]] | None:
         """The partitions; None: slurmdbd does not answer, and without slurmdbd slurmrestd lists no partitions."""
         try:
             found = await self._client.listed_partitions()
@@ -196,16 +196,16 @@ class Poller:
 
     async def _try_accounting(self) -> None:
         """Ask for the partitions.  If slurmdbd answers again, the nodes are polled at once."""
-        if await self._partitions() is not None:
+        if await self._read_partitions() is not None:
             self._nodes_due = float("-inf")
 
-    def _answered(self) -> None:
+    def _note_answers(self) -> None:
         """Note that Slurm answered all requests of a round: it is not back if it answers only a part of them."""
         if self._in_outage:
             self._in_outage = False
             self._emit(OutageEnded(Side.SLURM, self._clock()))
 
-    def _trouble(self, error: BridgeError) -> None:
+    def _note_outage(self, error: BridgeError) -> None:
         if not self._in_outage:
             self._in_outage = True
             self._emit(OutageBegan(Side.SLURM, self._clock(), said(error)))

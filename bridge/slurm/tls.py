@@ -64,13 +64,13 @@ class TlsFiles:
         except ConfigError as error:
             if self._known is None:
                 raise
-            self._kept(f"{error.what} The files that were read before stay in use. {error.do}")
+            self._note_trouble(f"{error.what} The files that were read before stay in use. {error.do}")
         else:
-            self._kept("")
+            self._note_trouble("")
         return self._known[1]
 
-    def _kept(self, trouble: str) -> None:
-        """Remember it, and log what is new about it."""
+    def _note_trouble(self, trouble: str) -> None:
+        """Remember the trouble with the files, and log it if it is new, or its end."""
         if trouble and trouble != self.trouble:
             log.error("%s", trouble)
         elif self.trouble and not trouble:

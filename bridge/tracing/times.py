@@ -77,8 +77,8 @@ def queued(
     """first_seen: when this process saw each pod, by UID; pods that it did not see wait since their creation."""
     times = [(clocks.created(pod), first_seen.get(pod.uid, 0.0)) for pod in pods]
     created = min((each for each, _ in times), default=asked)
-    sights = [max(made, seen) for made, seen in times]
-    return Queued(*in_order(created, min(sights, default=asked), max(sights, default=asked), asked, granted))
+    seen_at = [max(made, seen) for made, seen in times]
+    return Queued(*in_order(created, min(seen_at, default=asked), max(seen_at, default=asked), asked, granted))
 
 
 def asked_at(job: Placeholder, clocks: Clocks) -> float | None:

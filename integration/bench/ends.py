@@ -154,21 +154,21 @@ class Slurm:
     is dropped, because slurmrestd answers errors twice (Slurm facts 4).
     """
 
-    def __init__(self, url: str, token_file: str, *, lanes: int = 8) -> None:
+    def __init__(self, url: str, token_file: str, *, connections: int = 8) -> None:
         parts = urlsplit(url)
         assert parts.hostname
         self._address = parts.hostname, parts.port or 80
         self._token = Path(token_file).read_text().strip()
         self._free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter] | None] = asyncio.Queue()
-        for _ in range(lanes):
+        for _ in range(connections):
             self._free.put_nowait(None)
 
     async def call(self, method: str, path: str, body: bytes = b"", *, user: str = "") -> bytes:
         """The body of a good answer to /slurm/<version>/<path>, as that user.  Raises BenchError."""
-        lane = await self._free.get()
+        connection = await self._free.get()
         try:
-            reader, writer = lane or await asyncio.open_connection(*self._address)
-            lane = None  # until the answer is whole, it is not to be used again
+            reader, writer = connection or await asyncio.open_connection(*self._address)
+            connection = None  # until the answer is whole, it is not to be used again
             writer.write(self._head(method, path, len(body), user) + body)
             head = await reader.readuntil(b"\r\n\r\n")
             length = CONTENT_LENGTH.search(head)
@@ -176,10 +176,10 @@ class Slurm:
             if head[9:12] != b"200":
                 writer.close()
                 raise BenchError(f"{method} {path} was answered {head[9:12].decode()}: {said[-400:].decode()}")
-            lane = reader, writer
+            connection = reader, writer
             return said
         finally:
-            self._free.put_nowait(lane)
+            self._free.put_nowait(connection)
 
     async def json(self, method: str, path: str, body: Any = None, *, user: str = "") -> Any:
         """The same with plain values."""

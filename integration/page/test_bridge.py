@@ -51,7 +51,7 @@ async def test_the_page_shows_pods_and_has_no_faults(tab: Tab) -> None:
         await tab.open(url)
         await tab.eventually(f"{ROWS} === 2")
         hidden = (
-            "['faults-panel', 'promises-panel', 'try', 'token-form'].every(id => document.getElementById(id).hidden)"
+            "['faults-panel', 'invariants-panel', 'try', 'token-form'].every(id => document.getElementById(id).hidden)"
         )
         assert await tab.ask(hidden)
         await tab.click("#pods tbody tr[data-uid=uid-train]")

@@ -154,7 +154,7 @@ def test_the_headless_run_is_one_json_object() -> None:
 def test_the_headless_run_prints_a_story() -> None:
     done = headless("--pods", "2")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "2 of 2 pods bound, 0 failed; all promises kept" in done.stdout
+    assert "2 of 2 pods bound, 0 failed; all invariants held" in done.stdout
     assert "one of its jobs is cancelled in Slurm" in done.stdout
     assert "bound to x1, Slurm job 1" in done.stdout
 

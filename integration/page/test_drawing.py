@@ -1,4 +1,4 @@
-"""The page by itself, with states that a healthy bridge does not show: a broken promise, thousands of pods, hostile names."""
+"""The page alone, with states that a healthy bridge does not show: a broken invariant, thousands of pods, hostile names."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ async def shown() -> AsyncIterator[Shown]:
     await it.stop()
 
 
-async def test_a_broken_promise_is_red_and_reported_in_words(shown: Shown, tab: Tab) -> None:
-    shown.state["promises"] = {
+async def test_a_broken_invariant_is_red_and_reported_in_words(shown: Shown, tab: Tab) -> None:
+    shown.state["invariants"] = {
         "V1": {"says": "one running job a workload", "checked": 12345, "broken": 0},
         "V2": {"says": "a pod is bound only to nodes of its job", "checked": 7, "broken": 1},
     }
     shown.state["violations"] = {"000000": {"at": NOW, "what": "V2: hpc/train is bound to x1, job 17 holds x2"}}
     await tab.open(shown.url)
-    await tab.eventually("document.querySelectorAll('#promises li').length === 2")
-    marks = await tab.ask("[...document.querySelectorAll('#promises .mark')].map(e => [e.innerText, e.className])")
+    await tab.eventually("document.querySelectorAll('#invariants li').length === 2")
+    marks = await tab.ask("[...document.querySelectorAll('#invariants .mark')].map(e => [e.innerText, e.className])")
     assert marks == [["✓", "mark run"], ["✗", "mark bad"]]
     assert await tab.ask("document.getElementById('kept').innerText") == "1 broken"
     assert "job 17 holds x2" in await tab.ask("document.getElementById('violations').innerText")
@@ -118,7 +118,7 @@ async def test_a_page_without_faults_and_promises_shows_none(shown: Shown, tab: 
     shown.state = {"pods": {"a": row("one")}, "counts": {"queued": 1}}
     await tab.open(shown.url)
     await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 1")
-    hidden = "['faults-panel', 'promises-panel', 'try'].every(id => document.getElementById(id).hidden)"
+    hidden = "['faults-panel', 'invariants-panel', 'try'].every(id => document.getElementById(id).hidden)"
     assert await tab.ask(hidden)
 
 

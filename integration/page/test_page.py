@@ -109,9 +109,9 @@ async def test_a_fault_is_survived(dev: Dev, tab: Tab, name: str) -> None:
         await tab.eventually(f"{RUNNING}.length >= 1")
         said = await press(tab, name)
     if name == "restart-bridge":
-        life = re.search(r"life (\d+)", said)
-        assert life
-        await tab.eventually(f"document.getElementById('sides').innerText.includes('life {life[1]}, up')")
+        process = re.search(r"process (\d+)", said)
+        assert process
+        await tab.eventually(f"document.getElementById('sides').innerText.includes('process {process[1]}, up')")
     if name in ("preempt-job", "cancel-job"):
         job = re.search(r"Job (\d+) was", said)
         assert job, said
@@ -122,14 +122,14 @@ async def test_a_fault_is_survived(dev: Dev, tab: Tab, name: str) -> None:
     await tab.eventually(f"{RUNNING}.length >= 1")
 
 
-async def test_after_all_that_every_promise_was_checked_and_is_kept(dev: Dev, tab: Tab) -> None:
+async def test_after_all_that_every_invariant_was_checked_and_held(dev: Dev, tab: Tab) -> None:
     await tab.open(dev.url)
-    await tab.eventually("document.querySelectorAll('#promises li').length")
-    unchecked = "[...document.querySelectorAll('#promises li')].filter(li => li.children[0].innerText !== '✓')"
+    await tab.eventually("document.querySelectorAll('#invariants li').length")
+    unchecked = "[...document.querySelectorAll('#invariants li')].filter(li => li.children[0].innerText !== '✓')"
     names = f"{unchecked}.map(li => li.children[1].innerText)"
     await tab.eventually(f"{names}.every(name => name === 'V4' || name[0] === 'L')")  # gangs come when they come
     shown = await tab.ask(
-        "[...document.querySelectorAll('#promises li')].map(li => [...li.children].map(e => e.innerText))"
+        "[...document.querySelectorAll('#invariants li')].map(li => [...li.children].map(e => e.innerText))"
     )
     counted = {name: int(re.sub(r"\D", "", count)) for _, name, _, count in shown}
     assert list(counted) == ["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "L1", "L2", "L3", "L4"]

@@ -34,8 +34,8 @@ class Churn:
     foreign  ids of jobs that are no placeholders, and that only this object may end
     """
 
-    def __init__(self, kube: Kube, slurm: Slurm, namespace: str, chance: Random) -> None:
-        self._kube, self._slurm, self._space, self._chance = kube, slurm, namespace, chance
+    def __init__(self, kube: Kube, slurm: Slurm, namespace: str, rng: Random) -> None:
+        self._kube, self._slurm, self._space, self._rng = kube, slurm, namespace, rng
         self.acts: Counter[str] = Counter()
         self.foreign: list[int] = []
         self._number = 0
@@ -59,8 +59,8 @@ class Churn:
 
     def _run(self) -> None:
         kinds, weights = list(ACTS), list(ACTS.values())
-        while not self._over.wait(self._chance.uniform(0, 2 * EVERY_S)):
-            [kind] = self._chance.choices(kinds, weights)
+        while not self._over.wait(self._rng.uniform(0, 2 * EVERY_S)):
+            [kind] = self._rng.choices(kinds, weights)
             act: Callable[[], bool] = getattr(self, f"_{kind}")
             try:
                 self.acts[kind] += act()
@@ -81,14 +81,14 @@ class Churn:
         if len(self._pods()) >= MOST_PODS:
             return False
         self._number += 1
-        self._create(f"pod{self._number}", gpu=self._chance.choice(GPUS))
+        self._create(f"pod{self._number}", gpu=self._rng.choice(GPUS))
         return True
 
     def _gang(self) -> bool:
         if len(self._pods()) >= MOST_PODS:
             return False
         self._number += 1
-        name, size = f"gang{self._number}", self._chance.randint(2, 4)
+        name, size = f"gang{self._number}", self._rng.randint(2, 4)
         for member in range(size):
             self._create(f"{name}-{member}", labels={PREFIX + "gang": name}, says={"gang-size": str(size)})
         return True
@@ -100,7 +100,7 @@ class Churn:
         ]
         if not bound:
             return False
-        chosen = self._chance.choice(bound).metadata.name
+        chosen = self._rng.choice(bound).metadata.name
         group = chosen.partition("-")[0]
         for each in bound:
             if each.metadata.name.partition("-")[0] == group:
@@ -112,7 +112,7 @@ class Churn:
     def _delete(self) -> bool:
         pods = self._pods()
         if pods:
-            chosen = self._chance.choice(pods).metadata.name
+            chosen = self._rng.choice(pods).metadata.name
             self._kube.core.delete_namespaced_pod(chosen, self._space, _request_timeout=CALL_S)
         return bool(pods)
 
@@ -120,12 +120,12 @@ class Churn:
         """An admin cancels a placeholder whose pods run."""
         jobs = [job for job in self._slurm.live(f"{self._space}/") if "RUNNING" in job["job_state"]]
         if jobs:
-            self._slurm.cancel(self._chance.choice(jobs)["job_id"])
+            self._slurm.cancel(self._rng.choice(jobs)["job_id"])
         return bool(jobs)
 
     def _cordon(self) -> bool:
         """Uncordon the node that is cordoned, and cordon another one, or none."""
-        chosen = self._chance.choice([*self._kube.external_nodes(), ""])
+        chosen = self._rng.choice([*self._kube.external_nodes(), ""])
         self.settle(CALL_S)
         if chosen:
             self._cordoned = chosen  # before the call, which may take effect though its answer is lost
@@ -136,7 +136,7 @@ class Churn:
         """A user of the policy, or somebody else, submits a job by hand; the oldest one is ended."""
         if len(self.foreign) >= MOST_FOREIGN:
             self._slurm.cancel(self.foreign.pop(0))
-        made = self._slurm.submit(self._chance.choice(("alice", "carol")), name="by-hand")
+        made = self._slurm.submit(self._rng.choice(("alice", "carol")), name="by-hand")
         if made in self.foreign:  # slurmctld has lost the job that had this id
             self.foreign.remove(made)
         self.foreign.append(made)

@@ -57,15 +57,15 @@ class Cycle:
         return f"after {self.after_s:.3f} s {verb}{also}"
 
 
-def cycles(count: int, chance: Random) -> Iterator[Cycle]:
-    """*count* faults, each deck in another order; the same for the same state of *chance*."""
+def cycles(count: int, rng: Random) -> Iterator[Cycle]:
+    """*count* faults, each deck in another order; the same for the same state of *rng*."""
     deck = [card for card, copies in DECK.items() for _ in range(copies)]
     for number in range(count):
         if number % len(deck) == 0:
-            chance.shuffle(deck)
+            rng.shuffle(deck)
         what, how = deck[number % len(deck)]
-        after_s = chance.uniform(*LATE_S) if number % LATE_EVERY == LATE_EVERY - 1 else chance.uniform(0, SOON_S)
-        lasts_s, twice = chance.uniform(0.05, LASTS_S), chance.random() < TWICE
+        after_s = rng.uniform(*LATE_S) if number % LATE_EVERY == LATE_EVERY - 1 else rng.uniform(0, SOON_S)
+        lasts_s, twice = rng.uniform(0.05, LASTS_S), rng.random() < TWICE
         yield Cycle(what, how, after_s, lasts_s, twice and what != BRIDGE)
 
 

@@ -133,7 +133,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
         world.absent.discard(job_id)
         reject(world, Anomaly.CAME_BACK, job_id, world.workloads_of(job))
     job.mark_present()
-    reused_ids.doubt_listed(world, job, states, event.began)
+    reused_ids.suspect_reuse(world, job, states, event.began)
     if states != job.states:
         world.set_states(job, states, event.ended)
     else:

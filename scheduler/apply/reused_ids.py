@@ -87,8 +87,8 @@ def _shows_low_id(world: World, arrived: Collection[int]) -> bool:
     return any(job_id <= world.highest for job_id in arrived)
 
 
-def doubt_listed(world: World, job: Placeholder, states: States, began: float) -> None:
-    """Doubt that the listed id is the job's, and read it, if the job had ended or a read denied it."""
+def suspect_reuse(world: World, job: Placeholder, states: States, began: float) -> None:
+    """Suspect that the listed id is another job's, and read it, if the job had ended or a read denied it."""
     if job.end_proven and runs_again(job.states, states):
         job.denied, job.end_proven = True, False
         reject(world, Anomaly.ID_AGAIN, job.id, world.workloads_of(job))
@@ -165,8 +165,8 @@ def workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Wo
     """
     if hinted.key is not None or read.submitted is None:
         return []
-    doubtful = (each for each in world.workloads_of(hinted) if each.key not in hinted.followed_by)
-    return [each for each in doubtful if _came_later(world, each, hinted.id, read.submitted)]
+    unproven = (each for each in world.workloads_of(hinted) if each.key not in hinted.followed_by)
+    return [each for each in unproven if _came_later(world, each, hinted.id, read.submitted)]
 
 
 def _came_later(world: World, workload: Workload, job_id: int, submitted: float) -> bool:

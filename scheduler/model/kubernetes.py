@@ -155,7 +155,7 @@ class Pod:
     gated           the pod has scheduling gates
     anti_affinity, affinity   required pod anti-affinity, affinity, on hostname (F5)
     claims          names of the persistent volume claims that it mounts
-    refused_fields  demands of its spec that the bridge does not honour yet, each in words ("required pod affinity")
+    refused_fields  fields of its spec that the bridge does not honour yet, each in words ("required pod affinity")
     limit_exceeded  why the pod is beyond the limits, in a sentence; then only the fields that other pods depend on are kept
     exit_code       the largest exit code of its ended containers (128 + signal where there is none); None: none ended
     end_reason      status.reason, else the reason of the container with that code ("OOMKilled", "Error", "Completed")

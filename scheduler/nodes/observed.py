@@ -251,11 +251,11 @@ class NodeState:
         wanted = self.to_register(name, nodes)
         node = wanted[0] if wanted else None
         ours = name in self.ours
-        _since(self.without_node, name, ours and node is None, self.polled)
+        _keep_since(self.without_node, name, ours and node is None, self.polled)
         there = node or next(iter(self.not_to_register(name, nodes)), None)
-        _since(self.unready, name, known is not None and there is not None and not there.ready, self.polled)
+        _keep_since(self.unready, name, known is not None and there is not None and not there.ready, self.polled)
         silent = known is not None and known.external and "NOT_RESPONDING" in known.states
-        _since(self.silent, name, silent and (ours or name in self.named), self.polled)
+        _keep_since(self.silent, name, silent and (ours or name in self.named), self.polled)
         offered = size(node, gres) if node is not None else None
         if ours and known is not None and offered is not None and size_mismatch(known, offered, self.counted):
             if name not in self.mismatched or self.mismatched[name][0] != offered:
@@ -271,7 +271,7 @@ def _relevant(node: SlurmNode) -> tuple[object, ...]:
     return (states, node.reason, node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
 
 
-def _since(index: dict[str, float], name: str, holds: bool, now: float) -> None:
+def _keep_since(index: dict[str, float], name: str, holds: bool, now: float) -> None:
     if holds:
         index.setdefault(name, now)
     else:

@@ -42,8 +42,8 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
         return _no_place(workload, f"Slurm lost their job (another job has its id {claimed.id} now)")
     if claimed.proven_end(absent_s):
         # what the pod names instead may be any job: an annotation is no proof
-        doubtful = (job for job in world.jobs_of(workload) if job.key is None and not job.proven_end(absent_s))
-        if (other := next(doubtful, None)) is None:  # another client bound the pods, after that job or beside it
+        unproven = (job for job in world.jobs_of(workload) if job.key is None and not job.proven_end(absent_s))
+        if (other := next(unproven, None)) is None:  # another client bound the pods, after that job or beside it
             return _bound_by_others(workload, this_pass)
         return read_job(other, workload, this_pass, _is_it_its_own(other, workload))
     if claimed.ended or claimed.absent or claimed.denied:

@@ -74,7 +74,7 @@ def sentence(again_s: float) -> str:
     )
 
 
-def due(this_pass: Pass) -> Iterator[tuple[Kind, str]]:
+def plan_retries(this_pass: Pass) -> Iterator[tuple[Kind, str]]:
     """Workloads and nodes in quarantine that are tried again now; for the others, plans a pass at their time."""
     for subject, entry in this_pass.world.quarantine.items():
         if entry.kind is Kind.WORKLOAD and entry.name not in this_pass.world.workloads:

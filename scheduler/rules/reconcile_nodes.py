@@ -105,7 +105,7 @@ def _visit(name: str, this_pass: Pass) -> bool:
     if known is None:
         return _register(wanted[0], name, this_pass)
     if name not in node_state.ours:
-        return _not_ours(wanted[0], known, this_pass)
+        return _reconcile_foreign(wanted[0], known, this_pass)
     return _reconcile(wanted[0], known, this_pass)
 
 
@@ -165,7 +165,7 @@ def _spec(node: Node, this_pass: Pass) -> NodeSpec | Refusal:
     return registration(node, config.external_nodes, config.translation.gres, world.partitions, mark)
 
 
-def _not_ours(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
+def _reconcile_foreign(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
     """Slurm has a node of that name that this cluster did not register: it is reconciled if it is shared, and shown."""
     if _is_shared(known, this_pass):
         action = _next(node, known, _cause(node, known, this_pass), this_pass)

@@ -221,7 +221,7 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
         spec = _spec_of(workload, pod, party, this_pass)
         if isinstance(spec, Refusal):
             return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
-        if len(party.demands) > MAX_SHAPES:
+        if len(party.requirements) > MAX_SHAPES:
             said = f"The pods of {workload.readable} ask for more than {MAX_SHAPES} different choices of nodes."
             return Refusal(names.REFUSED, said)
         asked.append((pod, spec))
@@ -236,7 +236,7 @@ class _Party:
     pods        the number of pods
     has_mutual_anti_affinity  True if one of them keeps away from another
     left_out    Slurm nodes on which a grant of this workload could not be used (F6)
-    demands     the node requirements of the pods that were translated so far
+    requirements     the node requirements of the pods that were translated so far
     folds       hostlist of excluded nodes to the same list with `left_out` added: most members have the same list
     """
 
@@ -244,7 +244,7 @@ class _Party:
     pods: int
     has_mutual_anti_affinity: bool
     left_out: frozenset[str]
-    demands: set[NodeRequirements] = field(default_factory=set)
+    requirements: set[NodeRequirements] = field(default_factory=set)
     folds: dict[str, str] = field(default_factory=dict)
 
     def with_left_out(self, excluded: str, this_pass: Pass) -> str:
@@ -338,7 +338,7 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass:
     wanted = node_requirements(pod, spec, partition, world.volumes_of(pod), closed, taken)
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
-    party.demands.add(wanted)
+    party.requirements.add(wanted)
     known = world.feasibility.get(wanted)
     if known is None:
         nodes = world.nodes or {}

@@ -209,7 +209,7 @@ class Occupancy(Facts):
             self.affinity_index.remove_granted(workload.key)
         self._mark_concerned((*before, *pods))
 
-    def _is_granted_no_more(self, key: str) -> None:
+    def _forget_granted(self, key: str) -> None:
         """The workload is removed: its granted nodes do not count for affinity any more (F5)."""
         if (pods := self.granted_pods.pop(key, None)) is not None:
             self.coming = None

@@ -1,6 +1,6 @@
 """A placeholder: one Slurm job that is ours, or that a pod hints at, and what the World remembers of it.
 
-Its states are those of the last observation.  An absent, denied or lost job is in doubt: neither alive nor ended
+Its states are those of the last observation.  An absent, denied or lost job is uncertain: neither alive nor ended
 (ARCHITECTURE 4, ARCHITECTURE 6).
 """
 
@@ -141,7 +141,7 @@ class Placeholder:
 
     @property
     def alive(self) -> bool:
-        """True if it neither ended nor is in doubt: an absent or denied job is neither alive nor ended."""
+        """True if Slurm showed the job last, and not as ended.  An absent or denied job is neither alive nor ended."""
         return not self.ended and not self.absent and not self.denied
 
     def mark_present(self) -> None:

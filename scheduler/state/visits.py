@@ -201,7 +201,7 @@ class Visits(Occupancy):
         self.affinity_workloads.discard(key)
         self.waiting_terms.drop(key)
         self.affinity_index.drop_prepared(key)
-        self._is_granted_no_more(key)
+        self._forget_granted(key)
 
 
 def _keep(index: dict[str, None], key: str, belongs: bool) -> None:

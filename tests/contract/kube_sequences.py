@@ -185,30 +185,30 @@ SELECTIONS = (
 
 def sequence(number: int) -> list[Call]:
     """The calls of that number: about a pod mostly after it was made, so that most of them take effect."""
-    chance = random.Random(f"kubernetes {number}")
-    length = chance.randint(FEWEST_CALLS, MOST_CALLS)
-    calls: list[Call] = [_new_pod(chance, "a")]
+    rng = random.Random(f"kubernetes {number}")
+    length = rng.randint(FEWEST_CALLS, MOST_CALLS)
+    calls: list[Call] = [_new_pod(rng, "a")]
     while len(calls) < length:
-        verb = chance.choices(list(_MAKERS), [weight for weight, _ in _MAKERS.values()])[0]
-        calls.append(_MAKERS[verb][1](chance, chance.choice("aaaabbc")))
+        verb = rng.choices(list(_MAKERS), [weight for weight, _ in _MAKERS.values()])[0]
+        calls.append(_MAKERS[verb][1](rng, rng.choice("aaaabbc")))
     return calls
 
 
-def _new_pod(chance: random.Random, pod: str) -> Call:
-    return Call("create", pod, {"kind": chance.choice(list(KINDS))})
+def _new_pod(rng: random.Random, pod: str) -> Call:
+    return Call("create", pod, {"kind": rng.choice(list(KINDS))})
 
 
 def _on_a_pod(verb: str, **choices: Sequence[Any]) -> Callable[[random.Random, str], Call]:
-    def make(chance: random.Random, pod: str) -> Call:
-        chosen = {key: chance.choice(values) for key, values in choices.items()}
-        return Call(verb, pod, chosen | ({"uid": "former"} if chance.random() < 0.15 else {}))
+    def make(rng: random.Random, pod: str) -> Call:
+        chosen = {key: rng.choice(values) for key, values in choices.items()}
+        return Call(verb, pod, chosen | ({"uid": "former"} if rng.random() < 0.15 else {}))
 
     return make
 
 
 def _on_a_node(verb: str, **choices: Sequence[Any]) -> Callable[[random.Random, str], Call]:
     make = _on_a_pod(verb, **choices)
-    return lambda chance, pod: dataclasses.replace(make(chance, pod), of="x" if pod == "a" else "y")
+    return lambda rng, pod: dataclasses.replace(make(rng, pod), of="x" if pod == "a" else "y")
 
 
 _MAKERS: Mapping[str, tuple[int, Callable[[random.Random, str], Call]]] = {
@@ -218,26 +218,26 @@ _MAKERS: Mapping[str, tuple[int, Callable[[random.Random, str], Call]]] = {
     "report": (4, _on_a_pod("report", reason=("SlurmJobPending", "SlurmJobRefused"), message=("One.", "Two."))),
     "report running": (2, _on_a_pod("report running", runs=(True, False))),
     "write annotations": (3, _on_a_pod("write annotations", job=("3", None), gpus=("0-1", None, ""))),
-    "hand deadline": (3, _on_a_pod("hand deadline", seconds=(1, 30, 600, 700))),
+    "set deadline": (3, _on_a_pod("set deadline", seconds=(1, 30, 600, 700))),
     "end pod": (3, _on_a_pod("end pod", counts=(True, False))),
     "delete pod": (4, _on_a_pod("delete pod", grace_s=(None, None, 0, 5, 600))),
-    "evict": (3, lambda chance, pod: Call("evict", pod)),  # of a former pod the server tries it for ten seconds
+    "evict": (3, lambda rng, pod: Call("evict", pod)),  # of a former pod the server tries it for ten seconds
     "delete": (3, _on_a_pod("delete", grace_s=(None, 0, 1, 40), checked=(True, False))),
-    "read pod": (2, lambda chance, pod: Call("read pod", pod)),
+    "read pod": (2, lambda rng, pod: Call("read pod", pod)),
     "change": (9, _on_a_pod("change", what=tuple(CHANGES))),
     "change strategically": (3, _on_a_pod("change strategically", what=tuple(STRATEGIC_CHANGES))),
     "change by operations": (3, _on_a_pod("change by operations", what=tuple(JSON_CHANGES))),
     "replace": (2, _on_a_pod("replace", what=("label", "old version", "node", "nothing"))),
     "try": (1, _on_a_pod("try", what=("create", "label", "delete"))),
     "kubelet": (7, _on_a_pod("kubelet", status=tuple(STATUSES))),
-    "list": (2, lambda chance, pod: Call("list", "", chance.choice(SELECTIONS))),
+    "list": (2, lambda rng, pod: Call("list", "", rng.choice(SELECTIONS))),
     "event": (3, _on_a_pod("event", message=("One.", "Two."), warning=(True, False))),
-    "create node": (2, lambda chance, pod: Call("create node", "x" if pod == "a" else "y")),
+    "create node": (2, lambda rng, pod: Call("create node", "x" if pod == "a" else "y")),
     "show node": (2, _on_a_node("show node", status=(True, False), turns=(True, False))),
     "taint node": (2, _on_a_node("taint node")),
     "release node": (1, _on_a_node("release node")),
     "cordon": (1, _on_a_node("cordon", off=(True, None))),
-    "delete node": (1, lambda chance, pod: Call("delete node", "x" if pod == "a" else "y")),
+    "delete node": (1, lambda rng, pod: Call("delete node", "x" if pod == "a" else "y")),
 }
 
 
@@ -393,7 +393,7 @@ async def _write_annotations(player: Player, call: Call) -> Any:
     return await said(player.client.write_annotations(*_pod(player, call), annotations))
 
 
-async def _hand_deadline(player: Player, call: Call) -> Any:
+async def _set_deadline(player: Player, call: Call) -> Any:
     namespace, name, uid = _pod(player, call)
     action = SetDeadline("key", uid, namespace, name, call.arguments["seconds"], "the time limit is near")
     return await said(player.client.set_deadline(action))
@@ -568,7 +568,7 @@ _PLAYED: Mapping[str, Callable[[Player, Call], Awaitable[Any]]] = {
     "report": _report,
     "report running": _report_running,
     "write annotations": _write_annotations,
-    "hand deadline": _hand_deadline,
+    "set deadline": _set_deadline,
     "end pod": _end_pod,
     "delete pod": _delete_pod,
     "evict": _evict,

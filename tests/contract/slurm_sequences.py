@@ -116,45 +116,43 @@ FIRST = {"cpus_per_task", "memory_mib", "gres", "partition", "name", "user"}  # 
 
 def sequence(number: int) -> list[Call]:
     """The calls of that number."""
-    chance = random.Random(f"slurm {number}")
-    length = chance.randint(FEWEST_CALLS, MOST_CALLS)
-    calls = [_new_job(chance, "j1")]
+    rng = random.Random(f"slurm {number}")
+    length = rng.randint(FEWEST_CALLS, MOST_CALLS)
+    calls = [_new_job(rng, "j1")]
     while len(calls) < length:
         made = sum(call.verb in ("allocate", "submit") for call in calls)
-        verb = chance.choices(list(_MAKERS), [weight for weight, _ in _MAKERS.values()])[0]
+        verb = rng.choices(list(_MAKERS), [weight for weight, _ in _MAKERS.values()])[0]
         if verb == "job":
-            calls.append(_new_job(chance, f"j{made + 1}"))
+            calls.append(_new_job(rng, f"j{made + 1}"))
         else:
-            calls.append(_MAKERS[verb][1](chance, f"j{chance.randint(1, made)}"))
+            calls.append(_MAKERS[verb][1](rng, f"j{rng.randint(1, made)}"))
     return calls
 
 
-def _new_job(chance: random.Random, of: str) -> Call:
+def _new_job(rng: random.Random, of: str) -> Call:
     options = {
-        key: chance.choice(values)
-        for key, values in OPTIONS.items()
-        if chance.random() < (0.7 if key in FIRST else 0.1)
+        key: rng.choice(values) for key, values in OPTIONS.items() if rng.random() < (0.7 if key in FIRST else 0.1)
     }
     if options.get("after"):
-        options["of"] = f"j{chance.randint(1, max(1, int(of[1:]) - 1))}"
+        options["of"] = f"j{rng.randint(1, max(1, int(of[1:]) - 1))}"
     if options.get("tasks", 1) > 1:
         options.pop("required", None)  # the bridge names all nodes of a gang, or none
-    if chance.random() < 0.1:  # heterogeneous, and in the partition that preempts no other
-        return Call("submit", of, options | {"partition": "low", "beside": chance.choice(((1,), (5,), (8,), (1, 2)))})
-    return Call(chance.choice(("allocate", "submit")), of, options)
+    if rng.random() < 0.1:  # heterogeneous, and in the partition that preempts no other
+        return Call("submit", of, options | {"partition": "low", "beside": rng.choice(((1,), (5,), (8,), (1, 2)))})
+    return Call(rng.choice(("allocate", "submit")), of, options)
 
 
-def _update(chance: random.Random, of: str) -> Call:
-    keys = chance.sample(CHANGES, chance.choice((1, 1, 1, 2)))
-    return Call("update", of, {key: chance.choice(OPTIONS[key]) for key in keys})
+def _update(rng: random.Random, of: str) -> Call:
+    keys = rng.sample(CHANGES, rng.choice((1, 1, 1, 2)))
+    return Call("update", of, {key: rng.choice(OPTIONS[key]) for key in keys})
 
 
 def _on_a_job(verb: str, **choices: Sequence[Any]) -> Callable[[random.Random, str], Call]:
-    return lambda chance, of: Call(verb, of, {key: chance.choice(values) for key, values in choices.items()})
+    return lambda rng, of: Call(verb, of, {key: rng.choice(values) for key, values in choices.items()})
 
 
 def _on_a_node(verb: str) -> Callable[[random.Random, str], Call]:
-    return lambda chance, _: Call(verb, f"n{chance.choice((1, 2, 3) if verb in ('drain', 'down', 'resume') else (3,))}")
+    return lambda rng, _: Call(verb, f"n{rng.choice((1, 2, 3) if verb in ('drain', 'down', 'resume') else (3,))}")
 
 
 _MAKERS: Mapping[str, tuple[int, Callable[[random.Random, str], Call]]] = {

@@ -84,7 +84,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (job_results, ("_take_changes",)),
     (job_polls, ("_note_missing",)),
     (job_reads, ("_decide_whose", "_adopt", "_disprove", "_take_details")),
-    (reused_ids, ("detach_others", "note_arrivals", "doubt_listed")),
+    (reused_ids, ("detach_others", "note_arrivals", "suspect_reuse")),
     (hinted_jobs, ("drop_hint",)),
     (membership, ("_move", "_size", "rank_of", "group_of", "_take_group", "_take_alone")),
     (submission, ("jobspec", "feasible")),

@@ -94,22 +94,22 @@ class Faults:
 
 
 class SlurmEnd:
-    """slurmrestd, as bridge.slurm.transport.Transport.  Every request that takes effect is shown to the promises."""
+    """slurmrestd, as bridge.slurm.transport.Transport.  Every request that takes effect is shown to the invariants."""
 
     def __init__(
         self, cluster: SlurmCluster, faults: Faults, invariants: Invariants, clock: Callable[[], float]
     ) -> None:
-        self._cluster, self._faults, self._promises, self._clock = cluster, faults, invariants, clock
+        self._cluster, self._faults, self._invariants, self._clock = cluster, faults, invariants, clock
 
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
     ) -> SlurmReply:
-        self._promises.sent_to_slurm(method, target, headers, body)
+        self._invariants.sent_to_slurm(method, target, headers, body)
 
         def act() -> SlurmReply:
             reply = SlurmReply(*rest.answer(self._cluster, self._clock(), method, target, headers, body))
             if method != "GET":
-                self._promises.after()
+                self._invariants.after()
             return reply
 
         broken = SlurmReply(500, {}, b"Unspecified error")
@@ -119,25 +119,25 @@ class SlurmEnd:
 class KubeEnd:
     """The API server, as bridge.kube.transport.Transport.  Lists may be old, watches break off.
 
-    life   which life of the bridge sends by this; None: the one that the promises know as the present one
+    process  number of the bridge process that sends by this; None: the present one, as the invariants know it
     """
 
     def __init__(self, inner: InProcessKube, faults: Faults, invariants: Invariants) -> None:
-        self._inner, self._faults, self._promises = inner, faults, invariants
+        self._inner, self._faults, self._invariants = inner, faults, invariants
         self._lists: dict[tuple[str, str], KubeReply] = {}
-        self.life: int | None = None
+        self.process: int | None = None
         self._watches = 0  # counts up when those that are open begin to hang
 
     async def exchange(self, call: Call) -> KubeReply:
         self._faults.api.check(f"{call.method} {call.path}")
-        self._promises.sent_to_kube(call.method, call.path, call.body)
-        sent_in = self._promises.life if self.life is None else self.life
+        self._invariants.sent_to_kube(call.method, call.path, call.body)
+        sent_in = self._invariants.process if self.process is None else self.process
 
         def act() -> KubeReply:
-            self._promises.reaches_kube(call.path, call.body, sent_in)
+            self._invariants.reaches_kube(call.path, call.body, sent_in)
             reply = self._inner.answer(call)
             if call.method != "GET":
-                self._promises.after()
+                self._invariants.after()
             return self._perhaps_stale(call.path, call.params, reply)
 
         broken = KubeReply(503, {}, b"upstream connect error")

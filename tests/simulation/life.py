@@ -162,7 +162,7 @@ HASTY_SETTINGS = SETTINGS.model_copy(
 
 
 def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float]) -> Invariants:
-    """The promises, on the truth of both clusters."""
+    """The invariants, on the truth of both clusters."""
     system = kube.store.get("namespaces", "", "kube-system")
     assert system is not None
     mark = names.cluster_id(system["metadata"]["uid"])
@@ -351,7 +351,7 @@ class Life:
             self.invariants.after()
 
     async def _slurmdbd_is_away_for_a_while(self) -> None:
-        """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
+        """In some lives; with random numbers of its own, so that the other faults of a seed stay what they are."""
         rng = random.Random(self.seed + 2)
         if self.beside is not None or not self.slurm.accounting or rng.random() < 0.6:
             return
@@ -363,7 +363,7 @@ class Life:
         self.slurm.accounting_up = True
 
     async def _others_bind_pods(self) -> None:
-        """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
+        """In some lives; with random numbers of its own, so that the other faults of a seed stay what they are."""
         if not self.others_bind:
             return
         rng, ends = random.Random(f"{self.seed} binds of others"), self.clock() + CHAOS_S
@@ -372,7 +372,7 @@ class Life:
             self._bind_by_others(rng)
 
     async def _policy_changes(self) -> None:
-        """In some lives, also while no bridge runs; with a chance of its own."""
+        """In some lives, also while no bridge runs; with random numbers of its own."""
         rng, ends = random.Random(f"{self.seed} policy"), self.clock() + CHAOS_S
         may_change, others = rng.random() < POLICY_CHANGES, self._others_are_given
         if not (may_change or others):
@@ -411,7 +411,7 @@ class Life:
         return random.Random(f"{self.seed} rights").random() < RIGHTS_GO
 
     async def _rights_are_taken_and_given_back(self) -> None:
-        """In some lives; with a chance of its own, so that the other faults of a seed stay what they are."""
+        """In some lives; with random numbers of its own, so that the other faults of a seed stay what they are."""
         rng, ends = random.Random(f"{self.seed} which rights"), self.clock() + CHAOS_S
         while self.rights_go and self.clock() + (waits_s := rng.expovariate(1 / RIGHTS_GO_S)) < ends:
             await asyncio.sleep(waits_s)
@@ -425,7 +425,7 @@ class Life:
     async def _stubborn_pods(self) -> None:
         """Containers that ignore SIGTERM, with a long grace of the pod or of the deletion; in some lives.
 
-        With a chance of its own.  Only where no grace counts for long: else they stand in others' way beyond the end.
+        With random numbers of its own.  Only where no grace counts for long: else they stand in others' way beyond the end.
         """
         rng, ends = random.Random(f"{self.seed} stubborn"), self.clock() + CHAOS_S
         if not self.hasty or rng.random() >= STUBBORN:
@@ -461,7 +461,7 @@ class Life:
     def _write_policy(self, policy: AnyPolicy) -> None:
         self.invariants.note(f"the admin: policy {OTHERS.index(policy)}")
         self.policy = policy
-        self.invariants.given.policy(_of_managed(policy.gives), self.clock())
+        self.invariants.given.note_policy(_of_managed(policy.gives), self.clock())
         if self.bridge is not None:
             self.bridge.loop.emit(PolicyChanged(policy.written.policy(), self.clock()))
 
@@ -476,7 +476,7 @@ class Life:
         headers = {"Content-Type": "application/merge-patch+json"}
         status, _, answer = self.kube.handle(self.kube_clock(), "PATCH", f"/api/v1/namespaces/{name}", headers, body)
         assert status == 200, answer
-        self.invariants.given.labels(name, json.loads(answer)["metadata"].get("labels") or {}, self.clock())
+        self.invariants.given.note_labels(name, json.loads(answer)["metadata"].get("labels") or {}, self.clock())
         self.inner.wake()
 
     def _bind_by_others(self, rng: random.Random) -> None:
@@ -510,7 +510,7 @@ class Life:
         """One life after the other; each is killed without warning when chaos says so."""
         while True:
             self.lives += 1
-            self.invariants.life = self.lives
+            self.invariants.process = self.lives
             self.invariants.born = self.clock()
             self.invariants.note(f"life {self.lives} of the bridge begins")
             life = asyncio.create_task(self._one_bridge())

@@ -186,7 +186,7 @@ class Replicas(Life):
 
         def bridge(mirror: Mirror | None = None) -> Bridge:
             self.leads += 1
-            self.invariants.life = transport.life = self.leads
+            self.invariants.process = transport.process = self.leads
             self.invariants.born = self.clock()
             self.invariants.note(f"{name} begins to lead, as life {self.leads}")
             listener = _Pauses(self.invariants, lambda: self._perhaps_pause(process))

@@ -34,11 +34,11 @@ def live_without_a_lease(seed: int) -> None:
     _live(seed, Replicas(seed, chaos_s=HOURS * HOUR_S, leased=False))
 
 
-def test_every_promise_holds_with_two_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_invariant_holds_with_two_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     _all_hold(live_replicas, wanted(SEEDS), monkeypatch)
 
 
-def test_every_promise_holds_with_two_bridges_and_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_invariant_holds_with_two_bridges_and_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of an admin, which does no harm."""
     _all_hold(live_without_a_lease, range(2), monkeypatch)
 
@@ -75,7 +75,7 @@ class Calm(Replicas):
         raise AssertionError("nobody leads")
 
     def tell(self, story: object) -> None:
-        """Play a story, then see that every promise was kept."""
+        """Play a story, then see that every invariant held."""
 
         async def played() -> None:
             await asyncio.wait_for(Life.live(self), 600)

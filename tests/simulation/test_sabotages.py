@@ -1,7 +1,7 @@
-"""A check that cannot fail proves nothing: each rule that keeps a promise is taken out in one place, and a story notices it.
+"""Each rule on which an invariant depends is taken out in one place, and a story notices it.
 
 Each story is the shortest one that notices.  It is played with the rule, too, and then nothing is wrong.  Two more sabotages
-are in test_crashes.py; tests/simulation/test_seeds.py and tests/unit/dev/test_invariants.py break each promise by hand.
+are in test_crashes.py; tests/simulation/test_seeds.py and tests/unit/dev/test_invariants.py break each invariant by hand.
 """
 
 from __future__ import annotations

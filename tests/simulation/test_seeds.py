@@ -32,7 +32,7 @@ PAIRS = 10  # lives of two bridges
 
 
 def _live_all(how: Callable[[int], None], seeds: Sequence[int]) -> list[str]:
-    """The stories of those that broke a promise."""
+    """The stories of those that broke an invariant."""
     gc.set_threshold(50_000, 20, 50)  # as the bridge itself has it: a life makes many objects, and few in circles
     broken = []
     for seed in seeds:
@@ -70,7 +70,7 @@ def test_seeds_are_a_number_or_a_range(asked: str, seeds: range, monkeypatch: py
     assert wanted(1000) == seeds
 
 
-def test_every_promise_holds_in_a_thousand_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_invariant_holds_in_a_thousand_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     _all_hold(live, wanted(1000), monkeypatch)
 
 
@@ -79,7 +79,7 @@ def test_two_bridges_on_one_slurm_never_touch_each_others_jobs(monkeypatch: pyte
     _all_hold(live_beside, range(PAIRS), monkeypatch)
 
 
-# --- the promises can be broken -----------------------------------------------------------------------------------
+# --- the invariants can be broken -----------------------------------------------------------------------------------
 
 
 class Clusters:
@@ -121,7 +121,7 @@ class Clusters:
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/binding"
         raw = json.dumps(body).encode()
         self.invariants.sent_to_kube("POST", path, raw)
-        self.invariants.reaches_kube(path, raw, self.invariants.life)
+        self.invariants.reaches_kube(path, raw, self.invariants.process)
         self.kube.handle(100.0, "POST", path, {}, raw)
 
 

@@ -187,7 +187,7 @@ def test_sections_are_numbered_without_a_gap() -> None:
         assert numbers, document
 
 
-def test_the_invariants_are_the_promises_that_are_checked() -> None:
+def test_the_invariants_of_the_document_are_those_that_are_checked() -> None:
     assert [each for each in DEFINED if each[0] in "VL"] == [*INVARIANTS]
 
 

@@ -86,7 +86,7 @@ async def test_the_job_is_found_by_its_name_where_the_pod_shows_none(both: Both)
 
 
 async def submitted(both: Both, made: Mapping[str, Any]) -> int:
-    """A placeholder as an earlier life of the bridge made it."""
+    """A placeholder as a previous process of the bridge made it."""
     key = names.workload_key(made["metadata"]["uid"])
     cluster = names.cluster_id(both.kube.store.get("namespaces", "", "kube-system")["metadata"]["uid"])
     job = {"name": names.job_name("hpc/train", cluster, key), "cpus_per_task": 1, "account": "teama"}

@@ -246,7 +246,7 @@ def test_nothing_is_left_behind_once_calls_are_answered_the_unknown_is_settled_a
     async def play(loop: Loop, performer: Performer) -> None:
         quiet_s, settle_s = loop.world.config.tuning.quiet_s, loop.world.config.tuning.settle_s
         loop.world.started = asyncio.get_running_loop().time()
-        assert not loop.is_drained(), "an earlier life may have left something behind"
+        assert not loop.is_drained(), "requests of the previous process may still take effect"
         await asyncio.sleep(quiet_s + 0.1)
         assert loop.is_drained()
         loop.emit(PodSeen(Scope.OURS, TRAIN))

@@ -226,11 +226,11 @@ def test_a_file_that_is_no_text_is_no_yaml(tmp_path: Path) -> None:
 )
 def test_of_settings_with_a_mistake_all_other_keys_can_be_used(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, f"{text}\nslurm_url: http://localhost:1\nscheduler_name: other")
-    chosen, doubtful = usable({"config": path, "slurm_token_file": "t"}, {})
+    chosen, uncertain = usable({"config": path, "slurm_token_file": "t"}, {})
     assert (chosen.slurm_url, chosen.scheduler_name, chosen.slurm_token_file) == ("http://localhost:1", "other", "t")
     assert chosen.log_level == "info"
-    assert "policy" in doubtful, "whatever was meant, without a policy nothing goes"
-    assert not doubtful & {"slurm_url", "scheduler_name", "slurm_token_file", "gres"}
+    assert "policy" in uncertain, "whatever was meant, without a policy nothing goes"
+    assert not uncertain & {"slurm_url", "scheduler_name", "slurm_token_file", "gres"}
 
 
 def test_a_key_that_was_meant_is_in_doubt_as_long_as_nothing_else_gives_it(tmp_path: Path) -> None:
@@ -242,9 +242,9 @@ def test_a_key_that_was_meant_is_in_doubt_as_long_as_nothing_else_gives_it(tmp_p
 
 def test_of_settings_that_cannot_be_read_the_options_can_be_used(tmp_path: Path) -> None:
     options = {"config": written(tmp_path, "a: ["), "slurm_url": "http://localhost:1"}
-    chosen, doubtful = usable(options, {})
+    chosen, uncertain = usable(options, {})
     assert chosen == Settings(slurm_url="http://localhost:1")
-    assert doubtful == Settings.model_fields.keys() - {"slurm_url"}
+    assert uncertain == Settings.model_fields.keys() - {"slurm_url"}
 
 
 def test_a_url_over_which_no_token_may_travel_is_never_usable(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def _observe_settings(seen: Observations, options: Options, environment: Mapping
         seen.usable = settings.load(options, environment)
         seen.settings = Observed(seen.usable)
     except ConfigError as error:
-        seen.usable, seen.doubtful = settings.usable(options, environment)
+        seen.usable, seen.uncertain = settings.usable(options, environment)
         seen.settings = Observed(missing=not_seen(error, MISTAKEN, CORRECT))
 
 

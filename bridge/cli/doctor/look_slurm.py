@@ -62,8 +62,8 @@ QUESTIONS: Questions[_Slurmctld] = {
 async def look_at_slurm(seen: Observations, connections: Connections, filled: Sequence[Choice] = ()) -> None:
     """Ask everything; what cannot be reached is marked as not seen.  filled: choices that templates give"""
     chosen = seen.usable
-    tokens = _tokens(seen, chosen)
-    if (pool := _pool(seen, connections)) is None:
+    tokens = _observe_tokens(seen, chosen)
+    if (pool := _observe_pool(seen, connections)) is None:
         return _nothing_of_slurm(seen, _because(seen.discovery))
     do = f"Is {chosen.slurm_url} right, does slurmrestd run there (systemctl status slurmrestd), is a firewall between?"
     if tokens is None:
@@ -88,7 +88,7 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
     return None
 
 
-def _pool(seen: Observations, connections: Connections) -> HttpPool | None:
+def _observe_pool(seen: Observations, connections: Connections) -> HttpPool | None:
     """The connections to slurmrestd; None: the settings name none that can be used."""
     if not seen.usable.slurm_url:
         do = "Name slurmrestd: slurm_url in the settings, or --slurm-url."
@@ -119,7 +119,7 @@ async def _status_without_token(pool: HttpPool) -> int:
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 
-def _tokens(seen: Observations, chosen: Settings) -> TokenSource | None:
+def _observe_tokens(seen: Observations, chosen: Settings) -> TokenSource | None:
     if (acting := made.acting_token(chosen)) is not None:
         seen.acting_token = _token(acting, chosen.slurm_acting_token_file)
     else:

@@ -66,4 +66,4 @@ def sentence(error: BridgeError) -> str:
 
 def unnamed(seen: Observations, key: str, missing: NotSeen) -> NotSeen:
     """The reason why a setting is missing; if the mistake in the settings may concern this key, that mistake."""
-    return NotSeen(MISTAKEN, failed=False) if key in seen.doubtful else missing
+    return NotSeen(MISTAKEN, failed=False) if key in seen.uncertain else missing

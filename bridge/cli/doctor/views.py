@@ -93,7 +93,7 @@ class Observations:
 
     source         where the settings are from, in words
     usable         the settings; if they have a mistake, the part that can be used
-    doubtful       keys of the settings that may have been meant where the mistake is
+    uncertain       keys of the settings that may have been meant where the mistake is
     status_without_token  the HTTP status of a request without a token to slurmrestd
     rights         each of rights.CLUSTER, look_kubernetes.REFERRED and rights.NODE to whether we have it everywhere
     rights_in      which rights of rights.NAMESPACE are missing, by managed namespace
@@ -111,7 +111,7 @@ class Observations:
     source: str = "no settings file"
     settings: Observed[Settings] = field(default_factory=Observed)
     usable: Settings = field(default_factory=Settings)
-    doubtful: frozenset[str] = frozenset()
+    uncertain: frozenset[str] = frozenset()
     server: Observed[str] = field(default_factory=Observed)
     greeting: Observed[Greeting] = field(default_factory=Observed)
     whoami: Observed[str] = field(default_factory=Observed)
@@ -143,8 +143,8 @@ class Observations:
     bridge: Observed[tuple[str, ...]] = field(default_factory=Observed)
 
     def chosen(self, key: str) -> Settings:
-        """The settings, to read that key.  Raises NotSeen if the key is in doubt."""
-        return self.settings.get() if key in self.doubtful else self.usable
+        """The settings, to read that key.  Raises NotSeen if the key is uncertain."""
+        return self.settings.get() if key in self.uncertain else self.usable
 
 
 def managed_namespaces(seen: Observations) -> list[str]:

@@ -1,4 +1,4 @@
-"""The promises where a cluster is real: observed now and then, so a contradiction counts if a second look shows it.
+"""The invariants where a cluster is real: observed now and then, so a contradiction counts if a second look shows it.
 
 That they find what is wrong in simulated clusters is proven in tests/simulation.
 """

@@ -76,7 +76,7 @@ async def test_pods_that_are_not_bound_are_reported_by_name_with_what_they_say()
         assert exit_code(run.result()) == 1
 
 
-async def test_a_broken_promise_is_reported_with_its_words_and_fails_the_run() -> None:
+async def test_a_broken_invariant_is_reported_with_its_words_and_fails_the_run() -> None:
     async with performing() as (session, run):
         run.pods = 0
         assert exit_code(run.result()) == 0
@@ -88,7 +88,7 @@ async def test_a_broken_promise_is_reported_with_its_words_and_fails_the_run() -
         assert exit_code(told) == 1
         shown = sections_of(session.look())
         assert [each["what"] for each in shown["violations"].values()] == told["broken"]
-        assert shown["promises"]["V2"]["broken"] == 1
+        assert shown["invariants"]["V2"]["broken"] == 1
 
 
 async def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_nothing_that_is_left() -> None:
@@ -112,7 +112,7 @@ async def test_what_the_page_shows_names_every_fault_and_every_promise() -> None
         shown = sections_of(session.look())
         assert shown["faults"].keys() == FAULTS.keys()
         assert not any(fault["unavailable"] for fault in shown["faults"].values())
-        assert list(shown["promises"]) == ["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "L1", "L2", "L3", "L4"]
+        assert list(shown["invariants"]) == ["V1", "V2", "V3", "V4", "V5", "V6", "V7", "V8", "L1", "L2", "L3", "L4"]
         assert "violations" not in shown
         assert session.detail("nobody") is None
 

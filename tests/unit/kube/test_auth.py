@@ -478,7 +478,7 @@ async def test_after_tls_failed_the_files_are_looked_at_soon(tmp_path: Path, cer
     authority.write_bytes(certificates.authority.read_bytes())
     clock.now += 6
     assert (await access.credentials()).tls is before.tls, "nothing is amiss"
-    access.doubt()
+    access.recheck()
     assert (await access.credentials()).tls is not before.tls
 
 

@@ -602,7 +602,7 @@ def test_a_gang_of_a_thousand_is_asked_for_once() -> None:
 
 def test_a_gang_of_which_one_waits_follows_its_lost_job_whose_id_is_anothers_now() -> None:
     story = Story()
-    shown = [story.bound(each, 17, "x1") for each in ring(2, created=START - 60)]  # of a former life
+    shown = [story.bound(each, 17, "x1") for each in ring(2, created=START - 60)]  # by a previous process
     story.sees(*shown, member(2, 3))
     story.sees(*[replace(each, annotations={**each.annotations, GANG_SIZE: "3"}) for each in shown])
     story.polls({17: "RUNNING"}, at=NOW)

@@ -137,7 +137,7 @@ def test_the_first_grants_that_are_released_are_asked_for_elsewhere_at_once() ->
 
 
 def queues_elsewhere(story: Story) -> None:
-    """BIG is granted x1, which OTHER fills, gives the grant back, and waits as job 18 without x1."""
+    """BIG is granted x1, which OTHER fills, releases the grant, and waits as job 18 without x1."""
     story.sees(PodSeen(Scope.OTHERS, OTHER))
     granted(story, BIG, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)

@@ -170,7 +170,7 @@ def test_what_a_standby_knew_of_the_pods_is_listed_again_before_a_pod_is_bound()
 
 
 def test_nothing_is_cancelled_or_evicted_in_the_quiet_period() -> None:
-    """A previous life's late request may still land."""
+    """A request of the previous process may still take effect."""
     story = Story()
     shown = story.bound(TRAIN, 17, owner=OWNER)
     story.sees(shown)

@@ -481,7 +481,7 @@ def test_where_thousands_run_an_idle_bridge_reads_one_of_them_in_several_seconds
 
 @pytest.mark.parametrize("how", ["time limit", "preemption", "never starts"])
 def test_a_new_process_ends_no_pod_in_its_first_seconds(how: str) -> None:
-    """What the former life sent may still take effect."""
+    """Requests of the previous process may still take effect."""
     story = Story(ALONE)
     started: dict[str, Any] = {"created": START - 900, "started": START - 800, "bound_at": START - 800}
     states, job = ["RUNNING"], {"starts": START - 800, "ends": START + 60, "time_limit_min": 15}
