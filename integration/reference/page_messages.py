@@ -33,8 +33,8 @@ INTRO = """\
 Words in braces are filled in. "Parts" are pieces of these messages: they take the place of such words, or follow the message.
 A message with the text of Slurm, of Kubernetes or of kubelet shows that text as it is.
 
-A command that cannot do its work ends with exit code 2 and one line, `slurm-bridge: MESSAGE`. The output of `explain`,
-`policy check`, `policy show` and `uninstall`, and the lines of the log, are not listed here.
+A command that cannot do its work ends with exit code 2 and one line, `slurm-bridge: MESSAGE`. The lines of the log are not
+listed here.
 """
 # What an HTTP status means, and what to do.
 STATUS = {
@@ -64,6 +64,17 @@ READY = "The lines of /readyz: reasons come with status 503, notes with 503 or 2
 DOCTOR = """\
 Each finding of `slurm-bridge doctor` with the level *warning* or *error*, and its advice. Exit code 1 means warnings, 2
 errors."""
+OUTPUT = "The sentences that a command prints if it can do its work. It also prints messages of the lists above."
+# What prints them: modules of the scheduler and of `bridge`.
+OUTPUT_OF: Mapping[str, tuple[str, ...]] = {
+    "`explain`": ("bridge.cli.costs_text", "bridge.cli.explain", "bridge.cli.explain_text", "scheduler.explain"),
+    "`policy check` and `policy show`": (
+        "bridge.cli.policy_check",
+        "bridge.cli.policy_namespaces",
+        "bridge.cli.policy_show",
+    ),
+    "`uninstall`": ("bridge.cli.uninstall", "scheduler.rules.uninstall"),
+}
 COMMANDS = "If no advice is listed, the message itself says what to do."
 # Heading and introduction of each list, by the packages and modules of `bridge` that raise its messages.
 COMMAND_OF: Mapping[tuple[str, ...], tuple[str, str]] = {
@@ -122,6 +133,7 @@ def text() -> str:
     parts.append(_listed(found.found[IN_ACCOUNTING], ("", "Parts:\n\n")))
     parts += ["\n## HTTP\n\n", _statuses(), f"\n{READY}\n\n", _listed(_readiness(), ("", "Parts:\n\n"))]
     parts += [f"\n## Command line and settings\n\n{COMMANDS}\n", *_by_command(config_errors()), _of_settings()]
+    parts += [f"\n## Output of commands\n\n{OUTPUT}\n", *_outputs()]
     parts += [f"\n## doctor\n\n{DOCTOR}\n\n", _pairs(each for level in (*LEVELS, UNSEEN) for each in findings(level))]
     return "".join(parts)
 
@@ -262,6 +274,16 @@ def _cell(found: Sequence[Text]) -> str:
     return "<br>".join(dict.fromkeys([*whole, *(f"(part) {each}" for each in parts if each not in whole)]))
 
 
-def unlisted() -> dict[str, list[str]]:
-    """Texts of the scheduler that no message has, by module."""
-    return {name: list(left) for name, left in search().unreached("scheduler").items()}
+# --- output of commands -------------------------------------------------------------------------------------------
+
+
+def sentences(module: str) -> list[str]:
+    """The sentences of a module that no list above has, in the order of its code: texts that end with a full stop."""
+    texts = search().unreached(module).get(module, [])
+    return [each for each in texts if each.rstrip().endswith(".") and not each.startswith((" ", ",", ";"))]
+
+
+def _outputs() -> Iterator[str]:
+    for title, modules in OUTPUT_OF.items():
+        found = [Text(each, True) for module in modules for each in sentences(module)]
+        yield f"\n### {title}\n\n{_listed(found, ('', ''))}"

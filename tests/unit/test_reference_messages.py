@@ -66,6 +66,28 @@ def test_each_text_of_the_scheduler_is_in_a_message_or_known_to_be_in_none() -> 
     assert sum(len(each) for reason, each in reached.items() if reason != IN_LOG) > 300
 
 
+def test_each_sentence_of_the_output_of_commands_is_listed() -> None:
+    """Found without the search: each text of these modules that ends with a full stop, in a call or an assignment."""
+    page = PAGE.replace("\\", "")
+    section = page.partition("\n## Output of commands\n")[2].partition("\n## ")[0]
+    for title, modules in page_messages.OUTPUT_OF.items():
+        listed = section.partition(f"\n### {title}\n")[2].partition("\n### ")[0]
+        for module in modules:
+            for sentence in plain_sentences(module):
+                assert f"* {sentence}\n" in listed or sentence in page, (module, sentence)
+        assert listed.count("\n* ") > 5, title
+
+
+def plain_sentences(module: str) -> list[str]:
+    """Whole sentences of that module that have nothing to fill in, and are no docstring."""
+    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    docstrings = {each.value for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+    filled = {part for each in ast.walk(tree) if isinstance(each, ast.JoinedStr) for part in each.values}
+    found = (each for each in ast.walk(tree) if isinstance(each, ast.Constant) and each not in docstrings | filled)
+    said = (each.value for each in found if isinstance(each.value, str))
+    return [each.strip() for each in said if each[:1].isupper() and each.endswith(".") and " " in each]
+
+
 def test_every_reason_has_its_messages() -> None:
     for each in reasons.ALL:
         assert any(text.whole for text in search().found[each.name]), each.name
