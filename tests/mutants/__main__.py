@@ -68,10 +68,13 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("paths", nargs="*", default=[PACKAGE], help=f"files and directories of {PACKAGE}/")
     parser.add_argument("--tests", nargs="*", default=TESTS, help="the tests that try the mutants")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at the same time")
-    parser.add_argument("--budget", type=float, default=2.0, help="CPU seconds of tests for one mutant")
+    parser.add_argument("--budget", type=float, default=2.0, help="CPU seconds of fast tests, and of slow ones")
     parser.add_argument("--again", type=Path, help="output of an earlier run: try only mutants that it prints")
     sample = "try one of N mutants: an estimate of the score; no entry of explained.toml is judged"
     parser.add_argument("--every", type=int, default=1, metavar="N", help=sample)
+    parser.add_argument(
+        "--first", type=int, metavar="M", help="the place of the first mutant of the sample, if not N / 2"
+    )
     return parser.parse_args(arguments)
 
 
@@ -83,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.again:
         earlier = {line.split(" ", 1)[1] for line in given.again.read_text().splitlines() if "  →  " in line}
         mutants = [mutant for mutant in mutants if str(Change.of(mutant)) in earlier]
-    mutants = mutants[given.every // 2 :: given.every]
+    mutants = mutants[given.every // 2 if given.first is None else given.first :: given.every]
     trials: list[Trial] = []
     began = time.monotonic()
 

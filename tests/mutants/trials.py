@@ -92,7 +92,11 @@ class Trials:
         jobs: int,
         told: Callable[[Trial], None],
     ) -> None:
-        """budget_s: CPU seconds of tests for one mutant;  jobs: mutants at the same time;  told: gets each trial"""
+        """
+        budget_s  CPU seconds of fast tests for one mutant, and as much of slow tests
+        jobs      mutants at the same time
+        told      gets each trial
+        """
         self._told = told
         self.reach = Reach()
         self._root, self._package = root, package
@@ -193,12 +197,14 @@ class Trials:
             self.reach.tests.get(place, ()),
             key=lambda test: (times[test] > SLOW_S, rank.get(test, 1), of_function[test], of_file[test], times[test]),
         )
-        left = self._budget_s
+        # Properties and long stories have a budget of their own, or there would be no time for them after many fast tests.
+        left = {False: self._budget_s, True: self._budget_s}
         chosen = []
         for test in order:
-            if times[test] + OVERHEAD_S > left and chosen:
+            is_slow = times[test] > SLOW_S
+            if times[test] + OVERHEAD_S > left[is_slow] and chosen:
                 continue
-            left -= times[test] + OVERHEAD_S
+            left[is_slow] -= times[test] + OVERHEAD_S
             chosen.append(test)
         return chosen
 
