@@ -85,6 +85,18 @@ class Mutant:
         above = str(Path(self.path).parent)
         return above if "/" in above else self.path
 
+    @property
+    def boundary(self) -> str:
+        """The comparison without the change, if the mutant differs at equal sides alone (`<` and `<=`); otherwise empty."""
+        value = getattr(self.edit.parent, self.edit.name)
+        node = value if self.edit.index is None else value[self.edit.index]
+        match node, self.edit.node:
+            case ast.Compare(ops=ops), ast.Compare(ops=others):
+                changed = [(type(op), type(other)) for op, other in zip(ops, others, strict=True) if op is not other]
+                return ast.unparse(node) if all(BOUNDARY.get(op) is other for op, other in changed) else ""
+            case _:
+                return ""
+
     def __str__(self) -> str:
         return f"{self.path}:{self.line} {self.function}: {self.before}  →  {self.after}"
 

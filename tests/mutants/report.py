@@ -2,8 +2,8 @@
 
 `explained.toml` has the mutants that no test can or should notice, each with its reason.  A `mutant` names the function
 and both texts of the statement, and no line, so it stays true while code around it changes.  A `class` names functions, with
-wildcards, and a regular expression that the texts match: the mutants of one kind that survive for one reason.  Either
-is stale if no such mutant exists any more, or if tests notice all of them.
+wildcards, and a regular expression that the texts, or the changed comparison, match: mutants that survive for one reason.
+Either is stale if no such mutant exists any more, or if tests notice all of them.
 """
 
 from __future__ import annotations
@@ -45,20 +45,24 @@ class Change:
 class Class:
     """The mutants of some functions whose changes have something in common.
 
-    where   `path function`, each with the wildcards of a shell
-    change  is found in `before  →  after`
+    where     `path function`, each with the wildcards of a shell
+    change    is found in `before  →  after`
+    boundary  is found in a comparison that the mutant changes at equal sides alone (`<` and `<=`)
     """
 
     where: tuple[str, ...]
-    change: re.Pattern[str]
+    change: str = ""
+    boundary: str = ""
 
-    def __contains__(self, change: Change) -> bool:
-        of = f"{change.path} {change.function}"
-        is_there = any(fnmatchcase(of, each) for each in self.where)
-        return is_there and self.change.search(f"{change.before}  →  {change.after}") is not None
+    def __contains__(self, mutant: Mutant) -> bool:
+        if not any(fnmatchcase(f"{mutant.path} {mutant.function}", each) for each in self.where):
+            return False
+        if self.boundary:
+            return bool(mutant.boundary) and re.search(self.boundary, mutant.boundary) is not None
+        return re.search(self.change, f"{mutant.before}  →  {mutant.after}") is not None
 
     def __str__(self) -> str:
-        return f"{', '.join(self.where)}: {self.change.pattern}"
+        return f"{', '.join(self.where)}: {self.change or self.boundary}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,8 @@ class Explained:
     entries: frozenset[Change]
     classes: tuple[Class, ...]
 
-    def __contains__(self, change: Change) -> bool:
-        return change in self.entries or any(change in each for each in self.classes)
+    def __contains__(self, mutant: Mutant) -> bool:
+        return Change.of(mutant) in self.entries or any(mutant in each for each in self.classes)
 
     @property
     def paths(self) -> list[str]:
@@ -79,9 +83,9 @@ class Explained:
 
     def without(self, mutants: Iterable[Mutant]) -> list[Change | Class]:
         """What explains none of these mutants: the code has changed."""
-        changes = {Change.of(mutant) for mutant in mutants}
-        unknown: list[Change | Class] = sorted(self.entries - changes, key=str)
-        return unknown + [each for each in self.classes if not any(change in each for change in changes)]
+        existing = tuple(mutants)
+        unknown: list[Change | Class] = sorted(self.entries - set(map(Change.of, existing)), key=str)
+        return unknown + [each for each in self.classes if not any(mutant in each for mutant in existing)]
 
 
 def explained(text: str) -> Explained:
@@ -95,8 +99,8 @@ def explained(text: str) -> Explained:
             raise ValueError(f"explained twice: {change}")
         entries.add(change)
     for entry in (classes := content.get("class", [])):
-        _check(entry, {"where", "change"})
-    of = (Class(tuple(entry["where"]), re.compile(entry["change"])) for entry in classes)
+        _check(entry, {"where", "change" if "change" in entry else "boundary"})
+    of = (Class(tuple(each["where"]), each.get("change", ""), each.get("boundary", "")) for each in classes)
     return Explained(frozenset(entries), tuple(of))
 
 
@@ -120,16 +124,11 @@ class Report:
     @property
     def stale(self) -> list[Change | Class]:
         """The entries and classes all of whose mutants tests notice now."""
-        outcomes: dict[Change, set[bool]] = {}
-        for trial in self.trials:
-            outcomes.setdefault(Change.of(trial.mutant), set()).add(trial.outcome in NOTICED)
-        of_entries: list[Change | Class] = [each for each in self.explained.entries if outcomes.get(each) == {True}]
-        of_classes = (
-            each
-            for each in self.explained.classes
-            if {seen for change, of in outcomes.items() if change in each for seen in of} == {True}
-        )
-        return [*sorted(of_entries, key=str), *of_classes]
+        tried = {Change.of(trial.mutant) for trial in self.trials}
+        left = [trial.mutant for trial in self.trials if trial.outcome not in NOTICED]
+        of_entries: list[Change | Class] = sorted((self.explained.entries & tried) - set(map(Change.of, left)), key=str)
+        of_classes = (each for each in self.explained.classes if not any(mutant in each for mutant in left))
+        return of_entries + [each for each in of_classes if any(trial.mutant in each for trial in self.trials)]
 
     def score(self) -> float:
         """Percent of the mutants that tests notice."""
@@ -155,4 +154,4 @@ class Report:
     def _state(self, trial: Trial) -> str:
         if trial.outcome in NOTICED:
             return "noticed"
-        return "explained" if Change.of(trial.mutant) in self.explained else "survived"
+        return "explained" if trial.mutant in self.explained else "survived"

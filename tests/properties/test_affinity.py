@@ -222,6 +222,7 @@ moments = st.lists(
         st.tuples(st.just("comes"), pods(), st.sampled_from(NODES)),
         st.tuples(st.just("expects"), expectations, st.none()),
         st.tuples(st.just("expects no more"), st.none(), st.sampled_from(GANGS)),
+        st.tuples(st.just("is edited"), labels, st.sampled_from(GANGS)),
         st.tuples(st.just("prepares"), st.lists(pods(), max_size=3), st.integers(0, 8)),
         st.tuples(st.just("asks"), pods(), st.sampled_from((*GANGS, "nobody's"))),
     ),
@@ -247,6 +248,12 @@ def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_his
             case "expects no more", None, str(key):
                 coming.pop(key, None)
                 crowd.affinity_index.remove_granted(key)
+            case "is edited", dict(to), str(key):
+                if (of := coming.get(key)) is not None:
+                    coming[key] = GrantedPods(
+                        key, {each.uid: replace(each, labels=to) for each in of.pods.values()}, of.nodes
+                    )
+                    crowd.affinity_index.expect(tuple(coming.values()))
             case "prepares", list(some), int(most):
                 crowd.affinity_index.prepare("ours", some, most, with_granted=True)
             case "asks", Pod() as new, str(key):

@@ -20,7 +20,7 @@ reason = "Both are the same here."
 CLASS = """
 [[class]]
 where = ["scheduler/state/* g"]
-change = '→  .*<='
+boundary = '^a < '
 reason = "An order of equal things."
 """
 
