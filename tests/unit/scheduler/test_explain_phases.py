@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, Outcome, SetPodCondition, SubmitJob
+from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, SubmitJob
 from scheduler.apply.events import new_world
 from scheduler.decide import decide
 from scheduler.events import NamespacesListed, NodesListed, OutageBegan, PodSeen, Scope, Side, SlurmNodesPolled
 from scheduler.explain import Explanation, as_sbatch, explain, key_of, prepare
 from scheduler.model.kubernetes import Condition, Pod, PodPhase, PodTerm, Requirement, Taint
-from scheduler.model.slurm import UNLIMITED, JobSpec, Partition
+from scheduler.model.slurm import UNLIMITED, Grant, GrantedNode, JobSpec, Partition
 from scheduler.translate.values import LONGEST_WAIT_S
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OWNER, START, Story, job_of, node, pod, slurm_node, without
 from tests.builders import key_of as pod_key
@@ -221,6 +221,38 @@ def test_a_pod_that_ended_shows_how() -> None:
     assert explained(story, train).sentence == "It has ended (OOMKilled)."
 
 
+def test_a_pod_that_ended_without_a_reason_shows_its_phase() -> None:
+    story, train = Story(), pod("train")
+    story.sees(replace(story.runs(train, 17, at=NOW), phase=PodPhase.SUCCEEDED, exit_code=0))
+    assert explained(story, train).sentence == "It has ended (Succeeded)."
+
+
+def test_a_pod_that_another_scheduler_bound_to_a_node_of_slurm_shows_that_it_has_no_job() -> None:
+    story = Story()
+    other = pod("other", node="x1", phase=PodPhase.RUNNING, scheduler_name="default-scheduler")
+    story.sees(PodSeen(Scope.OTHERS, other))
+    late = NOW + 2 * CONFIG.tuning.settle_s
+    story.polls(at=late)
+    told = explain(story.world, story.world.key_of_pod[other.uid], late)
+    assert told.sentence.startswith(
+        "It is on node x1, Running in Kubernetes. The pod runs on node x1, which Slurm allocates, "
+    )
+
+
+def test_a_pod_of_a_gang_that_has_ended_does_not_hide_the_pods_that_run() -> None:
+    story, gang = Story(), [member(f"w-{number}", 2) for number in range(2)]
+    story.sees(*gang)
+    [asked] = story.acts(AllocateNow, NOW)
+    nodes = Grant(17, (GrantedNode("x1", 2, 200),))
+    story.ended(asked, at=NOW, job_id=17, grant=nodes)
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, at=NOW)
+    first, second = (story.bound(each, 17) for each in gang)
+    story.sees(replace(first, phase=PodPhase.SUCCEEDED, exit_code=0), second)
+    told = explain(story.world, story.world.key_of_pod[first.uid], NOW + 1)
+    assert (told.name, told.phase) == ("w-1", "bound")
+
+
 def test_a_gated_pod_waits_for_its_gates() -> None:
     story, train = Story(), replace(pod("train"), gated=True)
     story.sees(train)
@@ -270,6 +302,26 @@ def test_a_gang_of_which_some_have_gates_shows_both_and_knows_what_these_need() 
     assert told.missing == 0
 
 
+def test_a_gang_whose_first_pod_has_gates_says_what_the_others_wait_for() -> None:
+    told = gang_explained(Story(), replace(member("w-0", 3), gated=True), member("w-1", 3))
+    assert told.sentence.startswith("1 of 3 pods of gang ring are here in namespace hpc. 1 more has scheduling gates")
+
+
+def test_a_gang_of_which_all_pods_have_gates_waits_for_them() -> None:
+    told = gang_explained(Story(), *(replace(member(f"w-{number}", 2), gated=True) for number in range(2)))
+    assert told.sentence.startswith("It has scheduling gates")
+
+
+def test_a_gang_says_how_many_are_here_also_before_the_first_lists() -> None:
+    world = new_world(CONFIG, START)
+    world.apply(NamespacesListed((KUBE_SYSTEM,)))
+    world.apply(PodSeen(Scope.OURS, one := member("w-0")))
+    told = explain(world, world.key_of_pod[one.uid], NOW)
+    assert told.sentence.startswith(
+        "1 of 4 pods of gang ring are here in namespace hpc. The bridge is not ready; it waits"
+    )
+
+
 def test_a_gang_whose_pods_do_not_agree_on_their_number_says_who_says_what() -> None:
     told = gang_explained(Story(), member("w-0", 4), member("w-1", 5))
     assert "do not agree on their number (w-0 says 4, w-1 says 5)" in told.sentence
@@ -307,6 +359,8 @@ def test_a_pod_is_found_by_its_name_the_newest_of_them() -> None:
     story.sees(old, new)
     assert key_of(story.world, "hpc", "train") == pod_key(new)
     assert key_of(story.world, "hpc", "nope") is None
+    story.sees(pod("train", namespace="other", uid="elsewhere", created=START + 9))
+    assert key_of(story.world, "hpc", "train") == pod_key(new), "a newer pod of that name in another namespace"
 
 
 def test_a_job_in_sbatchs_words() -> None:
@@ -347,6 +401,9 @@ def test_a_gangs_job_in_sbatchs_words() -> None:
     apart = as_sbatch(replace(workers, tasks_per_node=2, min_nodes=4, max_nodes=4))
     assert "--nodes=4 --ntasks=8 --ntasks-per-node=2 --cpus-per-task=4 --mem=2002M --gres=gpu:4 " in apart
     assert "--nodes=1-3 " in as_sbatch(replace(workers, max_nodes=3))
+    assert "--nodes=2-3 " in as_sbatch(replace(workers, min_nodes=2, max_nodes=3))
+    assert "--nodes=2 " in as_sbatch(replace(workers, min_nodes=2))
+    assert "tres" not in as_sbatch(replace(workers, gres=()))
 
 
 def test_the_name_of_the_job_is_the_pods() -> None:
