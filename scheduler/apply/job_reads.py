@@ -12,6 +12,7 @@ from typing import Any
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply import hinted_jobs, reused_ids
+from scheduler.apply.membership import leave_running_gang
 from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.hostlist import HostlistError, expand
@@ -140,7 +141,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     world.foreign.discard(event.job_id)
     world.foreign_read.pop(event.job_id, None)
     world.component_of.pop(event.job_id, None)
-    workload = world.workloads.get(key) or _workload_without_pods(world, key, read)
+    workload = world.workloads.get(key) or _workload_of_unknown_job(world, key, read)
     job = _take_record(world, key, event, read.user)
     for part in read.parts:
         _note_component(world, part.id, job.id)
@@ -164,8 +165,13 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     world.refresh(workload)
 
 
-def _workload_without_pods(world: World, key: str, read: Job) -> Workload:
-    """Add a workload of which only the job is known: as old as the job, by the clock of Kubernetes."""
+def _workload_of_unknown_job(world: World, key: str, read: Job) -> Workload:
+    """Add the workload of a job of which none is known: of a pod that is in a gang, otherwise of the job alone.
+
+    A workload of which only the job is known is as old as the job, by the clock of Kubernetes.
+    """
+    if not is_ended(read.states) and (alone := leave_running_gang(world, key, read.user)) is not None:
+        return alone
     submitted = world.clocks[Side.SLURM].ours(read.submitted or 0.0)
     created = world.clocks[Side.KUBERNETES].theirs(submitted)  # compared with creation times of pods
     workload = world.workloads[key] = Workload(key, created=created)

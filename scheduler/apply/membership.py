@@ -1,9 +1,9 @@
 """Which pod is in which workload, as pods come, end and go (W1–W5).
 
 Pods of one group are members of one workload until it has its size.  Surplus pods are workloads by themselves, and come back
-when a place in the group is free, unless they run by then.  A pod whose own job waits in Slurm's queue comes back only if the
-gang is complete with it; its own job then has no pod any more, and is cancelled.  The members follow from the pods alone, not
-from the order of events: first the pods on nodes, then the others by rank.
+when a place in the group is free and serves them (free_places.py), unless they run by then.  A pod whose own job waits in
+Slurm's queue comes back only if the gang is complete with it; its own job then has no pod any more, and is cancelled.  Apart
+from that, the members follow from the pods and not from the order of events: first pods on nodes, then the others by rank.
 
 The time to determine the members grows with the group.  So for a large group it is not done for each pod event: the group is
 noted as unsettled, and is settled after enough events, or by the plan of the next pass (`settle`).
@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from scheduler import names
 from scheduler.actions import DeletePod, FailByDeadline
+from scheduler.apply.free_places import may_take_place
 from scheduler.model.kubernetes import Owner, Pod
 from scheduler.model.refusal import Refusal
+from scheduler.state.phase import Phase
 from scheduler.state.pod_counts import stays
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -323,14 +325,44 @@ def rejoin_gang(world: World, alone: Workload) -> None:
             settle(world, gang)
 
 
+def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
+    """Move the pod to which that job belongs out of its gang: a previous process submitted the job for the pod alone.
+
+    key    of the pod as a workload by itself, which the name of the job shows
+    user   of the job
+
+    Other pods of the gang run.  The pod is a workload by itself again: it keeps its job and its turn in Slurm's queue.
+    Returns the workload; None: no pod of this key and user waits in a running gang.
+    """
+    for phase in (Phase.GRANTED, Phase.BOUND):
+        for gang in map(world.workloads.__getitem__, world.by_phase[phase]):
+            if gang.group is None or not 0 < gang.pod_counts.unbound < gang.pod_counts.unfinished:
+                continue
+            for pod in gang.members:
+                if names.workload_key(pod.uid) != key or gang.node_of(pod) or _may_be_bound_yet(world, gang, pod):
+                    continue
+                tenant = world.tenant_of(pod)
+                if isinstance(tenant, Refusal) or tenant.user != user:
+                    return None
+                alone = _leave_group(world, gang, pod)
+                _move(world, gang, alone, pod)
+                return alone
+    return None
+
+
 def _coming_back(world: World, workload: Workload, missing: int) -> list[Pod]:
     """The pods beyond the gang's size that take its free places, by rank."""
     if not workload.pod_counts.sizes:
         return _next_run(world, workload)
-    found = sorted(_collect_available(world, workload), key=rank_of)
+    available = [pod for pod in _collect_available(world, workload) if _may_take_place(world, workload, pod)]
+    found = sorted(available, key=rank_of)
     if len(found) < missing or not _stays_with_free_places(world, workload):
         found = _without_jobs(world, found)
     return found[:missing]
+
+
+def _may_take_place(world: World, gang: Workload, pod: Pod) -> bool:
+    return may_take_place(world, gang, world.workloads[world.key_of_pod[pod.uid]], pod)
 
 
 def _without_jobs(world: World, pods: list[Pod]) -> list[Pod]:

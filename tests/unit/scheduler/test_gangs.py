@@ -39,7 +39,7 @@ from scheduler.events import (
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, PodTerm, Requirement, Taint, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode
 from scheduler.state.phase import Phase
-from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, job_of, key_of, node, pod, slurm_node, without
+from tests.builders import CONFIG, KUBE_SYSTEM, MIB, START, Story, grant, job_of, key_of, node, pod, slurm_node, without
 
 NOW = START + 10
 GANG_SIZE = names.PREFIX + names.GANG_SIZE
@@ -265,10 +265,10 @@ def test_as_many_as_a_gang_are_its_next_run_when_all_others_have_ended() -> None
     assert ({each.name for each in gang.members}, gang.size) == ({"w-2", "w-3"}, 2)
 
 
-def one_more_is_queued(story: Story) -> None:
+def one_more_is_queued(story: Story, **fields: Any) -> None:
     """A gang of two runs on x1 and x2 as job 17; a third pod is a workload by itself, and waits in the queue as job 18."""
     runs(story, ring(2), ("x1", 1), ("x2", 1))
-    story.queues(member(2, 2), 18, at=NOW + 2)
+    story.queues(member(2, 2, **fields), 18, at=NOW + 2)
     story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW + 3)
 
 
@@ -300,6 +300,31 @@ def test_a_surplus_pod_in_the_queue_takes_a_free_place_of_the_gang_and_its_own_j
     acts = goes_on(story, jobs, NOW + 35, seconds=60)
     assert [(each.name, each.node, each.job_id) for each in acts if isinstance(each, BindPod)] == [("w-2", "x2", 17)]
     assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [18]
+
+
+@pytest.mark.parametrize(
+    "wants",
+    [
+        {"cpu": 2000},
+        {"gpu": 1},
+        {"says": {"constraints": "fast"}},
+        {"says": {"time-limit": "0-02:00"}},
+        {"says": {"partition": "gpu"}},
+        {"node_selector": {"disk": "fast"}},
+    ],
+    ids=str,
+)
+def test_a_surplus_pod_keeps_its_turn_in_the_queue_if_a_free_place_of_the_gang_does_not_serve_it(
+    wants: dict[str, Any],
+) -> None:
+    story = Story(nodes=[node("x1", labels={"disk": "fast"}), node("x2")])
+    one_more_is_queued(story, **wants)
+    jobs = {17: "RUNNING", 18: "PENDING"}
+    story.loses(story.bound(member(1, 2), 17, "x2", phase=PodPhase.FAILED), at=NOW + 30)
+    assert goes_on(story, jobs, NOW + 30, seconds=60) == []
+    assert story.world.phase_of[key_of(member(2, 2))] is Phase.QUEUED
+    story.reads(job_of(member(2, 2), 18), at=NOW + 91, granted=grant(18, cpus=2, gpu=1))
+    assert [(bind.name, bind.job_id) for bind in story.acts(BindPod, NOW + 91)] == [("w-2", 18)]
 
 
 def test_a_surplus_pod_stays_in_the_queue_when_the_members_of_its_gang_fail_one_after_the_other() -> None:

@@ -38,11 +38,26 @@ from scheduler.place.fit import NodeInfo
 from scheduler.state.earlier_binds import EarlierBinds
 from scheduler.state.phase import Phase
 from scheduler.translate.job_spec import Translation
-from tests.builders import CONFIG, KUBE_SYSTEM, OWNER, START, Story, amounts, grant, job_of, key_of, node, pod, without
+from tests.builders import (
+    CLUSTER,
+    CONFIG,
+    KUBE_SYSTEM,
+    OWNER,
+    START,
+    Story,
+    amounts,
+    grant,
+    job_of,
+    key_of,
+    node,
+    pod,
+    without,
+)
 
 OLD = START - 3600  # created before this process
 TRAIN = pod("train", created=OLD)
 QUIET_END = START + 12
+RING: Any = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "created": START - 60}
 
 
 def older(name: str, **fields: object):  # type: ignore[no-untyped-def]
@@ -86,21 +101,37 @@ def test_a_job_that_a_waiting_pod_shows_is_read_and_adopted() -> None:
     assert story.world.phase_of[key_of(TRAIN)] is Phase.QUEUED
 
 
-def test_a_job_that_a_waiting_pod_shows_beside_its_gang_that_runs_is_read_and_ended() -> None:
-    """The pod was beyond the size of its gang and had its own job.  Slurm lost the gang's job and gave its id to another."""
+@pytest.mark.parametrize("bound_first", [True, False])
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_pod_with_a_job_of_its_own_keeps_it_beside_its_gang_that_runs(bound_first: bool, shown: bool) -> None:
+    """A previous process submitted the job, because the gang had its size.  Since then a member of the gang has ended."""
     story = Story()
-    other = pod("other", created=START - 60)
-    gang = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "created": START - 60}
-    story.polls({3: "RUNNING", 9: "RUNNING"}, at=START + 0.1)
-    waits = replace(pod("w-2", **gang), scheduled=Condition(False, "SlurmJobPending", "… Job 9, as of …"))
-    story.sees(other, waits, story.bound(pod("w-0", **gang), 3))
-    story.reads(job_of(other, 3), at=START + 0.1)
-    reads = story.acts(ReadJob, START + 0.1)
-    assert 9 in {read.job_id for read in reads}
-    story.reads(job_of(waits, 9), at=START + 0.2)
-    for read in reads:
+    waits = pod("w-2", **RING)
+    if shown:
+        waits = replace(waits, scheduled=Condition(False, "SlurmJobPending", "… Job 9, as of …"))
+    runs = story.bound(pod("w-0", **RING), 3)
+    story.polls({3: "RUNNING", 9: "PENDING"}, at=START + 0.1)
+    story.sees(*((runs, waits) if bound_first else (waits, runs)))
+    name = names.job_name("hpc/ring", CLUSTER, story.world.key_of_pod[runs.uid])
+    answers = {
+        3: (replace(job_of(runs, 3), name=name), grant(3, cpus=2)),
+        9: (job_of(waits, 9, "PENDING"), None),
+    }
+    for read in story.acts(ReadJob, START + 0.1):
+        job, granted = answers[read.job_id]
+        story.reads(job, at=START + 0.2, granted=granted)
         story.ended(read, at=START + 0.2)
-    assert [cancel.job_id for cancel in story.acts(CancelJob, START + 20)] == [9]
+    assert story.world.phase_of[key_of(waits)] is Phase.QUEUED
+    assert story.acts(CancelJob, QUIET_END + 1) == []
+
+
+def test_a_job_of_another_user_takes_no_pod_out_of_its_gang() -> None:
+    story = Story()
+    waits, runs = pod("w-2", **RING), story.bound(pod("w-0", **RING), 3)
+    story.polls({3: "RUNNING", 9: "PENDING"}, at=START + 0.1)
+    story.sees(runs, waits)
+    story.reads(job_of(waits, 9, "PENDING", user="bob"), at=START + 0.2)
+    assert story.world.key_of_pod[waits.uid] == story.world.key_of_pod[runs.uid]
 
 
 def test_a_hint_that_leads_nowhere_is_dropped_and_slurm_is_asked_again() -> None:
