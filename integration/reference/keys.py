@@ -114,11 +114,13 @@ JOB_OPTIONS = (
     ),
     JobOption(
         names.MIN_NODES, "--nodes", COUNT, ("2",),
-        "Least number of nodes of a gang. For a single pod every value but 1 is refused.", ("0",),
+        "Least number of nodes of a gang, all kinds of its pods together. For a single pod every value but 1 is refused.",
+        ("0",),
     ),
     JobOption(
         names.MAX_NODES, "--nodes", COUNT, ("4",),
-        "Largest number of nodes of a gang. For a single pod every value but 1 is refused.", ("many",),
+        "Largest number of nodes of a gang, all kinds of its pods together. For a single pod every value but 1 is refused.",
+        ("many",),
     ),
     JobOption(
         names.LICENSES, "--licenses", "`name[@server][:count]`, separated by commas", ("matlab:2,ansys",),

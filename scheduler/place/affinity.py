@@ -39,11 +39,6 @@ PER_TERM = 20  # the fixed cost of one term of a query, in comparisons
 _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
-def has_self_anti_affinity(pod: Pod) -> bool:
-    """True if the pod's anti-affinity selects the pod itself: each pod of a gang needs a node of its own."""
-    return any(matches(term, pod) for term in pod.anti_affinity)
-
-
 def has_self_affinity(pod: Pod) -> bool:
     """True if the pod's affinity selects the pod itself: a gang takes one node."""
     return any(matches(term, pod) for term in pod.affinity)

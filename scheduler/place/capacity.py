@@ -14,6 +14,7 @@ that a job asks for by the task, and counts them as used for ever; devices that 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from scheduler import names
 from scheduler.model.hostlist import expand, folded
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
+from scheduler.place.node_counts import needed_in_all
 from scheduler.place.sharing import Most
 
 
@@ -38,10 +40,7 @@ def laid_out(
         return spec
     losing = [node for node in nodes if node.loses_devices] if spec.gres else []
     whole = spec.exclusive == "exclusive" and any(_memory_by_cpu(spec) * node.cpus > node.memory_mib for node in nodes)
-    rooms = [
-        _room(spec, node) if not memory else min(_room(spec, node), node.memory_mib // spec.memory_mib)
-        for node in nodes
-    ]
+    rooms = _rooms(spec, nodes, memory=memory)
     fewer = [node for node, room in zip(nodes, rooms, strict=True) if most[node.name].pods < min(room, spec.tasks)]
     if not losing and not whole and not fewer:
         return spec
@@ -55,6 +54,24 @@ def laid_out(
     if not losing or not any(rooms) or lacking(spec, nodes, spec.partition):  # `lacking` says why
         return spec
     return Refusal(names.NO_NODE, _would_lose(spec, losing))
+
+
+def fewest_nodes(spec: JobSpec, nodes: Collection[SlurmNode], most: Mapping[str, Most], *, memory: bool) -> int:
+    """The number of nodes that the job takes at least, if they are empty; 1 if they do not hold it (`lacking` says that).
+
+    As `laid_out` otherwise.
+    """
+    limits = [min(most[node.name].pods, spec.tasks_per_node or spec.tasks) for node in nodes]
+    rooms = sorted(map(min, _rooms(spec, nodes, memory=memory), limits), reverse=True)
+    held = itertools.accumulate(rooms)
+    return next((count for count, tasks in enumerate(held, 1) if tasks >= spec.tasks), 1)
+
+
+def _rooms(spec: JobSpec, nodes: Collection[SlurmNode], *, memory: bool) -> list[int]:
+    """The number of tasks that each of these nodes holds when it is empty, as Slurm counts."""
+    if not memory:
+        return [_room(spec, node) for node in nodes]
+    return [min(_room(spec, node), node.memory_mib // spec.memory_mib) for node in nodes]
 
 
 def _places(spec: JobSpec, rooms: Sequence[int], *, evenly: bool) -> int:
@@ -123,8 +140,7 @@ def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partit
         if among and sum(inside) > len(among):
             where = f" of Slurm partition {partition}" if partition else ""
             return (
-                f"{len(inside)} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind "
-                f"nodes of its own: at least {sum(inside)} nodes in all. Only {len(among)} "
+                f"{needed_in_all(len(inside), sum(inside))} Only {len(among):,} "
                 f"{'node' if len(among) == 1 else 'nodes'}{where} can run them. Let the pods ask for the same, or ask the "
                 "admin for more nodes."
             )

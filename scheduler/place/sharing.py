@@ -42,9 +42,30 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
     return {name: _most(node, wanted) for name, node in nodes.items()}
 
 
-def has_mutual_anti_affinity(pods: Collection[Pod]) -> bool:
-    """True if the anti-affinity of one of these pods selects one of them; also if finding out takes many comparisons."""
-    return any(pod.anti_affinity for pod in pods) and _select(_terms(pods), pods)
+def has_mutual_anti_affinity(pods: Sequence[Pod]) -> bool:
+    """True if the anti-affinity of one of these pods selects another one; also if finding out takes many comparisons.
+
+    A pod that is expected to come is the same object as the pod that it is like.
+    """
+    owners: dict[PodTerm, Pod | None] = {}  # None: several pods have the term
+    for pod in pods:
+        for term in pod.anti_affinity:
+            owners[term] = None if term in owners else pod
+    kinds = _kinds(owners, pods)
+    if len(owners) * len(kinds) > MOST_COMPARED:
+        return True
+    for term, owner in owners.items():
+        selected = [each for each in kinds.values() if matches(term, each[0])]
+        if sum(map(len, selected)) > 1 or (selected and selected[0][0] is not owner):
+            return True
+    return False
+
+
+def keeps_all_apart(pods: Sequence[Pod]) -> bool:
+    """True if a term of anti-affinity that all of these pods have selects all of them: no two of them may share a node."""
+    common = set.intersection(*(set(pod.anti_affinity) for pod in pods))
+    kinds = _kinds(common, pods).values()
+    return any(all(matches(term, alike[0]) for alike in kinds) for term in common)
 
 
 def has_affinity_between(kinds: Sequence[Collection[Pod]]) -> bool:
@@ -59,17 +80,21 @@ def has_affinity_between(kinds: Sequence[Collection[Pod]]) -> bool:
     return False
 
 
-def _terms(pods: Iterable[Pod]) -> Collection[PodTerm]:
-    return dict.fromkeys(term for pod in pods for term in pod.anti_affinity)
-
-
 def _select(terms: Collection[PodTerm], pods: Iterable[Pod]) -> bool:
-    """True if one of these terms selects one of these pods; most pods of a gang are alike to all terms."""
-    keys = {each.key for term in terms for each in term.expressions}
-    kinds = {(pod.namespace, *(pod.labels.get(key) for key in keys)): pod for pod in pods}
+    """True if one of these terms selects one of these pods; also if finding out takes many comparisons."""
+    kinds = _kinds(terms, pods)
     if len(terms) * len(kinds) > MOST_COMPARED:
         return True
-    return any(matches(term, pod) for pod in kinds.values() for term in terms)
+    return any(matches(term, alike[0]) for alike in kinds.values() for term in terms)
+
+
+def _kinds(terms: Iterable[PodTerm], pods: Iterable[Pod]) -> Mapping[tuple[str | None, ...], list[Pod]]:
+    """The pods by what the terms compare: most pods of a gang are alike to all terms."""
+    keys = sorted({each.key for term in terms for each in term.expressions})
+    kinds: dict[tuple[str | None, ...], list[Pod]] = {}
+    for pod in pods:
+        kinds.setdefault((pod.namespace, *map(pod.labels.get, keys)), []).append(pod)
+    return kinds
 
 
 def _largest(pods: Collection[Pod]) -> dict[str, int]:

@@ -11,17 +11,17 @@ from scheduler.apply.membership import too_many
 from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import SINGLETON, JobSpec, SlurmNode
+from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.model.text import span
-from scheduler.place.affinity import OwnPods, has_self_affinity, has_self_anti_affinity
-from scheduler.place.capacity import lacking, laid_out, too_few_nodes
+from scheduler.place.affinity import OwnPods
+from scheduler.place.capacity import lacking, too_few_nodes
 from scheduler.place.feasible import Feasible, feasible, texts, weight
 from scheduler.place.fit import NodeRequirements, node_requirements
-from scheduler.place.sharing import has_affinity_between, has_mutual_anti_affinity, most_pods_on
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wait_for, wake
+from scheduler.rules.gang_layout import lay_out, usable_nodes
 from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -115,19 +115,20 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
 
 def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     """The job to submit, nodes included; or why there is none."""
-    return one_job(asked_by(workload, this_pass), this_pass)
+    return one_job(workload, asked_by(workload, this_pass), this_pass)
 
 
 def as_the_bound_ask(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     """The job to submit if every member were like the last bound member."""
     members = workload.members
     bound = by_rank([pod for pod in members if workload.node_of(pod)])
-    return one_job(_asked_by(workload, bound, len(members) - len(bound), this_pass), this_pass)
+    return one_job(workload, _asked_by(workload, bound, len(members) - len(bound), this_pass), this_pass)
 
 
 def foreseen_job(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     """The job to submit once the gang is complete, if the missing pods are like the last pod that exists."""
-    return one_job(_asked_by(workload, present_pods(workload), missing_pods(workload), this_pass), this_pass)
+    asked = _asked_by(workload, present_pods(workload), missing_pods(workload), this_pass)
+    return one_job(workload, asked, this_pass)
 
 
 def present_pods(workload: Workload) -> list[Pod]:
@@ -140,44 +141,22 @@ def missing_pods(workload: Workload) -> int:
     return max(0, workload.size - len(present_pods(workload)))
 
 
-def one_job(asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> JobSpec | Refusal:
+def one_job(workload: Workload, asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> JobSpec | Refusal:
     """The job for all of these pods, nodes included; or why there is none.  asked: what each of them asks for alone"""
     spec = asked if isinstance(asked, Refusal) else together(asked)
     if isinstance(spec, Refusal) or isinstance(asked, Refusal) or len(asked) == 1:
         return spec
-    tenant = this_pass.world.tenant_of(asked[0][0])
-    if isinstance(tenant, Tenant) and (refusal := beyond_rule(spec, tenant)) is not None:
-        return refusal
-    laid: list[JobSpec] = []
-    parts = components(asked)
-    if has_affinity_between([pods for _, pods in parts]):
-        return Refusal(names.REFUSED, _APART)
-    for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True):
-        found = _laid_out(each, pods, this_pass) if each.tasks > 1 else each
-        if isinstance(found, Refusal):
-            return found
-        laid.append(found)
-    return replace(laid[0], parts=tuple(laid[1:]))
-
-
-_APART = (
-    "The required pod affinity of this gang wants its pods on one node, but they ask for different resources or nodes, and "
-    "Slurm gives each kind nodes of its own. Let all pods ask for the same, or make the affinity a preference."
-)
-
-
-def _laid_out(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> JobSpec | Refusal:
-    """The job with the number of pods of each node, if that has to be specified."""
-    world, usable = this_pass.world, _usable(spec, this_pass.world)
-    this_pass.effort += len(usable)
-    nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
-    return laid_out(spec, usable, most_pods_on(nodes, pods, world.counted_by_slurm), memory=world.counts_memory)
+    job, world = lay_out(workload.readable, spec, asked, this_pass), this_pass.world
+    tenant = world.tenant_of(asked[0][0])
+    if isinstance(job, Refusal):
+        return _no_room(workload, job.message, world) if job.reason == names.NO_NODE else job
+    return (beyond_rule(job, tenant) if isinstance(tenant, Tenant) else None) or job
 
 
 def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None:
     """Why the nodes of a gang could not run it even if they were empty (F3); None: they could."""
     partition = spec.partition or world.default_partition
-    parts = [(each, _usable(each, world)) for each in (spec, *spec.parts) if each.tasks > 1 or spec.parts]
+    parts = [(each, usable_nodes(each, world)) for each in (spec, *spec.parts) if each.tasks > 1 or spec.parts]
     for each, nodes in parts:
         if each.tasks > 1 and (why := lacking(each, nodes, partition)):
             return _no_room(workload, why, world)
@@ -197,13 +176,6 @@ def _looked_at_again(world: World) -> str:
     return f"slurm-bridge looks at them again every {span(world.config.tuning.exclude_s)}."
 
 
-def _usable(spec: JobSpec, world: World) -> list[SlurmNode]:
-    """The Slurm nodes that the placeholder may use."""
-    partition, excluded = spec.partition or world.default_partition, frozenset(expand(spec.excluded_nodes))
-    nodes = (world.slurm_nodes or {}).values()
-    return [each for each in nodes if partition in ("", *each.partitions) and each.name not in excluded]
-
-
 def asked_by(workload: Workload, this_pass: Pass) -> list[tuple[Pod, JobSpec]] | Refusal:
     """The job of each of its pods, by rank, as if the pod were alone; or why there is none."""
     return _asked_by(workload, by_rank(workload.members or workload.unfinished), 0, this_pass)
@@ -214,9 +186,7 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
     asked = []
     count = len(pods) + more
     left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else frozenset()
-    party = _Party(
-        this_pass.world.own_pods(workload.key, pods), count, count > 1 and has_mutual_anti_affinity(pods), left_out
-    )
+    party = _Party(this_pass.world.own_pods(workload.key, pods), count, left_out)
     for pod in pods:
         spec = _spec_of(workload, pod, party, this_pass)
         if isinstance(spec, Refusal):
@@ -234,7 +204,6 @@ class _Party:
 
     own_pods    the pods of the workload that already use what they take on a node (S7)
     pods        the number of pods
-    has_mutual_anti_affinity  True if one of them keeps away from another
     left_out    Slurm nodes on which a grant of this workload could not be used (F6)
     requirements     the node requirements of the pods that were translated so far
     folds       hostlist of excluded nodes to the same list with `left_out` added: most members have the same list
@@ -242,7 +211,6 @@ class _Party:
 
     own_pods: OwnPods
     pods: int
-    has_mutual_anti_affinity: bool
     left_out: frozenset[str]
     requirements: set[NodeRequirements] = field(default_factory=set)
     folds: dict[str, str] = field(default_factory=dict)
@@ -282,14 +250,6 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> Jo
         if found.nodes <= party.left_out:
             said = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
             return Refusal(names.NO_NODE, f"{said} {_looked_at_again(world)}")
-    if pods > 1 and has_self_affinity(pod):
-        spec = replace(spec, min_nodes=1, max_nodes=1)
-    if pods > 1 and (party.has_mutual_anti_affinity or has_self_anti_affinity(pod)):
-        spec = replace(spec, tasks_per_node=1)
-        if lacking := _too_few(pod, pods, len(found.nodes), spec.max_nodes):
-            each = f"each of the {pods} pods of {workload.readable}"
-            message = f"Its pod anti-affinity requires a node of its own for {each}, and {lacking}."
-            return Refusal(names.NO_NODE, message)
     exclusive = spec.exclusive or ("exclusive" if found.exclusive else "")
     if (excluded, exclusive) == (spec.excluded_nodes, spec.exclusive):
         return spec
@@ -315,17 +275,6 @@ def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobS
     if isinstance(found, JobSpec):
         world.translations.keep(pod.uid, (asked, world.longest_min(found.partition), found), 1)
     return found
-
-
-def _too_few(pod: Pod, wanted: int, usable: int, at_most: int | None) -> str:
-    """Why there are never enough nodes for them, in words; "": there are."""
-    if usable < wanted:
-        return f"only {usable} {'node' if usable == 1 else 'nodes'} can run them"
-    if at_most is None or at_most >= wanted:
-        return ""
-    if has_self_affinity(pod):
-        return "its pod affinity wants all of them on one"
-    return f"annotation {names.PREFIX}{names.MAX_NODES} or the policy (max_nodes) allows {at_most}"
 
 
 def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass: Pass) -> Feasible:
@@ -391,7 +340,7 @@ def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> 
         return spec, None
     elsewhere = replace(_without(full, spec), parts=tuple(_without(full, part) for part in spec.parts))
     this_pass.effort += len(world.slurm_nodes or {}) * (1 + len(spec.parts))
-    have_nodes = all(_usable(each, world) for each in (elsewhere, *elsewhere.parts))
+    have_nodes = all(usable_nodes(each, world) for each in (elsewhere, *elsewhere.parts))
     if not have_nodes or too_large(workload, elsewhere, world) is not None:
         return spec, None
     return elsewhere, this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)

@@ -53,7 +53,7 @@ def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
 def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
     """Submit a job for these pods, or show why that is refused.  After a refusal by Slurm the next attempt waits."""
     asked = asked_by(workload, this_pass)
-    spec = one_job(asked, this_pass)
+    spec = one_job(workload, asked, this_pass)
     refusal = spec if isinstance(spec, Refusal) else too_large(workload, spec, this_pass.world)
     shown = NOTHING
     if (why_not := refusal or workload.refused) is not None:

@@ -17,14 +17,16 @@ _CALLED = {
     "name": "job-name",
     "time_limit_min": "time-limit (in minutes)",
     "time_least_min": "time-min (in minutes)",
-    "tasks_per_node": "required pod anti-affinity (how many of them a node)",
 }
 # Fields that depend on the creation of a pod: the value of the last pod counts.
 LATEST = frozenset({"begin"})
 
 
 def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
-    """One job specification for all pods of a gang, from that of each pod; or a Refusal if pods disagree (W7)."""
+    """One job specification for all pods of a gang, from that of each pod; or a Refusal if pods disagree (W7).
+
+    Each component has the number of nodes of the whole gang (place/node_counts.py).
+    """
     first_pod, first = asked[0]
     if len(asked) == 1:
         return first
@@ -41,25 +43,8 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
                     f"The pods of one gang must agree on {_CALLED.get(field.name, field.name.replace('_', '-'))}: "
                     f"{first_pod.name} has {_value(one)}, {pod.name} has {_value(other)}.",
                 )
-    head, *parts = _with_least_nodes([replace(spec, tasks=len(pods)) for spec, pods in components(asked)])
+    head, *parts = [replace(spec, tasks=len(pods)) for spec, pods in components(asked)]
     return replace(head, parts=tuple(parts))
-
-
-def _with_least_nodes(shapes: list[JobSpec]) -> list[JobSpec]:
-    """The components, each with its share of the gang's `min_nodes`.
-
-    Each component has a node of its own anyway (Slurm facts 11).  Further nodes go to the components with most pods.  None
-    gets more nodes than it has pods, because Slurm refuses that (2025).
-    """
-    least = shapes[0].min_nodes
-    if len(shapes) == 1 or least is None:
-        return shapes
-    further = least - len(shapes)
-    shares = dict.fromkeys(range(len(shapes)), 1)
-    for index in sorted(shares, key=lambda each: -shapes[each].tasks):
-        shares[index] += max(0, min(further, shapes[index].tasks - 1))
-        further -= shares[index] - 1
-    return [replace(shape, min_nodes=shares[index]) for index, shape in enumerate(shapes)]
 
 
 def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:

@@ -33,9 +33,15 @@ _KEYS: Final = {
 def changes(asked: JobSpec, wanted: JobSpec) -> list[frozenset[str]]:
     """Names of the fields that differ: of the job itself, then of each further component, which has its own id.
 
-    Both specifications have equally many components.
+    Both specifications have equally many components.  How these share a number of nodes depends on nodes: no change.
     """
-    return [_differing(*each) for each in zip((asked, *asked.parts), (wanted, *wanted.parts), strict=True)]
+    found = [_differing(*each) for each in zip((asked, *asked.parts), (wanted, *wanted.parts), strict=True)]
+    same = frozenset(field for field in ("min_nodes", "max_nodes") if _total(asked, field) == _total(wanted, field))
+    return [differing - same for differing in found]
+
+
+def _total(spec: JobSpec, field: str) -> int:
+    return sum(getattr(each, field) or 0 for each in (spec, *spec.parts))
 
 
 def _differing(asked: JobSpec, wanted: JobSpec) -> frozenset[str]:

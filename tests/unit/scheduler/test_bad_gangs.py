@@ -115,8 +115,7 @@ def test_an_anti_affinity_that_leaves_too_few_nodes_is_reported_before_a_submiss
     acts = story.decides(NOW)
     assert not [each for each in acts if isinstance(each, AllocateNow | SubmitJob)]
     assert {each.message for each in acts if isinstance(each, SetPodCondition)} == {
-        "w-0: Its pod anti-affinity requires a node of its own for each of the 3 pods of hpc/ring, "
-        "and only 2 nodes can run them."
+        "The pod anti-affinity requires a node of its own for each of 3 pods of hpc/ring, and only 2 nodes can run them."
     }
 
 
@@ -126,8 +125,8 @@ def test_fewer_nodes_at_most_than_the_anti_affinity_needs_is_reported_as_well() 
     one = {"max-nodes": "1"}
     story.sees(*[member(number, "2", labels={"app": "ring"}, says=one, anti_affinity=apart) for number in range(2)])
     assert {each.message for each in story.acts(SetPodCondition, NOW)} == {
-        "w-0: Its pod anti-affinity requires a node of its own for each of the 2 pods of hpc/ring, "
-        "and annotation slurm-bridge/max-nodes or the policy (max_nodes) allows 1."
+        "The pod anti-affinity requires a node of its own for each of 2 pods of hpc/ring, and annotation "
+        "slurm-bridge/max-nodes or the policy (max_nodes) allows 1."
     }
 
 

@@ -149,14 +149,29 @@ def test_the_devices_of_all_pods_of_a_gang_count_together() -> None:
     assert [each for each in story.decides(NOW) if isinstance(each, AllocateNow | SubmitJob)]
 
 
-def test_the_nodes_of_all_components_of_a_gang_count_together() -> None:
-    story = ruled(max_nodes=2)
-    story.sees(
-        *(replace(each, containers=pod(cpu=1000 * (1 + number % 2)).containers) for number, each in enumerate(ring(4)))
-    )
+@pytest.mark.parametrize(("most", "shares"), [(2, [1, 1]), (3, [2, 1]), (4, [None, None])])
+def test_the_components_of_a_gang_share_the_nodes_that_the_rule_allows(most: int, shares: list[int | None]) -> None:
+    story = ruled(max_nodes=most)
+    story.sees(*of_two_kinds())
+    [spec] = [each.spec for each in story.acts(SubmitJob, NOW)]
+    assert [each.max_nodes for each in (spec, *spec.parts)] == shares
+
+
+def test_a_gang_of_more_kinds_than_the_rule_allows_nodes_is_refused() -> None:
+    story = ruled(max_nodes=1)
+    story.sees(*of_two_kinds())
     assert {each.message for each in story.acts(SetPodCondition, NOW)} == {
-        "The pods of the job may take 4 nodes. Rule 1 of the policy (namespaces hpc) allows 2 (max_nodes). Ask for less."
+        "2 kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind nodes of its own: at "
+        "least 2 nodes in all. Annotation slurm-bridge/max-nodes or the policy (max_nodes) allows 1. Raise the number, or "
+        "let the pods ask for the same."
     }
+
+
+def of_two_kinds() -> list[Pod]:
+    """Two pods of 1 CPU and two of 2 CPUs."""
+    return [
+        replace(each, containers=pod(cpu=1000 * (1 + number % 2)).containers) for number, each in enumerate(ring(4))
+    ]
 
 
 # --- priority classes ---------------------------------------------------------------------------------------------------

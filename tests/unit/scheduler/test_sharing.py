@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, SubmitJob
-from scheduler.events import JobRead
+from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, SubmitJob, UpdateJob
+from scheduler.events import JobRead, SlurmNodesPolled
 from scheduler.model.kubernetes import Container, HostPort, Node, Pod, PodTerm, Requirement
-from scheduler.model.slurm import Grant, GrantedNode, JobSpec
+from scheduler.model.slurm import Grant, GrantedNode, JobSpec, Partition
 from scheduler.place.host_ports import common_port
 from scheduler.place.sharing import has_mutual_anti_affinity
 from scheduler.translate.job_spec import Translation
-from tests.builders import CONFIG, START, Story, amounts, job_of, node, pod
+from tests.builders import CONFIG, START, Story, amounts, job_of, node, pod, slurm_node
 
 NOW = START + 20
 GIB = 1024**3
@@ -170,10 +170,98 @@ def test_members_of_different_shapes_need_not_be_able_to_share_a_node() -> None:
     assert "Slurm gives each kind nodes of its own: at least 2 nodes in all" in refused(one_node, [launcher, worker])
 
 
-def test_anti_affinity_between_shapes_is_no_reason_to_refuse_them() -> None:
-    away = led(anti_affinity=of_role("worker"), **wanting(cpu=4000))
-    spec = asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), away)
-    assert [each.tasks for each in (spec, *spec.parts)] == [1, 2]
+def test_anti_affinity_between_shapes_needs_a_node_for_each_shape_alone() -> None:
+    """The launcher keeps away from two workers, which may share a node: three nodes were asked for (Slurm facts 11)."""
+    spec = asked(Story(), led(anti_affinity=of_role("worker"), **wanting(cpu=4000)))
+    assert [(each.tasks, each.tasks_per_node) for each in (spec, *spec.parts)] == [(1, None), (2, None)]
+
+
+def test_anti_affinity_within_one_shape_spreads_that_shape_alone() -> None:
+    launcher, *workers = led(**wanting(cpu=4000))
+    apart = [replace(each, anti_affinity=of_role("worker")) for each in workers]
+    three = [node("x1"), node("x2"), node("x3")]
+    spec = asked(Story(nodes=three), [launcher, *apart])
+    assert [(each.tasks, each.tasks_per_node) for each in (spec, *spec.parts)] == [(1, None), (2, 1)]
+    assert "at least 3 nodes in all. Only 2 nodes" in refused(Story(), [launcher, *apart])
+
+
+def test_affinity_within_one_shape_keeps_that_shape_alone_on_one_node() -> None:
+    """The pods had to agree on it: such a gang was refused."""
+    launcher, *workers = led(**wanting(cpu=4000))
+    close = [replace(each, affinity=of_role("worker")) for each in workers]
+    spec = asked(Story(), [launcher, *close])
+    assert [(each.min_nodes, each.max_nodes) for each in (spec, *spec.parts)] == [(None, None), (1, 1)]
+
+
+def test_some_pods_of_one_shape_that_keep_apart_get_a_node_each_and_are_told_what_to_change() -> None:
+    """Two nodes would do, but Slurm has no option for some pairs alone."""
+    pods = led(anti_affinity=of_role("worker"))
+    assert asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), pods).tasks_per_node == 1
+    assert refused(Story(), pods) == (
+        "The pod anti-affinity keeps some of 3 pods of hpc/ring apart that ask for the same. Slurm has no option for some "
+        "pairs alone, so each of them gets a node of its own, and only 2 nodes can run them. Let pods that may share a node "
+        "ask for other resources than the pods from which they keep apart."
+    )
+
+
+def test_a_pod_that_keeps_apart_from_its_like_alone_shares_its_node_with_others() -> None:
+    """No other pod of the gang has the role of the leader: its anti-affinity selects itself alone."""
+    assert asked(Story(), led(anti_affinity=of_role("leader"))).tasks_per_node is None
+
+
+def of_kinds(*kinds: tuple[int, int], most: int) -> list[Pod]:
+    """A gang of so many pods of so many CPUs each, with the annotation max-nodes."""
+    cpus = [cpus for pods, cpus in kinds for _ in range(pods)]
+    return [
+        replace(
+            each, **wanting(cpu=1000 * number), annotations=each.annotations | {names.PREFIX + "max-nodes": str(most)}
+        )
+        for each, number in zip(ring(len(cpus)), cpus, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("most", "kinds", "shares"),
+    [
+        (2, ((2, 1), (2, 4)), [1, 1]),
+        (3, ((2, 1), (2, 4)), [2, 1]),
+        (3, ((4, 1), (2, 60)), [1, 2]),  # a node has 64 CPUs
+        (4, ((4, 1), (2, 60)), [2, 2]),
+        (9, ((4, 1), (2, 60)), [4, 2]),
+    ],
+)
+def test_max_nodes_of_a_gang_counts_for_all_its_kinds_together(
+    most: int, kinds: tuple[tuple[int, int], ...], shares: list[int]
+) -> None:
+    spec = asked(Story(nodes=[node(f"x{number}") for number in range(9)]), of_kinds(*kinds, most=most))
+    assert [(each.tasks, each.max_nodes) for each in (spec, *spec.parts)] == [
+        (pods, share) for (pods, _), share in zip(kinds, shares, strict=True)
+    ]
+
+
+def test_max_nodes_below_what_the_kinds_of_a_gang_need_is_refused_in_words() -> None:
+    story = Story(nodes=[node(f"x{number}") for number in range(4)])
+    assert "at least 3 nodes in all. Annotation slurm-bridge/max-nodes or the policy (max_nodes) allows 2." in refused(
+        story, of_kinds((1, 1), (2, 60), most=2)
+    )
+
+
+def test_a_node_that_changes_how_kinds_share_max_nodes_is_no_change_of_the_waiting_job() -> None:
+    """The pods showed that Slurm cannot change max-nodes, though nobody had changed it."""
+    story = Story(nodes=[node(f"x{number}") for number in range(3)])
+    story.sees(*of_kinds((4, 1), (2, 60), most=3))
+    [submit] = story.acts(SubmitJob, NOW)
+    story.ended(submit, at=NOW, job_id=17)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    read = replace(job_of(pod("w0"), 17, "PENDING", reason="Resources"), name=submit.spec.name)
+    story.reads(read, at=NOW + 2)
+    grown = tuple(replace(slurm_node(f"x{number}"), cpus=128) for number in range(3))
+    story.sees(SlurmNodesPolled(grown, (Partition("main", default=True),), NOW + 3))
+    acts = story.decides(NOW + 4)
+    said = {each.message for each in acts if isinstance(each, SetPodCondition)}
+    assert said
+    assert not any("cannot change" in each for each in said)
+    assert not any(isinstance(each, UpdateJob) for each in acts)
 
 
 def test_affinity_between_shapes_is_refused_because_they_never_share_a_node() -> None:

@@ -1,0 +1,66 @@
+"""How many nodes each component of a gang's job may take (W7).
+
+Slurm counts nodes for each component of a heterogeneous job, and gives each component nodes of its own (Slurm facts 11).  The
+annotations `min-nodes` and `max-nodes`, and the policy's limit, count for the gang as a whole.  So the components share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from scheduler import names
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A component, and the number of nodes that it takes at least, if they are empty, and at most."""
+
+    spec: JobSpec
+    fewest: int
+    most: int
+
+
+def shared(least: int | None, most: int | None, components: Sequence[Counted]) -> list[JobSpec] | Refusal:
+    """The components, each with its share of the gang's least and largest number of nodes; None: there is no such number.
+
+    Each component has a node, then as many as it cannot do without.  Further nodes go to the components with most pods.  None
+    gets more nodes than it has pods, because Slurm refuses that (2025).  The sums do not depend on what nodes there are.
+    """
+    specs = [each.spec for each in components]
+    if len(components) == 1:
+        return specs
+    needed = [each.fewest for each in components]
+    if most is not None and sum(needed) > most:
+        return Refusal(
+            names.REFUSED,
+            f"{needed_in_all(len(components), sum(needed))} Annotation {names.PREFIX}{names.MAX_NODES} or the policy "
+            f"(max_nodes) allows {most:,}. Raise the number, or let the pods ask for the same.",
+        )
+    limits = [each.most for each in components]
+    at_least = _handed_out(least or 0, _handed_out(least or 0, [1] * len(specs), needed), limits)
+    at_most = _handed_out(most or 0, list(map(max, needed, at_least)), limits)
+    return [
+        replace(spec, min_nodes=low if least is not None else None, max_nodes=high if most is not None else None)
+        for spec, low, high in zip(specs, at_least, at_most, strict=True)
+    ]
+
+
+def needed_in_all(kinds: int, nodes: int) -> str:
+    """How many nodes so many components of one job need, a sentence."""
+    return (
+        f"{kinds} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind nodes of its "
+        f"own: at least {nodes:,} nodes in all."
+    )
+
+
+def _handed_out(total: int, shares: Sequence[int], limits: Sequence[int]) -> list[int]:
+    """These shares, and what is left of the total: first to the share with the largest limit, up to its limit."""
+    found, further = list(shares), max(0, total - sum(shares))
+    for index in sorted(range(len(found)), key=lambda each: -limits[each]):
+        more = min(further, max(0, limits[index] - found[index]))
+        found[index] += more
+        further -= more
+    return found

@@ -1,0 +1,132 @@
+"""The nodes of a gang's job: how many each component takes, and how many pods each node gets (W7, F5).
+
+Affinity and anti-affinity of pods of one component become options of that component.  Components never share a node (Slurm
+facts 11), so anti-affinity between them needs no option, and affinity between them cannot be had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scheduler import names
+from scheduler.model.hostlist import expand
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import JobSpec, SlurmNode
+from scheduler.place.affinity import has_self_affinity
+from scheduler.place.capacity import fewest_nodes, laid_out
+from scheduler.place.node_counts import Counted, shared
+from scheduler.place.sharing import Most, has_affinity_between, has_mutual_anti_affinity, keeps_all_apart, most_pods_on
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.world import World
+from scheduler.translate.gang import components
+
+_APART = (
+    "The required pod affinity of this gang wants its pods on one node, but they ask for different resources or nodes, and "
+    "Slurm gives each kind nodes of its own. Let all pods ask for the same, or make the affinity a preference."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A component of a job, and where it may run.
+
+    spec     with the options that the affinity of its pods among themselves requires (F5)
+    usable   the nodes that it may use; most: how many of its pods each node holds as Kubernetes counts, by name
+    memory   True if Slurm counts memory
+    """
+
+    spec: JobSpec
+    pods: Sequence[Pod]
+    usable: Sequence[SlurmNode]
+    most: Mapping[str, Most]
+    memory: bool
+
+    def counted(self) -> Counted:
+        """The component, with the numbers of nodes that it may take."""
+        if self.on_one_node or self.spec.tasks == 1:
+            return Counted(self.spec, 1, 1)
+        fewest = fewest_nodes(self.spec, self.usable, self.most, memory=self.memory)
+        return Counted(self.spec, fewest, self.spec.tasks)
+
+    @property
+    def on_one_node(self) -> bool:
+        """True if the affinity of a pod of the component selects the pod itself: one node takes all pods of it."""
+        return self.spec.tasks > 1 and any(has_self_affinity(pod) for pod in self.pods)
+
+    def laid_out(self, spec: JobSpec, readable: str) -> JobSpec | Refusal:
+        """The component, which is `spec` with its share of nodes, with the number of pods of each node."""
+        if spec.tasks == 1:
+            return spec
+        if self.on_one_node:
+            spec = replace(spec, min_nodes=1, max_nodes=1)
+        if spec.tasks_per_node is not None and (refusal := self._too_few(spec, readable)) is not None:
+            return refusal
+        return laid_out(spec, self.usable, self.most, memory=self.memory)
+
+    def _too_few(self, spec: JobSpec, readable: str) -> Refusal | None:
+        """Why there are never enough nodes for pods that keep apart; None: there are."""
+        usable, at_most = len(self.usable), spec.max_nodes
+        if usable < spec.tasks:
+            lacking = f"only {usable:,} {'node' if usable == 1 else 'nodes'} can run them"
+        elif at_most is None or at_most >= spec.tasks:
+            return None
+        elif self.on_one_node:
+            lacking = "the pod affinity wants all of them on one"
+        else:
+            lacking = f"annotation {names.PREFIX}{names.MAX_NODES} or the policy (max_nodes) allows {at_most:,}"
+        if keeps_all_apart(self.pods):
+            each = f"each of {spec.tasks:,} pods of {readable}"
+            said = f"The pod anti-affinity requires a node of its own for {each}, and {lacking}."
+        else:
+            said = (
+                f"The pod anti-affinity keeps some of {spec.tasks:,} pods of {readable} apart that ask for the same. Slurm "
+                f"has no option for some pairs alone, so each of them gets a node of its own, and {lacking}. Let pods that "
+                "may share a node ask for other resources than the pods from which they keep apart."
+            )
+        return Refusal(names.NO_NODE, said)
+
+
+def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], this_pass: Pass) -> JobSpec | Refusal:
+    """The job of a gang, with the number of nodes, and of pods of each node, where these have to be specified.
+
+    readable   the gang, for people
+    spec       all components, as `together` gives them
+    asked      what each pod asks for alone
+    """
+    parts = components(asked)
+    if has_affinity_between([pods for _, pods in parts]):
+        return Refusal(names.REFUSED, _APART)
+    sites = [_site(each, pods, this_pass) for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True)]
+    if len(sites) == 1:
+        return sites[0].laid_out(sites[0].spec, readable)
+    counted = shared(spec.min_nodes, spec.max_nodes, [site.counted() for site in sites])
+    if isinstance(counted, Refusal):
+        return counted
+    laid: list[JobSpec] = []
+    for each, site in zip(counted, sites, strict=True):
+        found = site.laid_out(each, readable)
+        if isinstance(found, Refusal):
+            return found
+        laid.append(found)
+    return replace(laid[0], parts=tuple(laid[1:]))
+
+
+def _site(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> _Site:
+    spec, world = replace(spec, parts=()), this_pass.world
+    if spec.tasks == 1:
+        return _Site(spec, pods, (), {}, world.counts_memory)
+    if has_mutual_anti_affinity(pods):
+        spec = replace(spec, tasks_per_node=1)
+    usable = usable_nodes(spec, world)
+    this_pass.effort += len(usable)
+    nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
+    return _Site(spec, pods, usable, most_pods_on(nodes, pods, world.counted_by_slurm), world.counts_memory)
+
+
+def usable_nodes(spec: JobSpec, world: World) -> list[SlurmNode]:
+    """The Slurm nodes that the placeholder may use."""
+    partition, excluded = spec.partition or world.default_partition, frozenset(expand(spec.excluded_nodes))
+    nodes = (world.slurm_nodes or {}).values()
+    return [each for each in nodes if partition in ("", *each.partitions) and each.name not in excluded]
