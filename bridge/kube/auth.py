@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, incluster_config
-
 from bridge.errors import ConfigError
 from bridge.kube import kubeconfig as kubeconfigs
 from bridge.kube.access import Access, Now
 from bridge.kube.kept_credentials import access_by
 from bridge.kube.kubeconfig import from_kubeconfig
+from bridge.kube.kubernetes_config import ConfigException, Configuration, incluster_config
 from bridge.kube.sources import TRY, new_configuration, reason
 
 SERVICE_ACCOUNT = Path(incluster_config.SERVICE_TOKEN_FILENAME).parent  # where the kubelet puts it

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, kube_config
 
 from bridge.errors import ConfigError
 from bridge.kube.access import Access, Headers, Now
 from bridge.kube.exec_plugin import ExecPlugin
 from bridge.kube.kept_credentials import access_by
+from bridge.kube.kubernetes_config import ConfigException, Configuration, kube_config
 from bridge.kube.sources import TRY, file_and_reason, new_configuration, reason
 
 POINT = "Point --kubeconfig or KUBECONFIG at one."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from kubernetes.aio.client import Configuration
+from bridge.kube.kubernetes_config import Configuration
 
 TRY = "See whether kubectl works with it, or point --kubeconfig or KUBECONFIG at another one."
 Read = Callable[[], Awaitable[Configuration]]

@@ -96,9 +96,10 @@ kept busy, so that the figures spread. The tables above do not show a change if 
   2.10). Nearly all of it is user time, and no function stands out: the core takes a third, HTTP to both servers another
   third, the watch of pods and telemetry with the log a tenth each.
 * **A restart with 10,000 bound pods** takes 0.8 s of CPU time for them: 22 µs to decode a pod, 37 µs to take it in, 7 µs
-  for its job in the first poll, 14 µs to visit it. Loading the modules took 0.7 s on the busy machine, 0.25 s of it for
-  the `kubernetes` package, of which Python cannot load a part. Earlier figures of `bound` contain the compilation of
-  modules, 0.6 s there, because the benchmark compiled only the bridge's own.
+  for its job in the first poll, 14 µs to visit it. Loading the modules took 0.61 s of CPU time and 65.7 MiB. Of the
+  `kubernetes` package a start needs the readers of kubeconfigs alone; loaded without the package's clients it takes 0.50 s
+  and 54.3 MiB. Earlier figures of `bound` contain the compilation of modules, 0.6 s there, because the benchmark compiled
+  only the bridge's own.
 * **A gang of 2,048** had two defects. A bind waited for a connection within its deadline of 10 s, so at 70 binds a second 932
   ran out of time before they were sent, and were repeated. The deadline counts now from when the bind has a connection:
   2,048 binds for 2,048 pods. And beyond 1,064 binds in flight, the rest of the gang was placed again for each bind that

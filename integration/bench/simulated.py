@@ -160,13 +160,14 @@ class Simulated:
         await self._until(lambda: self.bound >= pods, lambda: f"{self.bound} of {pods} pods were bound", within_s)
 
     async def end_all(self, prefix: str = "", *, within_s: float) -> None:
-        """Delete all pods with such names, and wait until their jobs have ended.  Raises BenchError.
+        """Delete all pods with such names, which are bound, and wait until their jobs have ended.  Raises BenchError.
 
         The quiet period of a bridge is over then.
         """
         cluster = self.kube.cluster
         these = [pod for pod in cluster.store.unordered("pods") if pod["metadata"]["name"].startswith(prefix)]
-        left = self.slurm.live_of(TENANT) - len(these)
+        jobs = {pod["metadata"]["annotations"][names.JOB_ID] for pod in these}  # the pods of a gang have one
+        left = self.slurm.live_of(TENANT) - len(jobs)
         for pod in these:
             cluster.remove(time.time(), "pods", pod, grace_s=0)
         self.kube.wake()
