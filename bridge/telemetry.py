@@ -24,7 +24,8 @@ from bridge.exposition import scraped
 from bridge.latency import IMMEDIATE, QUEUED, Labels, Latency
 from bridge.latency_history import LatencyHistory
 from bridge.stopping import TELEMETRY_S
-from bridge.tracing.export import SpanExport, exporter_of_environment, nanoseconds
+from bridge.tracing.export import SpanExport, exporter_of_environment
+from bridge.tracing.finished import nanoseconds
 from bridge.tracing.recorder import Recorder
 from scheduler import actions as act
 from scheduler import names

@@ -103,6 +103,7 @@ class Allocations:
     def ended(
         self,
         workload: Workload,
+        spans: Spans,
         pods: tuple[Pod, ...],
         first_seen: Mapping[str, float],
         job: int | None,
@@ -117,7 +118,7 @@ class Allocations:
         job          its last job; None: not known
         """
         waiting, (_, times) = self._waiting.pop(workload.key, None), self._gangs.pop(workload.key, (None, None))
-        spans, clocks = self.spans(workload, world), clocks_of(world)
+        clocks = clocks_of(world)
         self._spans_of_gangs.pop(workload.key, None)
         job = waiting.job if waiting is not None else job
         known = world.placeholders.get(job) if job is not None else None

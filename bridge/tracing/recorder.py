@@ -17,7 +17,7 @@ from bridge.tracing.allocations import Allocations, Granted
 from bridge.tracing.export import SpanExport
 from bridge.tracing.memory import remember
 from bridge.tracing.runs import Runs
-from bridge.tracing.span import JOB, WORKLOAD, spans_of
+from bridge.tracing.span import JOB, WORKLOAD, Spans, spans_of
 from bridge.tracing.times import asked_at, clocks_of, granted_at
 from scheduler import actions as act
 from scheduler import names
@@ -36,10 +36,12 @@ RESENT_S = 300.0
 class _Ending:
     """A workload all of whose pods have ended, and whose job may live still.
 
+    spans       sends those that are left
     at          when the last pod ended
     first_seen  as of Recorder, of these pods
     """
 
+    spans: Spans
     pods: tuple[Pod, ...]
     created: float
     at: float
@@ -197,7 +199,7 @@ class Recorder:
             return
         others = [each for each in workload.pods.values() if each.uid != pod.uid]
         if all(each.finished for each in others):
-            self._all_ended(workload, (pod, *others), ended, world)
+            self._all_ended(workload, (pod, *others), ended, world, None if which else spans)
 
     def _end_unseen(self, workload: Workload, world: World, at: float) -> None:
         """The pods ended, or were deleted, while no process of the bridge saw that."""
@@ -206,21 +208,24 @@ class Recorder:
         if not workload.pods:
             self._all_ended(workload, (), at, world)
 
-    def _all_ended(self, workload: Workload, pods: tuple[Pod, ...], at: float, world: World) -> None:
+    def _all_ended(
+        self, workload: Workload, pods: tuple[Pod, ...], at: float, world: World, spans: Spans | None = None
+    ) -> None:
+        """spans: of a workload that had no other pods; None: they follow from its pods"""
         clocks, every = clocks_of(world), (*pods, *(gone.pod for gone in workload.deleted_pods.values()))
         created = min(map(clocks.created, every), default=clocks.begin(workload.created))
         seen = {pod.uid: self._first_seen[pod.uid] for pod in every if pod.uid in self._first_seen}
-        remember(self._ending, workload.key, _Ending(every, created, max(created, at), seen))
+        spans = spans or spans_of(self._export, world.cluster, workload.key, every)
+        remember(self._ending, workload.key, _Ending(spans, every, created, max(created, at), seen))
 
     def _finish(self, key: str, world: World, cancel: act.CancelJob | None = None, at: float = 0.0) -> None:
         """Send the end of the trace.  cancel: of the job, which ended at *at*; None: the job ended before, or none was"""
         ending, clocks, workload = self._ending.pop(key), clocks_of(world), world.workloads.get(key)
-        spans = spans_of(self._export, world.cluster, key, ending.pods)
         self._gang_ended.pop(key, None)
-        created, job = ending.created, cancel.job_id if cancel is not None else None
+        spans, created, job = ending.spans, ending.created, cancel.job_id if cancel is not None else None
         if workload is not None:
             self._send_again(workload, world)
-            begun = self._allocations.ended(workload, ending.pods, ending.first_seen, job, ending.at, world)
+            begun = self._allocations.ended(workload, spans, ending.pods, ending.first_seen, job, ending.at, world)
             created = min(created, begun if begun is not None else created)
         until = max(ending.at, at)
         if cancel is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bridge.tracing import describe
-from bridge.tracing.export import Attributes
+from bridge.tracing.finished import Attributes
 from bridge.tracing.memory import remember
 from bridge.tracing.span import Spans
 from bridge.tracing.times import Clocks, ended_at, running_at

@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bridge.tracing.export import Attributes, Destination, SpanExport
+from bridge.tracing.export import Destination, SpanExport
+from bridge.tracing.finished import Attributes
 from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.model.trace_context import TraceContext, WorkloadTrace, trace_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class WorkloadTrace(NamedTuple):
     others: tuple[TraceContext, ...] = ()
 
 
+@lru_cache(8192)  # a workload's own is asked for with each step
 def parsed(traceparent: str) -> TraceContext | None:
     """The span that the text names; None: the text is no `traceparent`."""
     found = _FORM.fullmatch(traceparent)

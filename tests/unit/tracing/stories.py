@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from bridge.telemetry import Telemetry
+from bridge.tracing.finished import Finished
+from bridge.tracing.otlp import request
 from scheduler.actions import Action, Outcome
 from scheduler.events import ActionEnded, Event
 from scheduler.state.world import World
@@ -24,9 +24,9 @@ class _Exporter(SpanExporter):
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+    def export(self, spans: Sequence[Finished]) -> SpanExportResult:  # type: ignore[override]  # as SpanExport sends them
         """See SpanExporter."""
-        self._backend.takes(encode_spans(spans))
+        self._backend.takes(request(spans))
         return SpanExportResult.SUCCESS
 
 

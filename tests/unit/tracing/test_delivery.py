@@ -1,4 +1,4 @@
-"""What the bridge says about a Collector that does not take spans."""
+"""What a Collector gets from the bridge, and what the bridge says about a Collector that does not take spans."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from bridge.tracing.delivery import Delivery, lower
-from bridge.tracing.export import without_password
+from bridge.tracing.export import SpanExport, exporter_of_environment, without_password
+from bridge.tracing.span import spans_of
+from integration.otlp import receiver
 
 
 class Collector(SpanExporter):
@@ -21,6 +24,22 @@ class Collector(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See SpanExporter."""
         return SpanExportResult.SUCCESS if self.takes else SpanExportResult.FAILURE
+
+
+def test_a_collector_gets_spans_with_all_that_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"text": "ä", "number": 1, "part": 1.5, "yes": True, "list": ("a", "b")}
+    with receiver() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        export = SpanExport(exporter_of_environment(), Resource({"service.instance.id": "here"}))
+        spans = spans_of(export, "cluster", "key", ())
+        spans.send("run", (), 10.0, 12.5, about, error="it failed")
+        spans.send_root("workload", 1.0, 0.5, {}, None)
+        export.close()
+    run, root = collector.spans
+    assert (run.start, run.end, run.attributes, run.error, run.process) == (10.0, 12.5, about, "it failed", "here")
+    assert (root.start, root.end, root.attributes, root.error) == (1.0, 1.0, {}, None), "no negative duration"
+    assert (run.parent, root.parent) == (root.id, "")
+    assert [type(value) for value in run.attributes.values()] == [str, int, float, bool, tuple]
 
 
 def test_a_collector_that_takes_no_spans_is_reported_once_and_so_is_its_recovery(
