@@ -136,7 +136,7 @@ class Tuning:
         "Raise it if the storage provisioner needs more time.",
     )
     claims_every_s: float = _seconds(1.0)
-    condition_s: float = _seconds(5.0)
+    condition_s: float = _seconds(2.0)
     renew_event_s: float = _seconds(1800.0)
     detail_rate: float = _rate(8.0)
     detail_fresh_s: float = _seconds(1.0)

@@ -28,8 +28,9 @@ word = ctypes.CDLL(sys.argv[1]).slurm_job_state_reason_string
 word.restype, word.argtypes = ctypes.c_char_p, [ctypes.c_uint32]
 print(*{word(number).decode() for number in range(1000)})
 """
-AGAIN_S = 6.0  # after that a condition may be written again
+AGAIN_S = 3.0  # after that a condition may be written again
 LOOK_S = 0.05
+SOON_S = 3.0
 RESERVED = "later-for-alice"
 
 
@@ -86,7 +87,8 @@ class Waits:
     def delay_s(self, where: str, name: str, reason: str) -> tuple[float, float]:
         """Seconds from when Slurm shows the reason until the pod shows it in words; and by how much that may be too long.
 
-        Both are seen by looks, and on a busy machine a look takes long.
+        Both are seen by looks, and on a busy machine a look takes long.  A job may show its reason at its submission, and
+        none after that until slurmctld considers it, up to three seconds later: then the second time counts.
         """
         known = meaning_of(reason)
         assert known is not None
@@ -96,8 +98,8 @@ class Waits:
         while time.monotonic() < gives_up:
             began = time.monotonic()
             is_shown = words in self.kube.said(where, name)
-            if not since and self.slurm.job(job_id)["state_reason"] == reason:
-                since = time.monotonic()
+            shows = self.slurm.job(job_id)["state_reason"] == reason
+            since = (since or time.monotonic()) if shows else 0.0
             longest_s = max(longest_s, time.monotonic() - began)
             if is_shown:
                 return (time.monotonic() - since if since else 0.0), longest_s + LOOK_S
@@ -249,5 +251,5 @@ def with_reservation(bridge: BridgeProcess) -> Iterator[None]:
 def test_a_pod_says_why_it_waits_soon_after_slurm_does(with_reservation: None, waits: Waits, reason: str) -> None:
     make, name = MADE[reason]
     delay_s, at_most_less_s = waits.delay_s(make(waits), name, reason)
-    # A test does not time.  Alone on a rig most are within two seconds, and some up to four.
     print(f"{reason}: {delay_s:.2f} s, or up to {at_most_less_s:.2f} s less")
+    assert delay_s - at_most_less_s <= SOON_S

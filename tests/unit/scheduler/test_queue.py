@@ -88,13 +88,13 @@ def test_a_condition_is_not_written_again_because_time_passes() -> None:
         assert said(story, waits(), NOW + 60 * minutes) == []
 
 
-def test_a_condition_is_written_again_when_the_reason_changes_but_not_within_five_seconds() -> None:
+def test_a_condition_is_written_again_when_the_reason_changes_but_not_within_two_seconds() -> None:
     story = Story()
     queued(story)
     assert len(said(story, waits(), NOW + 1)) == 1
     assert "Priority" in said(story, waits(reason="Priority"), NOW + 2)[0], "the first reason is often corrected soon"
-    assert said(story, waits(), NOW + 6.9) == []
-    assert "Resources" in said(story, waits(), NOW + 7)[0]
+    assert said(story, waits(), NOW + 3.9) == []
+    assert "Resources" in said(story, waits(), NOW + 4)[0]
 
 
 def test_the_first_reason_is_not_corrected_within_a_second() -> None:
@@ -145,8 +145,8 @@ def test_a_status_that_did_not_arrive_is_written_again() -> None:
     story.reads(waits(), at=NOW + 1)
     [report] = story.acts(SetPodCondition, NOW + 1)
     story.ended(report, Outcome.UNREACHED, at=NOW + 2)
-    assert story.acts(SetPodCondition, NOW + 3) == []
-    [again] = story.acts(SetPodCondition, NOW + 6)
+    assert story.acts(SetPodCondition, NOW + 2.9) == []
+    [again] = story.acts(SetPodCondition, NOW + 3)
     assert replace(again, message="") == replace(report, message="")
 
 

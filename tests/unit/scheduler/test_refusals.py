@@ -206,9 +206,9 @@ def test_what_is_reported_changes_with_the_reason() -> None:
     story.decides(NOW)
     story.sees(NodeSeen(node("x1", unschedulable=True)))
     plan = story.plan(NOW + 1)
-    assert plan.actions == ()  # at most once in five seconds a pod
-    assert plan.wake_at == NOW + 5
-    [said] = story.acts(SetPodCondition, NOW + 5)
+    assert plan.actions == ()  # at most once in two seconds a pod
+    assert plan.wake_at == NOW + 2
+    [said] = story.acts(SetPodCondition, NOW + 2)
     assert said.message.endswith("1 cordoned.")
 
 
