@@ -81,15 +81,26 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _chosen(mutants: Sequence[Mutant], given: argparse.Namespace) -> list[int]:
+    """The places of the mutants to try: of the given paths in their order, of an earlier run, of a sample."""
+    wanted = {str(file.relative_to(ROOT)): None for path in given.paths for file in _files(path)}
+    of_file: dict[str, list[int]] = {path: [] for path in wanted}
+    for place, mutant in enumerate(mutants):
+        if mutant.path in of_file:
+            of_file[mutant.path].append(place)
+    places = [place for path in wanted for place in of_file[path]]
+    if given.again:
+        earlier = {line.split(" ", 1)[1] for line in given.again.read_text().splitlines() if "  →  " in line}
+        places = [place for place in places if str(Change.of(mutants[place])) in earlier]
+    return places[given.every // 2 if given.first is None else given.first :: given.every]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Try the mutants, and print the report."""
     given = _parsed(arguments)
     known = explained(EXPLAINED.read_text())
-    mutants = mutants_below(given.paths)
-    if given.again:
-        earlier = {line.split(" ", 1)[1] for line in given.again.read_text().splitlines() if "  →  " in line}
-        mutants = [mutant for mutant in mutants if str(Change.of(mutant)) in earlier]
-    mutants = mutants[given.every // 2 if given.first is None else given.first :: given.every]
+    mutants = mutants_below([PACKAGE])
+    tried = _chosen(mutants, given)
     trials: list[Trial] = []
     began = time.monotonic()
 
@@ -98,9 +109,9 @@ def main(arguments: Sequence[str]) -> int:
         if trial.outcome not in NOTICED and trial.mutant not in known:
             print(f"{trial.outcome.value.replace(' ', '-')}:{trial.mutant.line} {Change.of(trial.mutant)}", flush=True)
         if len(trials) % 250 == 0:
-            print(f"{len(trials)} of {len(mutants)} after {time.monotonic() - began:.0f} s", file=sys.stderr)
+            print(f"{len(trials)} of {len(tried)} after {time.monotonic() - began:.0f} s", file=sys.stderr)
 
-    plugin = Trials(ROOT, PACKAGE, mutants, budget_s=given.budget, jobs=given.jobs, told=told)
+    plugin = Trials(ROOT, PACKAGE, mutants, tried=tried, budget_s=given.budget, jobs=given.jobs, told=told)
     # Output is not captured, and nothing is logged: a fork gives its results through a pipe.
     code = pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:logging", *given.tests], plugins=[plugin])
     if code:

@@ -78,6 +78,23 @@ class Reach:
     times_s: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
+    def add(self, test: int, measured: Measured, name: str) -> None:
+        """Add what was measured of a test; tests are added in order of their files."""
+        self.times_s[test] = measured.time_s
+        for place in measured.differing:
+            self.tests.setdefault(place, []).append(test)
+        if measured.failed:
+            self.failed.append(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One test without mutants: its CPU seconds with probes, the mutants that make a difference, and whether it fails."""
+
+    time_s: float
+    differing: Sequence[int]
+    failed: bool
+
 
 class Trials:
     """A plugin of pytest: in the place of a run of the tests, it tries mutants by them."""
@@ -88,11 +105,14 @@ class Trials:
         package: str,
         mutants: Sequence[Mutant],
         *,
+        tried: Sequence[int],
         budget_s: float,
         jobs: int,
         told: Callable[[Trial], None],
     ) -> None:
         """
+        mutants   all of the package: what is measured of them is kept for later runs
+        tried     the places in this list of those that are tried
         budget_s  CPU seconds of fast tests for one mutant, and as much of slow tests
         jobs      mutants at the same time
         told      gets each trial
@@ -100,7 +120,7 @@ class Trials:
         self._told = told
         self.reach = Reach()
         self._root, self._package = root, package
-        self._mutants, self._budget_s, self._jobs = mutants, budget_s, jobs
+        self._mutants, self._tried, self._budget_s, self._jobs = mutants, tried, budget_s, jobs
         self._items: list[pytest.Item] = []
         self._noticed: defaultdict[str, list[int]] = defaultdict(list)  # by path, and by path and function
 
@@ -135,22 +155,37 @@ class Trials:
     # --- the run without mutants ---------------------------------------------------------------------------------------
 
     def _known_reach(self, live: LiveFunctions) -> Reach:
-        """What was measured with the same mutants, code and tests, or is measured now."""
-        asked = "\n".join((*map(str, self._mutants), *(item.nodeid for item in self._items)))
-        around = {above for item in self._items for above in item.path.parents if above.is_relative_to(self._root)}
-        helpers = (path for above in around for path in above.glob("*.py") if not path.name.startswith("test_"))
-        paths = sorted({*(self._root / self._package).rglob("*.py"), *(item.path for item in self._items), *helpers})
-        known = sha256(b"".join((asked.encode(), *(path.read_bytes() for path in paths))))
-        kept = self._root / KEPT / known.hexdigest()
-        if not kept.exists():
-            kept.parent.mkdir(exist_ok=True)
-            kept.write_bytes(_Fork(lambda: self._measured(live)).whole())
-        reach = pickle.loads(kept.read_bytes())
-        assert isinstance(reach, Reach)
+        """What was measured with the same mutants, code and tests.  The tests of files that have changed are measured now."""
+        files: defaultdict[Path, list[int]] = defaultdict(list)
+        for test, item in enumerate(self._items):
+            files[item.path].append(test)
+        around = {above for path in files for above in path.parents if above.is_relative_to(self._root)}
+        helpers = {
+            path for above in around for path in above.glob("*.py") if not path.name.startswith("test_")
+        } - files.keys()
+        paths = sorted({*(self._root / self._package).rglob("*.py"), *helpers})
+        all_mutants = "\n".join(map(str, self._mutants)).encode()
+        code = sha256(b"".join((all_mutants, *(path.read_bytes() for path in paths)))).digest()
+        (self._root / KEPT).mkdir(exist_ok=True)
+        kept = {path: self._root / KEPT / self._known_as(code, path, tests) for path, tests in files.items()}
+        if missing := [path for path in files if not kept[path].exists()]:
+            tests = [test for path in missing for test in files[path]]
+            measured = pickle.loads(_Fork(lambda: self._measured(live, tests)).whole())
+            for path in missing:
+                kept[path].write_bytes(pickle.dumps([measured[test] for test in files[path]]))
+        reach = Reach(times_s=[0.0] * len(self._items))
+        for path, tests in files.items():
+            for test, of in zip(tests, pickle.loads(kept[path].read_bytes()), strict=True):
+                reach.add(test, of, self._items[test].nodeid)
         return reach
 
-    def _measured(self, live: LiveFunctions) -> bytes:
-        """In a fork: what a run of all tests shows."""
+    def _known_as(self, code: bytes, path: Path, tests: Sequence[int]) -> str:
+        """The name under which it is kept what these tests of one file reach."""
+        names = "\n".join(self._items[test].nodeid for test in tests)
+        return sha256(b"".join((code, path.read_bytes(), names.encode()))).hexdigest()
+
+    def _measured(self, live: LiveFunctions, tests: Sequence[int]) -> bytes:
+        """In a fork: what a run of these tests shows, by test."""
         probes = Probes()
         of_function: dict[int, list[tuple[int, Mutant]]] = {}
         for place, mutant in enumerate(self._mutants):
@@ -158,24 +193,21 @@ class Trials:
         for mutants in of_function.values():
             outermost = mutants[0][1].outermost
             live.replace(probed(outermost, mutants, live.path(outermost.path)))
-        reach = Reach()
-        for test, (item, following) in enumerate(_followed(self._items)):
+        found: dict[int, Measured] = {}
+        for test, (item, following) in zip(tests, _followed([self._items[test] for test in tests]), strict=True):
             live.forget()  # a function behind a cache runs in each test
             began = time.process_time()
-            if not passes(item, following):
-                reach.failed.append(item.nodeid)
-            reach.times_s.append(time.process_time() - began)
-            for place in probes.taken():
-                reach.tests.setdefault(place, []).append(test)
-        return pickle.dumps(reach)
+            failed = not passes(item, following)
+            found[test] = Measured(time.process_time() - began, probes.taken(), failed)
+        return pickle.dumps(found)
 
     # --- the mutants ---------------------------------------------------------------------------------------------------
 
     def _try_all(self, live: LiveFunctions) -> None:
         running: dict[int, tuple[Mutant, _Fork]] = {}
         aimed = self._aimed()
-        for place, mutant in enumerate(self._mutants):
-            tests = self._tests_of(place, aimed)
+        for place in self._tried:
+            mutant, tests = self._mutants[place], self._tests_of(place, aimed)
             if not tests:
                 self._told(Trial(mutant, Outcome.SAME))
                 continue
@@ -210,7 +242,10 @@ class Trials:
 
     def _aimed(self) -> Aims:
         aimed: Aims = {}
+        files = {self._mutants[place].path for place in self._tried}
         for place, mutant in enumerate(self._mutants):
+            if mutant.path not in files:
+                continue
             tests = self.reach.tests.get(place, ())
             for of in (mutant.path, f"{mutant.path} {mutant.function}"):
                 known = aimed.setdefault(of, {})

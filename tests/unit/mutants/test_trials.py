@@ -50,7 +50,7 @@ from tests.mutants.trials import Trials
 root = Path(sys.argv[1])
 mutants = mutants_of("small/code.py", (root / "small/code.py").read_text()).mutants
 trials = []
-plugin = Trials(root, "small", mutants, budget_s=9, jobs=2, told=trials.append)
+plugin = Trials(root, "small", mutants, tried=range(len(mutants)), budget_s=9, jobs=2, told=trials.append)
 code = pytest.main(["-q", "-s", "-p", "no:cacheprovider", f"--rootdir={root}", str(root / "test_small.py")], plugins=[plugin])
 for trial in sorted(trials, key=lambda trial: (trial.mutant.line, trial.mutant.after)):
     print(trial.outcome.name, trial.mutant.after, trial.test.partition("::test_")[2], sep=" | ")
