@@ -25,7 +25,17 @@ from scheduler.actions import (
     SubmitJob,
 )
 from scheduler.apply.events import new_world
-from scheduler.events import NamespaceSeen, NodeSeen, ObjectUndecoded, OutageBegan, Side, SlurmNodesPolled, Undecoded
+from scheduler.events import (
+    NamespaceSeen,
+    NodeSeen,
+    ObjectUndecoded,
+    OutageBegan,
+    PodSeen,
+    Scope,
+    Side,
+    SlurmNodesPolled,
+    Undecoded,
+)
 from scheduler.model.kubernetes import Condition, Namespace, PodPhase
 from scheduler.rules import uninstall
 from scheduler.rules.reconcile_nodes import CORDONED, LEAVES
@@ -415,6 +425,30 @@ def test_while_a_node_cannot_be_read_it_is_not_known_if_the_bridge_left_somethin
     story = met()
     story.sees(ObjectUndecoded(Undecoded("node", "", "x9", "uid-x9", "its labels are no mapping")))
     assert uninstall.waits_for(story.world, NOW) == "Kubernetes node x9 cannot be read: its labels are no mapping."
+
+
+def test_a_pod_that_cannot_be_read_keeps_nobody_from_the_end() -> None:
+    """If it was bound by the bridge, its job says so."""
+    story = met()
+    story.sees(ObjectUndecoded(Undecoded("pod", "hpc", "odd", "uid-odd", "its labels are no mapping")))
+    story.polls({}, at=NOW)
+    story.sees(SlurmNodesPolled((), PARTITIONS, NOW))
+    assert uninstall.waits_for(story.world, NOW) == ""
+
+
+def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_no_concern() -> None:
+    story = met(END)
+    other = pod("other", node="x1", phase=PodPhase.RUNNING, scheduler_name="default-scheduler", created=START - 60)
+    story.sees(PodSeen(Scope.OTHERS, other))
+    assert story.world.key_of_pod[other.uid]
+    assert left(story) == []
+
+
+def test_a_pod_that_shows_why_it_waited_before_gets_the_status_of_the_uninstall() -> None:
+    story = met()
+    story.sees(replace(TRAIN, scheduled=Condition(False, names.PENDING, "Waiting in Slurm partition main.")))
+    assert left(story) == ["say on hpc/train, which waits, that nothing is asked of Slurm any more"]
+    assert [each.condition for each in story.acts(SetPodCondition, NOW)] == [names.LEAVING]
 
 
 def test_while_many_jobs_are_missing_an_admin_decides_first() -> None:
