@@ -1,0 +1,197 @@
+"""The room of small clusters, compared with a search through all distributions of pods over nodes (F3, T10, S11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.model.hostlist import expand
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Grant, GrantedNode, JobSpec, SlurmNode
+from scheduler.place.assign import shortfall, tasks_on
+from scheduler.place.capacity import lacking, laid_out, too_few_nodes
+from scheduler.place.sharing import Most
+
+OF_SLURM_CONF = frozenset({"IDLE", "EXTERNAL"})  # devices that are asked for by task are lost there (Slurm facts 7)
+DYNAMIC = frozenset({"IDLE", "EXTERNAL", "DYNAMIC_NORM"})
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> list[SlurmNode]:
+    return [
+        SlurmNode(
+            f"x{number}",
+            draw(st.sampled_from((DYNAMIC, DYNAMIC, OF_SLURM_CONF))),
+            ("main",),
+            (),
+            draw(st.integers(0, 6)),
+            draw(st.integers(0, 6)) * 100,
+            {"gpu": draw(st.integers(0, 4))},
+        )
+        for number in range(draw(st.integers(1, 4)))
+    ]
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> JobSpec:
+    least = draw(st.none() | st.integers(1, 3))
+    return JobSpec(
+        "ring",
+        "alice",
+        draw(st.integers(1, 2)),
+        100,
+        gres=draw(st.sampled_from(((), (("gpu", 1),), (("gpu", 2),), (("gpu", 0),)))),
+        exclusive=draw(st.sampled_from(("", "exclusive", "user"))),
+        excluded_nodes=draw(st.sampled_from(("", "y1"))),
+        tasks=draw(st.integers(1, 6)),
+        tasks_per_node=draw(st.sampled_from((None, None, None, 1, 2))),
+        min_nodes=least,
+        max_nodes=draw(st.none() | st.integers(least or 1, 4)),
+    )
+
+
+def fits(spec: JobSpec, node: SlurmNode, pods: int) -> bool:
+    """True if the empty node has CPUs and devices for so many pods."""
+    return pods * spec.cpus_per_task <= node.cpus and all(
+        pods * count <= node.gres.get(name, 0) for name, count in spec.gres
+    )
+
+
+def distributions(spec: JobSpec, there: Sequence[SlurmNode]) -> list[tuple[int, ...]]:
+    """Each way to give all pods of the gang to nodes that have the room: the number of pods by node."""
+    most = min(spec.tasks, spec.tasks_per_node or spec.tasks)
+    rooms = [[pods for pods in range(most + 1) if fits(spec, node, pods)] for node in there]
+    return [
+        each
+        for each in product(*rooms)
+        if sum(each) == spec.tasks and sum(map(bool, each)) <= (spec.max_nodes or len(there))
+    ]
+
+
+@given(gangs(), nodes())
+@settings(max_examples=300)
+def test_a_gang_is_refused_for_lack_of_room_if_no_distribution_of_its_pods_has_room(
+    spec: JobSpec, there: list[SlurmNode]
+) -> None:
+    why = lacking(spec, there, "main")
+    can_run = [node for node in there if fits(spec, node, 1)]
+    assert bool(why) == bool(can_run and not distributions(spec, there)), (
+        "if no node can run a pod, `feasible` says why"
+    )
+    if why:
+        assert f"no room for {spec.tasks} such pods" in why
+        assert f": {len(can_run)} {'node' if len(can_run) == 1 else 'nodes'} can run them" in why
+
+
+def even_layouts(spec: JobSpec, rooms: Sequence[int]) -> list[int]:
+    """Each number of tasks per node with which as many nodes as are needed have room, within min_nodes."""
+    found = []
+    for places in range(1, -(-spec.tasks // (spec.min_nodes or 1)) + 1):
+        count = max(-(-spec.tasks // places), spec.min_nodes or 1)
+        if sum(room >= places for room in rooms) >= count and count <= (spec.max_nodes or count):
+            found.append(places)
+    return found
+
+
+@given(gangs(), nodes(), st.data(), st.booleans())
+@settings(max_examples=400)
+def test_a_gang_gets_a_number_of_pods_by_node_where_slurm_would_count_it_wrongly(
+    spec: JobSpec, there: list[SlurmNode], data: st.DataObject, memory: bool
+) -> None:
+    most = {node.name: Most(data.draw(st.integers(0, 6)), "pods") for node in there}
+    found = laid_out(spec, there, most, memory=memory)
+    loses = bool(spec.gres) and any(node.loses_devices for node in there)
+    rooms = [
+        max(pods for pods in range(7) if fits(spec, node, pods) and (not memory or pods * 100 <= node.memory_mib))
+        for node in there
+    ]
+    fewer = any(most[node.name].pods < min(room, spec.tasks) for node, room in zip(there, rooms, strict=True))
+    by_cpu = -(-spec.memory_mib // spec.cpus_per_task)
+    whole = spec.exclusive == "exclusive" and any(by_cpu * node.cpus > node.memory_mib for node in there)
+    if spec.tasks == 1 or spec.tasks_per_node is not None or not (loses or fewer or whole):
+        assert found == spec
+        return
+    layouts = even_layouts(spec, [min(room, most[node.name].pods) for node, room in zip(there, rooms, strict=True)])
+    if isinstance(found, Refusal):
+        assert not layouts
+        assert fewer or loses
+    elif not layouts:
+        assert found == spec
+        assert not fewer
+    else:
+        places = found.tasks_per_node
+        assert places is not None
+        count = max(-(-spec.tasks // max(layouts)), spec.min_nodes or 1)
+        assert places == (-(-spec.tasks // count) if loses or fewer else max(layouts))
+        too_small = {
+            node.name
+            for node, room in zip(there, rooms, strict=True)
+            if most[node.name].pods < min(room, spec.tasks) and most[node.name].pods < places
+        }
+        assert set(expand(found.excluded_nodes)) == too_small | set(expand(spec.excluded_nodes))
+
+
+@given(st.lists(st.tuples(gangs(), st.sets(st.integers(0, 4))), min_size=1, max_size=3))
+@settings(max_examples=200)
+def test_components_are_refused_nodes_if_their_nodes_are_too_few_for_each_to_have_its_own(
+    parts: list[tuple[JobSpec, set[int]]],
+) -> None:
+    """Checked are the sets that components may use, and all of them together."""
+    every = {f"x{number}": SlurmNode(f"x{number}", DYNAMIC, ("main",), (), 9, 9, {}) for number in range(5)}
+    usable = [(spec, [every[f"x{number}"] for number in sorted(numbers)]) for spec, numbers in parts]
+    sets = [numbers for _, numbers in parts]
+
+    def fewest(spec: JobSpec) -> int:
+        by_layout = -(-spec.tasks // spec.tasks_per_node) if spec.tasks_per_node else 1
+        return max(by_layout, min(spec.min_nodes or 1, spec.tasks))
+
+    too_few = [
+        among
+        for among in (*sets, set[int]().union(*sets))
+        if among and sum(fewest(spec) for spec, numbers in parts if numbers <= among) > len(among)
+    ]
+    why = too_few_nodes(usable, "main")
+    assert bool(why) == bool(too_few)
+    if why:
+        least = min(map(len, too_few))
+        assert f"Only {least} {'node' if least == 1 else 'nodes'} of Slurm partition main can" in why
+        assert " of Slurm partition" not in too_few_nodes(usable, "")
+
+
+@st.composite
+def granted(draw: st.DrawFn) -> GrantedNode:
+    gres = {"gpu": draw(st.integers(0, 4))}
+    return GrantedNode("x1", draw(st.integers(1, 6)), draw(st.sampled_from((0, 100, 200, 300, 350))), gres)
+
+
+@given(gangs(), granted())
+@settings(max_examples=300)
+def test_a_granted_node_holds_as_many_pods_as_its_granted_resources_do(spec: JobSpec, node: GrantedNode) -> None:
+    def holds(pods: int) -> bool:
+        counts_memory = spec.tasks > 1 and node.memory_mib > 0  # of a single task Slurm shows the memory of the node
+        return (
+            pods * spec.cpus_per_task <= node.cpus
+            and (not counts_memory or pods * spec.memory_mib <= node.memory_mib)
+            and all(pods * count <= node.gres.get(name, 0) for name, count in spec.gres)
+            and pods <= (spec.tasks_per_node or pods)
+        )
+
+    assert tasks_on(node, spec) == max(pods for pods in range(7) if holds(pods))
+
+
+@given(gangs(), st.lists(granted(), max_size=3))
+@settings(max_examples=300)
+def test_a_grant_lacks_something_if_a_node_cannot_hold_a_pod_or_all_together_not_all_pods(
+    spec: JobSpec, on: list[GrantedNode]
+) -> None:
+    short = any(
+        node.cpus < spec.cpus_per_task
+        or 0 < node.memory_mib < spec.memory_mib
+        or any(node.gres.get(name, 0) < count for name, count in spec.gres)
+        for node in on
+    )
+    whole = bool(on) and not short and sum(tasks_on(node, spec) for node in on) >= spec.tasks
+    assert (shortfall(spec, Grant(7, tuple(on))) == "") == whole
