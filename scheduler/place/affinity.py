@@ -39,11 +39,6 @@ PER_TERM = 20  # the fixed cost of one term of a query, in comparisons
 _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
-def has_self_affinity(pod: Pod) -> bool:
-    """True if the pod's affinity selects the pod itself: a gang takes one node."""
-    return any(matches(term, pod) for term in pod.affinity)
-
-
 def violates_anti_affinity(pod: Pod, others: Collection[Pod]) -> bool:
     """True if the anti-affinity of this pod selects one of the others, or one of theirs selects this pod."""
     return any(matches(term, each) for term in pod.anti_affinity for each in others) or any(

@@ -15,7 +15,7 @@ that a job asks for by the task, and counts them as used for ever; devices that 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from scheduler import names
@@ -62,9 +62,13 @@ def fewest_nodes(spec: JobSpec, nodes: Collection[SlurmNode], most: Mapping[str,
     As `laid_out` otherwise.
     """
     limits = [min(most[node.name].pods, spec.tasks_per_node or spec.tasks) for node in nodes]
-    rooms = sorted(map(min, _rooms(spec, nodes, memory=memory), limits), reverse=True)
-    held = itertools.accumulate(rooms)
-    return next((count for count, tasks in enumerate(held, 1) if tasks >= spec.tasks), 1)
+    return _fewest(spec.tasks, map(min, _rooms(spec, nodes, memory=memory), limits))
+
+
+def _fewest(tasks: int, rooms: Iterable[int]) -> int:
+    """How many of these rooms hold so many tasks, the largest first; 1 if they do not."""
+    held = itertools.accumulate(sorted(rooms, reverse=True))
+    return next((count for count, room in enumerate(held, 1) if room >= tasks), 1)
 
 
 def _rooms(spec: JobSpec, nodes: Collection[SlurmNode], *, memory: bool) -> list[int]:
@@ -91,10 +95,12 @@ def _places(spec: JobSpec, rooms: Sequence[int], *, evenly: bool) -> int:
 def _too_few_places(spec: JobSpec, rooms: Sequence[int], first: Most) -> str:
     takes, usable = sum(rooms), sum(map(bool, rooms))
     on_one = "one such pod" if first.pods == 1 else f"{first.pods} such pods"
-    return (
-        f"There is no room for {spec.tasks} such pods, even when all nodes are empty: {usable} "
-        f"{'node' if usable == 1 else 'nodes'} can run them, and would take {takes}. One node has {first.of} for {on_one}."
-    )
+    limit = f" on at most {spec.max_nodes:,} {'node' if spec.max_nodes == 1 else 'nodes'}" if spec.max_nodes else ""
+    said = f"There is no room for {spec.tasks} such pods{limit}, even when all nodes are empty: "
+    nodes = f"{usable} {'node' if usable == 1 else 'nodes'} can run them, and would take {takes}"
+    if takes >= spec.tasks and spec.max_nodes != 1:
+        nodes += ", but only if Slurm gave each node another number of them, for which it has no option"
+    return f"{said}{nodes}. One node has {first.of} for {on_one}."
 
 
 def _would_lose(spec: JobSpec, losing: Sequence[SlurmNode]) -> str:
@@ -133,10 +139,10 @@ def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partit
 
     parts   each component, and the nodes that it may use
     """
-    usable = [(spec, frozenset(node.name for node in nodes)) for spec, nodes in parts]
+    usable = [(_fewest_nodes(spec, nodes), frozenset(node.name for node in nodes)) for spec, nodes in parts]
     every = frozenset().union(*(nodes for _, nodes in usable))
     for among in sorted({every, *(nodes for _, nodes in usable)}, key=lambda nodes: (len(nodes), sorted(nodes))):
-        inside = [_fewest_nodes(spec) for spec, nodes in usable if nodes <= among]
+        inside = [least for least, nodes in usable if nodes <= among]
         if among and sum(inside) > len(among):
             where = f" of Slurm partition {partition}" if partition else ""
             return (
@@ -147,10 +153,14 @@ def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partit
     return ""
 
 
-def _fewest_nodes(spec: JobSpec) -> int:
-    """The number of nodes that the job has at least; a job of one task has one node, whatever `min_nodes` is."""
-    least = min(spec.min_nodes or 1, spec.tasks)
-    return max(least, -(-spec.tasks // (spec.tasks_per_node or spec.tasks)))
+def _fewest_nodes(spec: JobSpec, nodes: Collection[SlurmNode]) -> int:
+    """The number of nodes that the job has at least; a job of one task has one node, whatever `min_nodes` is.
+
+    Memory is not judged, as in `lacking`.
+    """
+    each = spec.tasks_per_node or spec.tasks
+    least = max(min(spec.min_nodes or 1, spec.tasks), -(-spec.tasks // each))
+    return max(least, _fewest(spec.tasks, (min(_room(spec, node), each) for node in nodes)))
 
 
 def _memory_by_cpu(spec: JobSpec) -> int:

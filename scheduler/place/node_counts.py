@@ -50,6 +50,8 @@ def shared(least: int | None, most: int | None, components: Sequence[Counted]) -
 
 def needed_in_all(kinds: int, nodes: int) -> str:
     """How many nodes so many components of one job need, a sentence."""
+    if kinds == 1:
+        return f"One kind of pods of this gang needs at least {nodes:,} nodes."
     return (
         f"{kinds} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind nodes of its "
         f"own: at least {nodes:,} nodes in all."

@@ -68,6 +68,18 @@ def keeps_all_apart(pods: Sequence[Pod]) -> bool:
     return any(all(matches(term, alike[0]) for alike in kinds) for term in common)
 
 
+def need_one_node(pods: Sequence[Pod]) -> bool:
+    """True if the affinity of one of these pods selects the pod itself and another one; also if that takes many comparisons.
+
+    Affinity that selects the pod alone is met wherever the pod is.
+    """
+    terms = dict.fromkeys(term for pod in pods for term in pod.affinity if matches(term, pod))
+    kinds = _kinds(terms, pods)
+    if len(terms) * len(kinds) > MOST_COMPARED:
+        return True
+    return any(sum(len(alike) for alike in kinds.values() if matches(term, alike[0])) > 1 for term in terms)
+
+
 def has_affinity_between(kinds: Sequence[Collection[Pod]]) -> bool:
     """True if required pod affinity wants pods of several kinds, which never share a node, on one node.
 

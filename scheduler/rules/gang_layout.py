@@ -14,10 +14,16 @@ from scheduler.model.hostlist import expand
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.affinity import has_self_affinity
-from scheduler.place.capacity import fewest_nodes, laid_out
+from scheduler.place.capacity import fewest_nodes, lacking, laid_out
 from scheduler.place.node_counts import Counted, shared
-from scheduler.place.sharing import Most, has_affinity_between, has_mutual_anti_affinity, keeps_all_apart, most_pods_on
+from scheduler.place.sharing import (
+    Most,
+    has_affinity_between,
+    has_mutual_anti_affinity,
+    keeps_all_apart,
+    most_pods_on,
+    need_one_node,
+)
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.world import World
 from scheduler.translate.gang import components
@@ -35,6 +41,7 @@ class _Site:
     spec     with the options that the affinity of its pods among themselves requires (F5)
     usable   the nodes that it may use; most: how many of its pods each node holds as Kubernetes counts, by name
     memory   True if Slurm counts memory
+    on_one_node   True if the affinity of its pods wants all of them on one node
     """
 
     spec: JobSpec
@@ -42,18 +49,19 @@ class _Site:
     usable: Sequence[SlurmNode]
     most: Mapping[str, Most]
     memory: bool
+    on_one_node: bool
 
     def counted(self) -> Counted:
         """The component, with the numbers of nodes that it may take."""
         if self.on_one_node or self.spec.tasks == 1:
             return Counted(self.spec, 1, 1)
         fewest = fewest_nodes(self.spec, self.usable, self.most, memory=self.memory)
-        return Counted(self.spec, fewest, self.spec.tasks)
+        return Counted(self.spec, fewest, self.most_nodes)
 
     @property
-    def on_one_node(self) -> bool:
-        """True if the affinity of a pod of the component selects the pod itself: one node takes all pods of it."""
-        return self.spec.tasks > 1 and any(has_self_affinity(pod) for pod in self.pods)
+    def most_nodes(self) -> int:
+        """The number of nodes that the component takes at most."""
+        return 1 if self.on_one_node else self.spec.tasks
 
     def laid_out(self, spec: JobSpec, readable: str) -> JobSpec | Refusal:
         """The component, which is `spec` with its share of nodes, with the number of pods of each node."""
@@ -63,6 +71,8 @@ class _Site:
             spec = replace(spec, min_nodes=1, max_nodes=1)
         if spec.tasks_per_node is not None and (refusal := self._too_few(spec, readable)) is not None:
             return refusal
+        if self.on_one_node and (why := lacking(spec, self.usable, spec.partition)):
+            return Refusal(names.NO_NODE, f"The required pod affinity wants these pods on one node. {why}")
         return laid_out(spec, self.usable, self.most, memory=self.memory)
 
     def _too_few(self, spec: JobSpec, readable: str) -> Refusal | None:
@@ -99,6 +109,9 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
     if has_affinity_between([pods for _, pods in parts]):
         return Refusal(names.REFUSED, _APART)
     sites = [_site(each, pods, this_pass) for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True)]
+    at_most = sum(site.most_nodes for site in sites)
+    if spec.min_nodes is not None and spec.min_nodes > at_most:
+        return Refusal(names.REFUSED, _fewer_than_asked(spec.min_nodes, at_most))
     if len(sites) == 1:
         return sites[0].laid_out(sites[0].spec, readable)
     counted = shared(spec.min_nodes, spec.max_nodes, [site.counted() for site in sites])
@@ -113,16 +126,24 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
     return replace(laid[0], parts=tuple(laid[1:]))
 
 
+def _fewer_than_asked(least: int, at_most: int) -> str:
+    return (
+        f"Annotation {names.PREFIX}{names.MIN_NODES}: {least:,} nodes, but the required pod affinity of this gang keeps its "
+        f"pods on {at_most:,}. Lower the number, or make the affinity a preference."
+    )
+
+
 def _site(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> _Site:
     spec, world = replace(spec, parts=()), this_pass.world
     if spec.tasks == 1:
-        return _Site(spec, pods, (), {}, world.counts_memory)
+        return _Site(spec, pods, (), {}, world.counts_memory, on_one_node=False)
     if has_mutual_anti_affinity(pods):
         spec = replace(spec, tasks_per_node=1)
     usable = usable_nodes(spec, world)
     this_pass.effort += len(usable)
     nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
-    return _Site(spec, pods, usable, most_pods_on(nodes, pods, world.counted_by_slurm), world.counts_memory)
+    most = most_pods_on(nodes, pods, world.counted_by_slurm)
+    return _Site(spec, pods, usable, most, world.counts_memory, on_one_node=need_one_node(pods))
 
 
 def usable_nodes(spec: JobSpec, world: World) -> list[SlurmNode]:

@@ -193,6 +193,55 @@ def test_affinity_within_one_shape_keeps_that_shape_alone_on_one_node() -> None:
     assert [(each.min_nodes, each.max_nodes) for each in (spec, *spec.parts)] == [(None, None), (1, 1)]
 
 
+def test_affinity_that_selects_its_pod_alone_does_not_keep_the_gang_on_one_node() -> None:
+    """No other pod of the gang has the role of the leader; two nodes were refused as too small."""
+    big = wanting(cpu=60000)
+    pods = [replace(each, **big) for each in led(affinity=of_role("leader"))]
+    spec = asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), pods)
+    assert (spec.tasks, spec.min_nodes, spec.max_nodes) == (3, None, None)
+
+
+def alike() -> list[Pod]:
+    return [replace(each, labels={**each.labels, "role": "worker"}) for each in ring(3)]
+
+
+def test_affinity_to_one_node_that_holds_too_few_pods_is_named() -> None:
+    big = wanting(cpu=60000)
+    pods = [replace(each, affinity=of_role("worker"), **big) for each in alike()]
+    assert refused(Story(), pods) == (
+        "The required pod affinity wants these pods on one node. Slurm's partition has no room for 3 such pods on 1 of its "
+        "nodes, even when it is empty: 2 nodes can run them, and would take 1."
+    )
+
+
+def test_min_nodes_that_affinity_makes_impossible_is_refused() -> None:
+    """The annotation was ignored: all pods were asked for on one node."""
+    pods = [
+        replace(each, affinity=of_role("worker"), annotations=each.annotations | {names.PREFIX + "min-nodes": "2"})
+        for each in alike()
+    ]
+    assert refused(Story(), pods) == (
+        "Annotation slurm-bridge/min-nodes: 2 nodes, but the required pod affinity of this gang keeps its pods on 1. "
+        "Lower the number, or make the affinity a preference."
+    )
+
+
+def test_kinds_of_a_gang_that_need_more_nodes_than_there_are_because_of_their_size_are_refused() -> None:
+    """Two workers fill a node each, and the launcher needs a third: the gang waited in Slurm for ever (F3)."""
+    launcher, *workers = led()
+    workers = [replace(each, **wanting(cpu=60000)) for each in workers]
+    assert "at least 3 nodes in all. Only 2 nodes" in refused(Story(), [launcher, *workers])
+    assert asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), [launcher, *workers]).parts
+
+
+def test_nodes_that_hold_a_gang_only_unevenly_are_refused_with_the_reason() -> None:
+    story = Story(IGNORING, [having("x1", rdma=1), having("x2", rdma=2)])
+    assert refused(story, ring(3, **wanting(rdma=1))) == (
+        "There is no room for 3 such pods, even when all nodes are empty: 2 nodes can run them, and would take 3, but only "
+        "if Slurm gave each node another number of them, for which it has no option. One node has rdma/hca for one such pod."
+    )
+
+
 def test_some_pods_of_one_shape_that_keep_apart_get_a_node_each_and_are_told_what_to_change() -> None:
     """Two nodes would do, but Slurm has no option for some pairs alone."""
     pods = led(anti_affinity=of_role("worker"))
