@@ -49,7 +49,7 @@ def has_mutual_anti_affinity(pods: Sequence[Pod]) -> bool:
     """
     owners: dict[PodTerm, Pod | None] = {}  # None: several pods have the term
     for pod in pods:
-        for term in pod.anti_affinity:
+        for term in dict.fromkeys(pod.anti_affinity):
             owners[term] = None if term in owners else pod
     kinds = _kinds(owners, pods)
     if len(owners) * len(kinds) > MOST_COMPARED:

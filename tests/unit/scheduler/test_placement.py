@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.model.kubernetes import Container, HostPort, Pod
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
-from scheduler.place.assign import Part, places, shortfall
+from scheduler.place.assign import Part, lacks, places, shortfall
 from scheduler.place.fit import EXTRA_WAIT_S, Blocked, NodeInfo, blocked
 from tests.builders import grant, node, pod
 
@@ -14,7 +16,7 @@ SPEC = JobSpec("job", "alice", cpus_per_task=2, memory_mib=100, gres=(("gpu:h100
 
 
 @pytest.mark.parametrize(
-    ("granted", "lacks"),
+    ("granted", "missing"),
     [
         (GrantedNode("x1", 2, 100, {"gpu:h100": 2, "gpu": 2}), ""),
         (GrantedNode("x1", 4, 200, {"gpu:h100": 8}), ""),
@@ -25,8 +27,8 @@ SPEC = JobSpec("job", "alice", cpus_per_task=2, memory_mib=100, gres=(("gpu:h100
         (GrantedNode("x1", 2, 100), "2 gpu:h100 (0 on x1)"),
     ],
 )
-def test_a_grant_is_compared_with_what_was_asked(granted: GrantedNode, lacks: str) -> None:
-    assert shortfall(SPEC, Grant(17, (granted,))) == lacks
+def test_a_grant_is_compared_with_what_was_asked(granted: GrantedNode, missing: str) -> None:
+    assert shortfall(SPEC, Grant(17, (granted,))) == missing
 
 
 def test_a_grant_without_nodes_lacks_everything() -> None:
@@ -36,6 +38,21 @@ def test_a_grant_without_nodes_lacks_everything() -> None:
 def test_every_node_of_a_grant_is_checked() -> None:
     good = GrantedNode("x1", 2, 100, {"gpu:h100": 2})
     assert shortfall(SPEC, Grant(17, (good, GrantedNode("x2", 2, 100)))) == "2 gpu:h100 (0 on x2)"
+
+
+def test_every_component_of_a_grant_is_checked() -> None:
+    launcher, worker = JobSpec("ring", "alice", 1, 100), JobSpec("ring", "alice", 2, 100)
+    wanted, first = replace(launcher, parts=(worker,)), GrantedNode("x1", 1, 100)
+    assert shortfall(wanted, Grant(17, (first,))) == "all of its 2 components"
+    parts = (Grant(18, (GrantedNode("x2", 1, 100),)),)
+    assert shortfall(wanted, Grant(17, (first,), parts=parts)) == "2 CPUs (1 on x2)"
+    assert shortfall(wanted, Grant(17, (first,), parts=(Grant(18, (GrantedNode("x2", 2, 100),)),))) == ""
+
+
+def test_a_pod_that_wants_a_node_for_itself_finds_none_in_the_place_of_one_that_shares() -> None:
+    shares, alone = JobSpec("job", "alice", 1, 100), JobSpec("job", "alice", 1, 100, exclusive="exclusive")
+    assert lacks(shares, alone) == "nodes for itself"
+    assert lacks(alone, shares) == lacks(alone, alone) == lacks(shares, shares) == ""
 
 
 def test_more_than_was_asked_is_fine() -> None:
