@@ -61,20 +61,18 @@ class Runs:
         if began < bound.at:  # kubelet was faster than the answer to the bind
             bound.spans.send("bind", bound.which, bound.sent, began, bound.keys, parent=bound.parent)
             bound = replace(bound, at=began)
-        if not pod.finished:
-            remember(self._began, pod.uid, began)
+        remember(self._began, pod.uid, began)
         _send_start(bound, pod, began, None)
         return began
 
     def ended(self, spans: Spans, which: tuple[object, ...], parent: int, pod: Pod, clocks: Clocks, at: float) -> float:
         """The pod ended, at the latest at *at*: send how long it ran.  Returns when it ended."""
         bound, ended = self._bound.get(pod.uid), ended_at(pod, clocks, at)
-        began = self.shown(pod, at)
-        if bound is not None and began is None:
+        if self.shown(pod, at) is None and bound is not None:
             return max(bound.at, ended)
-        if began is None:
-            began = self._began.pop(pod.uid, None)
-        if began is None and self._has_run(pod):
+        has_run = self._has_run(pod)
+        began = self._began.pop(pod.uid, None)
+        if began is None and has_run:
             began = running_at(pod, clocks)
         if began is None:
             return ended

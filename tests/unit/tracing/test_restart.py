@@ -236,6 +236,21 @@ def test_a_pod_that_ended_while_no_bridge_ran_ends_when_it_is_seen_if_nothing_sh
     assert backend.one("run").end == T + 920, "when it was seen"
 
 
+def test_a_trace_is_whole_though_the_pod_ended_unseen_and_does_not_show_when_it_was_bound() -> None:
+    """A condition that the former process wrote arrived after its bind."""
+    backend = Backend()
+    first, running = after_start(backend)
+    first.stops(T + 203)
+    over = replace(running, phase=PodPhase.SUCCEEDED, bound_at=None)
+    second = Traced(backend, started=T + 210, pods=[over])
+    is_known_again(second, over, T + 211, "RUNNING", starts=T + 149)
+    [cancel] = second.acts(CancelJob, T + 230)
+    second.does(cancel, T + 231, took=1.0)
+    second.stops(T + 240)
+    whole(backend)
+    assert backend.one("run").start == T + 202, "by what kubelet shows"
+
+
 def test_a_pod_that_ended_shortly_before_a_restart_is_sent_again_only_if_it_shows_when() -> None:
     over = replace(TRAIN, node="x1", phase=PodPhase.SUCCEEDED, started=T + 199, bound_at=T + 198)
     over = replace(over, annotations={names.JOB_ID: "17"})
