@@ -49,7 +49,7 @@ class Suite:
     browser  they need Chromium and a kubectl
     image    they need the bridge's image; the network is needed to build it
     compose  they need the images of docker-compose.yml, and podman-compose
-    prometheus  they need Prometheus and promtool
+    programs  they need what these commands of the rig build
     lanes    they need the lanes of generated sequences in slurm.conf
     proved   afterwards the logs of its rig must show that the bridges kept the invariants (integration/checker)
     """
@@ -60,7 +60,7 @@ class Suite:
     browser: bool = False
     image: bool = False
     compose: bool = False
-    prometheus: bool = False
+    programs: tuple[str, ...] = ()
     lanes: bool = False
     proved: bool = True
 
@@ -148,7 +148,7 @@ SUITES = (
         "monitoring",
         ("integration/monitoring", *MONITORING),
         ("--no-kubelets", "--slurm-conf", str(ROOT / "integration/rigging/conf/licenses.conf")),
-        prometheus=True,
+        programs=("prometheus", "collector"),
     ),
     # No bridge runs.  The Slurm of this rig is for generated sequences alone, which have partitions of their own.
     Suite(
@@ -265,7 +265,7 @@ def _on_a_rig(suite: Suite, wanted: Sequence[str], *, again: bool = False) -> Ru
     """Run one suite on a rig of its own, then print its output as a whole.  wanted: the options of the rig"""
     name = f"it-{suite.name}"
     steps = [[RIG, "image"]] if suite.image else []
-    steps += [[RIG, "prometheus"]] if suite.prometheus else []
+    steps += [[RIG, program] for program in suite.programs]
     lanes = ["--slurm-conf", str(_lanes())] if suite.lanes else []
     for step in [*steps, [RIG, "up", "--fresh", "--name", name, *wanted, *lanes]]:
         done = subprocess.run(step, capture_output=True, text=True, check=False)

@@ -1,6 +1,7 @@
-"""One trace for each workload, of both clusters, as a Collector gets it (O3): 200 pods, five gangs, and two restarts.
+"""One trace for each workload, of both clusters, as a backend gets it (O3): 200 pods, five gangs, and two restarts.
 
-One process of the bridge is killed in the middle of a burst, and another is stopped while pods run; the next process goes on.
+The bridge sends them to a real Collector with the configuration of manifests/tracing.  One process of the bridge is killed in
+the middle of a burst, and another is stopped while pods run; the next process goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually
+from integration.collector import collector
 from integration.otlp import Receiver, receiver
 from tests.traces import Span, adds_up, below, orphans
 
@@ -22,10 +24,13 @@ STEPS = ("create", "submit", "queue", "grant", "bind", "start", "run", "release"
 
 
 @pytest.fixture(scope="module")
-def traces(bridge: BridgeProcess) -> Iterator[Receiver]:
-    """A receiver to which the bridge sends its traces."""
-    with receiver() as received, bridge.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint):
-        yield received
+def traces(bridge: BridgeProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """A receiver to which a Collector sends what the bridge sends."""
+    folder = tmp_path_factory.mktemp("collector")
+    with receiver() as received, collector(folder, received.endpoint) as between:
+        with bridge.with_environment(OTEL_EXPORTER_OTLP_ENDPOINT=between.endpoint):
+            yield received
+        assert between.spans() == len(received.sent) > 0
 
 
 def test_each_workload_is_one_trace_whose_steps_add_up_also_across_restarts(

@@ -24,6 +24,7 @@ from typing import NoReturn
 from . import (
     bridge_image,
     build,
+    collector,
     compose_images,
     compose_programs,
     daemons,
@@ -136,12 +137,18 @@ def _build_prometheus(_: argparse.Namespace) -> str:
     return f"rig: prometheus and promtool are in {places.cache()}"
 
 
+def _build_collector(_: argparse.Namespace) -> str:
+    collector.build()
+    return f"rig: an OpenTelemetry Collector is in {places.cache()}"
+
+
 # Commands that only fill the cache; each returns what is printed.
 BUILDS: dict[str, Callable[[argparse.Namespace], str]] = {
     "build": _build,
     "image": _build_image,
     "compose": _build_compose,
     "prometheus": _build_prometheus,
+    "collector": _build_collector,
 }
 
 
@@ -161,6 +168,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
     image.add_argument("--repository", default=bridge_image.NAME, help=f"its name (default: {bridge_image.NAME})")
     commands.add_parser("compose", help="build stand-ins for the images of docker-compose.yml, and what runs it")
     commands.add_parser("prometheus", help="build prometheus and promtool")
+    commands.add_parser("collector", help="build an OpenTelemetry Collector")
     up = commands.add_parser("up", parents=[named], help="start a rig")
     up.add_argument("--fresh", action="store_true", help="end it first if it is up")
     up.add_argument(

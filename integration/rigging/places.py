@@ -21,7 +21,8 @@ ETCD = "3.6.16"
 KWOK = "0.8.0"
 HELM = "3.20.2"  # the newest that takes Kubernetes' own versions of what both are made of (kube_programs.py)
 KUBECONFORM = "0.8.0"
-# What only the compose stack and the suite `monitoring` have (compose_programs.py).
+# What only the compose stack and the suite `monitoring` have (compose_programs.py, collector.py).
+COLLECTOR = "0.165.0"  # that of manifests/tracing
 JAEGER = "1.76.0"
 PROMETHEUS = "3.13.5"
 GO = (1, 26)  # what those modules ask for
@@ -87,7 +88,7 @@ def _built_or_own(name: str) -> str | None:
 def program(name: str) -> Path:
     """The built program of that name."""
     own = {
-        "etcd": ETCD, "helm": HELM, "jaeger": JAEGER, "kubeconform": KUBECONFORM, "kwok": KWOK,
+        "collector": COLLECTOR, "etcd": ETCD, "helm": HELM, "jaeger": JAEGER, "kubeconform": KUBECONFORM, "kwok": KWOK,
         "prometheus": PROMETHEUS, "promtool": PROMETHEUS,
     }  # fmt: skip
     if name in own:

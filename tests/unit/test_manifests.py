@@ -19,6 +19,7 @@ from bridge.preflight.rights import Right
 from bridge.settings import Settings
 from bridge.tracing.export import ENDPOINTS
 from integration.readme import ROOT
+from integration.rigging import places
 
 MANIFESTS = ROOT / "manifests"
 BASE = MANIFESTS / "base"
@@ -172,3 +173,4 @@ def test_the_bridge_sends_traces_to_the_port_at_which_the_collector_listens() ->
     pipeline = collector["service"]["pipelines"]["traces"]
     for kind, names in pipeline.items():
         assert set(names) <= collector[kind].keys()
+    assert container["image"].endswith(f":{places.COLLECTOR}"), "the version that a journey runs"
