@@ -36,8 +36,9 @@ def screen_of(stream: TextIO, environ: Mapping[str, str], *, wide: bool = False)
     if not stream.isatty():
         return Screen()
     plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
-    width = None if wide else shutil.get_terminal_size((trace.DEFAULT_WIDTH, 24)).columns
-    return Screen(width, colours=not plain, live=environ.get("TERM") != "dumb")
+    size = shutil.get_terminal_size((trace.DEFAULT_WIDTH, 24))
+    live = environ.get("TERM") != "dumb"
+    return Screen(None if wide else size.columns, colours=not plain, live=live, height=size.lines)
 
 
 def namespace_of(options: argparse.Namespace) -> str:

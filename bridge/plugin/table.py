@@ -9,6 +9,7 @@ from bridge.cli.terminal import printable
 
 GAP = "   "
 RESET = "\x1b[0m"
+CLEAR = "\x1b[H\x1b[2J"
 # Colours of states; other words have none.
 COLOURS = {
     **dict.fromkeys(("Running", "Completed", "idle", "mixed", "allocated", "up"), "\x1b[32m"),
@@ -22,11 +23,24 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Where a table goes.  width: columns, longer lines are cut; None: nothing is cut.  live: it can be redrawn"""
+    """Where a table goes.
+
+    width   columns, longer lines are cut; None: nothing is cut
+    live    it can be redrawn
+    height  of a screen that can be redrawn, in lines
+    """
 
     width: int | None = None
     colours: bool = False
     live: bool = False
+    height: int = 24
+
+    def redrawn(self, lines: Sequence[str]) -> list[str]:
+        """The lines as they are drawn over the former ones: cut where they would move the first line off the screen."""
+        most = max(2, self.height - 1)
+        if len(lines) > most:
+            lines = [*lines[: most - 1], f"… {len(lines) - most + 1} more lines"]
+        return [CLEAR + lines[0], *lines[1:]] if lines else []
 
 
 def table(

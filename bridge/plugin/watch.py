@@ -19,7 +19,6 @@ from bridge.plugin.table import Screen
 
 REDRAW_S = 1.0
 ASK_S = 2.0  # between two questions
-CLEAR = "\x1b[H\x1b[2J"
 Print = Callable[[Sequence[str]], None]
 
 
@@ -36,7 +35,7 @@ async def follow(
         return view.lines(pods, time.time(), screen, spaces=not chosen.namespace, wide=form == "wide")
 
     if screen.live:
-        await _redrawn(found, view, lines, show)
+        await _redrawn(found, lambda pods: screen.redrawn(lines(view.pods(pods))), show)
     else:
         await _appended(found, view, lambda pods, first: lines(pods)[not first :], show)
 
@@ -56,9 +55,7 @@ async def _appended(
         known, first = {uid: entries[uid] for uid in listed}, False
 
 
-async def _redrawn(
-    found: AsyncIterator[Found], view: View, lines: Callable[[Sequence[Seen]], list[str]], show: Print
-) -> None:
+async def _redrawn(found: AsyncIterator[Found], lines: Callable[[Collection[Seen]], list[str]], show: Print) -> None:
     """Drawn once a second, because the times move on without any change."""
     latest = dict(await anext(found))
 
@@ -70,8 +67,7 @@ async def _redrawn(
     taking = asyncio.create_task(take())
     try:
         while not taking.done():
-            head, *rows = lines(view.pods(latest.values()))
-            show([CLEAR + head, *rows])
+            show(lines(latest.values()))
             await asyncio.wait([taking], timeout=REDRAW_S)
         taking.result()
     finally:
@@ -106,7 +102,7 @@ async def ask_again(
         if form == "json":
             lines = [json.dumps(told.entries[key]) for key in changed]
         elif screen.live:
-            lines = [CLEAR.join(["", line]) if not number else line for number, line in enumerate(told.lines(screen))]
+            lines = screen.redrawn(told.lines(screen))
         else:
             lines = told.lines(screen, None if known is None else changed)
         if lines:

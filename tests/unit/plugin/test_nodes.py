@@ -20,8 +20,8 @@ from bridge.http_access import Bearers
 from bridge.plugin import survey
 from bridge.plugin.command import main
 from bridge.plugin.nodes import Shown, free, nodes
-from bridge.plugin.table import Screen
-from bridge.plugin.watch import CLEAR, ask_again
+from bridge.plugin.table import CLEAR, Screen
+from bridge.plugin.watch import ask_again
 from bridge.telemetry import Telemetry
 from scheduler.events import NodesListed, SlurmNodesPolled
 from scheduler.model.slurm import Partition

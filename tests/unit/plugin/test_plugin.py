@@ -22,8 +22,8 @@ from bridge.plugin.answers import screen_of, why
 from bridge.plugin.cluster import Cluster, Found, Selection
 from bridge.plugin.command import complete, main
 from bridge.plugin.lists import QUEUE
-from bridge.plugin.table import RESET, Screen, age, table
-from bridge.plugin.watch import CLEAR, follow
+from bridge.plugin.table import CLEAR, RESET, Screen, age, table
+from bridge.plugin.watch import follow
 from bridge.simulation.http import serve_kube, serve_slurm
 from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
@@ -390,6 +390,12 @@ async def test_a_watch_without_a_terminal_adds_a_line_for_each_pod_that_changes(
         [line] = await shown.get()
         assert line.split()[1:3] == ["a", "Failed"], "a pod that leaves the queue is shown once more"
         watching.cancel()
+
+
+def test_what_is_redrawn_keeps_its_first_line_on_the_screen() -> None:
+    screen = Screen(live=True, height=5)
+    assert screen.redrawn(["head", "1", "2", "3"]) == [CLEAR + "head", "1", "2", "3"]
+    assert screen.redrawn(["head", "1", "2", "3", "4"]) == [CLEAR + "head", "1", "2", "… 2 more lines"]
 
 
 async def test_a_watch_on_a_terminal_draws_the_list_again(tenant: Tenant) -> None:
