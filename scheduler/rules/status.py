@@ -26,18 +26,19 @@ from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
 
 DAY_S = 86_400
-_TIME = re.compile(r"(?:\d+-\d\d-\d\d )?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it
+# Other clients may write conditions, too.  Repetitions are bounded or possessive, so that the time to match is linear.
+_DATE = r"(?<!\d)\d{4,6}-\d\d-\d\d "
+_TIME = re.compile(rf"(?:{_DATE})?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it
 _INTERVAL = re.compile(
-    r", (?:probably (?:between|at)|between) [^()]+? UTC(?: \(\d+ of \d+ past estimates of this partition held\))?"
+    r", (?:probably (?:between|at)|between) [^()]{1,60}? UTC"
+    r"(?: \(\d{1,9} of \d{1,9} past estimates of this partition held\))?"
 )
-_LIMIT = re.compile(r"\(((?:Grp|Max|Min)[A-Za-z]+)[^()]*\)")
-_PLACE = re.compile(r"; number \d+ of slurm-bridge's \d+ waiting jobs there")
-# What `waits` says, and a note after it.
-_WAITS = re.compile(
-    r"Waiting in Slurm partition \S+ \((?P<reason>.+?)\)(?P<start>; expected start [^,;]+? UTC(?: on \S+?)?)?"
-    r"(?:, probably .+?|, between .+?|; number .+?)?\. Job \d+, as of [^.]+? UTC\.(?: (?P<note>.+))?"
-)
-_START = re.compile(r"; expected start (\d+-\d\d-\d\d )?(\d\d:\d\d) UTC")
+_LIMIT = re.compile(r"\(((?:Grp|Max|Min)[A-Za-z]++)[^()]*+\)")
+_PLACE = re.compile(r"; number \d{1,9} of slurm-bridge's \d{1,9} waiting jobs there")
+_START = re.compile(rf"; expected start ({_DATE})?(\d\d:\d\d) UTC")
+# What `waits` says before Slurm's reason, and after the clauses that may follow the reason.
+_WAITING = re.compile(r"Waiting in Slurm partition \S++ \(")
+_AS_OF = re.compile(r"\. Job \d{1,10}, as of [^.]{1,40}? UTC\.(?: |\Z)")
 
 
 def clock(at: float, now: float) -> str:
@@ -220,10 +221,15 @@ def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
 
 def brief(message: str) -> str:
     """A message for a line of a list: of `waits` only Slurm's reason, the expected start, and the note."""
-    found = _WAITS.fullmatch(message)
-    if found is None:
+    begins, ends = _WAITING.match(message), _AS_OF.search(message)
+    if begins is None or ends is None:
         return message
-    return ". ".join(filter(None, (found["reason"] + (found["start"] or ""), found["note"])))
+    said, note = message[begins.end() : ends.start()], message[ends.end() :]
+    for passing in (_PLACE, _INTERVAL):
+        said = passing.sub("", said)
+    reason, clause, start = said.partition("); expected start ")
+    shown = f"{reason}{clause[1:]}{start}" if clause else said.removesuffix(")")
+    return ". ".join(filter(None, (shown, note)))
 
 
 def _start(job: Job, this_pass: Pass) -> str:
