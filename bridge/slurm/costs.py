@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 MOST_RUNNING = 500  # jobs: a record in slurmdbd has 6 kB, and slurmrestd keeps the memory of large answers
 MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _BILLING = re.compile(r"(?:^|,)billing=([0-9]+)(?:,|$)")
-_WEIGHT = re.compile(r"\s*([^=,]+)=([0-9]+(?:\.[0-9]*)?)([KMGTP]?)\s*", re.IGNORECASE)
+_WEIGHT = re.compile(r"([^=,]+)=([0-9]+(?:\.[0-9]*)?)([KMGTP]?)", re.IGNORECASE)
 NO_ACCOUNTING = "This Slurm has no slurmdbd: there are no accounts, no limits and no fair share."
 TOO_MANY = f"What is used of the limits is not read: more than {MOST_RUNNING} jobs run. See `scontrol show assoc_mgr`."
 
@@ -324,7 +324,7 @@ def weights_in(text: str) -> dict[str, float] | None:
     """ "CPU=1.0,Mem=0.25G" -> {"cpu": 1.0, "mem": 0.25 / 1024}: by lower-case name, of memory by MiB.  None: unreadable."""
     weights: dict[str, float] = {}
     for item in filter(None, text.split(",")):
-        found = _WEIGHT.fullmatch(item)
+        found = _WEIGHT.fullmatch(item.strip())
         if found is None:
             return None
         name = found[1].lower()

@@ -31,7 +31,7 @@ def _planned(world: World, event: ev.Planned) -> None:
     for key in event.plan.forgotten:
         world.forget(key)
     for key, owner in event.plan.awaited.items():
-        world.waits_for_owner.setdefault(owner, set()).add(key)
+        world.waits_for_owner.setdefault(owner, {})[key] = None
     _leave_nodes_out(world, event.plan, event.at)
     for key, uid in event.plan.written_off:
         try:
@@ -182,7 +182,7 @@ def _slurm_action_planned(
 def _read_planned(world: World, action: act.ReadJob, at: float) -> None:
     world.reading.add(action.job_id)
     if (workload := world.workloads.get(action.key)) is not None and workload.of_other_scheduler:
-        world.claimed_by_others.setdefault(action.job_id, set()).add(action.key)
+        world.claimed_by_others.setdefault(action.job_id, {})[action.key] = None
     if action.bucket in world.token_buckets:
         world.token_buckets[action.bucket].take(at, world.tokens_of_read(action.bucket))
     if action.bucket == "detail":

@@ -78,7 +78,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
     _inherited(world, event)
     for pod in event.pods:  # each by itself, so that a pod that cannot be applied does not affect the others
         world.apply_part(ev.PodSeen(event.scope, pod))
-    for uid in before - world.listed[event.scope]:
+    for uid in sorted(before - world.listed[event.scope]):
         last = _last_known(world, event.scope, uid)
         if last is None:
             continue

@@ -10,6 +10,7 @@ Zero-padding belongs to a name: "n[08-10]" is n08, n09, n10 and "n[8-10]" is n8,
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import product
@@ -25,7 +26,6 @@ MAX_KNOWN = 8192  # names that are folded often: those of the cluster
 _PIECE = re.compile(r"[A-Za-z0-9_.:-]+|\[[0-9,-]+\]")
 _RANGE = re.compile(rf"([0-9]{{1,{MAX_DIGITS}}})(?:-([0-9]{{1,{MAX_DIGITS}}}))?")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
-_NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 # One run of equally written numbers: first, last, least number of digits.
 _Run = tuple[int, int, int]
@@ -91,8 +91,8 @@ def _split(name: str) -> tuple[str, str]:
     """A name and the digits at its end; "": it ends with no number that a range can hold."""
     if not is_name(name):
         raise HostlistError(f"not a node name: {_shown(name)}")
-    split = _NUMBERED.fullmatch(name)
-    return (split[1], split[2]) if split and len(split[2]) <= MAX_DIGITS else (name, "")
+    stem = name.rstrip(string.digits)
+    return (stem, name[len(stem) :]) if len(name) - len(stem) <= MAX_DIGITS else (name, "")
 
 
 def _items(text: str) -> Iterator[str]:

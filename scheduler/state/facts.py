@@ -157,7 +157,7 @@ class Facts(Tables):
 
     def workloads_of(self, job: Placeholder) -> list[Workload]:
         keys = job.hinted_by | {job.key} if job.key is not None else job.hinted_by
-        return [self.workloads[key] for key in keys if key in self.workloads]
+        return [self.workloads[key] for key in sorted(keys) if key in self.workloads]
 
     def owners_of(self, pod: Pod) -> tuple[tuple[Owner, ...], OwnerRef | None]:
         """The known controllers of the pod, nearest first, and the reference of the first that is not read; None: all are."""

@@ -226,7 +226,7 @@ class Tables:
         # a job is read again before an action if it was read last before this time
         self.trust_since = float("-inf")
         # ids that pods of other schedulers name, to the workloads of these pods
-        self.claimed_by_others: dict[int, set[str]] = {}
+        self.claimed_by_others: dict[int, dict[str, None]] = {}
 
     def _init_workloads(self) -> None:
         """Workloads by key."""
@@ -240,7 +240,7 @@ class Tables:
         self.bound_by_others: deque[BoundByOther] = deque(maxlen=MOST_BOUND_BY_OTHERS)
         # UIDs of the pods that have the event "runs without Slurm"
         self.bypassing: set[str] = set()
-        self.waits_for_owner: dict[OwnerKey, set[str]] = {}
+        self.waits_for_owner: dict[OwnerKey, dict[str, None]] = {}
         # large group whose members are to be determined, to how many events it had, and its smallest count of members
         self.unsettled: dict[str, tuple[int, int]] = {}
         # no plan determines members before this time

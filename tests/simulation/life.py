@@ -921,6 +921,13 @@ def live(seed: int) -> None:
     _live(seed, Life(seed))
 
 
+def story(seed: int) -> list[tuple[float, str]]:
+    """Live one seed, and return what happened: times, in words."""
+    life = Life(seed)
+    _live(seed, life)
+    return life.invariants.log
+
+
 def live_beside(seed: int) -> None:
     """Two Kubernetes with a bridge each share one Slurm, its users and its partition.  Raises AssertionError."""
     one = Life(seed, others=("y1", "y2", "y3"))
