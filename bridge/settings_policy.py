@@ -237,11 +237,11 @@ class Policy(Strict):
 
     @property
     def tenants(self) -> list[Tenant]:
-        """One a rule, in their order; then the default."""
+        """The rules in their order, then the default, if there is one."""
         return [*self.rules, *([self.default] if self.default else [])]
 
     def policy(self, slurm_user: str = "", priorities: Mapping[str, core.Priority] | None = None) -> core.Policy:
-        """As the core wants it.  slurm_user: by whom Slurm runs, "slurm" or "slurm(64030)"; "": not known"""
+        """The policy for the scheduler.  slurm_user: the user of slurmctld, "slurm" or "slurm(64030)"; "": not known"""
         name = slurm_user.partition("(")[0].casefold()
         return core.Policy(
             tuple(rule.rule() for rule in self.rules),

@@ -50,7 +50,7 @@ from scheduler.translate.values import LONGEST_WAIT_S
 # Slurm's states of a node, of which any keeps new jobs away.
 OUT_OF_SERVICE: States = frozenset({"DOWN", "DRAIN", "FAIL", "INVAL", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN"})
 AT_ONCE = 8000  # comparisons: some milliseconds
-GATES = "It has scheduling gates: nothing is asked of Slurm before those who set them take them away."
+GATES = "It has scheduling gates: no job is requested until the controllers that set the gates remove them."
 QUARANTINED = "quarantined"
 LEFT_OUT = "on which a grant could not be used a while ago"  # F6
 SECOND_CHOICE = "with a slurmd of their own, while external nodes have such devices"  # G2
@@ -343,7 +343,7 @@ def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decisi
     said = [_shown(decision, waiting) or why_gathering(workload, this_pass)]
     if gated:
         has, counts = ("has", "counts") if gated == 1 else ("have", "count")
-        said.append(f"{gated} more {has} scheduling gates, and {counts} when those who set them take them away.")
+        said.append(f"{gated} more {has} scheduling gates, and {counts} when these gates are removed.")
     if refusal is not None:
         said.append(refusal.message)
     return " ".join(said)

@@ -98,33 +98,35 @@ def _jobs(what: Explanation, now: float, width: int) -> Iterator[str]:
     for job in what.jobs:
         yield ""
         yield f"Slurm job {job.id}"
-        yield from pairs(_told_of(job, states.get(job.id, ()), what, now), width)
+        yield from pairs(_facts_of(job, states.get(job.id, ()), what, now), width)
     if unread := [job_id for job_id in states if job_id not in {job.id for job in what.jobs}]:
         yield ""
         for job_id in unread:
             yield f"Slurm job {job_id}: {'+'.join(states[job_id])}, not read in detail"
 
 
-def _told_of(job: Job, states: tuple[str, ...], what: Explanation, now: float) -> Iterator[tuple[str, str]]:
+def _facts_of(job: Job, states: tuple[str, ...], what: Explanation, now: float) -> Iterator[tuple[str, str]]:
     reason = f" ({job.reason})" if job.reason not in ("", "None") else ""
     yield "state", f"{'+'.join(states or sorted(job.states))}{reason}"
     yield "of", f"user {job.user}, account {job.account or '-'}, partition {job.partition}, QOS {job.qos or '-'}"
     yield "submitted", clock(job.submitted, now) if job.submitted else ""
-    if "PENDING" in job.states:
-        planned = f" on {job.planned_nodes}" if job.planned_nodes else ""
-        yield (
-            "expected",
-            f"{clock(job.starts, now)}{planned}" if job.starts and job.starts > now else "Slurm names no start",
-        )
-    else:
-        yield "started", clock(job.starts, now) if job.starts else ""
-        yield "ends" if job.ends and job.ends > now else "ended", clock(job.ends, now) if job.ends else ""
+    yield from _start_and_end(job, now)
     yield "time limit", _limit(job.time_limit_min) if job.time_limit_min is not None else ""
     yield "nodes", job.nodes
     if what.grant is not None and what.grant.job_id == job.id:
         for node in what.grant.nodes:
             yield "holds", _holding(node.name, node.cpus, node.memory_mib, dict(node.gres))
     yield "name", job.name
+
+
+def _start_and_end(job: Job, now: float) -> Iterator[tuple[str, str]]:
+    if "PENDING" not in job.states:
+        yield "started", clock(job.starts, now) if job.starts else ""
+        yield "ends" if job.ends and job.ends > now else "ended", clock(job.ends, now) if job.ends else ""
+    elif job.starts and job.starts > now:
+        yield "expected", clock(job.starts, now) + (f" on {job.planned_nodes}" if job.planned_nodes else "")
+    else:
+        yield "expected", "Slurm names no start"
 
 
 def _holding(name: str, cpus: int, memory_mib: int, gres: dict[str, int]) -> str:

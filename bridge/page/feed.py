@@ -46,7 +46,7 @@ class Feed:
         self.looked = 0  # complete looks
 
     async def refresh(self) -> None:
-        """One look."""
+        """Read all entries once, and number what changed."""
         seen: set[tuple[str, str]] = set()
         pace = Pace(REST if self.looked else FIRST_REST, self._timer)
         for found in self._look():

@@ -693,7 +693,7 @@ class Invariants:
         return epoch(shown) - self.kube_ahead
 
     def _of_slurm(self, shown: float) -> float:
-        """The same of Slurm; 0 means that there is none."""
+        """A time of Slurm, by the clock of the invariants; 0: Slurm shows none."""
         return shown - self.slurm_ahead if shown else shown
 
     def _members(self, pod: Object) -> list[Object]:

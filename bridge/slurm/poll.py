@@ -1,9 +1,9 @@
 """The one poller: it reads the states of all jobs, and the nodes of Slurm (ARCHITECTURE 5, Q1).
 
 `jobs/state` serves every workload with 80 bytes a job; the bridge never sends `GET /jobs` (20 kB a job, and slurmrestd
-keeps the memory).  slurmctld starts jobs on a one-second tick, so while placeholders wait there are two polls a second,
-and one of them is moved to just behind that tick: a grant is then seen some 30 ms after it happened, at no more calls.  With
-very many jobs a poll takes a second and more: slurmrestd then rests twice as long as the poll took, at most 3 s.
+keeps the memory).  slurmctld starts jobs on a one-second tick.  So while placeholders wait, there are two polls a second,
+and one of them is sent just after that tick.  A grant is then seen some 30 ms after it happened, without more calls.  If a
+poll of very many jobs takes a second or more, the poller pauses twice as long as the poll took, at most 3 s.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ TICK_S = 1.0
 BEHIND_TICK_S = 0.03  # after its tick slurmctld needs this long until its answers show the starts
 BUSY = 2  # factor of the interval during a burst; ends are still seen within 2.5 s
 NARROW_S = 0.05  # a window this narrow is good enough to aim at
-REST = 2  # times as long as the poll took
-MOST_REST_S = 3.0  # what ends is handled within 5 s
+REST = 2  # the pause after a slow poll is this many times as long as the poll took
+MOST_REST_S = 3.0  # so that the end of a job is handled within 5 s
 FIRST_BACKOFF_S = 0.5
 ACCOUNTING_RETRY_S = 5.0
 MAX_RETRY_AFTER_S = 30.0  # even if a proxy asks for a longer pause: ends of pods wait for the polls
-MAX_BACKOFF_S = 3.0  # what ends or is created after an outage is handled within 5 s (X1)
+MAX_BACKOFF_S = 3.0  # so that ends and new pods are handled within 5 s after an outage (X1)
 
 
 class Tick:
@@ -63,7 +63,7 @@ class Tick:
             return
         offset = (low - self._low + TICK_S / 2) % TICK_S - TICK_S / 2  # of the new window's start in the old window
         begin, end = max(0.0, offset), min(self._width, offset + width)
-        if end <= begin:  # they do not meet: slurmctld was restarted
+        if end <= begin:  # the windows do not overlap: slurmctld was restarted
             self._low, self._width = low % TICK_S, width
         else:
             self._low, self._width = (self._low + begin) % TICK_S, end - begin

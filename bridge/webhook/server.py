@@ -47,7 +47,7 @@ class Server:
         self.trouble = ""  # why the last look at the certificate failed, as a sentence; "": it did not
 
     def use(self, pair: Pair) -> None:
-        """New connections get that certificate.  Raises Unusable, and then the one before stays."""
+        """Use that certificate for new connections.  Raises Unusable; the previous certificate then stays in use."""
         if pair != self._pair:
             self._context = _context(pair)
             self._pair = pair

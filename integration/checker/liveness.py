@@ -1,4 +1,4 @@
-"""L1 to L4: what holds some time after the last fault.  Only time counts in which the bridge ran and nothing was broken."""
+"""L1 to L4: what holds some time after the last fault.  Time counts if the bridge ran and no fault was active."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from integration.checker.journal import longest
 from integration.checker.verdict import Broken
 
 SAYS_S = 20.0  # L1
-# L1: so much longer for each pod that the bridge binds or writes to meanwhile.  It reads 8 waiting jobs a second (Q2), and a
-# pod whose turn comes later says nothing.
+# L1: the limit grows by this for each pod that the bridge binds or writes to meanwhile.  The bridge reads 8 waiting jobs a
+# second (Q2), and a pod whose turn comes later shows nothing.
 TURN_S = 1 / 8
 LEFT_S = 60.0  # L2: the quiet period, a backoff, and the pause between two looks
 SOON_S = 60.0  # L3
@@ -22,7 +22,7 @@ SILENT_NODE_S, GONE_GRACE_S = 300.0, 10.0  # S3
 
 
 def _says_why(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
-    """L1: a pod that waits has a condition of its bridge.  The API server writes that of a pod with scheduling gates."""
+    """L1: a pod that waits has a condition of its bridge.  Of a pod with scheduling gates, the API server writes it."""
     turns = _turns(evidence)
     for pod in evidence.audit.pods.values():
         calm = evidence.calm.get(pod.scheduler, [])

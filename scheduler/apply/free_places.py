@@ -1,4 +1,4 @@
-"""Whether a pod that is a workload by itself could take a free place in the running job of its gang (W5).
+"""Free places in the running job of a gang, for a pod of it that is a workload by itself (W5).
 
 Its own job may wait in Slurm's queue, and ends when the pod takes the place.  So the pod keeps its own job, and its turn in
 the queue, unless the place is known to serve the pod as well: the pod agrees with the job of the gang in all that members

@@ -25,18 +25,9 @@ OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_
 
 def take_hint(world: World, workload: Workload, pod: Pod) -> None:
     """Take the job id that the pod shows: enough to leave the pod alone, never enough to act (ARCHITECTURE 4)."""
-    job_id = shown_id(pod) if pod.node else None
-    condition = workload.shown_condition(pod)
-    if job_id is None and not pod.node and condition is not None and not workload.jobs:
-        job_id = names.shown_job(condition.message)
-    if job_id is None or job_id == workload.hint:
+    job_id = _new_hint(workload, pod)
+    if job_id is None or _is_written_by_other_client(world, workload, pod, job_id):
         return
-    edited = workload.edited.get(pod.uid)
-    if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.bound_by_bridge_before:
-        return  # the bind of the bridge wrote another id, which was edited before the watch showed the bind
-    known = world.placeholders.get(job_id)
-    if known is not None and known.absent and not known.proven and not world.may_have_bound(workload):
-        return  # another client wrote it, and the job is missing already
     leaves = pod.finished or pod.deleting_at is not None
     if workload.hint is None or not (leaves or _is_bound_by_other_client(workload, pod)):
         # Otherwise the last pod of the gang's former job, or a pod that another client bound, would hide the gang's job.
@@ -44,23 +35,45 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
     # The facts about its job were dropped (`quarantine`).
     dropped = workload.bound_by_this_process and not world.jobs_of(workload)
     if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
-        unlisted = world.polled is not None and job_id not in world.states
-        if unlisted and (not pod.node or pod.finished):
+        if world.polled is not None and job_id not in world.states and (not pod.node or pod.finished):
             return  # the job ended, and no pod depends on it
-        states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
-        world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
-        if world.inherited(workload):  # a pod that came after the start may show a foreign job, which is read
-            world.stop_reading(job_id)
-        if job_id in world.foreign:  # it may have been the job of these pods until its id was given out again
-            world.foreign.discard(job_id)
-            world.schedule_read(job_id, world.last_poll_began)
-        world.expected.add(job_id)
+        _add_hinted_job(world, workload, pod, job_id)
     if (job := world.placeholders.get(job_id)) is not None:
         workload.jobs.add(job_id)
         # Several workloads show the id, so at least one of them shows a job that is not its own.
         if job.hinted_by - {workload.key} and not job.proven and not job.shows_end:
             world.schedule_read(job_id, world.last_poll_began)
         job.hinted_by.add(workload.key)
+
+
+def _new_hint(workload: Workload, pod: Pod) -> int | None:
+    """The job id that the pod shows, by its annotation or, before the bind, by its condition; None: none, or a known one."""
+    job_id = shown_id(pod) if pod.node else None
+    condition = workload.shown_condition(pod)
+    if job_id is None and not pod.node and condition is not None and not workload.jobs:
+        job_id = names.shown_job(condition.message)
+    return job_id if job_id != workload.hint else None
+
+
+def _is_written_by_other_client(world: World, workload: Workload, pod: Pod, job_id: int) -> bool:
+    """True if no bind of the bridge can have written that id: it was edited since, or the job is missing already."""
+    edited = workload.edited.get(pod.uid)
+    if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.bound_by_bridge_before:
+        return True  # the bind of the bridge wrote another id, which was edited before the watch showed the bind
+    known = world.placeholders.get(job_id)
+    return known is not None and known.absent and not known.proven and not world.may_have_bound(workload)
+
+
+def _add_hinted_job(world: World, workload: Workload, pod: Pod, job_id: int) -> None:
+    """Add a record of the job, which only a pod shows.  The read of the job shows whose it is."""
+    states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
+    world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
+    if world.inherited(workload):  # a pod that came after the start may show a foreign job, which is read
+        world.stop_reading(job_id)
+    if job_id in world.foreign:  # it may have been the job of these pods until its id was given out again
+        world.foreign.discard(job_id)
+        world.schedule_read(job_id, world.last_poll_began)
+    world.expected.add(job_id)
 
 
 def _is_bound_by_other_client(workload: Workload, pod: Pod) -> bool:

@@ -1,8 +1,9 @@
 """Applies lists of all jobs to the World (`GET jobs/state`): ids and states, every second or two.
 
 A list that began before an answer came does not contradict that answer.  A job that a list lacks is absent, not ended
-(`Placeholder.lost`).  A list shows no names, so an id that it shows for the first time is read (job_reads.py), and so is a
-job whose end it shows.  If a list shows more ends than can be read at once, the list itself proves them (`_prove_ends`).
+(`Placeholder.lost`).  A list shows no names, so the bridge reads each id that a list shows for the first time (job_reads.py),
+and each job that a list shows as ended.  If a list shows more ends than can be read at once, the list itself proves them
+(`_prove_ends`).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
 
 
 def _prove_ends(world: World, ended: Iterable[int], event: ev.JobsPolled) -> None:
-    """The list proves these ends: to read many jobs one by one would take as long as to end their pods.
+    """Take the ends of these jobs as proven by the list: it would take too long to read so many jobs one by one.
 
     A read also shows Slurm's reason of the end, which the pods of these jobs do not show.
     """
@@ -81,7 +82,7 @@ def _prove_ends(world: World, ended: Iterable[int], event: ev.JobsPolled) -> Non
 
 
 def _prove_end(world: World, job_id: int, event: ev.JobsPolled) -> None:
-    """The list proves the end of this job, unless a read has to show whose job it is, or what became of its components.
+    """Take the end of this job as proven, unless a read has to show whose job it is, or the ends of its components.
 
     If slurmctld was away or lost its state since the job was read, the id may be another job's.
     """

@@ -7,9 +7,9 @@ Without that, Slurm counts memory by the CPU, and it charges an exclusive job fo
 and 100 GiB then cost 6,400 GiB on a node of 64 CPUs, and Slurm refuses the job (2014).  With tasks_per_node, their memory is
 asked for by the node, and idle CPUs cost no memory.
 
-tasks_per_node is also set where devices would be lost.  On external nodes in slurm.conf, Slurm grants none of the devices
-that a job asks for by the task, and counts them as used for ever; devices that are asked for by the node it counts correctly
-(Slurm facts 7).
+tasks_per_node is also set where devices would be lost.  On external nodes in slurm.conf, if a job requests devices by the
+task, Slurm grants none of them and counts them as used for ever.  Slurm counts devices correctly that a job requests by the
+node (Slurm facts 7).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def laid_out(
 ) -> JobSpec | Refusal:
     """The job, with tasks_per_node if Slurm would count it wrongly otherwise; or a Refusal.
 
-    nodes   the nodes that the job may use: it gets as few of them as possible, with pods as evenly as possible
+    nodes   the nodes that the job may use: as few of them as possible are taken, with the pods spread evenly
     most    how many pods of the job each node holds as Kubernetes counts, by name
     memory  True if Slurm counts memory
     The Refusal says that devices would be lost, or that pods have no place, and that no such layout has room.

@@ -1,4 +1,4 @@
-"""Whether one pod fits on one node: its labels, taints and volumes (F1), and its room beside the other pods (F6, V3).
+"""The fit of one pod on one node: its labels, taints and volumes (F1), and its room beside the other pods (F6, V3).
 
 Slurm grants what Slurm counts.  Before the bind the node is looked at again, as Kubernetes counts it: its allocatable
 resources less those of every unfinished pod there, of any scheduler.  Slurm frees the resources of a preempted job at once,

@@ -71,6 +71,7 @@ class Tables:
         self._init_occupancy()
         self._init_slurm()
         self._init_jobs()
+        self._init_unknown_jobs()
         self._init_workloads()
         self._init_indexes()
         self._init_visits()
@@ -206,6 +207,13 @@ class Tables:
         self.ended_jobs: Counter[str] = Counter()
         # further components of heterogeneous jobs, to their leader
         self.component_of: dict[int, int] = {}
+        # a job is read again before an action if it was read last before this time
+        self.trust_since = float("-inf")
+        # ids that pods of other schedulers name, to the workloads of these pods
+        self.claimed_by_others: dict[int, dict[str, None]] = {}
+
+    def _init_unknown_jobs(self) -> None:
+        """Jobs that are not the bridge's, and ids of which that is not known yet."""
         # jobs that are not the bridge's; of those that were read: when the read was sent
         self.foreign: set[int] = set()
         self.foreign_read: dict[int, float] = {}
@@ -223,10 +231,6 @@ class Tables:
         # unknown ids are read at the high rate until then
         self.scan_until = float("-inf")
         self.twins_searched_at = float("-inf")
-        # a job is read again before an action if it was read last before this time
-        self.trust_since = float("-inf")
-        # ids that pods of other schedulers name, to the workloads of these pods
-        self.claimed_by_others: dict[int, dict[str, None]] = {}
 
     def _init_workloads(self) -> None:
         """Workloads by key."""
