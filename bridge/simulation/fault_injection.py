@@ -85,7 +85,7 @@ class SlurmFaults:
     """A transport to slurmrestd through that Cable."""
 
     def __init__(self, inner: SlurmTransport, cable: Cable, invariants: Invariants) -> None:
-        self._inner, self._cable, self._promises = inner, cable, invariants
+        self._inner, self._cable, self._invariants = inner, cable, invariants
 
     async def exchange(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
@@ -94,11 +94,11 @@ class SlurmFaults:
         operation = f"{method} {target.partition('?')[0]}"
         if self._cable.cut:
             raise Unreachable(operation, SLURM, "connection refused (a fault that you made)")
-        self._promises.sent_to_slurm(method, target, headers, body)
+        self._invariants.sent_to_slurm(method, target, headers, body)
         reply = await self._inner.exchange(method, target, headers, body, deadline_s=deadline_s)
         if method != "GET":
-            if self._promises.exact:
-                self._promises.after()
+            if self._invariants.exact:
+                self._invariants.after()
             if self._cable.lose_next:
                 self._cable.lose_next = False
                 self._cable.on_lost(operation)
@@ -110,15 +110,15 @@ class KubeFaults:
     """A transport to the API server."""
 
     def __init__(self, inner: KubeTransport, invariants: Invariants, outage: Outage) -> None:
-        self._inner, self._promises, self._outage = inner, invariants, outage
+        self._inner, self._invariants, self._outage = inner, invariants, outage
 
     async def exchange(self, call: Call) -> KubeReply:
         """See bridge.kube.transport.Transport."""
         self._outage.check(f"{call.method} {call.path}")
-        self._promises.sent_to_kube(call.method, call.path, call.body)
+        self._invariants.sent_to_kube(call.method, call.path, call.body)
         reply = await self._inner.exchange(call)
-        if call.method != "GET" and self._promises.exact:
-            self._promises.after()
+        if call.method != "GET" and self._invariants.exact:
+            self._invariants.after()
         return reply
 
     def stream(
