@@ -113,7 +113,7 @@ async def test_what_users_write_is_text(shown: Shown, tab: Tab) -> None:
     assert await tab.ask("document.querySelectorAll('img').length") == 0
 
 
-async def test_a_page_without_faults_and_promises_shows_none(shown: Shown, tab: Tab) -> None:
+async def test_a_page_without_faults_and_invariants_shows_none(shown: Shown, tab: Tab) -> None:
     """As the bridge's own page will be."""
     shown.state = {"pods": {"a": row("one")}, "counts": {"queued": 1}}
     await tab.open(shown.url)
