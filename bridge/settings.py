@@ -447,7 +447,9 @@ def _read(path: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}.", "Point --config at a settings file.") from None
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}.", "Name a settings file that exists and can be read."
+        ) from None
     except (
         yaml.YAMLError,
         ValueError,

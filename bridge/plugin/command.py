@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from bridge import __main__ as slurm_bridge
+from bridge import settings
 from bridge.cli.terminal import printable
 from bridge.errors import BridgeError, said
 from bridge.kube import auth
@@ -57,9 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _passed_on(given: list[str]) -> int:
     code = slurm_bridge.main(given)
-    if code == slurm_bridge.EXIT_CONFIG and given[0] != "doctor":
+    if code == slurm_bridge.EXIT_CONFIG and given[0] != "doctor" and not _names_settings(given):
         print(NEED_SLURM, file=sys.stderr)  # noqa: T201
     return code
+
+
+def _names_settings(given: list[str]) -> bool:
+    """True if settings, or a Slurm, are named: then the mistake is another one, for example in a manifest."""
+    is_named = any(word.partition("=")[0] in ("--config", "--slurm-url") for word in given)
+    variables = (settings.ENVIRONMENT + name for name in ("CONFIG", "SLURM_URL"))
+    return is_named or given[:2] == ["policy", "check"] or any(map(os.environ.get, variables))
 
 
 def parser() -> argparse.ArgumentParser:

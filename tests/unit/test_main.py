@@ -32,7 +32,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_settings_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     missing = tmp_path / "none.yaml"
     assert said(capsys, "--config", str(missing)) == (
-        f"{missing}: cannot be read: No such file or directory. Point --config at a settings file."
+        f"{missing}: cannot be read: No such file or directory. Name a settings file that exists and can be read."
     )
 
 

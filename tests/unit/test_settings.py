@@ -192,7 +192,9 @@ def test_of_many_mistakes_the_first_is_reported_and_the_others_counted(tmp_path:
 def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load({"config": str(tmp_path / "none.yaml")}, {})
-    assert str(caught.value).endswith("cannot be read: No such file or directory. Point --config at a settings file.")
+    assert str(caught.value).endswith(
+        "cannot be read: No such file or directory. Name a settings file that exists and can be read."
+    )
 
 
 @pytest.mark.parametrize(

@@ -536,6 +536,27 @@ def test_explain_without_slurm_says_which_commands_need_none(
     assert capsys.readouterr().err.splitlines()[-1] == command.NEED_SLURM
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["explain", "-f", "MANIFEST", "--config", "SETTINGS"],
+        ["explain", "-f", "MANIFEST", "--config=SETTINGS"],
+        ["policy", "check", "NOWHERE"],
+    ],
+)
+def test_a_mistake_that_is_not_about_missing_settings_does_not_advise_to_name_them(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig("http://127.0.0.1:1")))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    (tmp_path / "MANIFEST").write_text("kind: [")
+    (tmp_path / "SETTINGS").write_text("policy: {rules: [{namespaces: [a], user: a}]}")
+    monkeypatch.chdir(tmp_path)
+    assert main(given) == EXIT_CONFIG
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(("slurm-bridge: MANIFEST: ", "slurm-bridge: NOWHERE: cannot be read"))
+
+
 async def test_a_user_without_the_right_to_read_pods_gets_that_message(
     tenant: Tenant, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
