@@ -52,7 +52,7 @@ def collector(folder: Path, backend: str) -> Iterator[Collector]:
     config["service"]["pipelines"]["traces"]["exporters"].append("otlp_http")
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     log, [port] = folder / "collector.log", service["spec"]["ports"]
-    command = [places.program("collector"), f"--config={folder}/config.yaml"]
+    command = (str(places.program("collector")), f"--config={folder}/config.yaml")
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         made = Collector(process, f"http://127.0.0.1:{port['port']}", log)
         try:

@@ -21,6 +21,7 @@ from integration.bench.scenarios.freed import freed
 from integration.bench.scenarios.gang import gang
 from integration.bench.scenarios.help import help_
 from integration.bench.scenarios.hostile import hostile
+from integration.bench.scenarios.metered import metered
 from integration.bench.scenarios.one import one
 from integration.bench.scenarios.pending import pending
 
@@ -41,6 +42,7 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         alone_traced(pods or 1000),
         one(pods or 150),
         *(burst(number) for number in ([pods] if pods else [1000, 4000])),
+        metered(pods or 1000),
         packed(pods or 1000),
         gang(64, granted=at_most(0.3), created=at_most(0.5)),
         gang(512, granted=at_most(1.5), created=at_most(2)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
@@ -23,7 +23,7 @@ from integration.bench.following import eventually
 from integration.bench.load import Stopwatch
 from integration.bench.processes import Processes
 from integration.bench.profile import profiled_if
-from integration.bench.subjects import Bridge, Subject
+from integration.bench.subjects import NO_VARIABLES, Bridge, Subject
 from integration.clusters import ENDED, BridgeProcess
 
 Best = TypeVar("Best")
@@ -68,11 +68,13 @@ class Ground:
         await self._end_jobs(job_name=FLOOR)
 
     @asynccontextmanager
-    async def bridge(self, slurm_url: str = "", *, cleared: bool = True) -> AsyncIterator[Bridge]:
+    async def bridge(
+        self, slurm_url: str = "", *, cleared: bool = True, environment: Mapping[str, str] = NO_VARIABLES
+    ) -> AsyncIterator[Bridge]:
         """A warm bridge whose quiet period is over; on empty clusters, or on clusters as they are."""
         if cleared:
             await self.clear()
-        with self.launched(slurm_url) as process:
+        with self.launched(slurm_url, environment) as process:
             subject = await subjects.until_ready(process)
             if self.thorough:
                 await self._warm_up(subject)
@@ -81,9 +83,10 @@ class Ground:
                 yield subject
 
     @contextmanager
-    def launched(self, slurm_url: str = "") -> Iterator[BridgeProcess]:
+    def launched(self, slurm_url: str = "", environment: Mapping[str, str] = NO_VARIABLES) -> Iterator[BridgeProcess]:
         """A bridge that has just been started; ended afterwards."""
-        with subjects.launched(self.folder, self.kubeconfig, slurm_url or os.environ["SLURM_REST"]) as process:
+        url = slurm_url or os.environ["SLURM_REST"]
+        with subjects.launched(self.folder, self.kubeconfig, url, environment) as process:
             yield process
 
     async def in_turn(

@@ -54,13 +54,16 @@ part of the run.
   started again at the moment when a pod is created, with that many running pods, which it knows from their annotations
   alone. **alone-ends**: 200 jobs a second are cancelled in Slurm, until each pod is being ended. **alone-large**: 50,000
   running pods, and 5,000 that wait; also one more pod at a time, beside 100 running pods (in the column of the floor) and
-  beside all of them.
+  beside all of them. **alone-metered**: five bursts by bridges that take the processor time of their metrics and traces while
+  they run; each pod is bound, runs and ends. **alone-traced**: bursts with and without traces, in turn.
 * **one**: one pod every 83 ms on free nodes; a pod does not wait for the former one. The time begins when the request
   that creates the pod is sent, and ends when the benchmark's own watch shows the pod on a node.
 * **burst**: 16 clients create all pods as fast as they can. The rate counts from the first creation to the last bind. The
   bridge's CPU time includes the posting of its events. Bytes are counted in a run of their own, by a relay between the
   bridge and slurmrestd. The other runs count calls by the bridge's `/metrics`; one figure checks that both counts agree.
   Pod writes and events are counted in the API server's audit log.
+* **metered**: three bursts on each rig: with metrics, as usual; with metrics and traces; with neither. Each takes each
+  place in turn. The column of the floor has the burst without metrics, or without traces.
 * **packed**: a burst whose pods may run on only half of the nodes, and nearly fill them. The column of the floor has the
   bridge's own burst on all nodes.
 * **gang**: one gang of that many pods of 1 CPU each on free nodes, created as in a burst. The floor: as many binds, which the

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -29,6 +30,7 @@ SCHEDULER = "slurm-bridge"
 ACCOUNT = "system:serviceaccount:slurm-bridge:slurm-bridge"
 HOSTILE = "alice-hostile"  # a second namespace that may use the bridge
 POLICY = {"rules": [{"namespaces": [NAMESPACE, HOSTILE], "user": TENANT}]}
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 SLURM, KUBERNETES = "slurm", "kubernetes"
 POLLS = frozenset(("states", "nodes", "partitions"))  # asked for whether or not there is anything to do
 LOOKS = POLLS | {"job", "grant"}  # jobs whose pods run are read in turn, for ever
@@ -129,7 +131,9 @@ def _samples(metrics: str, name: str) -> list[Any]:
 
 
 @contextmanager
-def launched(folder: Path, kubeconfig: Path, slurm_url: str) -> Iterator[BridgeProcess]:
+def launched(
+    folder: Path, kubeconfig: Path, slurm_url: str, environment: Mapping[str, str] = NO_VARIABLES
+) -> Iterator[BridgeProcess]:
     """`slurm-bridge run` with settings as on the rig, started just now; ended afterwards, if it has not been killed."""
     settings = {
         "slurm_url": slurm_url,
@@ -137,7 +141,7 @@ def launched(folder: Path, kubeconfig: Path, slurm_url: str) -> Iterator[BridgeP
         "policy": POLICY,
         "tuning": {"start_said_s": PLAYED_START_S},
     }
-    process = BridgeProcess(settings, folder, str(kubeconfig))
+    process = BridgeProcess(settings, folder, str(kubeconfig), environment)
     process.launch()
     try:
         yield process

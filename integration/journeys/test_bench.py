@@ -41,6 +41,13 @@ def test_the_relay_the_audit_log_and_the_bridge_count_the_same(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("own_rig")
+def test_bursts_with_and_without_metrics_and_traces_are_compared(tmp_path: Path) -> None:
+    found = measured(tmp_path, "metered", "--pods", "20")
+    assert found["pods bound a second, with metrics"] > 0
+    assert found["pods bound a second, also with traces"] > 0
+
+
+@pytest.mark.usefixtures("own_rig")
 def test_ends_are_followed_both_ways(tmp_path: Path) -> None:
     found = measured(tmp_path, "ends", "--pods", "100")
     for what in ("pod end → job end, p50", "job end → deletion, p50", "200 jobs end a second: p50"):

@@ -38,7 +38,7 @@ def packed(pods: int) -> Scenario:
 async def _packed(scenario: str, pods: int, few: int, ground: Ground) -> list[Figure]:
     async def bound(options: JobOptions) -> float:
         async with ground.bridge() as bridge:
-            return await _bound_per_second(ground, bridge, pods, options)
+            return await bound_per_second(ground, bridge, pods, options)
 
     nodes = tuple(f"k{number}" for number in range(1, few + 1))
     burst, rate = await ground.in_turn(partial(bound, PLAIN), partial(bound, JobOptions(nodes=nodes)))
@@ -80,7 +80,7 @@ class Reached(Best):
 async def _floor(pods: int, ground: Ground) -> Best:
     async with ground.floor() as floor:
         meter = ground.processes.meter()
-        rate = await _bound_per_second(ground, floor, pods)
+        rate = await bound_per_second(ground, floor, pods)
         return Best(rate, meter.read())
 
 
@@ -88,7 +88,7 @@ async def _bridge(pods: int, ground: Ground) -> Reached:
     async with ground.bridge() as bridge:
         ground.processes.forget_peaks()
         called, audit, meter = await bridge.slurm_calls(), Audit(), ground.processes.meter()
-        rate = await _bound_per_second(ground, bridge, pods)
+        rate = await bound_per_second(ground, bridge, pods)
         await bridge.at_rest()
         spent = meter.read()
         called = await bridge.slurm_calls() - called
@@ -99,7 +99,7 @@ async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     """Bytes, and whether the bridge's own counters show all of its calls."""
     async with Relay(os.environ["SLURM_REST"]) as between, ground.bridge(between.url) as bridge:
         called, known = await bridge.slurm_calls(), len(between.calls)
-        await _bound_per_second(ground, bridge, pods)
+        await bound_per_second(ground, bridge, pods)
         await bridge.at_rest()
         called = await bridge.slurm_calls() - called
         passed = between.calls[known:]
@@ -112,7 +112,7 @@ async def _count(scenario: str, pods: int, ground: Ground) -> list[Figure]:
     ]
 
 
-async def _bound_per_second(ground: Ground, subject: Subject, pods: int, options: JobOptions = PLAIN) -> float:
+async def bound_per_second(ground: Ground, subject: Subject, pods: int, options: JobOptions = PLAIN) -> float:
     """From the first creation to the last bind."""
     names = [f"p{number}" for number in range(pods)]
     async with Stopwatch(ground.kube, subject.scheduler) as watch:
