@@ -67,8 +67,11 @@ class Place:
 
 
 def tasks_on(node: GrantedNode, spec: JobSpec) -> int:
-    """The number of pods that the grant on this node holds: the granted resources, divided by the resources of one task."""
-    counts = [node.cpus // spec.cpus_per_task]
+    """The number of pods that the grant on this node holds: the granted resources, divided by the resources of one task.
+
+    Slurm rounds CPUs up, and that makes no place for more tasks than the job has.
+    """
+    counts = [min(node.cpus // spec.cpus_per_task, spec.tasks)]
     if spec.tasks > 1 and node.memory_mib:  # for a single task Slurm shows the memory that was asked for by node
         counts.append(node.memory_mib // spec.memory_mib)
     counts += [node.gres.get(name, 0) // count for name, count in spec.gres if count]

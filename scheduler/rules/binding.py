@@ -6,7 +6,7 @@ Right before the bind, each granted node and the room there are checked again (s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler import actions as act
 from scheduler import names
@@ -28,7 +28,7 @@ from scheduler.rules.volumes import await_volumes
 from scheduler.state.own_keys import own_annotation
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
-from scheduler.translate.gang import components
+from scheduler.translate.gang import SHAPE, components
 from scheduler.translate.grouping import by_rank
 
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after this time
@@ -60,7 +60,7 @@ def place_and_bind(binding: Binding, asked: JobSpec, this_pass: Pass) -> Decisio
     """Bind no member until every place fits; then send all binds together (W9, F6)."""
     bound_to = _nodes_taken(binding, this_pass)
     leaving = [pod for pod in binding.unfinished if pod.deleting_at is not None]
-    parts = _parts(binding, asked, this_pass)
+    parts = _parts(binding, asked, bound_to, this_pass)
     found = places(parts, bound_to, [bound_to[pod.uid] for pod in leaving]) if parts is not None else None
     if found is None and leaving:
         who = ", ".join(sorted(pod.full_name for pod in leaving)[:3])
@@ -154,22 +154,78 @@ def _unplaceable(
     return "" if found is not None else f"it has fewer places than {workload.readable} has pods{do}"
 
 
-def _parts(binding: Binding, asked: JobSpec, this_pass: Pass) -> list[Part] | None:
-    """The members of each component, and the nodes granted to it; None: the pods have other shapes than the job."""
+def in_order_of_grant(binding: Binding, asked: JobSpec, this_pass: Pass) -> JobSpec:
+    """The specification with its components in the order of the grant.
+
+    asked   what the pods ask for now: its components are in the order of ranks, which a replacement may have changed
+    """
+    now = asked_by(binding.workload, this_pass)
+    if not asked.parts or isinstance(now, Refusal) or len(asked.parts) != len(binding.grant.parts):
+        return asked
+    known = _components_known(binding, _nodes_taken(binding, this_pass))
+    indexes = [next((known[pod.uid] for pod in pods if pod.uid in known), None) for _, pods in components(now)]
+    free = iter(sorted(set(range(len(indexes))) - set(indexes)))
+    order = [index if index is not None else next(free) for index in indexes]
+    if len(set(order)) < len(order):  # pods of two components ask for the same now
+        return asked
+    specs = dict(zip(order, (replace(asked, parts=()), *asked.parts), strict=True))
+    head, *parts = (specs[index] for index in sorted(specs))
+    return replace(head, parts=tuple(parts))
+
+
+def _components_known(binding: Binding, bound_to: Mapping[str, str]) -> dict[str, int]:
+    """UID to index of the component, of pods that the submission named, and of pods on the nodes of one component.
+
+    bound_to   UID to Slurm's name of the node.  Components never share a node (Slurm facts 11).
+    """
     job, grant = binding.job, binding.grant
+    of_node = {node.name: index for index, each in enumerate((grant, *grant.parts)) for node in each.nodes}
+    return {**job.components, **{uid: of_node[node] for uid, node in bound_to.items() if node in of_node}}
+
+
+def _parts(binding: Binding, asked: JobSpec, bound_to: Mapping[str, str], this_pass: Pass) -> list[Part] | None:
+    """The members of each component, and the nodes granted to it; None: the pods have other shapes than the job.
+
+    A replacement belongs to the component of its shape, whatever its rank is.
+    """
+    grant = binding.grant
     if not asked.parts:
         return [Part(asked, grant.nodes, binding.members)]
-    granted = [(asked, grant), *zip(asked.parts, grant.parts, strict=True)]
-    if all(pod.uid in job.components for pod in binding.members):
-        members: list[list[Pod]] = [[] for _ in granted]
-        for pod in binding.members:
-            members[job.components[pod.uid]].append(pod)
-    else:
+    specs = (asked, *asked.parts)
+    known = _components_known(binding, bound_to)
+    if not all(pod.uid in known for pod in binding.members):
         now = asked_by(binding.workload, this_pass)
-        members = [pods for _, pods in components(now)] if not isinstance(now, Refusal) else []
-    if len(members) != len(granted):
-        return None
-    return [Part(spec, part.nodes, pods) for (spec, part), pods in zip(granted, members, strict=True)]
+        if isinstance(now, Refusal):
+            return None
+        unlike = list[Sequence[Pod]]()
+        for spec, pods in components(now):
+            index = _component_of(spec, pods, specs, known)
+            if index is None:
+                unlike.append(pods)
+            else:
+                known |= {pod.uid: index for pod in pods if pod.uid not in known}
+        empty = sorted(set(range(len(specs))) - {known[pod.uid] for pod in binding.members if pod.uid in known})
+        if len(unlike) > len(empty):
+            return None
+        known |= {pod.uid: index for index, pods in zip(empty, unlike, strict=False) for pod in pods}
+    members: list[list[Pod]] = [[] for _ in specs]
+    for pod in binding.members:
+        members[known[pod.uid]].append(pod)
+    granted = zip(specs, (grant, *grant.parts), members, strict=True)
+    return [Part(spec, part.nodes, pods) for spec, part, pods in granted]
+
+
+def _component_of(spec: JobSpec, pods: Sequence[Pod], specs: Sequence[JobSpec], known: Mapping[str, int]) -> int | None:
+    """The component for pods of this shape: the only one of that shape, else that of such a pod; None: there is none."""
+    for fields in (SHAPE, SHAPE - {"excluded_nodes"}):  # which nodes are excluded changes with time
+        alike = [
+            index
+            for index, each in enumerate(specs)
+            if all(getattr(each, name) == getattr(spec, name) for name in fields)
+        ]
+        if len(alike) == 1:
+            return alike[0]
+    return next((known[pod.uid] for pod in pods if pod.uid in known), None)
 
 
 def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -> Decision | None:

@@ -17,7 +17,7 @@ from scheduler.model.text import span
 from scheduler.place.assign import shortfall
 from scheduler.place.feasible import slurm_name
 from scheduler.policy.rules import Tenant
-from scheduler.rules.binding import Binding, cannot_use, on_its_way, place_and_bind, release_grant
+from scheduler.rules.binding import Binding, cannot_use, in_order_of_grant, on_its_way, place_and_bind, release_grant
 from scheduler.rules.decision import NOTHING, Decision, wake
 from scheduler.rules.identity import (
     cancel,
@@ -194,7 +194,8 @@ def _asked(binding: Binding, this_pass: Pass) -> JobSpec | Refusal:
         return binding.job.spec
     if binding.replacing and not binding.grant.parts:
         return as_the_bound_ask(binding.workload, this_pass)
-    return spec_for(binding.workload, this_pass)
+    asked = spec_for(binding.workload, this_pass)
+    return asked if isinstance(asked, Refusal) else in_order_of_grant(binding, asked, this_pass)
 
 
 def _all_bound_by(binding: Binding, this_pass: Pass) -> float | None:

@@ -189,3 +189,74 @@ def test_a_pod_that_is_resized_after_it_was_asked_for_is_compared_as_well(when: 
     assert cancel.reason == "released: pod train asks for 4 CPUs, more than its place in job 17 has"
     story.ended(cancel, at=LATER)
     assert asks(story, LATER + 20).spec.cpus_per_task == 4
+
+
+def launched_gang(story: Story) -> list[Pod]:
+    """A launcher on x1 and two workers on x2 run as the components 17 and 18 of one job; the launcher ends."""
+    pods = launcher_and_workers()
+    for bind in launched(story):
+        story.ended(bind, at=NOW + 1)
+    launcher, *workers = [
+        story.bound(each, 17, on, bound_at=NOW + 1) for each, on in zip(pods, ("x1", "x2", "x2"), strict=True)
+    ]
+    story.sees(launcher, *workers)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=LATER)
+    story.loses(replace(launcher, phase=PodPhase.FAILED), LATER)
+    return workers
+
+
+def same_process(story: Story, workers: list[Pod]) -> Story:
+    return story
+
+
+def next_process(story: Story, workers: list[Pod]) -> Story:
+    job = het(story, 17, "RUNNING")
+    after = Story()
+    after.sees(*workers)
+    after.polls({17: "RUNNING", 18: "RUNNING"}, at=LATER)
+    after.reads(job, at=LATER, granted=two_parts(17))
+    return after
+
+
+@pytest.mark.parametrize("process", [same_process, next_process])
+def test_a_replacement_takes_the_place_of_its_shape_though_it_ranks_after_pods_of_another(process: Any) -> None:
+    """Components were numbered by the present ranks: it was bound to the place of a worker."""
+    story = Story()
+    story = process(story, launched_gang(story))
+    story.sees(replace(member(9, 3, cpu=1000), created=LATER + 1))
+    assert where(story.acts(BindPod, LATER + 40)) == {"w-9": "x1"}
+
+
+def test_a_launcher_is_not_bound_to_the_place_of_the_one_worker() -> None:
+    story = Story()
+    pods = [member(0, 2, cpu=1000), member(1, 2, cpu=4000)]
+    story.sees(*pods)
+    story.ended(asks(story), at=NOW, job_id=17)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    held = Grant(17, (GrantedNode("x1", 1, 100),), (Grant(18, (GrantedNode("x2", 4, 100),)),))
+    story.reads(het(story, 17, "RUNNING"), at=NOW + 1, granted=held)
+    for bind in story.acts(BindPod, NOW + 1):
+        story.ended(bind, at=NOW + 1)
+    launcher, worker = [story.bound(each, 17, on) for each, on in zip(pods, ("x1", "x2"), strict=True)]
+    story.sees(launcher, worker)
+    story.loses(replace(launcher, phase=PodPhase.FAILED), LATER)
+    story.sees(replace(member(9, 2, cpu=1000), created=LATER + 1))
+    assert where(story.acts(BindPod, LATER + 2)) == {"w-9": "x1"}
+
+
+def test_a_component_of_one_task_has_one_place_though_slurm_rounds_its_cpus_up() -> None:
+    """Memory of a single task is granted once: a second pod on it would use what Slurm gives to others (V5)."""
+    story = Story()
+    pods = [member(0, 2, cpu=1000), member(1, 2, cpu=4000)]
+    story.sees(*pods)
+    story.ended(asks(story), at=NOW, job_id=17)
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
+    held = Grant(17, (GrantedNode("x1", 2, 100),), (Grant(18, (GrantedNode("x2", 4, 100),)),))
+    story.reads(het(story, 17, "RUNNING"), at=NOW + 1, granted=held)
+    for bind in story.acts(BindPod, NOW + 1):
+        story.ended(bind, at=NOW + 1)
+    launcher, worker = [story.bound(each, 17, on) for each, on in zip(pods, ("x1", "x2"), strict=True)]
+    story.sees(launcher, worker)
+    story.loses(replace(worker, phase=PodPhase.FAILED), LATER)
+    story.sees(replace(member(9, 2, cpu=1000), created=LATER + 1))
+    assert story.acts(BindPod, LATER + 2) == []
