@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
-from itertools import islice
 
 from bridge.kube.objects import MOST_WORD, epoch
 from bridge.kube.wire import ContainerStatus, PodStatus
@@ -13,19 +13,26 @@ MOST_CONTAINERS = 8  # whose names and images are kept
 
 
 def times_of(status: PodStatus) -> PodTimes:
-    """See PodTimes."""
+    """See PodTimes.  Each change of each pod has this, so these are plain loops."""
+    statuses = status.container_statuses or []
     if status.start_time is None and status.container_statuses is None:
         return _while_waiting(status)
-    since = {each.type: epoch(each.last_transition_time) for each in status.conditions or () if each.status == "True"}
-    statuses = status.container_statuses or []
-    running = _began(statuses)
+    sandbox, initialized = None, None
+    for condition in status.conditions or ():
+        if condition.status != "True":
+            continue
+        if condition.type == "Initialized":
+            initialized = epoch(condition.last_transition_time)
+        elif condition.type == "PodReadyToStartContainers":
+            sandbox = epoch(condition.last_transition_time)
+    named = statuses[:MOST_CONTAINERS]
     return PodTimes(
-        sandbox=since.get("PodReadyToStartContainers"),
-        initialized=since.get("Initialized"),
-        running=running,
+        sandbox=sandbox,
+        initialized=initialized,
+        running=_began(statuses),
         ended=_ended(statuses),
-        containers=tuple(each.name[:MOST_WORD] for each in islice(statuses, MOST_CONTAINERS)),
-        images=tuple((each.image or "")[:MOST_WORD] for each in islice(statuses, MOST_CONTAINERS)),
+        containers=tuple([sys.intern(each.name[:MOST_WORD]) for each in named]),
+        images=tuple([sys.intern((each.image or "")[:MOST_WORD]) for each in named]),
     )
 
 
@@ -38,11 +45,23 @@ def _while_waiting(status: PodStatus) -> PodTimes:
 
 def _began(statuses: Iterable[ContainerStatus]) -> float | None:
     """The first start of a container; if a container was restarted, the start of its run before counts, too."""
-    states = (state for each in statuses for state in (each.state, each.last_state) if state is not None)
-    runs = (run for state in states for run in (state.running, state.terminated) if run is not None)
-    return min((at for run in runs if (at := epoch(run.started_at)) is not None), default=None)
+    first: float | None = None
+    for each in statuses:
+        for state in (each.state, each.last_state):
+            if state is None:
+                continue
+            for run in (state.running, state.terminated):
+                at = epoch(run.started_at) if run is not None else None
+                if at is not None and (first is None or at < first):
+                    first = at
+    return first
 
 
 def _ended(statuses: Iterable[ContainerStatus]) -> float | None:
-    ends = (each.state.terminated for each in statuses if each.state is not None and each.state.terminated is not None)
-    return max((at for end in ends if (at := epoch(end.finished_at)) is not None), default=None)
+    last: float | None = None
+    for each in statuses:
+        end = each.state.terminated if each.state is not None else None
+        at = epoch(end.finished_at) if end is not None else None
+        if at is not None and (last is None or at > last):
+            last = at
+    return last

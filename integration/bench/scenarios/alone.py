@@ -203,7 +203,7 @@ def _of_a_burst(scenario: str, pods: int, took_s: float, spent: Spent) -> list[F
 
 
 async def _restarted(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
-    took, cpu = [], []
+    took, cpu, peak = [], [], []
     async with simulated(folder, _nodes(pods)) as both:
         both.preload(pods)
         for number in range(RESTARTS):
@@ -214,11 +214,14 @@ async def _restarted(scenario: str, pods: int, folder: Path, profile: Path | Non
                     meter = Meter(processes)
                     await _bind(both, f"restart{number}-", 1)
                     took.append(time.perf_counter() - began)
-                    cpu.append(meter.read().cpu_s["bridge"])
+                    spent = meter.read()
+                cpu.append(spent.cpu_s["bridge"])
+                peak.append(spent.peak_mib["bridge"])
                 process.kill()
     return [
         Figure(scenario, "restart → a pod is bound, median", "s", (percentile(took, 0.5),), at_most(1.5)),
         Figure(scenario, "restart → a pod is bound: CPU of the bridge, median", "s", (percentile(cpu, 0.5),)),
+        Figure(scenario, "bridge: peak memory, median", "MiB", (percentile(peak, 0.5),), at_most(150)),
     ]
 
 

@@ -67,7 +67,7 @@ async def _restarted(scenario: str, ground: Ground) -> list[Figure]:
                 took.append(watch.bound[name] - began)
                 process.kill()
     return [
-        Figure(scenario, "restart → a pod is bound, median", "s", (percentile(took, 0.5),), at_most(2)),
+        Figure(scenario, "restart → a pod is bound, median", "s", (percentile(took, 0.5),), at_most(1.5)),
         Figure(scenario, "restart → a pod is bound, longest", "s", (max(took),)),
     ]
 
