@@ -43,11 +43,8 @@ KUBERNETES_STATES = ("ready", "cordoned", "not_ready")
 # may write any other reason there, which must not take the place of a label value.
 WRITTEN = frozenset(
     {
-        names.SUBMITTED,
         names.PENDING,
         names.REFUSED,
-        names.ENDED,
-        names.ABSENCE,
         names.NO_NODE,
         names.NOT_MANAGED,
         names.UNAVAILABLE,
@@ -57,6 +54,7 @@ WRITTEN = frozenset(
         names.GATHERING,
         names.LEAVING,
         names.LACKS_RIGHTS,
+        names.UNREADABLE,
         names.QUARANTINED,
     }
 )

@@ -58,13 +58,13 @@ STRATEGIC = "application/strategic-merge-patch+json"
 MERGE = "application/merge-patch+json"
 FORBIDDEN = 403
 EVENTS_REMEMBERED = 4096
-NAMESPACE_OF_NODES = "default"  # where events about what has no namespace have to be
-EVENT_MESSAGE_MOST = 1024  # the API takes no longer one
+NAMESPACE_OF_NODES = "default"  # where Kubernetes wants events about objects without a namespace
+EVENT_MESSAGE_MOST = 1024  # the longest message that the API accepts
 
-# Where a controller is read: kind -> (API group of its apiVersion, plural).  Others are not asked for (W2).
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
-OWNERS = {  # API group and kind to version and plural
+# The controllers that are read (W2): API group and kind to version and plural.
+OWNERS = {
     ("apps", "ReplicaSet"): ("v1", "replicasets"),
     ("apps", "Deployment"): ("v1", "deployments"),
     ("apps", "StatefulSet"): ("v1", "statefulsets"),
@@ -73,7 +73,7 @@ OWNERS = {  # API group and kind to version and plural
     ("batch", "CronJob"): ("v1", "cronjobs"),
     ("", "ReplicationController"): ("v1", "replicationcontrollers"),
 }
-# The same of what not every cluster serves.
+# The same for kinds that not every cluster serves.
 MAY_BE_MISSING = {
     ("jobset.x-k8s.io", "JobSet"): ("v1alpha2", "jobsets"),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("v1", "leaderworkersets"),
@@ -201,7 +201,7 @@ class KubeClient:
         try:
             await self._write("evict", "POST", f"{_pod_path(action.namespace, action.name)}/eviction", body)
         except (NotFound, Conflict, Unanswered) as no:
-            # Of a namesake the API server tries it again and again by itself, for ten seconds.
+            # Unanswered: if another pod has the name now, the API server repeats the eviction for ten seconds by itself.
             await self._must_be_gone(no, action)
 
     async def set_condition(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:
@@ -258,7 +258,10 @@ class KubeClient:
             raise
 
     async def _must_be_gone(self, no: NotFound | Conflict | Unanswered, action: _Ending) -> None:
-        """A conflict is mostly a namesake in its place; but a write can also lose against too many others."""
+        """Raises *no* if the pod still exists.
+
+        A conflict mostly means that another pod has the name now, but a write may also lose against too many other writes.
+        """
         if isinstance(no, NotFound):
             return
         pod = await self.read_pod(action.namespace, action.name)

@@ -138,7 +138,7 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
         own = chosen(workload, world.jobs_of(workload))
         if workload.hint == job.id and own is not None and own.holds_nodes and holds_their_nodes(world, workload, own):
             workload.hint = own.id
-        elif _had_their_nodes(world, workload, read):
+        elif _may_be_their_job(world, workload, read):
             followed.add(workload.key)
     job.followed_by = frozenset(followed)
     if followed:
@@ -149,8 +149,8 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
     return bool(followed)
 
 
-def _had_their_nodes(world: World, workload: Workload, read: Job) -> bool:
-    """True if the job has another name, but the user and the nodes of the pods that name its id.
+def _may_be_their_job(world: World, workload: Workload, read: Job) -> bool:
+    """True if the job, which has another name, has the user and the nodes of the pods that show its id.
 
     As the name is no proof, the policy must still be able to give the job's user.  Pods that another client bound may name a
     job of their user, too; so the pods must have all annotations that a bind of the bridge writes.

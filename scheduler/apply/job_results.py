@@ -14,7 +14,7 @@ from scheduler.model.limits import KnownLimits, LimitsOf
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import CANCELLED, Placeholder
 from scheduler.state.world import World
-from scheduler.translate.job_update import adopted, taken
+from scheduler.translate.job_update import adopted, with_changes
 
 MOST_LIMITS = 512  # users in accounts with a QOS
 MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
@@ -96,7 +96,7 @@ def _note_accounting_outage(world: World, event: ev.ActionEnded) -> bool:
 def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
     """Note that the job has the changed options, and keeps its other options, whatever the new translation has."""
     asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
-    job.spec = taken(asked, action.spec, action.component, action.changes)
+    job.spec = with_changes(asked, action.spec, action.component, action.changes)
 
 
 def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler.actions import Outcome
-from scheduler.nodes.observed import UNDER_WAY, Failed, hint
+from scheduler.nodes.observed import UNDER_WAY, Failed, with_advice
 from scheduler.state.world import World
 
 POLL_EVERY_S = 5.0
@@ -33,7 +33,7 @@ def _slurm_node_ended(world: World, action: act.OnSlurmNode, event: ev.ActionEnd
             node_state.given_up.add(action.name)
     elif event.refusal is not None:
         retry_at = event.at + world.config.tuning.node_retry_s
-        node_state.failed[action.name] = Failed(action, hint(event.refusal), retry_at)
+        node_state.failed[action.name] = Failed(action, with_advice(event.refusal), retry_at)
 
 
 def _node_action_planned(world: World, action: act.OnKubernetesNode, at: float) -> None:

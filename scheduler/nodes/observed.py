@@ -22,16 +22,16 @@ from scheduler.place.feasible import slurm_name
 NEVER = float("-inf")
 UNDER_WAY = float("inf")
 # What to do about an error of Slurm, by its number, where Slurm's text does not say it.
-HINTS = {
+ADVICE = {
     2010: "Slurm lets only its administrators change nodes: name a token of SlurmUser in slurm_acting_token_file.",
     2168: "Another client created it meanwhile.",
     2178: "Slurm's topology has no unit of that name: correct the node's label, or add the unit to topology.yaml.",
 }
 
 
-def hint(refusal: Refusal) -> str:
+def with_advice(refusal: Refusal) -> str:
     """Slurm's message, with what to do."""
-    return f"{refusal.message} {HINTS[refusal.number]}" if refusal.number in HINTS else refusal.message
+    return f"{refusal.message} {ADVICE[refusal.number]}" if refusal.number in ADVICE else refusal.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class NodeState:
     failed    actions that Slurm refused
     given_up  nodes whose drain was undone during the uninstallation; the bridge undoes a drain only once
     changed   nodes whose Kubernetes nodes changed since the last poll
-    without_node  since when no Kubernetes node wants it
+    without_node  since when no labelled Kubernetes node has this name
     unready, silent  since when Kubernetes says NotReady, Slurm says NOT_RESPONDING
     mismatched  the size that differs from the registered one, and since when
-    last_shown  the properties of each node in the last poll on which a decision depends
+    last_shown  of each node in the last poll, the properties on which a decision depends (_relevant)
     counted   names of all GRES of Slurm's nodes
     polled    when Slurm's nodes were polled last: all times here are times of polls
     """

@@ -378,19 +378,20 @@ class AffinityIndex:
         for held in self._on_nodes.anti_affinity.selecting(pod):
             closed |= _without(held.holders, (node for each, node in own if each.anti_affinity == held.terms))
         for term in pod.anti_affinity:
-            closed |= self._homes_of(term, own)
+            closed |= self._nodes_of_selected(term, own)
         if with_granted:
             closed |= self._closed_by_granted(pod, own_pods)
         for term in pod.affinity:
-            homes = self._homes_of(term, own)
-            if not homes and matches(term, pod):  # the first pod of a set with self-affinity may be placed anywhere
-                homes = (
+            allowed = self._nodes_of_selected(term, own)
+            if not allowed and matches(term, pod):  # the first pod of a set with self-affinity may be placed anywhere
+                allowed = (
                     self._granted(self._by_workload.count_by_place(term), own_pods) if with_granted else set()
                 ) or set(nodes)
-            closed |= set(nodes) - homes  # a granted node does not open: its pods may never be bound
+            # A node that is only granted to pods of the term is not allowed yet: these pods may never be bound.
+            closed |= set(nodes) - allowed
         return closed
 
-    def _homes_of(self, term: PodTerm, own: Iterable[tuple[Pod, str]]) -> set[str]:
+    def _nodes_of_selected(self, term: PodTerm, own: Iterable[tuple[Pod, str]]) -> set[str]:
         """The nodes of the pods that this term selects."""
         return _without(self._on_nodes.count_by_place(term), (node for each, node in own if matches(term, each)))
 

@@ -29,7 +29,7 @@ def assigned_gpus(
     for name, indices in held:
         taken.setdefault(name, set()).update(indices.split(","))
     asked = {pod.uid: _gpus(part) for part in parts for pod in part.members}
-    assigned_gpus = {}
+    gpus_of: dict[str, str] = {}
     for pod in pods:
         node = found[pod.uid].node
         own: list[str] = []
@@ -39,8 +39,8 @@ def assigned_gpus(
             own += free[:count]
             gone.update(free[:count])
         if own and len(own) == sum(count for _, count in asked[pod.uid]):
-            assigned_gpus[pod.uid] = ",".join(sorted(own, key=int))
-    return assigned_gpus
+            gpus_of[pod.uid] = ",".join(sorted(own, key=int))
+    return gpus_of
 
 
 def _gpus(part: Part) -> list[tuple[str, int]]:

@@ -111,7 +111,7 @@ def _update(
     component = next((index for index, changed in enumerate(possible) if changed), None)
     update = NOTHING
     if component is not None:
-        wanted = job_update.taken(asked, spec, component, possible[component])
+        wanted = job_update.with_changes(asked, spec, component, possible[component])
         update = _change(workload, job, wanted, component, possible[component], this_pass)
     notes = [f"Slurm cannot change {said} of a waiting job; recreate the pod to apply it."] if said else []
     if "user" in fixed_all:

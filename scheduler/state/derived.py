@@ -321,8 +321,8 @@ def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
             if job.id not in workload.jobs:
                 yield "jobs", workload.key, workload.jobs, {job.id}
         # Slurm may have given the id of an ended job to another job.
-        believed = job.key is not None and not job.denied and not job.ended
-        if believed and job.id in world.foreign - world.first_listed_at.keys():
+        is_own = job.key is not None and not job.denied and not job.ended
+        if is_own and job.id in world.foreign - world.first_listed_at.keys():
             yield "foreign", job.id, "foreign", f"the job of {job.key}"
 
 
@@ -390,11 +390,11 @@ def _limits(world: Jobs) -> Iterator[_Difference]:
             yield "quotas.jobs", limit_class, world.quotas.jobs[limit_class], jobs[limit_class]
 
 
-def _holds_are_in_flight(world: Jobs) -> Iterator[_Difference]:
+def _actions_of_workloads_are_in_flight(world: Jobs) -> Iterator[_Difference]:
     for workload in world.workloads.values():
-        for held in (workload.in_flight, *workload.pods_in_flight.values()):
-            if held is not None and held.until is None and not world.is_under_way(held.action):
-                yield f"hold of {workload.readable or workload.key}", None, held.action, "an action in flight"
+        for each in (workload.in_flight, *workload.pods_in_flight.values()):
+            if each is not None and each.until is None and not world.is_under_way(each.action):
+                yield f"in_flight of {workload.readable or workload.key}", None, each.action, "an action in flight"
     in_flight = world.in_flight.values()
     for job_id in world.reading - {each.job_id for each in in_flight if isinstance(each, act.ReadJob)}:
         yield "reading", job_id, "read in flight", _NOTHING
@@ -465,7 +465,7 @@ CHECKS: tuple[Callable[[Jobs], Iterator[_Difference]], ...] = (
     _what_waits_is_indexed,
     _rounds_of_reads,
     _limits,
-    _holds_are_in_flight,
+    _actions_of_workloads_are_in_flight,
     _what_submissions_decided_holds,
     _timers_and_queues,
     _grants_that_are_about_to_be_bound,

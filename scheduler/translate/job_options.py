@@ -17,7 +17,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.translate import values
 
 MAX_SHOWN = 60  # characters of a refused value that are shown back
-_NO_WISHES = names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}  # other keys of ours that a pod may have
+_NO_JOB_OPTIONS = names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}  # other keys of ours that a pod may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusa
                 own[name] = value
             elif name in names.GROUPING and not strict:
                 return Refusal(names.REFUSED, f"Annotation {key} of its owner has no effect there: set it on the pods.")
-            elif strict and name not in _NO_WISHES:
+            elif strict and name not in _NO_JOB_OPTIONS:
                 return _unknown_key(key, name)
         elif key.startswith(names.ALIAS_PREFIX):
             name = key[len(names.ALIAS_PREFIX) :]

@@ -51,12 +51,12 @@ def _differing(asked: JobSpec, wanted: JobSpec) -> frozenset[str]:
     return frozenset(name for name in named if getattr(asked, name) != getattr(wanted, name))
 
 
-def taken(asked: JobSpec, wanted: JobSpec, component: int, changed: Collection[str]) -> JobSpec:
+def with_changes(asked: JobSpec, wanted: JobSpec, component: int, changed: Collection[str]) -> JobSpec:
     """The specification `asked`, with these fields of one component as in `wanted`."""
     if component == 0:
         return replace(asked, **{name: getattr(wanted, name) for name in changed})
     index = component - 1
-    part = taken(asked.parts[index], wanted.parts[index], 0, changed)
+    part = with_changes(asked.parts[index], wanted.parts[index], 0, changed)
     return replace(asked, parts=(*asked.parts[:index], part, *asked.parts[index + 1 :]))
 
 

@@ -117,12 +117,18 @@ def test_each_path_of_the_project_exists(page: Path) -> None:
     )
 
 
+def _defines(statement: ast.stmt) -> set[str]:
+    """The names of the function, class or variables that the statement defines."""
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    return {getattr(statement, "name", ""), *(each.id for each in targets if isinstance(each, ast.Name))}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_name_beside_a_file_is_defined_there(page: Path) -> None:
     for path, name in STEP.findall(page.read_text(encoding="utf-8")):
         body: list[ast.stmt] = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
         for part in name.split("."):
-            found = [each for each in body if getattr(each, "name", "") == part]
+            found = [each for each in body if part in _defines(each)]
             assert found, f"{page.name}: {path} defines no {name}"
             body = getattr(found[0], "body", [])
 

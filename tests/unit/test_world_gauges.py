@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bridge.telemetry import Telemetry
-from bridge.world_gauges import WorldGauges
+from bridge.world_gauges import WRITTEN, WorldGauges
+from integration.reference import reasons
 from scheduler import names
 from scheduler.actions import AllocateNow, Outcome, SubmitJob
 from scheduler.events import ActionEnded
@@ -73,6 +74,10 @@ def test_a_workload_that_asked_slurm_for_nothing_yet_waits_for_what_its_pods_sho
     story.sees(pod("one", labels={"slurm-bridge/gang": "g"}, says={"gang-size": "2"}))
     story.decides(NOW)
     assert shown(story.world)["waiting_workloads none GangGathering"] == 1
+
+
+def test_every_reason_of_a_waiting_pod_is_a_label_of_the_metric() -> None:
+    assert {each.name for each in reasons.OF_PODS if reasons.POD_SCHEDULED in each.where} == WRITTEN
 
 
 def test_after_a_restart_what_pods_show_is_the_reason_unless_another_client_wrote_it() -> None:
