@@ -139,8 +139,8 @@ def test_a_gang_gets_a_number_of_pods_by_node_where_slurm_would_count_it_wrongly
 def test_components_are_refused_nodes_if_their_nodes_are_too_few_for_each_to_have_its_own(
     parts: list[tuple[JobSpec, set[int]]],
 ) -> None:
-    """Checked are the sets that components may use, and all of them together."""
-    every = {f"x{number}": SlurmNode(f"x{number}", DYNAMIC, ("main",), (), 9, 9, {}) for number in range(5)}
+    """Checked are the sets that components may use, and all of them together.  Each node has room for all pods."""
+    every = {f"x{number}": SlurmNode(f"x{number}", DYNAMIC, ("main",), (), 99, 99, {"gpu": 99}) for number in range(5)}
     usable = [(spec, [every[f"x{number}"] for number in sorted(numbers)]) for spec, numbers in parts]
     sets = [numbers for _, numbers in parts]
 
@@ -176,7 +176,7 @@ def test_a_granted_node_holds_as_many_pods_as_its_granted_resources_do(spec: Job
             pods * spec.cpus_per_task <= node.cpus
             and (not counts_memory or pods * spec.memory_mib <= node.memory_mib)
             and all(pods * count <= node.gres.get(name, 0) for name, count in spec.gres)
-            and pods <= (spec.tasks_per_node or pods)
+            and pods <= min(spec.tasks_per_node or pods, spec.tasks)
         )
 
     assert tasks_on(node, spec) == max(pods for pods in range(7) if holds(pods))
