@@ -15,6 +15,7 @@ from bridge.cli.explain import of_manifest
 from bridge.cli.explain_text import as_json, as_text
 from bridge.errors import ConfigError
 from bridge.simulation.kube import objects
+from bridge.simulation.slurm.nodes import SlurmSimNode
 from integration.readme import ROOT
 from tests.unit.doctor.clusters import Both
 
@@ -75,6 +76,8 @@ def replicated(name: str, replicas: int = 1, pods: int = 1, cpu: str = "1", **mo
 
 
 async def test_the_example_of_a_jobset_is_one_job_of_all_its_pods(both: Both) -> None:
+    # the driver has one node, and the four workers of 4 CPUs the other
+    both.slurm.nodes["x2"] = SlurmSimNode("x2", cpus=16, memory_mib=40_000, devices={("gpu", "h100"): 4})
     text, [entry] = await told(both, (ROOT / "examples" / "jobset.yaml").read_text(encoding="utf-8"))
     assert entry["title"].startswith("pods of JobSet hpc/sim, as in ")
     assert "Slurm would take it: " in text

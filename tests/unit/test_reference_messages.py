@@ -48,7 +48,10 @@ NO_MESSAGE = {
     "scheduler.state.derived": r".*",  # an assertion
     "scheduler.state.rivals": r".*",  # /readyz and the log
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
-    "scheduler.rules.status": r"%.*|.*\\d.*|\{date\}.*|\. Job \{job.id\}, as of ",  # times; a text that is searched for
+    "scheduler.rules.status": (
+        r"%.*|.*\\d.*|\{date\}.*|\. Job \{job.id\}, as of "  # times; texts that are searched for
+        r"|Waiting in Slurm partition \\S.*|\); expected start "
+    ),
     "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
