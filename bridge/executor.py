@@ -302,8 +302,8 @@ class Executor:
     async def _taint_node(self, action: act.TaintNode, began: float) -> None:
         await self._kube.taint_node(action.node, action.uid)
 
-    async def _release_node(self, action: act.ReleaseNode, began: float) -> None:
-        await self._kube.release_node(action.node, action.uid)
+    async def _unmark_node(self, action: act.UnmarkNode, began: float) -> None:
+        await self._kube.unmark_node(action.node, action.uid)
 
     async def _read_owner(self, action: act.ReadOwner, began: float) -> None:
         owner = await self._kube.read_owner(action.ref, action.namespace)
@@ -352,7 +352,7 @@ class Executor:
         act.Reconfigure: _reconfigure,
         act.SetNodeCondition: _set_node_condition,
         act.TaintNode: _taint_node,
-        act.ReleaseNode: _release_node,
+        act.UnmarkNode: _unmark_node,
     }
 
 

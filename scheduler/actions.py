@@ -663,7 +663,7 @@ class TaintNode(_AboutKubernetesNode):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseNode(_AboutKubernetesNode):
+class UnmarkNode(_AboutKubernetesNode):
     """Remove the bridge's taint and condition from a Kubernetes node that is not in Slurm any more."""
 
     limit_class: ClassVar = "node_reports"
@@ -676,7 +676,7 @@ class ReleaseNode(_AboutKubernetesNode):
 
 
 OnSlurmNode = RegisterNode | ChangeNode | RemoveNode
-OnKubernetesNode = SetNodeCondition | TaintNode | ReleaseNode
+OnKubernetesNode = SetNodeCondition | TaintNode | UnmarkNode
 
 Action = (
     AllocateNow
@@ -707,7 +707,7 @@ Action = (
     | Reconfigure
     | SetNodeCondition
     | TaintNode
-    | ReleaseNode
+    | UnmarkNode
 )
 
 KINDS: tuple[type[Action], ...] = get_args(Action)

@@ -316,7 +316,7 @@ class KubeClient:
             ours = {"key": names.MANAGED_TAINT, "value": "true", "effect": "NoSchedule"}
             await self._write_taints(node, uid, meta, [*taints, ours])
 
-    async def release_node(self, node: str, uid: str) -> None:
+    async def unmark_node(self, node: str, uid: str) -> None:
         """Take our taint, then our condition; the condition last, since it says that the taint is ours.
 
         Raises NotFound, Conflict (another incarnation, or another client was faster).
@@ -325,7 +325,7 @@ class KubeClient:
         others = [taint for taint in taints if taint.get("key") != names.MANAGED_TAINT]
         if len(others) < len(taints):
             await self._write_taints(node, uid, meta, others)
-        await self._patch_node_conditions("release node", node, uid, {"type": names.IN_SLURM, "$patch": "delete"})
+        await self._patch_node_conditions("unmark node", node, uid, {"type": names.IN_SLURM, "$patch": "delete"})
 
     async def _patch_node_conditions(self, operation: str, node: str, uid: str, condition: Mapping[str, str]) -> None:
         body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}

@@ -89,8 +89,8 @@ def our_pods(scheduler_name: str) -> Resource[model.Pod]:
 
 def other_pods(scheduler_name: str) -> Resource[model.Pod]:
     """Other pods that take room on the nodes (V3, F6).  A pod that ends leaves the selector, and is reported as deleted."""
-    standing = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-    return _pods("other pods", Scope.OTHERS, f"spec.schedulerName!={scheduler_name},{standing}")
+    not_ended = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+    return _pods("other pods", Scope.OTHERS, f"spec.schedulerName!={scheduler_name},{not_ended}")
 
 
 def _pods(name: str, scope: Scope, selector: str) -> Resource[model.Pod]:

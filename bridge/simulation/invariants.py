@@ -161,7 +161,7 @@ class Invariants:
     _others: dict[str, tuple[float, int | None]] = field(default_factory=dict)
     _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
     _suspects: list[_Suspect] = field(default_factory=list)
-    _standing: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they hold
+    _open_findings: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they hold
     _told: set[tuple[str, str]] = field(default_factory=set)
     # By serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before.
     _idle: dict[object, tuple[SeenJob, set[str]]] = field(default_factory=dict)
@@ -387,9 +387,9 @@ class Invariants:
             return ""  # V2 says so
         taken, uid, ports = Counter(_requests(pod)), pod["metadata"]["uid"], host_ports(pod)
         for other in self.kube.pods():
-            standing = other["spec"].get("nodeName") == node and other["metadata"]["uid"] != uid
+            is_there = other["spec"].get("nodeName") == node and other["metadata"]["uid"] != uid
             bound_at, _ = self._others.get(other["metadata"]["uid"], (float("-inf"), None))
-            if standing and not _finished(other) and self.clock() - bound_at > UNHEARD_S:
+            if is_there and not _finished(other) and self.clock() - bound_at > UNHEARD_S:
                 taken += Counter(_requests(other))
                 if ports_conflict(ports, host_ports(other)):
                     return f"{_name(pod)} is bound to {node}, where {_name(other)} has its host port"
@@ -718,10 +718,10 @@ class Invariants:
             findings += [(finding, 0.0) for finding in self._state()]
         if now >= calm_since:
             findings += [(finding, SOON_S) for finding in self.at_rest()]
-        before, self._standing = self._standing, {}
+        before, self._open_findings = self._open_findings, {}
         for finding, patience_s in findings:
             key = (finding.invariant, finding.about)
-            self._standing[key] = since = max(before.get(key, now), calm_since if patience_s else 0.0)
+            self._open_findings[key] = since = max(before.get(key, now), calm_since if patience_s else 0.0)
             if key in before and now - since >= patience_s and key not in self._told:
                 self._told.add(key)
                 self._broken(finding.invariant, finding.what)

@@ -154,9 +154,9 @@ class KubePolledObservations:
     async def look(self) -> None:
         """Observe again.  Raises RemoteError."""
         pods = (await self._get(f"/api/v1/namespaces/{quote(self._namespace)}/pods"))["items"]
-        standing = sorted({pod["spec"]["nodeName"] for pod in pods if _stands(pod)})
+        nodes_of_pods = sorted({pod["spec"]["nodeName"] for pod in pods if _is_on_node(pod)})
         nodes = {}
-        for name in standing[:NODES_A_LOOK]:
+        for name in nodes_of_pods[:NODES_A_LOOK]:
             nodes[name] = await self._get(f"/api/v1/nodes/{quote(name)}")
             pods += (await self._get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}"))["items"]
         self._pods = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods}
@@ -184,7 +184,7 @@ class KubePolledObservations:
         return self._nodes.get(name)
 
 
-def _stands(pod: Object) -> bool:
+def _is_on_node(pod: Object) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 

@@ -100,7 +100,7 @@ LOGGED = {
     "PollNodes": Sink((0, "reason"), fixed=IN_LOG),
     "Reconfigure": Sink((0, "reason"), fixed=IN_LOG),
     "TaintNode": Sink((2, "reason"), fixed=IN_LOG),
-    "ReleaseNode": Sink((2, "reason"), fixed=IN_LOG),
+    "UnmarkNode": Sink((2, "reason"), fixed=IN_LOG),
 }
 
 

@@ -67,7 +67,7 @@ ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {
     act.PollNodes: _node_poll_planned,
     act.SetNodeCondition: _node_action_planned,
     act.TaintNode: _node_action_planned,
-    act.ReleaseNode: _node_action_planned,
+    act.UnmarkNode: _node_action_planned,
 }
 
 ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {

@@ -93,7 +93,7 @@ def _visit(name: str, this_pass: Pass) -> bool:
     if claims := world.contested.get(name):
         nodes = [world.nodes[each] for each in claims]
         if not _is_kept(name, this_pass):
-            return all(_release(node, this_pass) for node in nodes)
+            return all(_unmark(node, this_pass) for node in nodes)
         return all(_show(node, False, *_contested(name, claims), this_pass) for node in nodes)
     wanted = node_state.to_register(name, world.nodes)
     if not wanted:
@@ -189,7 +189,7 @@ def _share(name: str, known: SlurmNode, this_pass: Pass) -> bool:
     """A node of both clusters without the label: it is drained with Kubernetes, and its state is shown (N8)."""
     there = this_pass.world.node_state.not_to_register(name, this_pass.world.nodes or {})
     if not _is_shared(known, this_pass) or len(there) != 1:
-        return all(_release(node, this_pass) for node in there)
+        return all(_unmark(node, this_pass) for node in there)
     return _reconcile(there[0], known, this_pass)
 
 
@@ -309,7 +309,7 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
         else node_state.not_to_register(name, world.nodes or {})
     )
     if known is None:
-        return all(_release(node, this_pass) for node in left)
+        return all(_unmark(node, this_pass) for node in left)
     why = LEAVES if leaving else UNWANTED if left else GONE
     theirs = not known.reason.startswith(names.NODE_REASON)
     action: act.OnSlurmNode | None = None
@@ -340,7 +340,7 @@ def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
         if _may_try(action, this_pass):
             return this_pass.add(action)
         return True
-    return all(_release(node, this_pass) for node in there)
+    return all(_unmark(node, this_pass) for node in there)
 
 
 def is_anothers(known: SlurmNode) -> bool:
@@ -392,7 +392,7 @@ def _gone_long(name: str, this_pass: Pass) -> bool:
     return bool(this_pass.world.nodes) and this_pass.world.node_state.polled - since >= this_pass.tuning.node_gone_s
 
 
-def _release(node: Node, this_pass: Pass) -> bool:
+def _unmark(node: Node, this_pass: Pass) -> bool:
     if (
         node.in_slurm is None
         or _another_shows(node, this_pass.world)
@@ -400,7 +400,7 @@ def _release(node: Node, this_pass: Pass) -> bool:
     ):
         return True
     why = LEAVES.removeprefix(names.NODE_REASON) if this_pass.world.config.leaving else "it is not in Slurm any more"
-    return this_pass.add(act.ReleaseNode(node.name, node.uid, why))
+    return this_pass.add(act.UnmarkNode(node.name, node.uid, why))
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------

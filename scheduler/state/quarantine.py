@@ -269,7 +269,7 @@ def contain_action(world: World, action: act.Action, error: Exception, job_id: i
     _only_guarded(world, error)
     if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
         quarantine_slurm_node(world, action.name, error)
-    elif isinstance(action, act.SetNodeCondition | act.TaintNode | act.ReleaseNode):
+    elif isinstance(action, act.SetNodeCondition | act.TaintNode | act.UnmarkNode):
         quarantine_slurm_node(world, world.in_slurm(action.node), error)
     elif key := getattr(action, "key", ""):
         quarantine_workload(world, key, error, jobs=[job_id, getattr(action, "job_id", None)])

@@ -235,7 +235,7 @@ _MAKERS: Mapping[str, tuple[int, Callable[[random.Random, str], Call]]] = {
     "create node": (2, lambda rng, pod: Call("create node", "x" if pod == "a" else "y")),
     "show node": (2, _on_a_node("show node", status=(True, False), turns=(True, False))),
     "taint node": (2, _on_a_node("taint node")),
-    "release node": (1, _on_a_node("release node")),
+    "unmark node": (1, _on_a_node("unmark node")),
     "cordon": (1, _on_a_node("cordon", off=(True, None))),
     "delete node": (1, lambda rng, pod: Call("delete node", "x" if pod == "a" else "y")),
 }
@@ -523,8 +523,8 @@ async def _taint_node(player: Player, call: Call) -> Any:
     return await _retried(player.client.taint_node, player.name(call.of), player.uid(call), player)
 
 
-async def _release_node(player: Player, call: Call) -> Any:
-    return await _retried(player.client.release_node, player.name(call.of), player.uid(call), player)
+async def _unmark_node(player: Player, call: Call) -> Any:
+    return await _retried(player.client.unmark_node, player.name(call.of), player.uid(call), player)
 
 
 async def _retried(write: Callable[[str, str], Awaitable[None]], node: str, uid: str, player: Player) -> Any:
@@ -585,7 +585,7 @@ _PLAYED: Mapping[str, Callable[[Player, Call], Awaitable[Any]]] = {
     "create node": _create_node,
     "show node": _show_node,
     "taint node": _taint_node,
-    "release node": _release_node,
+    "unmark node": _unmark_node,
     "cordon": _cordon,
     "delete node": _delete_node,
 }

@@ -99,7 +99,7 @@ async def test_nothing_is_written_on_a_namesake(kube: Kube) -> None:
         with pytest.raises(Conflict):
             await kube.client.taint_node(node.name, ANOTHER)
         with pytest.raises(Conflict):
-            await kube.client.release_node(node.name, ANOTHER)
+            await kube.client.unmark_node(node.name, ANOTHER)
         assert await taints(kube, node.name) == [OTHERS]
         assert (await read(kube, node.name)).in_slurm is None
 
@@ -121,7 +121,7 @@ async def test_the_taint_of_the_bridge_is_set_beside_others_and_removed_with_its
         assert await taints(kube, node.name) == [OTHERS, ours]
         await kube.client.set_node_condition(show(node))
 
-        await retried(kube.client.release_node, node)
+        await retried(kube.client.unmark_node, node)
 
         assert await taints(kube, node.name) == [OTHERS]
         left = await read(kube, node.name)

@@ -16,10 +16,10 @@ from scheduler.actions import (
     NodeChange,
     Outcome,
     RegisterNode,
-    ReleaseNode,
     RemoveNode,
     SetNodeCondition,
     TaintNode,
+    UnmarkNode,
     as_found,
 )
 from scheduler.events import ActionEnded, NodeDeleted, NodeSeen, Planned, SlurmNodesPolled
@@ -185,7 +185,7 @@ class Sides:
                 self.see(action.node, in_slurm=Condition(action.status, action.condition, action.message))
             case TaintNode(name):
                 self.see(name, taints=(TAINT,))
-            case ReleaseNode(name):
+            case UnmarkNode(name):
                 self.see(name, taints=(), in_slurm=None)
 
     def live(self, seconds: int) -> None:

@@ -132,7 +132,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
         (act.Reconfigure("why"), ("reconfigure",)),
         (SHOW, ("set_node_condition", SHOW)),
         (act.TaintNode("x1", "uid", "why"), ("taint_node", "x1", "uid")),
-        (act.ReleaseNode("x1", "uid", "why"), ("release_node", "x1", "uid")),
+        (act.UnmarkNode("x1", "uid", "why"), ("unmark_node", "x1", "uid")),
         (REPORT, ("set_condition", "hpc", "train", "uid", "SlurmJobPending", "Waiting.")),
     ],
     ids=lambda value: type(value).__name__,

@@ -15,7 +15,7 @@ from tests.builders import OWNER, Story, job_of, pod
 DECLARED = {"limit_class": str, "effect": act.Effect, "urgent": bool}
 UNLIMITED = {act.NudgeScheduler, act.PollNodes, act.Reconfigure}
 # The watch of the nodes shows what became of these; a nudge has no answer that matters.
-WITHOUT_ENDER = {act.NudgeScheduler, act.SetNodeCondition, act.TaintNode, act.ReleaseNode}
+WITHOUT_ENDER = {act.NudgeScheduler, act.SetNodeCondition, act.TaintNode, act.UnmarkNode}
 
 
 def test_the_union_of_actions_names_every_class_that_declares_a_kind() -> None:

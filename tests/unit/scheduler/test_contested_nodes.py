@@ -14,9 +14,9 @@ from scheduler.actions import (
     ChangeNode,
     NodeChange,
     RegisterNode,
-    ReleaseNode,
     SetNodeCondition,
     SetPodCondition,
+    UnmarkNode,
 )
 from scheduler.events import NodeDeleted, NodeSeen
 from scheduler.explain import explain
@@ -156,7 +156,7 @@ def test_when_the_collision_ends_each_is_kept_in_step_again_and_says_what_it_is(
     assert nodes.looks() == []
     nodes.sees(NodeSeen(says(replace(IMPOSTOR, labels={}))))
     release, drain = sorted(nodes.looks(NOW + 1), key=lambda each: type(each).__name__, reverse=True)
-    assert isinstance(release, ReleaseNode)
+    assert isinstance(release, UnmarkNode)
     assert release.node == "aaa"
     assert isinstance(drain, ChangeNode)
     assert (drain.name, drain.change) == ("x1", NodeChange.DRAIN)

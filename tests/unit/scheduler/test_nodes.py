@@ -17,10 +17,10 @@ from scheduler.actions import (
     PollNodes,
     Reconfigure,
     RegisterNode,
-    ReleaseNode,
     RemoveNode,
     SetNodeCondition,
     TaintNode,
+    UnmarkNode,
     as_found,
 )
 from scheduler.events import (
@@ -514,7 +514,7 @@ def test_a_node_whose_label_was_taken_is_removed_and_then_released() -> None:
     [remove] = nodes.looks(NOW + 61)
     nodes.ended(remove, at=NOW + 62)
     nodes.shows(at=NOW + 63)
-    assert nodes.looks(NOW + 63) == [ReleaseNode("x1", "uid-x1", "it is not in Slurm any more")]
+    assert nodes.looks(NOW + 63) == [UnmarkNode("x1", "uid-x1", "it is not in Slurm any more")]
     nodes.sees(NodeSeen(replace(shown, in_slurm=None, taints=())))
     assert nodes.looks(NOW + 64) == []
 

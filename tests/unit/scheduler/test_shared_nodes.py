@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import Action, ChangeNode, NodeChange, Reconfigure, ReleaseNode, SetNodeCondition
+from scheduler.actions import Action, ChangeNode, NodeChange, Reconfigure, SetNodeCondition, UnmarkNode
 from scheduler.events import NodeDeleted, NodeSeen, PodSeen, Scope
 from scheduler.model.kubernetes import Condition, Node, PodPhase
 from scheduler.model.slurm import SlurmNode
@@ -141,7 +141,7 @@ def test_a_node_that_leaves_either_side_is_left_alone_by_then() -> None:
     nodes.sees(NodeDeleted("x1"))
     assert nodes.stays(drained, at=NOW, until=NOW + 1200) == [[]] * 41, "an admin of Slurm says what becomes of it"
     nodes = Nodes([shared()], [], SHARED)
-    assert [type(each) for each in nodes.looks()] == [ReleaseNode], "its condition is taken away"
+    assert [type(each) for each in nodes.looks()] == [UnmarkNode], "its condition is taken away"
 
 
 def test_a_node_that_another_bridge_registered_is_left_alone() -> None:
@@ -152,7 +152,7 @@ def test_a_node_that_another_bridge_registered_is_left_alone() -> None:
 
 def test_an_admin_who_does_not_share_them_gets_back_what_was_written_on_them() -> None:
     nodes = Nodes([shared(unschedulable=True)], [theirs()], replace(SHARED, shared_nodes=False))
-    assert [type(each) for each in nodes.looks()] == [ReleaseNode]
+    assert [type(each) for each in nodes.looks()] == [UnmarkNode]
 
 
 def test_a_label_that_it_must_not_have_leaves_it_shared() -> None:

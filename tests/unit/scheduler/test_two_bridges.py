@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import ChangeNode, NodeChange, ReleaseNode, SetNodeCondition, TaintNode
+from scheduler.actions import ChangeNode, NodeChange, SetNodeCondition, TaintNode, UnmarkNode
 from scheduler.events import NodeSeen
 from scheduler.model.kubernetes import Condition, Node
 from scheduler.model.slurm import SlurmNode
@@ -86,7 +86,7 @@ def test_a_bridge_that_leaves_shared_nodes_alone_does_not_take_the_others_condit
     quiet = replace(SECOND, shared_nodes=False)
     assert Nodes([shared()], [theirs()], quiet).looks() == []
     [release] = Nodes([shared(in_slurm=BY_SECOND)], [theirs()], quiet).looks()
-    assert isinstance(release, ReleaseNode)
+    assert isinstance(release, UnmarkNode)
 
 
 def test_the_uninstallation_of_one_leaves_the_node_that_the_other_one_shows() -> None:

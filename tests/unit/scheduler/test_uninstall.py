@@ -19,10 +19,10 @@ from scheduler.actions import (
     Outcome,
     ReadJob,
     RecordEnd,
-    ReleaseNode,
     RemoveNode,
     SetPodCondition,
     SubmitJob,
+    UnmarkNode,
 )
 from scheduler.apply.events import new_world
 from scheduler.events import (
@@ -316,14 +316,14 @@ def test_an_own_node_is_drained_removed_when_idle_and_then_taken_leave_of_in_kub
     assert (drain.change, drain.reason) == (NodeChange.DRAIN, LEAVES)
     nodes.ended(drain, at=NOW + 1)
     nodes.shows(drained(LEAVES, "ALLOCATED"), at=NOW + 2)
-    assert not [each for each in nodes.looks(NOW + 2) if isinstance(each, RemoveNode | ReleaseNode)], "a job is there"
+    assert not [each for each in nodes.looks(NOW + 2) if isinstance(each, RemoveNode | UnmarkNode)], "a job is there"
     assert any("once no job is left there" in each for each in left(nodes))
     nodes.shows(drained(LEAVES), at=NOW + 5)
     [remove] = [each for each in nodes.looks(NOW + 5) if isinstance(each, RemoveNode)]
     nodes.ended(remove, at=NOW + 6)
     nodes.shows(at=NOW + 7)
     [release] = nodes.looks(NOW + 7)
-    assert isinstance(release, ReleaseNode)
+    assert isinstance(release, UnmarkNode)
     nodes.ended(release, at=NOW + 8)
     nodes.sees(NodeSeen(labelled(taints=(), in_slurm=None)))
     assert nodes.looks(NOW + 9) == []
@@ -353,7 +353,7 @@ def test_a_drain_of_its_own_on_another_node_is_undone_once() -> None:
     nodes.ended(resume, at=NOW + 1)
     nodes.shows(shared, at=NOW + 2)  # another bridge of this Kubernetes drained it again
     [release] = nodes.looks(NOW + 2)
-    assert isinstance(release, ReleaseNode)
+    assert isinstance(release, UnmarkNode)
     nodes.sees(NodeSeen(labelled(labels={}, taints=(), in_slurm=None, unschedulable=True)))
     assert left(nodes) == []
 
