@@ -103,11 +103,12 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Outermost:
-    """A function that is in no other function, with the names of the classes that it is in."""
+    """A function that is in no other function, with the names of the classes that it is in.  source: of its module"""
 
     path: str
     classes: tuple[str, ...]
     node: ast.FunctionDef | ast.AsyncFunctionDef
+    source: str = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -135,7 +136,7 @@ def mutants_of(path: str, source: str) -> Mutants:
     """All mutants of the module with this source.  path: below the root, as the mutants show it"""
     tree = ast.parse(source)
     found: list[Mutant] = []
-    for outermost in _outermost(path, tree.body, ()):
+    for outermost in _outermost(path, source, tree.body, ()):
         walk = _Walk()
         walk.body(outermost.node, "body", _Place("", None))
         seen: set[tuple[int, str, int]] = set()
@@ -151,12 +152,12 @@ def mutants_of(path: str, source: str) -> Mutants:
     return Mutants(tuple(found), _at_import(tree))
 
 
-def _outermost(path: str, body: list[ast.stmt], classes: tuple[str, ...]) -> Iterator[Outermost]:
+def _outermost(path: str, source: str, body: list[ast.stmt], classes: tuple[str, ...]) -> Iterator[Outermost]:
     for node in body:
         if isinstance(node, FUNCTIONS):
-            yield Outermost(path, classes, node)
+            yield Outermost(path, classes, node, source)
         elif isinstance(node, ast.ClassDef):
-            yield from _outermost(path, node.body, (*classes, node.name))
+            yield from _outermost(path, source, node.body, (*classes, node.name))
 
 
 def _at_import(tree: ast.Module) -> int:

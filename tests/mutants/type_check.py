@@ -63,7 +63,7 @@ def _failing(
 
 def _write(file: Path, tried: Sequence[tuple[Mutant, bool]]) -> dict[int, _Function]:
     """Write these functions of the file anew.  Returns the functions by each of their lines."""
-    source, found, done = file.read_text().splitlines(), dict[int, _Function](), 0
+    source, found, done = tried[0][0].outermost.source.splitlines(), dict[int, _Function](), 0
     written: list[str] = []
     for mutant, is_mutated in sorted(tried, key=lambda each: _first_line(each[0].outermost)):
         outermost = mutant.outermost
