@@ -195,3 +195,35 @@ def test_a_grant_lacks_something_if_a_node_cannot_hold_a_pod_or_all_together_not
     )
     whole = bool(on) and not short and sum(tasks_on(node, spec) for node in on) >= spec.tasks
     assert (shortfall(spec, Grant(7, tuple(on))) == "") == whole
+
+
+def uneven(states: frozenset[str], count: int = 2) -> list[SlurmNode]:
+    """Nodes of three CPUs and three GPUs, and a last one of one each."""
+    sizes = [3] * (count - 1) + [1]
+    return [
+        SlurmNode(f"x{number}", states, ("main",), (), size, 200 * size, {"gpu": size})
+        for number, size in enumerate(sizes)
+    ]
+
+
+def test_a_gang_on_whole_nodes_that_cannot_be_laid_out_evenly_is_left_to_slurm() -> None:
+    spec = JobSpec("ring", "alice", 1, 300, exclusive="exclusive", tasks=4)
+    there = uneven(DYNAMIC)
+    assert laid_out(spec, there, {node.name: Most(9, "pods") for node in there}, memory=False) == spec
+
+
+def test_a_gang_that_would_lose_devices_unless_it_is_laid_out_evenly_is_refused_by_up_to_three_names() -> None:
+    for count, tasks, named in ((2, 4, "x0, x1 are"), (3, 7, "x0, x1, x2 are"), (4, 10, "x0, x1, x2 … are")):
+        there = uneven(OF_SLURM_CONF, count)
+        spec = JobSpec("ring", "alice", 1, 100, gres=(("gpu", 1),), tasks=tasks)
+        found = laid_out(spec, there, {node.name: Most(99, "pods") for node in there}, memory=False)
+        assert isinstance(found, Refusal)
+        assert f"Slurm's external nodes {named} defined in slurm.conf" in found.message
+
+
+def test_a_gang_that_even_uneven_layouts_cannot_hold_says_so_by_its_room() -> None:
+    """`lacking` says why."""
+    there = uneven(OF_SLURM_CONF)
+    spec = JobSpec("ring", "alice", 1, 100, gres=(("gpu", 1),), tasks=5)
+    assert laid_out(spec, there, {node.name: Most(99, "pods") for node in there}, memory=False) == spec
+    assert "would take 4" in lacking(spec, there, "main")
