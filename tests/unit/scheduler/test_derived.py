@@ -262,7 +262,7 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
         (_reads_a_job_in_both_rounds, "detail_round"),
         (_reads_the_job_of_a_workload_that_is_gone, "running_round"),
         (_counts_a_job_of_no_workload, "quotas.jobs"),
-        (_awaits_the_end_of_an_action_that_was_not_sent, "hold of hpc/queued"),
+        (_awaits_the_end_of_an_action_that_was_not_sent, "in_flight of hpc/queued"),
         (_awaits_a_read_that_was_not_sent, "reading"),
         (_awaits_owners_that_were_not_asked_for, "reading_refs"),
         (_disorders_the_timers, "timers"),
