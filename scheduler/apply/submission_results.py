@@ -98,6 +98,7 @@ def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, 
         world.back_off(workload, event.at)
         return
     _not_reacquired(workload, held, event.refusal.message if event.refusal is not None else "")
+    world.back_off(workload, event.at)
     if _read_hinted(world, event.began):
         workload.job_search = JobSearch(
             event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True
@@ -105,7 +106,7 @@ def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, 
 
 
 def _not_reacquired(workload: Workload, held: InFlight | None, why: str) -> None:
-    """The nodes of the lost job that was to be replaced were not granted again.  They are not asked for once more (S7)."""
+    """The nodes of the lost job that was to be replaced were not granted again (S7)."""
     if held is not None and held.lost_job is not None:
         workload.reacquired = (held.lost_job, why)
 

@@ -2,18 +2,23 @@
 
 Pods need not end because slurmctld lost its state.  The new job has the same name, asks for exactly the nodes of the pods,
 and starts at once or not at all.  If Slurm grants it, the pods have a live placeholder again.  If Slurm refuses it because
-another job has the nodes, there is no second attempt, and the pods follow their job (S4).  If the nodes are not in service,
-no other job can have them either, and the submission is repeated for a while: a slurmctld that lost its state needs its
-nodes registered first.
+another job has the nodes, the pods follow their job (S4), unless they are held because many jobs vanished (X6): then the
+submission is repeated.  If the nodes are not in service, no other job can have them either, and the submission is repeated
+for a while: a slurmctld that lost its state needs its nodes registered first.
+
+Until Slurm has answered the first submission, no other job is submitted: any job that waits would make Slurm refuse it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from scheduler import actions as act
 from scheduler import names
+from scheduler.apply.submission_results import lost_job_of
 from scheduler.events import Side
 from scheduler.model.hostlist import folded
 from scheduler.model.refusal import Refusal
@@ -24,21 +29,27 @@ from scheduler.rules.decision import NOTHING, Decision, combine, plan_action, wa
 from scheduler.rules.identity import former_may_live, read_job, search_for_job
 from scheduler.rules.restore_keys import keys_of
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import clock, status
-from scheduler.rules.submission import read_first, spec_for
+from scheduler.rules.status import clock, exact_clock, status
+from scheduler.rules.submission import is_managed, read_first, spec_for
 from scheduler.state.named_job import names_job
+from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
+from scheduler.state.world import World
 
 
-def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decision | None:
-    """Submit a job for the nodes again, or wait for its result.  None: that was tried, or is not possible."""
+def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass, *, is_held: bool) -> Decision | None:
+    """Submit a job for the nodes again, or wait for its result.  None: that was tried, or is not possible now.
+
+    is_held   the pods are held (X6), so a refused attempt is repeated after its backoff
+    """
     if workload.in_flight is not None:
         return NOTHING
     search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
     if search is not None:
         return search
-    if workload.reacquired is not None and workload.reacquired[0] == lost.id:
+    was_tried = workload.reacquired is not None and workload.reacquired[0] == lost.id
+    if was_tried and (not is_held or this_pass.now < workload.backoff.until):
         return None
     if (former := former_may_live(workload, this_pass)) is not None:
         return former
@@ -61,6 +72,56 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decisio
     why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
     return plan_action(
         act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again"), "retake"
+    )
+
+
+def pods_that_run_first(workload: Workload, this_pass: Pass) -> Decision | None:
+    """The decision while pods that run are to have new jobs before this workload (S7).  None: there are no such pods."""
+    until = next((at for at in _first_attempts_until(this_pass) if this_pass.now < at), None)
+    if until is None:
+        return None
+    message = (
+        "Slurm lost jobs of pods that run. slurm-bridge asks for the nodes of those pods first; it submits this pod after "
+        f"that, at {exact_clock(until, this_pass.now)} at the latest."
+    )
+    waits = wait_for("submits", message) + wake(until)
+    said_at = until - this_pass.tuning.retake_s + this_pass.tuning.outage_s
+    if this_pass.now < said_at:
+        return waits + wake(said_at)
+    essence = ("after",)
+    return waits + combine(status(pod, names.PENDING, message, essence=essence) for pod in workload.members)
+
+
+def _first_attempts_until(this_pass: Pass) -> Iterable[float]:
+    """Until when each workload comes first that has pods that run, a missing job, and no answered attempt (S7).
+
+    Workloads that lost their job last are first here, because their attempts are answered last.
+    """
+    world = this_pass.world
+    absent = (world.placeholders[job_id] for job_id in world.absent if job_id in world.placeholders)
+    affected = (each for job in absent for each in world.workloads_of(job))
+    orphaned = (world.workloads[key] for key in reversed(world.by_phase[Phase.ORPHANED]))
+    for each in chain(orphaned, affected):
+        if (
+            each.reacquired is None
+            and each.pod_counts.members > each.pod_counts.unbound
+            and is_managed(each.pod, world)
+        ):
+            lost = lost_job_of(world, each)
+            if lost is not None and _is_missing(lost, each, world):
+                yield lost.lost_since + this_pass.tuning.retake_s
+
+
+def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:
+    """True if Slurm does not show the job of these pods, and they have no other job.
+
+    A job that only the pods name counts if a previous process may have bound them: otherwise a user may have invented its id.
+    """
+    others = (each for each in world.jobs_of(workload) if each is not job)
+    return (
+        not (job.alive or job.ended)
+        and (job.proven or world.inherited(workload))
+        and not any(each.alive for each in others)
     )
 
 

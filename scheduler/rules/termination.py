@@ -42,10 +42,13 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
             world.quiet_until(), f"Nothing is ended before {quiet}: requests of a previous process may take effect."
         )
     assert job is not None, "ORPHANED is derived from a job"
-    if (not job.ended or job.requeued) and (waits := _may_live_on(workload, job, this_pass)) is not None:
-        return waits
-    if not job.ended and (waits := _held_back(workload, job, this_pass)) is not None:
-        return waits
+    held = _held_back(workload, job, this_pass) if not job.ended else None
+    if (not job.ended or job.requeued) and (
+        waits := _may_live_on(workload, job, this_pass, is_held=held is not None)
+    ) is not None:
+        return waits + held if held is not None and workload.reacquired is not None else waits
+    if held is not None:
+        return held
     pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
     why = _why_ended(workload, job)  # the other pods wait for these, and for another job; or another client bound them
     return combine(_end_by(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_the_former(
@@ -103,7 +106,7 @@ def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
     return max(silent, ends) if silent is not None and ends is not None else None
 
 
-def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
+def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_held: bool) -> Decision | None:
     """The decision while the pods may keep running although none of their jobs is known to live; None: they may not.
 
     Slurm does not answer (X1), another job of these pods may be found, or their nodes may be granted to them again (S7).
@@ -118,7 +121,7 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
         return _left_alone(workload, job)
     if this_pass.world.config.leaving or not is_managed(workload.pod, this_pass.world):
         return None
-    return reacquire(workload, job, this_pass)
+    return reacquire(workload, job, this_pass, is_held=is_held)
 
 
 def _left_alone(workload: Workload, job: Placeholder) -> Decision:
@@ -131,7 +134,10 @@ def _left_alone(workload: Workload, job: Placeholder) -> Decision:
 
 
 def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
-    """Many jobs vanished together: the pods show that, and no job counts as lost before an admin confirms it (X6)."""
+    """Many jobs vanished together: the pods show that, and no job counts as lost before an admin confirms it (X6).
+
+    The nodes may be granted to them meanwhile, so the workload is visited for the next attempt (S7).
+    """
     world = this_pass.world
     if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.confirmed_gone:
         return None
@@ -139,7 +145,9 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
         "Slurm lists neither this pod's job any more nor many others. Nothing is ended until Slurm lists them "
         "again or shows how they ended. If the jobs are gone, an admin confirms that: slurm-bridge release."
     )
-    return combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
+    shown = combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
+    until = workload.backoff.until
+    return shown + wake(until if this_pass.now < until else this_pass.now + this_pass.tuning.backoff_max_s)
 
 
 def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:

@@ -11,6 +11,7 @@ from scheduler.rules.decision import NOTHING, Decision, wait_for, wake
 from scheduler.rules.identity import find_unseen_job, former_may_live, scan_until
 from scheduler.rules.missing_rights import without_rights
 from scheduler.rules.owners import read_again, read_stale_owners
+from scheduler.rules.reacquire import pods_that_run_first
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock, outage, statuses
 from scheduler.rules.submission import (
@@ -66,7 +67,8 @@ def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> 
     scanned_at = scan_until(workload, this_pass)
     if this_pass.now < max(tried_at, scanned_at):
         return shown + wake(max(tried_at, scanned_at), _why_later(workload, tried_at, scanned_at, this_pass.now))
-    return shown + submit(workload, spec, asked, this_pass)
+    first = pods_that_run_first(workload, this_pass)
+    return first if first is not None else shown + submit(workload, spec, asked, this_pass)
 
 
 def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: float) -> str:

@@ -107,9 +107,12 @@ def claims_held_back(world: World) -> str:
 
 
 def confirm_missing(world: World) -> None:
-    """Mark the jobs that are missing now as confirmed by the admin (X6)."""
+    """Mark the jobs that are missing now as confirmed by the admin (X6).  Their nodes are asked for once more (S7)."""
     for job in missing(world):
         job.confirmed_gone = True
+        for workload in world.workloads_of(job):
+            workload.reacquired = None
+            workload.reset_backoffs()
     world.held_back_since = world.claims_held_back_since = None
 
 

@@ -76,7 +76,8 @@ class Workload:
     lost_job    its lost job, whose id Slurm gave to another job since
     foreign_jobs  ids of jobs with its name that belong to another user
     former      ids of such jobs that were submitted when its pods had another user, and that are cancelled (job_ownership.py)
-    reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7)
+    reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7); None: no attempt was
+                answered, or an admin confirmed since that the job is gone (X6)
     story       the latest things that happened to it, each with its time, for `explain`
     """
 
