@@ -36,6 +36,8 @@ ON_ITS_WAY_S = 30.0
 UNHEARD_S = ON_ITS_WAY_S
 # A workload whose job Slurm started is bound within this time (L3).
 SOON_S = 60.0
+# A pod that waits says why within this time (L1): a pod whose job waits after 10 s (Q2), and many pods in turn.
+SAYS_S = 30.0
 # A workload waits without end if this many of its grants are released unused (L3).  Counted since the last fault: the first
 # grant, and each later grant whose nodes had all been granted in vain before.  Not counted: grants on nodes to which another
 # pod of the bridge was bound meanwhile, because one of two grants for one place is released.
@@ -717,7 +719,7 @@ class Invariants:
         if not self.exact:
             findings += [(finding, 0.0) for finding in self._state()]
         if now >= calm_since:
-            findings += [(finding, SOON_S) for finding in self.at_rest()]
+            findings += [(each, SAYS_S if each.invariant == "L1" else SOON_S) for each in self.at_rest()]
         before, self._open_findings = self._open_findings, {}
         for finding, patience_s in findings:
             key = (finding.invariant, finding.about)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from scheduler import actions as act
-from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
@@ -13,7 +12,7 @@ from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_po
 from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import outage, status, waiting
+from scheduler.rules.status import outage, waiting, waiting_unread
 from scheduler.rules.submission import is_managed, not_managed, spec_for
 from scheduler.rules.uninstall import withdraw
 from scheduler.state.backoff import Attempt
@@ -46,8 +45,9 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
     """The status of the pod: why its job waits.  There is none before Slurm considers the job: most jobs start soon (Q2)."""
     read = job.job
     if read is None:
-        reason = this_pass.world.config.pending_reason or names.PENDING
-        return status(pod, reason, f"Waiting as job {job.id}. {note}") if note else NOTHING
+        said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unread_s
+        is_late = note or this_pass.now >= said_at
+        return waiting_unread(workload, pod, job, this_pass, note) if is_late else wake(said_at)
     said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unlooked_s
     if read.reason in NOT_CONSIDERED and not note and this_pass.now < said_at:
         return wake(said_at)

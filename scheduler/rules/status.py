@@ -16,16 +16,18 @@ from scheduler.events import OutageBegan
 from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.slurm import Job
 from scheduler.model.text import dated, line, moment
-from scheduler.rules.decision import Decision, JobStatus, PodStatus, PodStatuses, combine, wake
+from scheduler.rules.decision import NOTHING, Decision, JobStatus, PodStatus, PodStatuses, combine, wake
 from scheduler.rules.limits import with_value
 from scheduler.rules.reasons import meaning_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.estimates import Interval, moved
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_records import LastStatus
 from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
 
 DAY_S = 86_400
+REASON_FOLLOWS = "Slurm's reason follows when the job is read."
 # Other clients may write conditions, too.  Repetitions are bounded or possessive, so that the time to match is linear.
 _DATE = r"(?<!\d)\d{4,6}-\d\d-\d\d "
 _TIME = re.compile(rf"(?:{_DATE})?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it
@@ -264,10 +266,32 @@ def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str =
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
     starts = _expected_start(job, this_pass)
     reason = this_pass.world.config.pending_reason or names.PENDING
+    event = names.PENDING if _names_job(workload, pod, job.id) else names.SUBMITTED
+    return status(pod, reason, message, essence=essence, starts=starts, event=event)
+
+
+def waiting_unread(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pass, note: str = "") -> Decision:
+    """That the pod waits in Slurm's queue, before its job was read: jobs are read in turn (Q2).
+
+    A pod that names the job already keeps what it shows: a previous process read more.
+    """
+    is_named = _names_job(workload, pod, job.id)
+    if is_named and not note and pod.uid not in workload.last_status:
+        return NOTHING
+    partition = (job.spec.partition if job.spec is not None else "") or this_pass.world.default_partition
+    message = f"Waiting in Slurm partition {partition} as job {job.id}. {note or REASON_FOLLOWS}"
+    reason, event = (
+        this_pass.world.config.pending_reason or names.PENDING,
+        names.PENDING if is_named else names.SUBMITTED,
+    )
+    return status(pod, reason, message, essence=(str(job.id), note), event=event)
+
+
+def _names_job(workload: Workload, pod: Pod, job_id: int) -> bool:
+    """True if the pod's status names the job that waits; a previous process may have written it."""
     last, shown = workload.last_status.get(pod.uid), workload.shown_condition(pod)
     if last is not None:
-        is_first = last.essence[:1] != essence[:1]
-    else:  # a previous process may have written it
-        is_first = shown is None or f". Job {job.id}, as of " not in shown.message
-    event = names.SUBMITTED if is_first else names.PENDING
-    return status(pod, reason, message, essence=essence, starts=starts, event=event)
+        return last.essence[:1] == (str(job_id),)
+    return shown is not None and any(
+        each in shown.message for each in (f". Job {job_id}, as of ", f" as job {job_id}. ")
+    )

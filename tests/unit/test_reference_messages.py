@@ -50,7 +50,7 @@ NO_MESSAGE = {
     "scheduler.state.quotas": r"(jobs|submissions) of ",  # keys
     "scheduler.rules.status": (
         r"%.*|.*\\d.*|\{date\}.*|\. Job \{job.id\}, as of "  # times; texts that are searched for
-        r"|Waiting in Slurm partition \\S.*|\); expected start "
+        r"|Waiting in Slurm partition \\S.*|\); expected start | as job \{job.id\}\. "
     ),
     "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings

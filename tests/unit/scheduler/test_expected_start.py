@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.actions import ReadJob, SetPodCondition, SubmitJob
-from scheduler.model.kubernetes import Condition
+from scheduler import names
+from scheduler.actions import BindPod, NudgeScheduler, Outcome, ReadJob, SetPodCondition, SubmitJob
+from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.slurm import Job
 from scheduler.state.estimates import Estimate
-from tests.builders import START, Story, job_of, key_of, pod
+from tests.builders import START, Story, grant, job_of, pod
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -131,8 +132,8 @@ def test_a_job_that_waits_for_others_has_no_place_in_the_queue() -> None:
     assert "number" not in second, "it is the only one"
 
 
-def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> None:
-    """Priorities grow, places change and other jobs start meanwhile; what Slurm says of each job stays."""
+def a_thousand_begin_to_wait() -> tuple[Story, dict[int, Pod]]:
+    """At NOW their jobs are submitted to Slurm's queue.  Returns the pods by job id, too."""
     story, pods = Story(), {100 + number: pod(f"p{number}") for number in range(1000)}
     first, *others = pods
     story.queues(pods[first], first, at=NOW)
@@ -142,8 +143,32 @@ def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> No
         for each in asked:
             story.ended(each, at=NOW, job_id=next(ids))
     story.polls(dict.fromkeys(pods, "PENDING"), at=NOW + 0.5)
-    keys = {each.key: job_id for job_id in pods if (each := story.world.workloads[key_of(pods[job_id])])}
-    written, reads = dict[str, int](), 0
+    return story, pods
+
+
+def test_a_thousand_pods_that_begin_to_wait_at_once_all_say_so_within_eleven_seconds() -> None:
+    """Their jobs are read for two minutes, 8 a second."""
+    story, pods = a_thousand_begin_to_wait()
+    told = dict[str, float]()
+    for step in range(110):
+        at = NOW + 1 + step / 10
+        planned = story.decides(at)
+        while planned:  # each call is answered at once
+            for action in planned:
+                if isinstance(action, ReadJob):
+                    story.reads(waits(pods[action.job_id], action.job_id), at=at)
+                elif isinstance(action, SetPodCondition):
+                    told.setdefault(action.name, at)
+                story.ended(action, at=at)
+            planned = [each for each in story.decides(at) if not isinstance(each, NudgeScheduler)]
+    assert len(told) == 1000
+    assert max(told.values()) <= NOW + 11
+
+
+def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> None:
+    """Priorities grow, places change and other jobs start meanwhile; what Slurm says of each job stays."""
+    story, pods = a_thousand_begin_to_wait()
+    written, reads = dict[int, list[str]](), 0
     for half_second in range(2 * 400):
         at = NOW + 1 + half_second / 2
         if half_second % 40 == 0:
@@ -157,8 +182,82 @@ def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> No
                 )
                 reads += 1
             elif isinstance(action, SetPodCondition):
-                written[action.key] = written.get(action.key, 0) + 1
+                written.setdefault(int(action.name[1:]), []).append(action.message)
                 assert half_second < 2 * 340, "a minute before the end all is said"
             story.ended(action, at=at)
-    assert written == dict.fromkeys(keys, 1)
+    unread = [number for number, messages in written.items() if "as job" in messages[0]]
+    assert 500 < len(unread) < 1000, "those that were not read within ten seconds, and a place for the write"
+    assert {number: len(messages) for number, messages in written.items()} == {
+        number: 2 if number in unread else 1 for number in range(1000)
+    }
+    assert all("Job " in messages[-1] for messages in written.values()), "in the end each gives the reason"
     assert reads <= 8 * 400 + 8
+
+
+# --- before the job is read -----------------------------------------------------------------------------------------------
+
+
+def said_at(story: Story, at: float) -> list[tuple[str, str]]:
+    """The messages and events of the conditions that are written, while no read of a job is answered."""
+    return [(each.message, each.event) for each in story.acts(SetPodCondition, at)]
+
+
+UNREAD = "Waiting in Slurm partition main as job 17. Slurm's reason follows when the job is read."
+
+
+def test_a_pod_whose_job_is_not_read_says_after_ten_seconds_that_it_waits_and_then_why() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 0.5)
+    for step in range(100):
+        assert said_at(story, NOW + step / 10) == []
+    assert said_at(story, NOW + 10) == [(UNREAD, names.SUBMITTED)]
+    for second in range(11, 20):
+        assert said_at(story, NOW + second) == []
+    story.reads(waits(), at=NOW + 20)
+    [(message, event)] = said_at(story, NOW + 20)
+    assert message.startswith("Waiting in Slurm partition main (Priority: ")
+    assert event == names.PENDING
+
+
+def test_a_pod_that_gets_nodes_within_ten_seconds_never_says_that_it_waits() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    [read] = story.acts(ReadJob, NOW + 5)
+    story.polls({17: "RUNNING"}, at=NOW + 9)
+    story.reads(job_of(TRAIN, 17), at=NOW + 9.1, granted=grant(17))
+    story.ended(read, at=NOW + 9.1)
+    [bind] = [each for each in story.decides(NOW + 9.1) if not isinstance(each, NudgeScheduler)]
+    assert isinstance(bind, BindPod)
+    story.ended(bind, at=NOW + 9.2)
+    story.sees(story.bound(TRAIN, 17))
+    for second in range(10, 30):
+        assert said_at(story, NOW + second) == []
+
+
+def test_what_a_previous_process_read_of_the_job_stays_until_the_job_is_read_again() -> None:
+    story = Story()
+    story.sees(
+        replace(
+            TRAIN,
+            scheduled=Condition(False, names.PENDING, "Waiting in Slurm partition main. Job 17, as of 08:00 UTC."),
+        )
+    )
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(
+        replace(
+            TRAIN,
+            scheduled=Condition(False, names.PENDING, "Waiting in Slurm partition main. Job 17, as of 08:00 UTC."),
+        )
+    )
+    for second in range(30):
+        assert said_at(story, NOW + second) == []
+
+
+def test_a_first_sentence_that_could_not_be_written_is_written_again() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    [write] = story.acts(SetPodCondition, NOW + 10)
+    story.ended(write, Outcome.UNREACHED, at=NOW + 10.1)
+    assert said_at(story, NOW + 11) == []
+    assert said_at(story, NOW + 15.1) == [(UNREAD, names.SUBMITTED)]

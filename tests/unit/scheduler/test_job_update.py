@@ -84,7 +84,7 @@ def test_the_pod_shows_what_slurm_cannot_change(before: dict[str, str], after: d
     assert not any(isinstance(each, UpdateJob) for each in acts)
     [said] = [each for each in acts if isinstance(each, SetPodCondition)]
     cannot = f"Slurm cannot change slurm-bridge/{what} of a waiting job; recreate the pod to apply it."
-    assert said.message == f"Waiting as job 17. {cannot}"
+    assert said.message == f"Waiting in Slurm partition main as job 17. {cannot}"
 
 
 def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_half_is_reported() -> None:
@@ -93,7 +93,8 @@ def test_of_a_mixed_edit_the_possible_half_is_done_and_the_other_half_is_reporte
     acts = story.decides(NOW + 2)
     assert [each.changes for each in acts if isinstance(each, UpdateJob)] == [{"nice"}]
     assert [each.message for each in acts if isinstance(each, SetPodCondition)] == [
-        "Waiting as job 17. Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate the pod to apply it."
+        "Waiting in Slurm partition main as job 17. Slurm cannot change slurm-bridge/exclusive of a waiting job; recreate "
+        "the pod to apply it."
     ]
     [update] = [each for each in acts if isinstance(each, UpdateJob)]
     story.ended(update, at=NOW + 2)
@@ -117,7 +118,7 @@ def test_an_edit_that_slurm_refuses_is_reported_and_not_sent_again() -> None:
     [update] = story.acts(UpdateJob, NOW + 2)
     story.ended(update, Outcome.REFUSED, at=NOW + 2, number=2066)
     [said] = story.acts(SetPodCondition, NOW + 10)
-    assert said.message == "Waiting as job 17. Slurm refused it (error 2066)."
+    assert said.message == "Waiting in Slurm partition main as job 17. Slurm refused it (error 2066)."
     assert story.acts(UpdateJob, NOW + 400) == []
     story.sees(edited({"qos": "high", "nice": "1"}))
     assert len(story.acts(UpdateJob, NOW + 401)) == 1
