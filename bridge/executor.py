@@ -284,7 +284,7 @@ class Executor:
 
     async def _set_pod_condition(self, action: act.SetPodCondition, began: float) -> None:
         if action.condition:
-            await self._kube.set_condition(action.namespace, action.name, action.uid, action.condition, action.message)
+            await self._kube.set_condition(action)
         if action.annotations is not None:
             await self._kube.write_annotations(action.namespace, action.name, action.uid, action.annotations)
         if action.event:

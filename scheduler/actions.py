@@ -419,7 +419,11 @@ class SetJobCondition(_AboutPod):
 class SetPodCondition(_AboutPod):
     """Set the pod's condition PodScheduled=False, with an event of the same message (O1, Q2).
 
+    If the pod was changed since it was decided about, as by its bind, the API server refuses the condition: otherwise a late
+    write would say of a running pod that it waits.
+
     condition    reason of the condition; "": only the event
+    version      Pod.version of the pod that was decided about; "": the condition is set whatever changed
     event        reason of the event; "": only the condition
     essence      the parts of the message that matter when it is compared with the next one
     starts       the expected start that the message names, epoch seconds
@@ -441,6 +445,7 @@ class SetPodCondition(_AboutPod):
     essence: tuple[str, ...] = ()
     starts: float | None = None
     annotations: Mapping[str, str] | None = None
+    version: str = ""
 
     @property
     def reason(self) -> str:

@@ -50,6 +50,7 @@ from scheduler.actions import (
     SetDeadline,
     SetJobCondition,
     SetNodeCondition,
+    SetPodCondition,
 )
 from scheduler.model.kubernetes import Claim, Namespace, Owner, OwnerRef, Pod
 
@@ -204,12 +205,13 @@ class KubeClient:
             # Unanswered: if another pod has the name now, the API server repeats the eviction for ten seconds by itself.
             await self._must_be_gone(no, action)
 
-    async def set_condition(self, namespace: str, name: str, uid: str, reason: str, message: str) -> None:
-        """Write PodScheduled=False with this reason and message.
+    async def set_condition(self, action: SetPodCondition) -> None:
+        """Write PodScheduled=False with the reason and message of the action.
 
-        Raises NotFound, Conflict if the pod is gone or is another incarnation.
+        Raises NotFound, Conflict if the pod is gone, is another incarnation, or has not the version of the action any more.
         """
-        await self._set_condition("report", namespace, name, uid, ("PodScheduled", "False", reason, message))
+        condition = ("PodScheduled", "False", action.condition, action.message)
+        await self._set_condition("report", action.namespace, action.name, action.uid, condition, action.version)
 
     async def write_annotations(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None]
@@ -269,7 +271,13 @@ class KubeClient:
             raise no
 
     async def _set_condition(
-        self, operation: str, namespace: str, name: str, uid: str, condition: tuple[str, str, str, str]
+        self,
+        operation: str,
+        namespace: str,
+        name: str,
+        uid: str,
+        condition: tuple[str, str, str, str],
+        version: str = "",
     ) -> None:
         """A strategic patch merges conditions by type, so conditions of other components stay.
 
@@ -283,7 +291,8 @@ class KubeClient:
             "message": message,
             "lastTransitionTime": _rfc3339(self.clock()),
         }
-        body = {"metadata": {"uid": uid}, "status": {"conditions": [said]}}
+        meta = {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
+        body = {"metadata": meta, "status": {"conditions": [said]}}
         await self._patch(operation, f"{_pod_path(namespace, name)}/status", body, STRATEGIC)
 
     # --- nodes ---

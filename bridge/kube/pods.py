@@ -113,6 +113,7 @@ def to_pod(wire: WirePod) -> model.Pod:
         job_condition=job_condition,
         exit_code=exit_code,
         end_reason=end_reason,
+        version=meta.resource_version,
         times=times_of(status),
     )
     return pod if _is_plain(spec) else cut(pod)

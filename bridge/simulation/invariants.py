@@ -566,6 +566,10 @@ class Invariants:
             said = [each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"]
             if not pod["spec"].get("nodeName") and not any(each.get("message") for each in said):
                 yield Finding("L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} waits and does not say why")
+            if pod["spec"].get("nodeName") and any(each["status"] == "False" for each in said):
+                yield Finding(
+                    "L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} is on a node and says that it waits"
+                )
             self.checked["L4"] += 1
             if overstays := self._overstays(pod, ours):
                 yield Finding("L4", pod["metadata"]["uid"], overstays)

@@ -166,7 +166,8 @@ class Pod:
                     runs or ran; waits_since: not before that
     crashes         of a pod that started: the container that kubelet restarts repeatedly, and its last end; "": none
     job_condition   the condition names.RUNNING_CONDITION
-    times           no decision reads them, so they do not count when pods are compared
+    version         metadata.resourceVersion: it changes with each write of the pod
+    times           no decision reads version and times, so they do not count when pods are compared
     """
 
     uid: str
@@ -212,6 +213,7 @@ class Pod:
     exit_code: int | None = None
     end_reason: str = ""
     limit_exceeded: str = ""
+    version: str = field(default="", compare=False)
     times: PodTimes = field(default=NO_TIMES, compare=False)
 
     @property

@@ -108,8 +108,14 @@ def _first_attempts_until(this_pass: Pass) -> Iterable[float]:
             and is_managed(each.pod, world)
         ):
             lost = lost_job_of(world, each)
-            if lost is not None and _is_missing(lost, each, world):
+            if lost is not None and _is_missing(lost, each, world) and not _has_components(lost):
                 yield lost.lost_since + this_pass.tuning.retake_s
+
+
+def _has_components(job: Placeholder) -> bool:
+    """True if the job is heterogeneous: such a job is not asked for again, so nothing waits for that."""
+    described = (job.spec, job.job, job.grant)
+    return any(each is not None and each.parts for each in described)
 
 
 def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:

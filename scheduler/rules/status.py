@@ -107,6 +107,7 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
         essence=essence,
         starts=new.starts,
         annotations=new.annotations,
+        version=pod.version if new.reason else "",
     )
     this_pass.add(report, workload.key)
 

@@ -29,6 +29,7 @@ from scheduler.actions import (
     SetDeadline,
     SetJobCondition,
     SetNodeCondition,
+    SetPodCondition,
 )
 from scheduler.events import PodDeleted, PodSeen
 from scheduler.model.kubernetes import Node, Pod
@@ -374,8 +375,9 @@ async def _bind_by_another(player: Player, call: Call) -> Any:
 
 
 async def _report(player: Player, call: Call) -> Any:
-    shown = call.arguments["reason"], call.arguments["message"]
-    return await said(player.client.set_condition(*_pod(player, call), *shown))
+    namespace, name, uid = _pod(player, call)
+    action = SetPodCondition("key", uid, namespace, name, call.arguments["reason"], call.arguments["message"])
+    return await said(player.client.set_condition(action))
 
 
 async def _report_running(player: Player, call: Call) -> Any:

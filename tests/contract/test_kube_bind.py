@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from bridge.errors import Conflict, NotFound
-from scheduler.actions import BindPod
+from scheduler.actions import BindPod, SetPodCondition
 from scheduler.model.kubernetes import Condition, Pod
 from tests.contract.kube_subjects import MERGE, Kube, every_kube  # noqa: F401 -- fixtures
 
@@ -35,7 +35,8 @@ async def test_a_bind_writes_node_annotations_and_condition_at_once(kube: Kube) 
 
 async def test_a_bind_clears_the_reason_why_the_pod_was_waiting(kube: Kube) -> None:
     pod = await kube.pod("a")
-    await kube.client.set_condition(pod.namespace, pod.name, pod.uid, "SlurmJobPending", "Waiting in partition main.")
+    waits = SetPodCondition("key", pod.uid, pod.namespace, "a", "SlurmJobPending", "Waiting in partition main.")
+    await kube.client.set_condition(waits)
     await kube.client.bind(binding(pod))
     assert (await kube.read("a")).scheduled == Condition(True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,15 @@ from bridge.kube.client import KubeClient
 from bridge.kube.responses import judged
 from bridge.kube.transport import Call
 from scheduler import names
-from scheduler.actions import DeletePod, EvictPod, FailByDeadline, SetDeadline, SetJobCondition
+from scheduler.actions import (
+    BindPod,
+    DeletePod,
+    EvictPod,
+    FailByDeadline,
+    SetDeadline,
+    SetJobCondition,
+    SetPodCondition,
+)
 from scheduler.model.kubernetes import Condition, Pod
 from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, every_kube  # noqa: F401 -- fixtures
 
@@ -32,6 +41,10 @@ async def conditions(kube: Kube, name: str) -> dict[str, Any]:
     return {condition["type"]: condition for condition in pod["status"].get("conditions") or []}
 
 
+def waits(pod: Pod, message: str = "Waiting.") -> SetPodCondition:
+    return SetPodCondition("key", pod.uid, pod.namespace, pod.name, "SlurmJobPending", message)
+
+
 # --- conditions ---
 
 
@@ -40,8 +53,8 @@ async def test_a_condition_says_why_the_pod_waits_and_leaves_others_alone(kube: 
     other = {"type": "example.com/ready", "status": "True", "lastTransitionTime": "2026-11-21T05:00:00Z"}
     await kube.raw("PATCH", f"{kube.path('a')}/status", {"status": {"conditions": [other]}}, STRATEGIC)
 
-    await kube.client.set_condition(pod.namespace, pod.name, pod.uid, "SlurmJobPending", "Waiting (Priority).")
-    await kube.client.set_condition(pod.namespace, pod.name, pod.uid, "SlurmJobPending", "Waiting (Resources).")
+    await kube.client.set_condition(waits(pod, "Waiting (Priority)."))
+    await kube.client.set_condition(waits(pod, "Waiting (Resources)."))
 
     assert (await kube.read("a")).scheduled == Condition(False, "SlurmJobPending", "Waiting (Resources).")
     assert (await conditions(kube, "a")).keys() == {"PodScheduled", "example.com/ready"}
@@ -50,13 +63,32 @@ async def test_a_condition_says_why_the_pod_waits_and_leaves_others_alone(kube: 
 async def test_a_condition_is_never_written_on_a_namesake(kube: Kube) -> None:
     pod = await kube.pod("a")
     with pytest.raises(Conflict):
-        await kube.client.set_condition(pod.namespace, pod.name, ANOTHER, "SlurmJobPending", "Waiting.")
+        await kube.client.set_condition(replace(waits(pod), uid=ANOTHER))
     assert (await kube.read("a")).scheduled is None
+
+
+async def test_a_condition_that_comes_after_the_bind_is_refused(kube: Kube) -> None:
+    """It was decided about the pod as it was before: a write of another client, as the bind, changes its version."""
+    pod = await kube.pod("a")
+    late = replace(waits(pod), version=pod.version)
+    await kube.client.bind(BindPod("key", pod.uid, pod.namespace, "a", "contract-n1", 7, {}, "granted"))
+    with pytest.raises(Conflict):
+        await kube.client.set_condition(late)
+    assert (await kube.read("a")).scheduled == Condition(True)
+
+
+async def test_a_condition_is_written_on_the_version_of_the_pod_that_the_last_condition_made(kube: Kube) -> None:
+    pod = await kube.pod("a")
+    await kube.client.set_condition(replace(waits(pod), version=pod.version))
+    changed = await kube.read("a")
+    assert changed.version != pod.version
+    await kube.client.set_condition(replace(waits(pod, "Waiting (Resources)."), version=changed.version))
+    assert (await kube.read("a")).scheduled == Condition(False, "SlurmJobPending", "Waiting (Resources).")
 
 
 async def test_a_condition_for_a_pod_that_is_gone_is_not_found(kube: Kube) -> None:
     with pytest.raises(NotFound):
-        await kube.client.set_condition(kube.namespace, "a", ANOTHER, "SlurmJobPending", "Waiting.")
+        await kube.client.set_condition(waits(Pod(ANOTHER, kube.namespace, "a")))
 
 
 # --- the end of a pod ---

@@ -48,6 +48,11 @@ async def other_pods_have_all_room(life: Calm) -> None:
     await asyncio.sleep(20)
 
 
+async def a_pod_is_bound_soon_after_it_says_that_it_waits(life: Calm) -> None:
+    life.creates("alone", {names.PREFIX + names.BEGIN: "now+4seconds"})
+    await life.first("alone", within=60)
+
+
 async def the_id_of_a_lost_job_is_given_to_a_job_of_the_same_user(life: Calm) -> None:
     life.creates("alone")
     lost = life.job_of(await life.first("alone"))
@@ -118,6 +123,16 @@ def without_uid(write: Callable[..., Any]) -> Callable[..., Any]:
     return written
 
 
+def without_version(patch: Callable[..., Any]) -> Callable[..., Any]:
+    """A patch whose body names no version."""
+
+    def patched(client: KubeClient, operation: str, path: str, body: dict[str, Any], kind: str) -> Any:
+        body["metadata"].pop("resourceVersion", None)
+        return patch(client, operation, path, body, kind)
+
+    return patched
+
+
 def by_id(decide_whose: Callable[[World, Job], str | None]) -> Callable[[World, Job], str | None]:
     """A job of a known id is taken for the known job, whatever its name."""
 
@@ -168,6 +183,14 @@ def test_a_bridge_that_binds_whichever_pod_has_the_name_is_found(monkeypatch: py
     assert wrong(one_pod_runs_and_ends) == ""
     monkeypatch.setattr(KubeClient, "_write", without_uid(KubeClient._write))
     assert "V7: a write on pod alice-a/alone without its uid" in wrong(one_pod_runs_and_ends)
+
+
+def test_a_bridge_that_writes_a_condition_whatever_became_of_the_pod_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write is late, and the pod is bound before."""
+    late = a_pod_is_bound_soon_after_it_says_that_it_waits, "/status", "unanswered-late"
+    assert wrong(*late) == ""
+    monkeypatch.setattr(KubeClient, "_patch", without_version(KubeClient._patch))
+    assert "alone is on a node and says that it waits" in wrong(*late)
 
 
 def test_a_leader_that_does_not_look_at_the_clock_before_it_writes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ async def test_a_heterogeneous_job_is_read_with_what_all_of_its_components_hold(
         (SHOW, ("set_node_condition", SHOW)),
         (act.TaintNode("x1", "uid", "why"), ("taint_node", "x1", "uid")),
         (act.UnmarkNode("x1", "uid", "why"), ("unmark_node", "x1", "uid")),
-        (REPORT, ("set_condition", "hpc", "train", "uid", "SlurmJobPending", "Waiting.")),
+        (REPORT, ("set_condition", REPORT)),
     ],
     ids=lambda value: type(value).__name__,
 )

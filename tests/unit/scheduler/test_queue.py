@@ -397,3 +397,102 @@ def test_the_start_that_a_condition_shows_is_read_back_also_if_another_client_wr
 ) -> None:
     now = 1_795_500_000.0
     assert _nearest_start(message, now + 5000, now) == start
+
+
+# --- before the job is read -----------------------------------------------------------------------------------------------
+
+
+def said_at(story: Story, at: float) -> list[tuple[str, str]]:
+    """The messages and events of the conditions that are written, while no read of a job is answered."""
+    return [(each.message, each.event) for each in story.acts(SetPodCondition, at)]
+
+
+UNREAD = "Waiting in Slurm partition main as job 17. Slurm's reason follows when the job is read."
+
+
+def test_a_pod_whose_job_is_not_read_says_after_ten_seconds_that_it_waits_and_then_why() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 0.5)
+    for step in range(100):
+        assert said_at(story, NOW + step / 10) == []
+    assert said_at(story, NOW + 10) == [(UNREAD, names.SUBMITTED)]
+    for second in range(11, 20):
+        assert said_at(story, NOW + second) == []
+    story.reads(waits(reason="Priority"), at=NOW + 20)
+    [(message, event)] = said_at(story, NOW + 20)
+    assert message.startswith("Waiting in Slurm partition main (Priority: ")
+    assert event == names.PENDING
+
+
+def test_a_pod_that_gets_nodes_within_ten_seconds_never_says_that_it_waits() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    [read] = story.acts(ReadJob, NOW + 5)
+    story.polls({17: "RUNNING"}, at=NOW + 9)
+    story.reads(job_of(TRAIN, 17), at=NOW + 9.1, granted=grant(17))
+    story.ended(read, at=NOW + 9.1)
+    [bind] = [each for each in story.decides(NOW + 9.1) if not isinstance(each, NudgeScheduler)]
+    assert isinstance(bind, BindPod)
+    story.ended(bind, at=NOW + 9.2)
+    story.sees(story.bound(TRAIN, 17))
+    for second in range(10, 30):
+        assert said_at(story, NOW + second) == []
+
+
+def test_what_a_previous_process_read_of_the_job_stays_until_the_job_is_read_again() -> None:
+    story = Story()
+    story.sees(
+        replace(
+            TRAIN,
+            scheduled=Condition(False, names.PENDING, "Waiting in Slurm partition main. Job 17, as of 08:00 UTC."),
+        )
+    )
+    story.queues(TRAIN, 17, at=NOW)
+    story.sees(
+        replace(
+            TRAIN,
+            scheduled=Condition(False, names.PENDING, "Waiting in Slurm partition main. Job 17, as of 08:00 UTC."),
+        )
+    )
+    for second in range(30):
+        assert said_at(story, NOW + second) == []
+
+
+def test_a_first_sentence_that_could_not_be_written_is_written_again() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    [write] = story.acts(SetPodCondition, NOW + 10)
+    story.ended(write, Outcome.UNREACHED, at=NOW + 10.1)
+    assert said_at(story, NOW + 11) == []
+    assert said_at(story, NOW + 15.1) == [(UNREAD, names.SUBMITTED)]
+
+
+def test_a_condition_is_written_only_on_the_version_of_the_pod_that_was_decided_about() -> None:
+    """The API server refuses a write that comes after the bind.  A refused write is repeated if the pod still waits."""
+    story = Story()
+    queued(story)
+    story.sees(replace(TRAIN, version="101"))
+    story.reads(waits(), at=NOW + 1)
+    [write] = story.acts(SetPodCondition, NOW + 1)
+    assert write.version == "101"
+    story.sees(replace(TRAIN, version="102"))
+    story.ended(write, Outcome.REFUSED, at=NOW + 1.1, number=409)
+    assert story.acts(SetPodCondition, NOW + 2.9) == []
+    [again] = story.acts(SetPodCondition, NOW + 3)
+    assert (again.version, again.message) == ("102", write.message)
+
+
+def test_a_pod_whose_condition_was_refused_because_of_its_bind_says_nothing_more() -> None:
+    story = Story()
+    queued(story)
+    story.reads(waits(), at=NOW + 1)
+    [write] = story.acts(SetPodCondition, NOW + 1)
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.reads(job_of(TRAIN, 17), at=NOW + 2, granted=grant(17))
+    [bind] = story.acts(BindPod, NOW + 2)
+    story.ended(bind, at=NOW + 2.1)
+    story.ended(write, Outcome.REFUSED, at=NOW + 2.2, number=409)
+    story.sees(story.bound(TRAIN, 17))
+    for second in range(3, 60):
+        assert [each for each in story.acts(SetPodCondition, NOW + second) if each.condition] == []
