@@ -192,13 +192,13 @@ def _needs(spec: JobSpec) -> str:
     one = f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices}"
     if spec.tasks == 1:
         return f"{one} on one node"
-    each = f"for each of {spec.tasks} pods"
+    each = f"for each of {spec.tasks:,} pods"
     if spec.tasks_per_node is not None:
         return f"{one} {each}, {spec.tasks_per_node} a node"
     if spec.max_nodes == 1:
         return f"{one} {each}, all on one node"
-    least = f", on at least {spec.min_nodes} nodes" if spec.min_nodes is not None else ""
-    return f"{one} {each}{least}{f', on at most {spec.max_nodes} nodes' if spec.max_nodes is not None else ''}"
+    least = f", on at least {spec.min_nodes:,} nodes" if spec.min_nodes is not None else ""
+    return f"{one} {each}{least}{f', on at most {spec.max_nodes:,} nodes' if spec.max_nodes is not None else ''}"
 
 
 def _limit(minutes: int) -> str:
@@ -210,13 +210,13 @@ def _nodes(what: Explanation, width: int) -> Iterator[str]:
     if nodes is None:
         return
     yield ""
-    yield f"Nodes that can run it: {len(nodes.usable)} of {nodes.count}"
+    yield f"Nodes that can run it: {len(nodes.usable):,} of {nodes.count:,}"
     if nodes.usable:
         yield from wrapped(_some(nodes.usable), width)
     if nodes.away:
         yield from wrapped(f"of these, Slurm allocates to no job: {_some(nodes.away)}", width)
     for why, count in nodes.misses:
-        yield from wrapped(f"{count} {why}", width)
+        yield from wrapped(f"{count:,} {why}", width)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -89,7 +89,7 @@ def _of_jobset(jobset: Object, kind: str, source: Source, notes: Sequence[str]) 
     ref = OwnerRef(JOBSET_API, "JobSet", name, f"{source.uid}.JobSet")
     owner = owner_of(jobset, ref, source.path)
     if not 1 <= (made := owner.members or 0) <= MAX_SIZE:
-        raise ConfigError(f"{source.path}: {kind} {name} makes {made} pods: from 1 to {MAX_SIZE} are one gang.")
+        raise ConfigError(f"{source.path}: {kind} {name} makes {made:,} pods: from 1 to {MAX_SIZE:,} are one gang.")
     jobs = list(_jobs(jobset, source))
     pods = [(part, pod) for part, job, template in jobs for pod in _pods_of(template, part, job, ref, source)]
     owners = (*(job_owner(job, template, ref) for _, job, template in jobs), owner)
@@ -147,7 +147,7 @@ def _of_leader_worker_set(thing: Object, source: Source) -> Planned:
     groups, size = number_of(spec, "replicas"), number_of(of_pods, "size")
     if not 1 <= size <= MAX_SIZE:
         raise ConfigError(
-            f"{source.path}: LeaderWorkerSet {name} has the size {size}: from 1 to {MAX_SIZE} pods are one gang."
+            f"{source.path}: LeaderWorkerSet {name} has the size {size}: from 1 to {MAX_SIZE:,} pods are one gang."
         )
     ref = OwnerRef(LWS_API, "LeaderWorkerSet", name, f"{source.uid}.LeaderWorkerSet")
     leaders = OwnerRef("apps/v1", "StatefulSet", name, f"{source.uid}.leaders")

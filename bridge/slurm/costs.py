@@ -30,7 +30,9 @@ MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.
 _BILLING = re.compile(r"(?:^|,)billing=([0-9]+)(?:,|$)")
 _WEIGHT = re.compile(r"([^=,]+)=([0-9]+(?:\.[0-9]*)?)([KMGTP]?)", re.IGNORECASE)
 NO_ACCOUNTING = "This Slurm has no slurmdbd: there are no accounts, no limits and no fair share."
-TOO_MANY = f"What is used of the limits is not read: more than {MOST_RUNNING} jobs run. See `scontrol show assoc_mgr`."
+TOO_MANY = (
+    f"What is used of the limits is not read: more than {MOST_RUNNING:,} jobs run. See `scontrol show assoc_mgr`."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def runs_soon(kube: Kube, space: str, name: str) -> None:
     eventually(f"{name} is bound", lambda: kube.pod(space, name).spec.node_name)
 
 
-BAD_SIZE = "is not a whole number from 1 to 10000."
+BAD_SIZE = "is not a whole number from 1 to 10,000."
 # What the first and the last pod of a gang of two have of their own, and what both say.
 DISAGREE = {
     "size": ({"size": "2"}, {"size": "3"}, "do not agree on their number (size-0 says 2, size-1 says 3)"),

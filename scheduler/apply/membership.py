@@ -138,9 +138,9 @@ def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
         return None
     return Refusal(
         names.REFUSED,
-        f"More than {MAX_SIZE} pods of namespace {pod.namespace} are of {group.kind} {group.name}, and they do not show its "
-        f"size, or do not agree on it: give all of them the same annotation {GANG_SIZE} (1 to {MAX_SIZE}), or give the pods "
-        "that do not belong to it another label.",
+        f"More than {MAX_SIZE:,} pods of namespace {pod.namespace} are of {group.kind} {group.name}, and they do not show "
+        f"its size, or do not agree on it: give all of them the same annotation {GANG_SIZE} (1 to {MAX_SIZE:,}), or give the "
+        "pods that do not belong to it another label.",
     )
 
 

@@ -22,13 +22,13 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
         if node.cpus < spec.cpus_per_task:
             return f"{spec.cpus_per_task} CPUs ({node.cpus} on {node.name})"
         if 0 < node.memory_mib < spec.memory_mib:
-            return f"{spec.memory_mib} MiB of memory ({node.memory_mib} on {node.name})"
+            return f"{spec.memory_mib:,} MiB of memory ({node.memory_mib:,} on {node.name})"
         for name, count in spec.gres:
             if node.gres.get(name, 0) < count:
                 return f"{count} {name} ({node.gres.get(name, 0)} on {node.name})"
     room = sum(tasks_on(node, spec) for node in grant.nodes)
     if room < spec.tasks:
-        return f"room for {spec.tasks} pods (it holds {room})"
+        return f"room for {spec.tasks:,} pods (it holds {room:,})"
     if len(spec.parts) != len(grant.parts):
         return f"all of its {1 + len(spec.parts)} components"
     return next((why for each in zip(spec.parts, grant.parts, strict=True) if (why := shortfall(*each))), "")
@@ -39,7 +39,7 @@ def lacks(place: JobSpec, wanted: JobSpec) -> str:
     if wanted.cpus_per_task > place.cpus_per_task:
         return f"{wanted.cpus_per_task} CPUs"
     if wanted.memory_mib > place.memory_mib:
-        return f"{wanted.memory_mib} MiB of memory"
+        return f"{wanted.memory_mib:,} MiB of memory"
     for name, count in wanted.gres:
         if count > _counted(place, name):
             return f"{count} {name}"

@@ -94,9 +94,9 @@ def _places(spec: JobSpec, rooms: Sequence[int], *, evenly: bool) -> int:
 
 def _too_few_places(spec: JobSpec, rooms: Sequence[int], first: Most) -> str:
     takes, usable = sum(rooms), sum(map(bool, rooms))
-    on_one = "one such pod" if first.pods == 1 else f"{first.pods} such pods"
+    on_one = "one such pod" if first.pods == 1 else f"{first.pods:,} such pods"
     limit = f" on at most {spec.max_nodes:,} {'node' if spec.max_nodes == 1 else 'nodes'}" if spec.max_nodes else ""
-    said = f"There is no room for {spec.tasks} such pods{limit}, even when all nodes are empty: "
+    said = f"There is no room for {spec.tasks:,} such pods{limit}, even when all nodes are empty: "
     nodes = f"{usable} {'node' if usable == 1 else 'nodes'} can run them, and would take {takes}"
     if takes >= spec.tasks and spec.max_nodes != 1:
         nodes += ", but only if Slurm gave each node another number of them, for which it has no option"
@@ -108,7 +108,7 @@ def _would_lose(spec: JobSpec, losing: Sequence[SlurmNode]) -> str:
     some = ", ".join(sorted(node.name for node in losing)[:3]) + (" …" if len(losing) > 3 else "")
     return (
         f"Slurm's external nodes {some} are defined in slurm.conf, where Slurm counts the {devices} of a gang correctly only "
-        f"if each node gets equally many of its pods; {spec.tasks} such pods do not fit like that. Ask for another number, "
+        f"if each node gets equally many of its pods; {spec.tasks:,} such pods do not fit like that. Ask for another number, "
         f"or have the admin take these nodes out of slurm.conf and label them {names.EXTERNAL_NODE_LABEL}=true."
     )
 
@@ -124,11 +124,11 @@ def lacking(spec: JobSpec, nodes: Collection[SlurmNode], partition: str) -> str:
     takes = sum(rooms[: spec.max_nodes])
     if not rooms or takes >= spec.tasks:
         return ""
-    most = f" on {spec.max_nodes} of its nodes" if spec.max_nodes is not None else ""
+    most = f" on {spec.max_nodes:,} of its nodes" if spec.max_nodes is not None else ""
     where = f"Slurm partition {partition}" if partition else "Slurm's partition"
     return (
-        f"{where} has no room for {spec.tasks} such pods{most}, even when it is empty: "
-        f"{len(rooms)} {'node' if len(rooms) == 1 else 'nodes'} can run them, and would take {takes}."
+        f"{where} has no room for {spec.tasks:,} such pods{most}, even when it is empty: "
+        f"{len(rooms):,} {'node' if len(rooms) == 1 else 'nodes'} can run them, and would take {takes:,}."
     )
 
 

@@ -79,9 +79,11 @@ def feasible(
 
 def _sentence(count: int, misses: Counter[str], partition: str) -> str:
     """The sentence, in the form of kube-scheduler's: most frequent cause first."""
-    parts = ", ".join(f"{number} {why}" for why, number in sorted(misses.items(), key=lambda item: (-item[1], item[0])))
+    parts = ", ".join(
+        f"{number:,} {why}" for why, number in sorted(misses.items(), key=lambda item: (-item[1], item[0]))
+    )
     where = f" in Slurm partition {partition}" if partition else ""
-    return f"0/{count} nodes can run this pod{where}: {parts or 'the cluster has no nodes'}."
+    return f"0/{count:,} nodes can run this pod{where}: {parts or 'the cluster has no nodes'}."
 
 
 def weight(wanted: NodeRequirements) -> int:

@@ -90,7 +90,7 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
             return f"{group.kind} {group.name} wants {wanted:,} pods, and a gang has at most {MAX_SIZE:,}."
         return (
             f"{group.kind} {group.name} does not show how many pods it has: give it the annotation "
-            f"{GANG_SIZE} (1 to {MAX_SIZE})."
+            f"{GANG_SIZE} (1 to {MAX_SIZE:,})."
         )
     held = bool(workload.size) and this_pass.now >= _held_at(workload, this_pass)
     return f"{workload.gathered} {HELD_BACK}" if held else workload.gathered

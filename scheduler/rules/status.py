@@ -36,7 +36,7 @@ _INTERVAL = re.compile(
     r"(?: \(\d{1,9} of \d{1,9} past estimates of this partition held\))?"
 )
 _LIMIT = re.compile(r"\(((?:Grp|Max|Min)[A-Za-z]++)[^()]*+\)")
-_PLACE = re.compile(r"; number \d{1,9} of slurm-bridge's \d{1,9} waiting jobs there")
+_PLACE = re.compile(r"; number [\d,]{1,12} of slurm-bridge's [\d,]{1,12} waiting jobs there")
 _START = re.compile(rf"; expected start ({_DATE})?(\d\d:\d\d) UTC")
 # What `waits` says before Slurm's reason, and after the clauses that may follow the reason.
 _WAITING = re.compile(r"Waiting in Slurm partition \S++ \(")
@@ -218,7 +218,9 @@ def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
     said = f"{reason}: {with_value(known, job, this_pass.world)}" if known is not None else reason
     start, now = _start(job, this_pass), this_pass.now
     place = this_pass.world.waiting_order.place(workload.key)
-    queue = f"; number {place.number} of slurm-bridge's {place.of} waiting jobs there" if place and place.of > 1 else ""
+    queue = (
+        f"; number {place.number:,} of slurm-bridge's {place.of:,} waiting jobs there" if place and place.of > 1 else ""
+    )
     return f"Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {clock(now, now)}."
 
 

@@ -67,7 +67,7 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
     if tenant is None:
         return None
     if jobs is not None and not quotas.has_one(workload) and this_pass.free(jobs) < 1:
-        at_most = "1 job" if tenant.max_jobs == 1 else f"{tenant.max_jobs} jobs"
+        at_most = "1 job" if tenant.max_jobs == 1 else f"{tenant.max_jobs:,} jobs"
         return jobs, (
             f"The policy allows {at_most} at a time here (max_jobs), waiting and running, and that many exist. "
             "The pod is submitted when one of them has ended."

@@ -265,8 +265,10 @@ class Workload:
         assert self.group is not None, "only a gang gathers"
         whole = f"{self.group.kind} {self.group.name}"
         if not self.size:
-            return f"It is not known yet how many pods {whole} has; {self.pod_counts.members} are here."
-        return f"{self.pod_counts.members} of {self.size} pods of {whole} are here in namespace {self.pod.namespace}."
+            return f"It is not known yet how many pods {whole} has; {self.pod_counts.members:,} are here."
+        return (
+            f"{self.pod_counts.members:,} of {self.size:,} pods of {whole} are here in namespace {self.pod.namespace}."
+        )
 
     @property
     def nodes_left_out(self) -> frozenset[str]:

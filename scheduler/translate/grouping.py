@@ -199,7 +199,7 @@ def _size_shown(notes: Mapping[str, str], key: str) -> int | Refusal | None:
 
 def _whole(where: str, text: str, most: int) -> int | Refusal:
     if not re.fullmatch(r"[0-9]{1,8}", text, re.ASCII) or not 1 <= int(text) <= most:
-        return Refusal(names.REFUSED, f"{where}: {text[:60]!a} is not a whole number from 1 to {most}.")
+        return Refusal(names.REFUSED, f"{where}: {text[:60]!a} is not a whole number from 1 to {most:,}.")
     return int(text)
 
 

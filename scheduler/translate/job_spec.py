@@ -242,8 +242,8 @@ def _too_many_nodes(options: JobOptions, pods: int) -> Refusal | None:
         return Refusal(names.REFUSED, f"{asked}, but the gang has {pods:,} pods. Lower the number.")
     for key_name, nodes in ((names.MIN_NODES, options.min_nodes), (names.MAX_NODES, options.max_nodes)):
         if nodes not in (None, 1):
-            said = f"Annotation {names.PREFIX}{key_name}: {nodes} nodes, but a single pod runs on one. Remove the annotation."
-            return Refusal(names.REFUSED, said)
+            asked = f"Annotation {names.PREFIX}{key_name}: {nodes:,} nodes"
+            return Refusal(names.REFUSED, f"{asked}, but a single pod runs on one. Remove the annotation.")
     return None
 
 
@@ -251,7 +251,9 @@ def _least_above_limit(pod: Pod, owners: tuple[Owner, ...], options: JobOptions,
     """The Refusal of a time-min that is longer than the time limit; None: it is not."""
     if options.time_min is None or limit in (None, UNLIMITED) or options.time_min <= limit:
         return None
-    said = f"asks for at least {options.time_min} minutes, but the time limit is {limit}: lower it, or raise the limit"
+    said = (
+        f"asks for at least {options.time_min:,} minutes, but the time limit is {limit:,}: lower it, or raise the limit"
+    )
     return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {said}.")
 
 
@@ -309,7 +311,7 @@ def shape_of(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, translati
     if options.cpus_per_task is not None and options.cpus_per_task < cpus:
         return _understated(names.CPUS_PER_TASK, f"{options.cpus_per_task} CPUs", f"{cpus}", pod, owners)
     if options.memory is not None and options.memory < memory_mib:
-        return _understated(names.MEMORY, f"{options.memory} MiB", f"{memory_mib} MiB", pod, owners)
+        return _understated(names.MEMORY, f"{options.memory:,} MiB", f"{memory_mib:,} MiB", pod, owners)
     if options.gres is not None and (lacking := _lacking(options.gres, gres, translation)):
         return _understated(names.GRES, *lacking, pod, owners)
     shape = Shape(

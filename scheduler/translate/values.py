@@ -27,7 +27,7 @@ class Unreadable(Exception):
 def text(value: str) -> str:
     """A printable text of bounded length (T9)."""
     if len(value) > MAX_TEXT:
-        raise Unreadable(f"is longer than {MAX_TEXT} characters")
+        raise Unreadable(f"is longer than {MAX_TEXT:,} characters")
     if not value.isprintable():
         raise Unreadable("has control characters")
     return value
@@ -50,14 +50,14 @@ def partition(value: str) -> str:
 def readable_name(value: str) -> str:
     """The readable part of the job's name."""
     if len(value) > names.MAX_READABLE:
-        raise Unreadable(f"is longer than {names.MAX_READABLE} characters")
+        raise Unreadable(f"is longer than {names.MAX_READABLE:,} characters")
     return text(value)
 
 
 def count(value: str, low: int = 1, high: int = MAX_COUNT) -> int:
     """A whole number."""
     if not re.fullmatch(r"[0-9]{1,10}", value.strip(), re.ASCII) or not low <= int(value) <= high:
-        raise Unreadable(f"is not a whole number from {low} to {high}")
+        raise Unreadable(f"is not a whole number from {low:,} to {high:,}")
     return int(value)
 
 
@@ -96,7 +96,7 @@ def time_limit_min(value: str) -> int:
         return UNLIMITED
     minutes = -(-seconds // 60)
     if not 1 <= minutes <= MAX_MINUTES:
-        raise Unreadable(f"is not between one minute and {MAX_MINUTES} (UNLIMITED means no limit)")
+        raise Unreadable(f"is not between one minute and {MAX_MINUTES:,} minutes (UNLIMITED means no limit)")
     return minutes
 
 

@@ -98,7 +98,7 @@ async def test_a_jobset_whose_jobs_start_one_after_the_other_is_a_job_for_each_s
 
 @pytest.mark.parametrize(
     ("spec", "why"),
-    [({}, "makes 0 pods: from 1 to 10000 are one gang"), ({"replicatedJobs": 3}, "cannot be used: Expected `array")],
+    [({}, "makes 0 pods: from 1 to 10,000 are one gang"), ({"replicatedJobs": 3}, "cannot be used: Expected `array")],
 )
 async def test_a_jobset_without_pods_is_one_sentence(both: Both, spec: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=rf"JobSet sim {why}"):

@@ -88,7 +88,7 @@ def test_a_batch_job_of_the_same_name_made_again_is_another_gang() -> None:
 def test_a_size_that_is_no_number_is_refused_in_words(size: str) -> None:
     message = said(labels={OWN + "gang": "ring"}, says={"gang-size": size})
     assert message.startswith("Annotation slurm-bridge/gang-size: ")
-    assert message.endswith("is not a whole number from 1 to 10000.")
+    assert message.endswith("is not a whole number from 1 to 10,000.")
     assert len(message) < 200
 
 

@@ -260,7 +260,7 @@ NO = [
     (
         "T8 a value that cannot be read",
         saying("nice", "NaN"),
-        f'Annotation slurm-bridge/nice: "NaN" is not a whole number from 0 to {MAX_NICE}.',
+        f'Annotation slurm-bridge/nice: "NaN" is not a whole number from 0 to {MAX_NICE:,}.',
     ),
     (
         "T9 control characters",
