@@ -11,19 +11,25 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Literal, get_args
 
+from scheduler.actions import Kind
 from scheduler.state.quarantined import Alarm, Origin, origin_of
 
 AGAIN_S = 2.0  # after this time a task that ended by an error of the bridge's own begins again
 MAX_LOGGED = 1000  # places in the code whose traceback is logged
 log = logging.getLogger("slurm-bridge")
 
+Step = Literal["action", "task", "pass", "observer", "page", "explanation", "nodes"]
+# Each has its series of the metric from the start: Prometheus sees no increase in a series that begins with 1.
+KINDS: tuple[str, ...] = (*get_args(Step), *(kind.value for kind in Kind))
+
 
 class Guard:
     """Contains exceptions that are defects of the bridge, and reports them.
 
     on          True: exceptions are contained; False: they are raised
-    contained   number of contained exceptions, by kind: "action", "task", "observer", "workload", …
+    contained   number of contained exceptions, by kind (KINDS)
     """
 
     def __init__(self, *, on: bool = False) -> None:
@@ -31,10 +37,10 @@ class Guard:
         self.contained: Counter[str] = Counter()
         self._logged: set[Origin] = set()
 
-    def caught(self, error: Exception, kind: str, what: str) -> None:
+    def caught(self, error: Exception, kind: Step, what: str) -> None:
         """Contain an exception; raise it if containment is off.
 
-        kind   label of the metric: "action", "task", "observer", …
+        kind   label of the metric
         what   for the log: what was done, to which object
         """
         if not self.on:

@@ -17,6 +17,7 @@ from aiohttp import web
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.explanation_json import encoded
+from bridge.guard import KINDS
 from bridge.http_access import HEADER, Bearers, refusal, refusal_of_nodes
 from bridge.http_clients import Site, in_parts
 from bridge.http_log import without_peers
@@ -240,7 +241,7 @@ class Health(_Endpoints):
         return [(counts[kind], {"kind": kind.value}) for kind in Kind]
 
     def _errors(self) -> Values:
-        return [(count, {"kind": kind}) for kind, count in sorted(self._loop.guard.contained.items())]
+        return [(self._loop.guard.contained[kind], {"kind": kind}) for kind in KINDS]
 
     def _rejected(self) -> Values:
         counted = {why.value: self._loop.world.rejected[why] for why in Anomaly} | self._telemetry.rejected

@@ -214,7 +214,7 @@ def note_lost_job(world: World, workload: Workload, job: Placeholder, at: float)
     elif not world.may_have_bound(workload) or (workload.all_bound_by_others and job.key != workload.key):
         workload.hint = None  # the pod named a foreign job
     else:
-        workload.lost_job = _lost_record(job, proven, at, world.config.tuning.absent_s)
+        workload.lost_job = _lost_record(job, workload, proven, at, world.config.tuning.absent_s)
 
 
 def _named_by_another_pod(world: World, workload: Workload, candidates: list[Placeholder]) -> Placeholder | None:
@@ -223,11 +223,12 @@ def _named_by_another_pod(world: World, workload: Workload, candidates: list[Pla
     return next((job for job in candidates if job.key is None and not job.lost(absent_s)), None)
 
 
-def _lost_record(job: Placeholder, key: str | None, at: float, absent_s: float) -> Placeholder:
+def _lost_record(job: Placeholder, workload: Workload, key: str | None, at: float, absent_s: float) -> Placeholder:
     """A record of the job that had the id before Slurm gave the id to another job.  It counts as lost.
 
     key   of the workload; None: not proven
     """
     lost = Placeholder(job.id, key, job.user, frozenset(), known_since=at, read_began=at, denied=True)
+    lost.followed_by = job.followed_by & {workload.key}  # if the job had another name, it was the workload's
     lost.absent_first, lost.absent_last = at - absent_s, at
     return lost

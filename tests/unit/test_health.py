@@ -13,7 +13,7 @@ import pytest
 from bridge.cli.release import ask
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
-from bridge.guard import Guard
+from bridge.guard import KINDS, Guard
 from bridge.health import STANDSTILL_S, Health, StandingBy, Starting, measure_clock
 from bridge.page import snapshot
 from bridge.policy_file import policy_trouble
@@ -164,6 +164,16 @@ async def test_what_is_in_quarantine_is_counted_and_no_reason(monkeypatch: pytes
     _, text, _ = await get(asked, "/metrics")
     assert value_of(text.splitlines(), "slurm_bridge_quarantined", 'kind="workload"') == 1
     assert value_of(text.splitlines(), "slurm_bridge_quarantined", 'kind="node"') == 0
+
+
+async def test_the_first_error_of_the_bridge_itself_is_an_increase_of_a_series_that_was_there() -> None:
+    """Prometheus sees no increase in a series that begins with 1, so an alert would miss the first error."""
+    asked = health()
+    lines = (await get(asked, "/metrics"))[1].splitlines()
+    assert {value_of(lines, "slurm_bridge_own_errors_total", f'kind="{kind}"') for kind in KINDS} == {0}
+    asked._loop.guard.caught(ZeroDivisionError(), "observer", "metrics")
+    lines = (await get(asked, "/metrics"))[1].splitlines()
+    assert value_of(lines, "slurm_bridge_own_errors_total", 'kind="observer"') == 1
 
 
 async def test_a_replica_that_is_a_standby_again_shows_no_ages_and_counts_of_the_time_when_it_led() -> None:

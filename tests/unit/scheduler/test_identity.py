@@ -241,6 +241,29 @@ def test_after_a_restart_the_end_of_a_renamed_job_of_its_user_on_its_node_ends_t
     )
 
 
+def test_the_pod_of_a_renamed_job_that_slurm_lost_ends_although_an_attempt_to_replace_the_job_got_its_id() -> None:
+    story = Story()
+    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
+    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    renamed = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 55)
+    assert reads_all(story, {17: renamed}, NOW) == []
+    failed = job_of(TRAIN, 17, "FAILED", submitted=NOW + 110, nodes="")
+    done: list[Action] = []
+    for at in (NOW + 100 + second for second in range(300)):
+        asked = any(isinstance(each, AllocateNow) for each in done)
+        story.polls({17: "FAILED"} if asked else {}, at=at)
+        for action in story.decides(at):
+            done.append(action)
+            if isinstance(action, ReadJob):
+                story.reads(failed if asked else None, job_id=17, at=at)
+            if isinstance(action, AllocateNow):
+                story.ended(action, Outcome.REFUSED, at=at, number=2068, later=True)
+            else:
+                story.ended(action, at=at)
+    assert len([each for each in done if isinstance(each, AllocateNow)]) > 1
+    assert [each for each in done if isinstance(each, FailByDeadline)]
+
+
 def test_a_job_that_is_renamed_while_its_bind_has_no_answer_leaves_its_pod_in_peace() -> None:
     story = Story()
     story.sees(TRAIN)
