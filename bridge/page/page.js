@@ -181,7 +181,7 @@ function matcher(text) {
   const tests = text.toLowerCase().split(/\s+/).filter(Boolean).map((word) => {
     const [field, ...rest] = word.split(":");
     const wanted = rest.join(":");
-    if (!rest.length || !(field in FIELDS)) return (place) => place.text.includes(word);
+    if (!rest.length || !Object.hasOwn(FIELDS, field)) return (place) => place.text.includes(word);
     return EXACT.has(field) ? (place) => place.fields[field] === wanted : (place) => place.fields[field].includes(wanted);
   });
   return (place) => tests.every((test) => test(place));

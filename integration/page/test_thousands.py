@@ -143,6 +143,8 @@ async def test_the_filter_finds_pods_by_words_and_fields(crowded: Shown, tab: Ta
         "(e => { e.value = 'ns:team-3 pod-00003'; e.dispatchEvent(new Event('input')) })(document.activeElement)"
     )
     await tab.eventually(f"{NAMES}.join() === 'pod-00003'")
+    await tab.ask("(e => { e.value = 'constructor:x'; e.dispatchEvent(new Event('input')) })(document.activeElement)")
+    await tab.eventually(f"{SAYS} === '0 of 10\\u202f000 pods'")  # a word that every object of JavaScript knows
     await tab.press("Escape")
     assert await tab.ask("document.getElementById('filter').value") == ""
     assert await tab.ask("document.activeElement.id") == "pods-scroll"
