@@ -122,11 +122,8 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
     if pod.finished:
         return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
     if not workload.node_of(pod):
-        status = workload.last_status.get(pod.uid)
-        if status is not None and status.message:
-            return brief(status.message)
-        if shown := workload.shown_condition(pod):
-            return brief(shown.message)
+        if message := _message(workload, pod):
+            return brief(message)
     elif job is not None and job.grant is not None and job.holds_nodes:
         node = (world.nodes or {}).get(workload.node_of(pod))
         here = [held for held in job.grant.everywhere if node is not None and held.name == slurm_name(node)]
@@ -245,11 +242,27 @@ def detail(world: World, key: str, steps: Iterable[Step], now: float) -> Item:
 
 
 def _waits_now(world: World, workload: Workload | None, now: float) -> str:
-    """Slurm's reason, the expected start and the place in the queue, which the pod shows as of the last change (Q2)."""
-    job = world.waiting_job(workload) if workload is not None else None
-    if workload is None or job is None or job.job is None or job.job.reason in NOT_CONSIDERED:
+    """Why its pods wait.
+
+    In Slurm's queue: the reason, the expected start and the place, which the pod shows as of the last change (Q2).  Otherwise
+    what the first waiting pod shows, such as a refusal.
+    """
+    if workload is None:
         return ""
-    return waits(workload, job.job, Pass(world, now))
+    job = world.waiting_job(workload)
+    if job is not None and job.job is not None and job.job.reason not in NOT_CONSIDERED:
+        return waits(workload, job.job, Pass(world, now))
+    said = (_message(workload, pod) for pod in workload.members if not workload.node_of(pod))
+    return next(filter(None, said), "")
+
+
+def _message(workload: Workload, pod: Pod) -> str:
+    """The message that the pod shows, or is about to show; "": none."""
+    status = workload.last_status.get(pod.uid)
+    if status is not None and status.message:
+        return status.message
+    shown = workload.shown_condition(pod)
+    return shown.message if shown is not None else ""
 
 
 def _told_once(same: Sequence[tuple[float, str]]) -> Item:

@@ -67,6 +67,17 @@ def test_the_detail_of_a_waiting_pod_says_why_it_waits_as_of_now() -> None:
     )
 
 
+def test_the_detail_of_a_refused_pod_says_the_whole_refusal() -> None:
+    """The table cuts the sentence, and a phone has no tooltip."""
+    story = Story()
+    refused = pod("refused", annotations={names.PREFIX + names.TIME_LIMIT: "soon"})
+    story.sees(refused)
+    story.plan(NOW)
+    said = detail(story.world, key_of(refused), (), NOW)["waits"]
+    assert "time-limit" in said
+    assert said == story.world.workloads[key_of(refused)].last_status[refused.uid].message
+
+
 def test_a_bound_pod_shows_its_job_and_its_node() -> None:
     story = Story()
     story.runs(TRAIN, 17, on="x2", at=NOW)
