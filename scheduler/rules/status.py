@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from scheduler import names
@@ -79,7 +80,12 @@ def statuses(pods: Iterable[Pod], reason: str, message: str, *, warning: bool = 
 
 
 def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
-    """Plan the write of the condition and its event, unless the pod shows that already."""
+    """Plan the write of the condition and its event, unless the pod shows that already.
+
+    A pod on a node gets the event alone: the condition would say that the pod is not on a node (Q2).
+    """
+    if new.reason and workload.node_of(new.pod):
+        new = replace(new, reason="", event=new.event or new.reason)
     pod, message = new.pod, line(new.message)
     essence = new.essence if new.essence is not None else (message,)
     if pod.uid in this_pass.conditions_planned:  # two writes of one condition would race

@@ -15,12 +15,13 @@ from scheduler.actions import (
     FailByDeadline,
     Outcome,
     ReadJob,
+    ReadOwner,
     RecordEnd,
     RestoreKeys,
     SetPodCondition,
 )
 from scheduler.events import NodeSeen, OutageBegan, OutageEnded, Side
-from scheduler.model.kubernetes import HostPort, Pod, PodPhase
+from scheduler.model.kubernetes import HostPort, OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
@@ -94,6 +95,24 @@ def test_nodes_that_may_soon_be_back_in_service_are_asked_for_again(number: int,
     [again] = [each for each in story.decides(NOW + 8) if isinstance(each, AllocateNow | FailByDeadline)]
     assert isinstance(again, AllocateNow)
     assert again.spec.required_nodes == "x2"
+
+
+def test_a_pod_that_runs_says_by_an_event_alone_that_its_owner_cannot_be_read() -> None:
+    """After a restart the owner is read before the nodes are asked for again.  PodScheduled=False would say that it waits."""
+    story = Story()
+    owned = replace(TRAIN, created=START - 60, owner=OwnerRef("batch/v1", "Job", "train", "uid-job"))
+    story.sees(story.bound(owned, 17, "x2", started=START - 50))
+    said: list[SetPodCondition] = []
+    for at in (NOW + second for second in range(60)):
+        story.polls({}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=action.job_id, at=at)
+            said += [action] if isinstance(action, SetPodCondition) else []
+            story.ended(action, Outcome.UNREACHED if isinstance(action, ReadOwner) else Outcome.DONE, at=at)
+    assert {(each.condition, each.event) for each in said if "cannot be read" in each.message} == {
+        ("", names.UNREADABLE)
+    }
 
 
 def test_the_new_job_may_be_renamed_before_it_is_ever_read() -> None:
