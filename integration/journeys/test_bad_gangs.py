@@ -103,7 +103,7 @@ def test_an_anti_affinity_that_asks_for_more_nodes_than_there_are_is_reported(ku
     nodes = len(kube.core.list_node(label_selector="type=kwok").items)
     size = str(nodes + 1)
     create(kube, here, *[apart(member(f"ring-{number}", "ring", size), "ring") for number in range(nodes + 1)])
-    words = f"a node of its own for each of the {size} pods of {here}/ring, and only {nodes} nodes can run them."
+    words = f"a node of its own for each of {size} pods of {here}/ring, and only {nodes} nodes can run them."
     says(kube, here, "ring-0", words)
     says(kube, here, f"ring-{nodes}", words)
 

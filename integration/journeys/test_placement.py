@@ -115,7 +115,7 @@ def test_if_no_node_fits_the_message_counts_the_nodes_as_kube_scheduler_does(
     sentences = {
         "nowhere": f"{where}{count} not matching the pod's node selector.",
         "tainted": f"{where}{count - 1} not matching the pod's node selector, 1 with untolerated taint {{lab: busy}}.",
-        "ring-0": f"requires a node of its own for each of the 3 pods of {ns}/ring, and only 2 nodes can run them.",
+        "ring-0": f"requires a node of its own for each of 3 pods of {ns}/ring, and only 2 nodes can run them.",
         "wide-0": "Slurm partition main has no room for 9 such pods, even when it is empty: 4 nodes can run them, "
         "and would take 8.",
     }
