@@ -165,7 +165,7 @@ NODE_MARK = "slurm-bridge-"  # prefix of the feature that names the cluster that
 
 MAX_READABLE = 200
 _OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
-_SHOWN_JOB = re.compile(r"\b[Jj]ob (\d{1,10})\b")
+_SHOWN_JOB = re.compile(r"(?<!Slurm has a )\b[Jj]ob (\d{1,10})\b")  # Anomaly.NOT_ITS_USER names a job of another user
 
 
 @lru_cache(64)  # few values; a pod may name any scheduler, and the codec limits the length of that name

@@ -20,7 +20,7 @@ from scheduler.events import Side
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, holds_nodes
-from scheduler.state.named_job import inexact_s, may_be_its_job
+from scheduler.state.named_job import inexact_s, may_be_its_job, shown_id
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -53,7 +53,8 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
     if workload.hint != job_id:
         return False
     submitted, is_ordinary = read.submitted, world.config.policy.is_ordinary(user)
-    return is_ordinary and any(may_be_its_job(world, pod, submitted) for pod in workload.unfinished)
+    naming = (pod for pod in workload.unfinished if shown_id(pod) == job_id)  # pods that wait have no start to compare
+    return is_ordinary and any(may_be_its_job(world, pod, submitted) for pod in naming)
 
 
 def is_stray(world: World, workload: Workload, job: Job) -> bool:

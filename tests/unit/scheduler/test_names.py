@@ -7,6 +7,8 @@ import re
 import pytest
 
 from scheduler import names
+from scheduler.model.anomaly import Anomaly
+from scheduler.state.anomalies import MESSAGES
 from tests.builders import CLUSTER
 
 KEY = names.workload_key("some-uid")
@@ -67,6 +69,7 @@ def test_workloads_have_keys_of_their_own() -> None:
     [
         ("Waiting in Slurm partition gpu (Priority). Job 4711, as of 13:40 UTC.", 4711),
         ("Slurm job 17 was granted x1; the bind waits: node x1 …", 17),
+        (MESSAGES[Anomaly.NOT_ITS_USER].format(job=3), None),  # after a restart such a job would count as the pod's
         ("0/3 nodes can run this pod", None),
         ("Job 99999999999", None),
         ("jobs 17", None),
