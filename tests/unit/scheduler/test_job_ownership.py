@@ -136,6 +136,18 @@ def test_pods_keep_the_job_that_they_name_and_that_is_as_old_as_they_are_though_
     assert not is_its(story, workload, replace(job("alice"), submitted=None)), "its time is not known"
 
 
+def test_a_job_that_another_user_made_under_the_name_of_a_gang_is_not_its_job_because_members_wait() -> None:
+    """slurmctld lost its state and gave the id of the gang's job to it.  A pod that waits has no start to compare with."""
+    gang: dict[str, Any] = {"labels": {"slurm-bridge/gang": "g"}, "says": {"gang-size": "2"}, "created": START - 600}
+    runs = replace(pod("runs", **gang), node="x1", started=START - 500)
+    runs = replace(runs, annotations={**runs.annotations, "slurm-bridge/job-id": "17"})
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), BOB),))), pods=(runs, pod("waits", **gang)))
+    [workload] = story.world.workloads.values()
+    assert workload.pod_counts.unbound == 1
+    assert is_its(story, workload, job("carol"))
+    assert not is_its(story, workload, job("carol", submitted=START - 400))
+
+
 def test_a_pod_that_came_after_the_start_makes_no_job_its_own_by_naming_it() -> None:
     story, _ = story_of(OLD, Rule(("hpc",), BOB))
     young = replace(RUNS, uid="uid-young", name="young", created=START + 50, started=START + 55)
