@@ -20,7 +20,7 @@ MANIFEST = ROOT / "manifests" / "tracing" / "collector.yaml"
 
 
 class Collector:
-    """One that runs.
+    """A Collector that runs.
 
     endpoint  where the bridge sends its spans
     log       its log

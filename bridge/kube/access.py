@@ -35,7 +35,7 @@ class Access:
     server_hostname  the name that its certificate must have; None: that of the host
     credentials      returns the current credentials, after a look at their sources if that is due
     renew            after a 401 on that generation: True if there is a newer one.  Raises ConfigError
-    recheck            call it after a TLS failure: the sources are read again soon, because they may name another authority
+    recheck          call it after a TLS failure: the sources are read again soon, because they may name another authority
     trouble          returns why the present sources are not used, a sentence; "": they are used
     refused          returns what to say if the server does not accept the credentials; "": nothing but its answer
     named            what names the trusted authorities, for sentences; "": nothing does

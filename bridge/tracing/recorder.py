@@ -261,11 +261,8 @@ class Recorder:
                 continue
             del self._inherited[pod.uid]
             clocks = clocks_of(world)
-            shown = (
-                pod.bound_at,
-                pod.started,
-                pod.times.running,
-            )  # the first is missing if a former condition overwrote it
+            # A condition that a former process wrote after its bind overwrites the time of the bind.
+            shown = pod.bound_at, pod.started, pod.times.running
             at = next((clocks.end(each) for each in shown if each is not None), self._clock())
             asked, granted = asked_at(job, clocks) or at, granted_at(job, clocks, world.started) or at
             self._bound(workload, Granted(pod, job.id, pod.node, asked, granted, at, at), world)

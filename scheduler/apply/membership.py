@@ -339,7 +339,7 @@ def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
             if gang.group is None or not 0 < gang.pod_counts.unbound < gang.pod_counts.unfinished:
                 continue
             for pod in gang.members:
-                if names.workload_key(pod.uid) != key or gang.node_of(pod) or _may_be_bound_yet(world, gang, pod):
+                if gang.node_of(pod) or names.workload_key(pod.uid) != key or _may_be_bound_yet(world, gang, pod):
                     continue
                 tenant = world.tenant_of(pod)
                 if isinstance(tenant, Refusal) or tenant.user != user:

@@ -205,7 +205,7 @@ class _Party:
     own_pods    the pods of the workload that already use what they take on a node (S7)
     pods        the number of pods
     left_out    Slurm nodes on which a grant of this workload could not be used (F6)
-    requirements     the node requirements of the pods that were translated so far
+    requirements  the node requirements of the pods that were translated so far
     folds       hostlist of excluded nodes to the same list with `left_out` added: most members have the same list
     """
 

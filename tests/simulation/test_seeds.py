@@ -72,7 +72,7 @@ def test_seeds_are_a_number_or_a_range(asked: str, seeds: range, monkeypatch: py
 
 @pytest.mark.parametrize(
     "seed", [3]
-)  # of seeds 0 to 19 the one that differed while sets of keys gave the order of visits
+)  # this life depended on the hash seed while the bridge visited workloads in the order of a set
 def test_a_life_is_the_same_whatever_the_hash_seed_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decisions do not depend on the order of a set, so a failure can be repeated from its events."""
     stories = []

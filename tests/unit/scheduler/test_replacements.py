@@ -227,18 +227,24 @@ def test_a_replacement_takes_the_place_of_its_shape_though_it_ranks_after_pods_o
     assert where(story.acts(BindPod, LATER + 40)) == {"w-9": "x1"}
 
 
-def test_a_launcher_is_not_bound_to_the_place_of_the_one_worker() -> None:
-    story = Story()
+def launcher_and_worker(story: Story, *, cpus_of_launcher: int = 1) -> list[Pod]:
+    """A launcher runs on x1 and its one worker on x2.  cpus_of_launcher: as Slurm granted them"""
     pods = [member(0, 2, cpu=1000), member(1, 2, cpu=4000)]
     story.sees(*pods)
     story.ended(asks(story), at=NOW, job_id=17)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
-    held = Grant(17, (GrantedNode("x1", 1, 100),), (Grant(18, (GrantedNode("x2", 4, 100),)),))
+    held = Grant(17, (GrantedNode("x1", cpus_of_launcher, 100),), (Grant(18, (GrantedNode("x2", 4, 100),)),))
     story.reads(het(story, 17, "RUNNING"), at=NOW + 1, granted=held)
     for bind in story.acts(BindPod, NOW + 1):
         story.ended(bind, at=NOW + 1)
-    launcher, worker = [story.bound(each, 17, on) for each, on in zip(pods, ("x1", "x2"), strict=True)]
-    story.sees(launcher, worker)
+    bound = [story.bound(each, 17, on) for each, on in zip(pods, ("x1", "x2"), strict=True)]
+    story.sees(*bound)
+    return bound
+
+
+def test_a_launcher_is_not_bound_to_the_place_of_the_one_worker() -> None:
+    story = Story()
+    launcher, _ = launcher_and_worker(story)
     story.loses(replace(launcher, phase=PodPhase.FAILED), LATER)
     story.sees(replace(member(9, 2, cpu=1000), created=LATER + 1))
     assert where(story.acts(BindPod, LATER + 2)) == {"w-9": "x1"}
@@ -247,16 +253,7 @@ def test_a_launcher_is_not_bound_to_the_place_of_the_one_worker() -> None:
 def test_a_component_of_one_task_has_one_place_though_slurm_rounds_its_cpus_up() -> None:
     """Memory of a single task is granted once: a second pod on it would use what Slurm gives to others (V5)."""
     story = Story()
-    pods = [member(0, 2, cpu=1000), member(1, 2, cpu=4000)]
-    story.sees(*pods)
-    story.ended(asks(story), at=NOW, job_id=17)
-    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
-    held = Grant(17, (GrantedNode("x1", 2, 100),), (Grant(18, (GrantedNode("x2", 4, 100),)),))
-    story.reads(het(story, 17, "RUNNING"), at=NOW + 1, granted=held)
-    for bind in story.acts(BindPod, NOW + 1):
-        story.ended(bind, at=NOW + 1)
-    launcher, worker = [story.bound(each, 17, on) for each, on in zip(pods, ("x1", "x2"), strict=True)]
-    story.sees(launcher, worker)
+    _, worker = launcher_and_worker(story, cpus_of_launcher=2)
     story.loses(replace(worker, phase=PodPhase.FAILED), LATER)
     story.sees(replace(member(9, 2, cpu=1000), created=LATER + 1))
     assert story.acts(BindPod, LATER + 2) == []
