@@ -225,6 +225,10 @@ class Story:
         return replace(what, node=on, annotations=keys, **({"phase": PodPhase.RUNNING} | fields))
 
 
+# What a bind writes on a pod without a gang, beside the job's id.
+OF_A_BIND = {names.JOB_NODES: "x1", names.SIZE: "1", names.RANK: "0", names.LOCAL_RANK: "0"}
+
+
 def apart_from_rereads(plan: Plan, world: World) -> tuple[set[str], set[tuple[str, str]]]:
     """What the plan does; and which owners that are known it reads again (owners.read_in_passing)."""
     reads = [each for each in plan.actions if isinstance(each, ReadOwner)]

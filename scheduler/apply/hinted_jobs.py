@@ -14,13 +14,11 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job, is_ended
 from scheduler.state import quarantine
 from scheduler.state.job_ownership import belongs_to
-from scheduler.state.named_job import shown_id
+from scheduler.state.named_job import has_bind_annotations, shown_id
 from scheduler.state.phase import chosen
 from scheduler.state.placeholder import PENDING, RUNNING, Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
-
-OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
 
 
 def take_hint(world: World, workload: Workload, pod: Pod) -> None:
@@ -156,7 +154,7 @@ def _may_be_their_job(world: World, workload: Workload, read: Job) -> bool:
     job of their user, too; so the pods must have all annotations that a bind of the bridge writes.
     """
     bound_pods = [pod for pod in workload.unfinished if workload.node_of(pod)]
-    if workload.strays or not all(pod.annotations.keys() >= OF_A_BIND for pod in bound_pods):
+    if workload.strays or not all(has_bind_annotations(pod) for pod in bound_pods):
         return False
     if not world.config.policy.can_give(read.user):
         return False

@@ -15,12 +15,14 @@ namespace that the job names must give it, or not exist any more.
 
 from __future__ import annotations
 
+from scheduler import names
 from scheduler.actions import AllocateNow, SubmitJob
 from scheduler.events import Side
 from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, holds_nodes
-from scheduler.state.named_job import inexact_s, may_be_its_job, shown_id
+from scheduler.state.named_job import inexact_s, is_bound_for, may_be_its_job
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -31,11 +33,12 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
 
     read   what was read of the job; None: nothing yet
 
-    If the policy gives the pods no user (any more), the job may be of any user that the policy can give, but only if the pods
-    name the job.  Otherwise any user of the policy could end pods with which the bridge has nothing to do.
+    If the policy gives the pods no user (any more), the job may be of any user that the policy can give, but only if a pod
+    shows the job's id as the bridge writes it.  Otherwise any user of the policy could end pods with which the bridge has
+    nothing to do, and a client that binds a pod itself could have the bridge cancel a job of any user.
 
-    If the policy gives the pods another user, the job is theirs if they name it and it is as old as they are, even if the
-    policy cannot give its user any more; or if it is a former job (`_is_former`) that holds nodes of the pods.
+    If the policy gives the pods another user, the job is theirs if the bridge bound them for it and it is as old as they
+    are, even if the policy cannot give its user any more; or if it is a former job (`_is_former`) that holds their nodes.
     """
     if _submitted_by_this_process(world, workload, job_id, user, read) or _asked_as(world, workload, user, read):
         return True
@@ -45,7 +48,7 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
     if user in users or not workload.pods:
         return user in users or (not users and read is not None and is_orphan(world, read))
     if not users and world.config.policy.can_give(user):
-        return workload.hint == job_id
+        return workload.hint == job_id and any(_bridge_wrote_id(workload, pod, job_id) for pod in pods)
     if read is None or read.submitted is None or not world.inherited(workload):
         return False
     if _is_former(world, workload, read) and _may_hold(world, workload, read):
@@ -53,8 +56,16 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
     if workload.hint != job_id:
         return False
     submitted, is_ordinary = read.submitted, world.config.policy.is_ordinary(user)
-    naming = (pod for pod in workload.unfinished if shown_id(pod) == job_id)  # pods that wait have no start to compare
+    naming = (pod for pod in workload.unfinished if is_bound_for(pod, job_id))
     return is_ordinary and any(may_be_its_job(world, pod, submitted) for pod in naming)
+
+
+def _bridge_wrote_id(workload: Workload, pod: Pod, job_id: int) -> bool:
+    """True if the pod shows the job's id as the bridge writes it: in its condition while it waits, or in a bind."""
+    if pod.node:
+        return is_bound_for(pod, job_id)
+    condition = workload.shown_condition(pod)
+    return condition is not None and names.shown_job(condition.message) == job_id
 
 
 def is_stray(world: World, workload: Workload, job: Job) -> bool:

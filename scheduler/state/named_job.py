@@ -16,12 +16,23 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"  # as Kubernetes writes times
+OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_RANK}
 
 
 def shown_id(pod: Pod) -> int | None:
     """The job id that the annotations of the pod name; None: none, or what is there is no id."""
     shown = pod.annotations.get(names.JOB_ID, "")
     return int(shown) if shown.isascii() and shown.isdecimal() and len(shown) <= 10 else None
+
+
+def has_bind_annotations(pod: Pod) -> bool:
+    """True if the pod has every annotation that a bind of the bridge writes; another client may write one of them."""
+    return pod.annotations.keys() >= OF_A_BIND
+
+
+def is_bound_for(pod: Pod, job_id: int) -> bool:
+    """True if the pod is on a node and shows the job's id with every annotation of a bind (`has_bind_annotations`)."""
+    return bool(pod.node) and shown_id(pod) == job_id and has_bind_annotations(pod)
 
 
 def names_job(pod: Pod, job: Placeholder, world: World) -> bool:

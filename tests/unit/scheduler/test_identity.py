@@ -27,7 +27,7 @@ from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.state.phase import Phase
-from tests.builders import ALICE, CLUSTER, CONFIG, START, Story, grant, job_of, key_of, pod
+from tests.builders import ALICE, CLUSTER, CONFIG, OF_A_BIND, START, Story, grant, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -35,7 +35,6 @@ NOW = START + 20
 TRAIN = pod("train")
 NAME = job_of(TRAIN, 17).name
 CHANGES = (CancelJob, UpdateJob, NudgeScheduler)
-OF_A_BIND = {names.JOB_NODES: "x1", names.SIZE: "1", names.RANK: "0", names.LOCAL_RANK: "0"}
 
 
 def changes(actions: list[Action]) -> list[Action]:
@@ -153,7 +152,7 @@ def test_a_pod_of_a_namespace_without_a_slurm_user_is_not_ended_with_a_job_that_
 def test_a_pod_of_a_namespace_that_lost_its_slurm_user_ends_with_the_job_that_it_names() -> None:
     """The bind wrote the id on the pod, and the job is named after the pod: each names the other."""
     story = Story(replace(CONFIG, policy=Policy((Rule(("other",), ALICE),))))
-    story.sees(story.bound(replace(TRAIN, created=START - 100), 17))
+    story.sees(story.bound(replace(TRAIN, created=START - 100, annotations=OF_A_BIND), 17))
     story.polls({17: "CANCELLED"}, at=NOW)
     [read] = story.acts(ReadJob, NOW)
     story.reads(job_of(TRAIN, 17, "CANCELLED"), at=NOW)

@@ -15,10 +15,10 @@ from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray, living_stray
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
-from tests.builders import ALICE, CONFIG, START, Story, job_of, key_of, pod
+from tests.builders import ALICE, CONFIG, OF_A_BIND, START, Story, job_of, key_of, pod
 
 OLD = pod("train", created=START - 600)  # of an earlier process
-RUNS = replace(OLD, node="x1", annotations={"slurm-bridge/job-id": "17"}, started=START - 500)
+RUNS = replace(OLD, node="x1", annotations={**OF_A_BIND, "slurm-bridge/job-id": "17"}, started=START - 500)
 BOB = Tenant("bob")
 
 
@@ -107,6 +107,20 @@ def test_where_neither_the_pods_nor_the_job_have_a_user_of_the_policy_the_job_mu
     assert not is_its(story, workload, job("alice", submitted=START - 400))
 
 
+@pytest.mark.parametrize(
+    "rules", [(Rule(("other",), ALICE),), HPC_BOB], ids=["no user in the namespace", "another user in the namespace"]
+)
+def test_a_client_that_binds_a_pod_as_of_the_job_of_another_user_does_not_make_the_job_the_pods(
+    rules: tuple[Rule, ...],
+) -> None:
+    """Otherwise the bridge cancels a job of alice, who has nothing to do with the pod, once the pod ends (V6)."""
+    bound_by_client = replace(OLD, node="x1", annotations={"slurm-bridge/job-id": "17"}, started=START - 500)
+    story, workload = story_of(bound_by_client, *rules)
+    forged = job("alice", nodes="x3")
+    assert workload.hint == 17
+    assert not is_its(story, workload, forged)
+
+
 def test_the_job_of_the_user_that_the_policy_gives_is_no_stray() -> None:
     story, workload = story_of(OLD)
     assert not is_stray(story.world, workload, job("alice", "PENDING"))
@@ -140,7 +154,9 @@ def test_a_job_that_another_user_made_under_the_name_of_a_gang_is_not_its_job_be
     """slurmctld lost its state and gave the id of the gang's job to it.  A pod that waits has no start to compare with."""
     gang: dict[str, Any] = {"labels": {"slurm-bridge/gang": "g"}, "says": {"gang-size": "2"}, "created": START - 600}
     runs = replace(pod("runs", **gang), node="x1", started=START - 500)
-    runs = replace(runs, annotations={**runs.annotations, "slurm-bridge/job-id": "17"})
+    runs = replace(
+        runs, annotations={**runs.annotations, **OF_A_BIND, "slurm-bridge/size": "2", "slurm-bridge/job-id": "17"}
+    )
     story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), BOB),))), pods=(runs, pod("waits", **gang)))
     [workload] = story.world.workloads.values()
     assert workload.pod_counts.unbound == 1

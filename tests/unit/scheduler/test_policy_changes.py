@@ -36,7 +36,7 @@ from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
-from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, START, Story, grant, job_of, key_of, pod
+from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OF_A_BIND, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
 LABEL = "x/slurm-user"
@@ -483,7 +483,7 @@ def test_a_job_that_was_named_after_a_pod_since_the_policy_changed_last_is_left_
 
 
 def runs_since_before(story: Story) -> Pod:
-    shown = story.bound(replace(TRAIN, created=START - 100), 17, started=START - 90)
+    shown = story.bound(replace(TRAIN, created=START - 100, annotations=OF_A_BIND), 17, started=START - 90)
     story.sees(shown)
     return shown
 
