@@ -9,6 +9,9 @@ submitted it under another policy, before the pods showed its id.  The bridge ca
 pods of the workload may be on its nodes.  A job that was made after the last change of policy and labels, and after the
 start, is foreign: another client chose that name.
 
+A foreign job that is older than that may hold the place of pods whose own job Slurm lost (`may_hold_place`): the bridge
+leaves both alone while that job runs.
+
 A job without known pods is an orphan of the bridge if a rule names its user.  If only a template can give that user, the
 namespace that the job names must give it, or not exist any more.
 """
@@ -76,11 +79,25 @@ def is_stray(world: World, workload: Workload, job: Job) -> bool:
     return _is_former(world, workload, job) and not _may_hold(world, workload, job)
 
 
-def _is_former(world: World, workload: Workload, job: Job) -> bool:
-    """True if the job was asked for before the start or the last change of policy or labels, as another of its users."""
+def may_hold_place(world: World, workload: Workload, job: Job) -> bool:
+    """True if the job, which has the name of the workload and is foreign, may hold the nodes of the pods for them.
+
+    A former policy, or former labels of the namespace, may have given its user; that is not known any more.  So the bridge
+    neither cancels the job (V6) nor ends the pods for want of a job while it runs (V7).
+    """
+    return _is_submitted_before_change(world, workload, job) and _may_hold(world, workload, job)
+
+
+def _is_submitted_before_change(world: World, workload: Workload, job: Job) -> bool:
+    """True if the job was submitted before the start or the last change of policy or labels."""
     changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
     latest = changed + world.config.tuning.settle_s  # what was sent before may have taken effect until then
-    if job.submitted is None or world.clocks[Side.SLURM].ours(job.submitted) > latest:
+    return job.submitted is not None and world.clocks[Side.SLURM].ours(job.submitted) <= latest
+
+
+def _is_former(world: World, workload: Workload, job: Job) -> bool:
+    """True if the job was asked for before the start or the last change of policy or labels, as another of its users."""
+    if not _is_submitted_before_change(world, workload, job):
         return False
     tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
     users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
