@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from scheduler import actions as act
-from scheduler.actions import Kind, Plan
+from scheduler.actions import ObjectKind, Plan
 from scheduler.apply.membership import pods_of_group
 from scheduler.events import Side
 from scheduler.rules.bound import bound
@@ -48,12 +48,14 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     tried = list(plan_retries(this_pass)) if world.quarantine else []
     if world.unsettled:
         _settle_some(this_pass)
-    if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is Kind.WORKLOAD]):
+    if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is ObjectKind.WORKLOAD]):
         _visit_in_turn(keys, this_pass)
     for what, rule in IN_TURN.items():
-        guarded(this_pass, Kind.SHARED, what, None, rule, this_pass)
-    nodes = [name for kind, name in tried if kind is Kind.NODE]
-    guarded(this_pass, Kind.SHARED, "nodes in step", None, reconcile_nodes, this_pass, nodes, everything=everything)
+        guarded(this_pass, ObjectKind.SHARED, what, None, rule, this_pass)
+    nodes = [name for kind, name in tried if kind is ObjectKind.NODE]
+    guarded(
+        this_pass, ObjectKind.SHARED, "nodes in step", None, reconcile_nodes, this_pass, nodes, everything=everything
+    )
     if world.nodes_stale and now >= world.nodes_polled_from:
         this_pass.add(act.PollNodes("the known state of Slurm's nodes is out of date"))
     return this_pass.plan()

@@ -8,7 +8,7 @@ pod, and never makes it act on the job.
 from __future__ import annotations
 
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job, is_ended
@@ -111,7 +111,7 @@ def detach_unproven(world: World, workload: Workload, job: Placeholder) -> None:
 def is_depended_on(world: World, job: Placeholder) -> bool:
     """True if unfinished pods run, or may run, for the job."""
     concerned = world.workloads_of(job)
-    if any(quarantine.is_dropped(world, Kind.WORKLOAD, workload.key) for workload in concerned):
+    if any(quarantine.is_dropped(world, ObjectKind.WORKLOAD, workload.key) for workload in concerned):
         return True
     pods = ((workload, pod) for workload in concerned for pod in workload.pods.values())
     return any(workload.node_of(pod) and not pod.finished for workload, pod in pods)

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from scheduler.model.cache import BoundedCache
 from scheduler.model.kubernetes import Pod, PodTerm
-from scheduler.place.affinity_terms import REQUIRING, Kind, TermIndex, TermList, matches, selects, size_of
+from scheduler.place.affinity_terms import REQUIRING, PodKind, TermIndex, TermList, matches, selects, size_of
 
 NOWHERE: frozenset[str] = frozenset()
 # How much is remembered.  What is dropped is counted again by the next question that needs it.
@@ -317,7 +317,7 @@ class AffinityIndex:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def kind(self, pod: Pod) -> Kind:
+    def kind(self, pod: Pod) -> PodKind:
         """The properties of the pod that the anti-affinity of pods on nodes can select: equal kinds get the same answer."""
         return self._on_nodes.anti_affinity.kind(pod)
 

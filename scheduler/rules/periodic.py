@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from scheduler import actions as act
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.events import Side
 from scheduler.rules.guard import guarded
 from scheduler.rules.identity import trusted
@@ -109,7 +109,7 @@ def read_running(this_pass: Pass) -> None:
         return
     again = ((key, last + tuning.running_every_s) for key, last in world.running_round.items())
     for key in chain(_due(world.running_new.items(), this_pass), _due(again, this_pass)):
-        job = guarded(this_pass, Kind.WORKLOAD, key, None, _running, this_pass, key)
+        job = guarded(this_pass, ObjectKind.WORKLOAD, key, None, _running, this_pass, key)
         if job is None or this_pass.is_being_read(job.id):
             continue
         if this_pass.free("reads") <= 0:

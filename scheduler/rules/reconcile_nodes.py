@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.actions import Kind, NodeChange
+from scheduler.actions import NodeChange, ObjectKind
 from scheduler.model.kubernetes import Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, SlurmNode
@@ -68,13 +68,13 @@ def _visit_guarded(name: str, this_pass: Pass) -> bool:
     """Visit one node under guard.  A node leaves quarantine when its rule does not raise; a dropped node is left alone."""
     quarantine = this_pass.world.quarantine
     if not quarantine:
-        return guarded(this_pass, Kind.NODE, name, True, _visit, name, this_pass)
-    if is_dropped(this_pass.world, Kind.NODE, name):
+        return guarded(this_pass, ObjectKind.NODE, name, True, _visit, name, this_pass)
+    if is_dropped(this_pass.world, ObjectKind.NODE, name):
         return True
     failed = len(this_pass.failed)
-    kept = guarded(this_pass, Kind.NODE, name, True, _visit, name, this_pass)
-    if len(this_pass.failed) == failed and (Kind.NODE, name) in quarantine:
-        this_pass.lifted.append((Kind.NODE, name))
+    kept = guarded(this_pass, ObjectKind.NODE, name, True, _visit, name, this_pass)
+    if len(this_pass.failed) == failed and (ObjectKind.NODE, name) in quarantine:
+        this_pass.lifted.append((ObjectKind.NODE, name))
     return kept
 
 

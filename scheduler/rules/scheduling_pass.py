@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from scheduler import actions as act
-from scheduler.actions import Action, Kind, Plan
+from scheduler.actions import Action, ObjectKind, Plan
 from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
 from scheduler.model.slurm import JobSpec
@@ -63,9 +63,9 @@ class Pass:
         self.adopted: list[tuple[int, JobSpec]] = []
         self.settled: list[str] = []
         self.visited_nodes: list[str] = []
-        self.failed: list[tuple[Kind, str, Exception]] = []
-        self.lifted: list[tuple[Kind, str]] = []
-        self.retried: list[tuple[Kind, str]] = []
+        self.failed: list[tuple[ObjectKind, str, Exception]] = []
+        self.lifted: list[tuple[ObjectKind, str]] = []
+        self.retried: list[tuple[ObjectKind, str]] = []
         self.deferred: list[str] = []
         self.anti_affinity_done = False
         self.turns: Mapping[str, int] = {}

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.model.cache import BoundedCache, BoundedDict
 from scheduler.model.kubernetes import owner_key
 from scheduler.nodes.observed import NEVER
@@ -135,7 +135,7 @@ def _key_of_pod(world: Jobs) -> dict[str, str]:
     kept = {
         uid: entry.name
         for entry in world.quarantine.values()
-        if entry.kind is Kind.WORKLOAD and entry.dropped
+        if entry.kind is ObjectKind.WORKLOAD and entry.dropped
         for uid in entry.pods
     }
     return {uid: key for key, workload in world.workloads.items() for uid in workload.pods} | kept

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.events import Scope, Side
 from scheduler.model.amounts import NO_TEXT
 from scheduler.model.anomaly import Anomaly
@@ -339,7 +339,7 @@ class Tables:
 
     def is_quarantined(self, key: str) -> bool:
         """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
-        return bool(self.quarantine) and (Kind.WORKLOAD, key) in self.quarantine
+        return bool(self.quarantine) and (ObjectKind.WORKLOAD, key) in self.quarantine
 
     def tenant_of(self, pod: Pod) -> Tenant | Refusal:
         """The Slurm user and the limits of the pod, by the policy and the present labels of its namespace; or a refusal."""
