@@ -746,8 +746,8 @@ class Plan:
     anti_affinity_done  the visited or deferred workloads include all that a change of another pod's anti-affinity concerns
     turns      the number of turns of each namespace since the first pass that could not visit all marked workloads
     wake       workload key to the time of its next visit, epoch seconds, if no event comes before
-    parked     limit class or token bucket to the keys of workloads that wait for it; these are visited first when it is free
-    yielding   (limit class, workload key) of these that wait although it has room: others may go before them
+    parked     limit to the keys of workloads that wait for it; these are visited first when it is free
+    yielding   (limit, workload key) of these that wait although it has room: others may go before them
     forgotten  keys of workloads that have no pod, no live job and no action in flight
     awaited    workload key to the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)

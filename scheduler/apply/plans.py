@@ -53,7 +53,7 @@ def _planned(world: World, event: ev.Planned) -> None:
 
 
 def _wait_in_turn(world: World, plan: act.Plan) -> None:
-    """A visited workload that waits in a full limit class again keeps its place there, whatever it was visited for (I7)."""
+    """A visited workload that waits in a full limit again keeps its place there, whatever it was visited for (I7)."""
     waits = {(name, key) for name, keys in plan.parked.items() for key in keys} - plan.yielding
     for key in plan.visited:
         world.dirty.pop(key, None)

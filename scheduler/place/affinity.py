@@ -221,7 +221,9 @@ class AffinityIndex:
         self._effort = effort
         self._changed_terms: dict[TermList, None] = {}
         self._on_nodes = _Counted(node_info, kept=self._changed_terms)
-        self._expected: Sequence[GrantedPods] | None = None  # what the index was made from; None: it is out of date
+        self._granted_source: Sequence[GrantedPods] | None = (
+            None  # what the index was made from; None: it is out of date
+        )
         self._granted_pods: dict[str, GrantedPods] = {}
         self._by_workload = _Counted(self._granted_pods)
         self._version = 0  # number of changes so far
@@ -255,23 +257,23 @@ class AffinityIndex:
         if held is not None and node not in held.holders:
             self._changed_terms[held] = None
 
-    def expect(self, coming: Sequence[GrantedPods]) -> None:
+    def set_granted(self, granted: Sequence[GrantedPods]) -> None:
         """Set the granted pods that are not bound yet.  Costs as much as what changed since the last call."""
-        if coming is self._expected:
+        if granted is self._granted_source:
             return
-        keys = {each.key for each in coming}
+        keys = {each.key for each in granted}
         for key in [key for key in self._granted_pods if key not in keys]:
             self.remove_granted(key)
-        for each in coming:
-            self._expect(each)
-        self._expected = coming
+        for each in granted:
+            self._note_granted(each)
+        self._granted_source = granted
 
     def remove_granted(self, key: str) -> None:
         """This workload has no granted pods that are not bound yet."""
         gone = self._granted_pods.pop(key, None)
         if gone is None:
             return
-        self._expected = None
+        self._granted_source = None
         self._version += 1
         if self._granted_pods:
             for pod in gone.pods.values():
@@ -280,7 +282,7 @@ class AffinityIndex:
             self._effort += self._by_workload.effort
             self._by_workload = _Counted(self._granted_pods)
 
-    def _expect(self, now: GrantedPods) -> None:
+    def _note_granted(self, now: GrantedPods) -> None:
         before = self._granted_pods.get(now.key)
         was: Mapping[str, Pod] = before.pods if before is not None else {}
         came = [pod for uid, pod in now.pods.items() if uid not in was or not _counts_the_same(was[uid], pod)]
@@ -360,15 +362,15 @@ class AffinityIndex:
         """
         self._effort += PER_TERM * (1 + len(pod.anti_affinity) + len(pod.affinity))
         among_its_own = tuple(matches(term, pod) for term in pod.affinity)
-        expected: Hashable = None
+        by_granted: Hashable = None
         if with_granted and self._granted_pods:
             own = own_pods.key if own_pods.key in self._granted_pods else ""
-            expected = self._version, self._by_workload.anti_affinity.kind(pod), own
+            by_granted = self._version, self._by_workload.anti_affinity.kind(pod), own
         excluded = own_pods if own_pods.on_nodes else None
-        question = self.kind(pod), pod.anti_affinity, pod.affinity, among_its_own, excluded, expected
+        question = self.kind(pod), pod.anti_affinity, pod.affinity, among_its_own, excluded, by_granted
         known = self._answers.get(question)
         if known is None:
-            found = frozenset(self._closed(pod, nodes, own_pods, with_granted=expected is not None))
+            found = frozenset(self._closed(pod, nodes, own_pods, with_granted=by_granted is not None))
             known = self._answers.put(question, found, len(found), size_of((*pod.anti_affinity, *pod.affinity)))
         return known
 

@@ -1,6 +1,6 @@
 """One pass over the world: the actions that it has planned so far, and the room that they leave for other workloads.
 
-Later decisions of a pass see the earlier ones, which take room on nodes, places in limit classes, and tokens.  The world
+Later decisions of a pass see the earlier ones, which take room on nodes, places in limits, and tokens.  The world
 itself does not change until the loop applies the finished plan.
 
 Rules read the pass; the driver writes it (driver.py).  Rules keep here only what they computed: their effort, and how they
@@ -175,15 +175,15 @@ class Pass:
         self.tokens_taken[name] += self.world.tokens_of_read(name)
         return True
 
-    def park(self, key: str, limit_class: str) -> None:
-        """Visit the workload again when it is its turn in a full limit class or an empty token bucket.
+    def park(self, key: str, limit: str) -> None:
+        """Visit the workload again when it is its turn in a full limit: a limit class, a quota, or an empty token bucket.
 
         Only as many of the waiting workloads are visited as there is room for.  If there is room, and the workload waits for
         something else, it goes behind the other waiting workloads.
         """
-        if self.free(limit_class) > 0:
-            self.yielding.add((limit_class, key))
-        self.parked.setdefault(limit_class, []).append(key)
+        if self.free(limit) > 0:
+            self.yielding.add((limit, key))
+        self.parked.setdefault(limit, []).append(key)
 
     def wake_at(self, key: str, at: float) -> None:
         """Visit this workload again at that time, even if no event marks it."""
@@ -236,7 +236,7 @@ class Pass:
             anti_affinity_done=self.anti_affinity_done,
             turns=self.turns,
             wake=self.wake,
-            parked={limit_class: tuple(keys) for limit_class, keys in self.parked.items()},
+            parked={limit: tuple(keys) for limit, keys in self.parked.items()},
             yielding=frozenset(self.yielding),
             forgotten=tuple(self.forgotten),
             awaited=self.awaited,
@@ -263,22 +263,21 @@ class Pass:
         """Convert a time by slurmctld's clock to the bridge's clock."""
         return self.world.clocks[Side.SLURM].ours(at)
 
-    def free(self, limit_class: str) -> int:
-        """The number of further actions of this limit class that may be in flight, or of tokens in that bucket."""
-        if limit_class == "records" and (self.world.accounting_outage is not None or Side.SLURM in self.world.outages):
+    def free(self, limit: str) -> int:
+        """The room in that limit: further actions of a limit class, jobs of a quota, or tokens in a bucket."""
+        if limit == "records" and (self.world.accounting_outage is not None or Side.SLURM in self.world.outages):
             return 0  # records for accounting wait, in order
-        if (token_bucket := self._token_bucket(limit_class)) is not None:
-            return int(token_bucket.available(self.now) - self.tokens_taken[limit_class])
+        if (token_bucket := self._token_bucket(limit)) is not None:
+            return int(token_bucket.available(self.now) - self.tokens_taken[limit])
         quotas = self.world.quotas
-        if quotas.limited and (most := quotas.most(limit_class)) is not None:
-            return most - quotas.jobs[limit_class] - self.used[limit_class]
-        limit: int = getattr(self.tuning, limit_class)
-        return limit - self.world.under_way[limit_class] - self.used[limit_class]
+        if (most := quotas.most(limit)) is not None:
+            return most - quotas.jobs[limit] - self.used[limit]
+        in_flight: int = getattr(self.tuning, limit)
+        return in_flight - self.world.under_way[limit] - self.used[limit]
 
     def _token_bucket(self, name: str) -> TokenBucket | None:
-        """The token bucket of that name, of reads or of the policy's submissions; None: the limit class has none."""
-        quotas = self.world.quotas
-        return self.world.token_buckets.get(name) or (quotas.token_bucket(name) if quotas.limited else None)
+        """The token bucket of that name, of reads or of the policy's submissions; None: the limit is no token bucket."""
+        return self.world.token_buckets.get(name) or self.world.quotas.token_bucket(name)
 
     def is_moving(self, owner: OwnerKey) -> bool:
         """True if a replica of that controller is moving: it leaves, is about to leave, or has not started (S4b)."""

@@ -54,16 +54,16 @@ def over_limit(workload: Workload, this_pass: Pass) -> Decision | None:
     full = full_limit(workload, this_pass)
     if full is None:
         return None
-    limit_class, message = full
-    return statuses(workload.members, names.LIMITED, message, warning=False) + wait_for(limit_class)
+    limit, message = full
+    return statuses(workload.members, names.LIMITED, message, warning=False) + wait_for(limit)
 
 
 def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
-    """The limit class in which the workload waits for the policy's limits, and why, a sentence; None: it may be submitted."""
+    """The limit of the policy that the workload waits for, and why, a sentence; None: it may be submitted."""
     quotas = this_pass.world.quotas
     if not quotas.limited:
         return None
-    tenant, jobs, rate = quotas.tenant(workload), quotas.limit_class(workload), quotas.rate(workload)
+    tenant, jobs, rate = quotas.tenant(workload), quotas.quota(workload), quotas.rate(workload)
     if tenant is None:
         return None
     if jobs is not None and not quotas.has_one(workload) and this_pass.free(jobs) < 1:

@@ -82,7 +82,7 @@ def rebuilt(world: AnyWorld) -> AnyWorld:
         setattr(anew, index, compute(anew))
     anew.node_info = {node: there.without("") for node, there in world.node_info.items()}
     anew.affinity_index, anew.host_ports = _neighbours(world, anew.node_info), _host_ports(world)
-    anew.coming, anew.feasibility, anew.translations = None, BoundedCache(), BoundedDict(1)
+    anew.granted_unbound_pods, anew.feasibility, anew.translations = None, BoundedCache(), BoundedDict(1)
     anew.identities = Identities(world.config.policy)
     return anew
 
@@ -213,9 +213,9 @@ def _owners_held(world: Jobs) -> int:
 
 def _parked_in(world: Jobs) -> dict[str, set[str]]:
     parked_in: dict[str, set[str]] = {}
-    for limit_class, waiting in world.parked.items():
+    for limit, waiting in world.parked.items():
         for key in waiting:
-            parked_in.setdefault(key, set()).add(limit_class)
+            parked_in.setdefault(key, set()).add(limit)
     return parked_in
 
 
@@ -385,9 +385,9 @@ def _limits(world: Jobs) -> Iterator[_Difference]:
             if workload is None or workload.refused is None:
                 yield f"limited[{user!r}]", key, "held back by a limit", "not refused"
     jobs = Counter(world.quotas.counted_in().values())
-    for limit_class in jobs.keys() | world.quotas.jobs.keys():
-        if jobs[limit_class] != world.quotas.jobs[limit_class]:
-            yield "quotas.jobs", limit_class, world.quotas.jobs[limit_class], jobs[limit_class]
+    for quota in jobs.keys() | world.quotas.jobs.keys():
+        if jobs[quota] != world.quotas.jobs[quota]:
+            yield "quotas.jobs", quota, world.quotas.jobs[quota], jobs[quota]
 
 
 def _actions_of_workloads_are_in_flight(world: Jobs) -> Iterator[_Difference]:
@@ -429,19 +429,19 @@ def _timers_and_queues(world: Jobs) -> Iterator[_Difference]:
     for place in range(1, len(world.timers)):
         if world.timers[(place - 1) // 2] > world.timers[place]:
             yield "timers", place, world.timers[place], "a heap"
-    for limit_class, waiting in world.parked.items():
+    for limit, waiting in world.parked.items():
         if set(waiting.first(len(waiting))) != set(waiting):
-            yield f"parked[{limit_class!r}]", None, waiting.first(len(waiting)), list(waiting)
+            yield f"parked[{limit!r}]", None, waiting.first(len(waiting)), list(waiting)
 
 
 def _grants_that_are_about_to_be_bound(world: Jobs) -> Iterator[_Difference]:
-    if world.coming is None:
+    if world.granted_unbound_pods is None:
         return
-    found = {each.key: (set(each.pods), each.nodes) for each in world.coming}
+    found = {each.key: (set(each.pods), each.nodes) for each in world.granted_unbound_pods}
     expected = {each.key: (set(each.pods), each.nodes) for each in world.compute_granted_unbound()}
     for key in found.keys() | expected.keys():
         if found.get(key) != expected.get(key):
-            yield "coming", key, found.get(key), expected.get(key)
+            yield "granted_unbound_pods", key, found.get(key), expected.get(key)
 
 
 def _nodes_in_step(world: Jobs) -> Iterator[_Difference]:

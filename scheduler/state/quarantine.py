@@ -216,7 +216,7 @@ def _drop_node(world: World, node: str, error: Exception, name: str = "") -> Non
     """name: in Slurm; "": not known."""
     known = world.nodes.pop(node, None) if world.nodes is not None else None
     name = name or (slurm_name(known) if known is not None else node)
-    world.node_state.drop(node)
+    world.node_state.drop_node(node)
     for index in (world.kubelet_silent_since, world.ready_since):
         index.pop(node, None)
     world.by_slurm_name = {slurm: there for slurm, there in world.by_slurm_name.items() if there != node}
@@ -226,9 +226,9 @@ def _drop_node(world: World, node: str, error: Exception, name: str = "") -> Non
 
 
 def quarantine_slurm_node(world: World, name: str, error: Exception) -> None:
-    """Forget a node of Slurm whose state may be half-written.  The next poll notes it again."""
+    """Drop a node of Slurm whose state may be half-written.  The next poll notes it again."""
     _only_guarded(world, error)
-    world.node_state.drop_name(name)
+    world.node_state.drop_slurm_node(name)
     put(world, ObjectKind.NODE, name, error)
 
 

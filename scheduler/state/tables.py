@@ -145,7 +145,7 @@ class Tables:
         # namespaces named by the anti-affinity of pods whose grant came or went since the last pass
         self.anti_affinity_namespaces: set[str] = set()
         # workloads with a grant whose pods are not bound yet; None: to be computed
-        self.coming: tuple[GrantedPods, ...] | None = None
+        self.granted_unbound_pods: tuple[GrantedPods, ...] | None = None
         # workload with a grant to its kinds of pods, as other workloads were last woken for them
         self.granted_pods: dict[str, tuple[Pod, ...]] = {}
         # affinity terms of workloads that wait for nodes
@@ -284,7 +284,7 @@ class Tables:
         # a heap of times and keys, and the earliest time of each key
         self.timers: list[tuple[float, str]] = []
         self.wakes: dict[str, float] = {}
-        # limit class to the workloads that wait for it, and the reverse
+        # limit to the workloads that wait for it, and the reverse
         self.parked: dict[str, FairQueue] = {name: FairQueue() for name in (*act.LIMIT_CLASSES, *self.token_buckets)}
         self.parked_in: dict[str, set[str]] = {}
 

@@ -257,7 +257,7 @@ def test_nothing_is_remembered_of_a_gang_whose_bind_waits_when_it_is_gone() -> N
     assert affinity_index._by_workload.anti_affinity
     story.sees(PodDeleted(Scope.OURS, first, NOW + 3))
     assert world.phase_of.get(names.workload_key(first.uid)) is not Phase.GRANTED
-    assert (affinity_index._granted_pods, affinity_index._expected, affinity_index._prepared) == ({}, None, {})
+    assert (affinity_index._granted_pods, affinity_index._granted_source, affinity_index._prepared) == ({}, None, {})
     assert not affinity_index._by_workload.anti_affinity
     assert not affinity_index._by_workload._counts
     assert not affinity_index._by_workload._changes

@@ -285,7 +285,7 @@ def test_what_else_is_in_flight_stays_in_flight_when_the_end_of_one_action_canno
 
 
 def test_a_node_whose_removal_could_not_be_applied_is_gone_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, NodeState, "forget", lambda _, before: before.name == "x1")
+    mend = breaks(monkeypatch, NodeState, "remove_node", lambda _, before: before.name == "x1")
     story = guarded()
     story.sees(NodeDeleted("x1"))
     assert quarantined(story) == {(ObjectKind.NODE, "x1")}
