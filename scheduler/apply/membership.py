@@ -332,7 +332,7 @@ def _split(world: World, workload: Workload) -> None:
 
 def _ending_pods(workload: Workload) -> list[Pod]:
     """The bound pods of the workload that the bridge is ending."""
-    ends = (uid for uid, held in workload.pods_in_flight.items() if isinstance(held.action, DeletePod | FailByDeadline))
+    ends = (uid for uid, each in workload.pods_in_flight.items() if isinstance(each.action, DeletePod | FailByDeadline))
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
 

@@ -245,17 +245,17 @@ class AffinityIndex:
         """Note that the pod has that node."""
         self._answers.clear()
         self._version += 1
-        held = self._on_nodes.came(pod, node)
-        if held is not None and held.holders[node] == 1:
-            self._changed_terms[held] = None
+        terms = self._on_nodes.came(pod, node)
+        if terms is not None and terms.holders[node] == 1:
+            self._changed_terms[terms] = None
 
     def left(self, pod: Pod, node: str) -> None:
         """Note that the pod, as it was at `came`, does not have that node any more."""
         self._answers.clear()
         self._version += 1
-        held = self._on_nodes.left(pod, node)
-        if held is not None and node not in held.holders:
-            self._changed_terms[held] = None
+        terms = self._on_nodes.left(pod, node)
+        if terms is not None and node not in terms.holders:
+            self._changed_terms[terms] = None
 
     def set_granted(self, granted: Sequence[GrantedPods]) -> None:
         """Set the granted pods that are not bound yet.  Costs as much as what changed since the last call."""
@@ -377,8 +377,8 @@ class AffinityIndex:
     def _closed(self, pod: Pod, nodes: Collection[str], own_pods: OwnPods, *, with_granted: bool) -> set[str]:
         own = own_pods.on_nodes
         closed: set[str] = set()
-        for held in self._on_nodes.anti_affinity.selecting(pod):
-            closed |= _without(held.holders, (node for each, node in own if each.anti_affinity == held.terms))
+        for terms in self._on_nodes.anti_affinity.selecting(pod):
+            closed |= _without(terms.holders, (node for each, node in own if each.anti_affinity == terms.terms))
         for term in pod.anti_affinity:
             closed |= self._nodes_of_selected(term, own)
         if with_granted:
@@ -400,9 +400,9 @@ class AffinityIndex:
     def _closed_by_granted(self, pod: Pod, own_pods: OwnPods) -> set[str]:
         """Nodes granted to pods whose anti-affinity selects this pod, or which its anti-affinity selects."""
         keys: set[str] = set()
-        for held in self._by_workload.anti_affinity.selecting(pod):
+        for terms in self._by_workload.anti_affinity.selecting(pod):
             self._effort += 1
-            keys.update(held.holders)
+            keys.update(terms.holders)
         for term in pod.anti_affinity:
             keys.update(self._by_workload.count_by_place(term))
         return self._granted(keys, own_pods)

@@ -92,8 +92,8 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
             f"{group.kind} {group.name} does not show how many pods it has: give it the annotation "
             f"{GANG_SIZE} (1 to {MAX_SIZE:,})."
         )
-    held = bool(workload.size) and this_pass.now >= _held_at(workload, this_pass)
-    return f"{workload.gathered} {HELD_BACK}" if held else workload.gathered
+    is_held_back = bool(workload.size) and this_pass.now >= _held_at(workload, this_pass)
+    return f"{workload.gathered} {HELD_BACK}" if is_held_back else workload.gathered
 
 
 def _disagreement(workload: Workload) -> str:

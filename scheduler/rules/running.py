@@ -381,10 +381,10 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, th
 
 def wait_to_act(workload: Workload, pod: Pod, attempt: Attempt, this_pass: Pass) -> Decision | None:
     """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
-    held = workload.pods_in_flight.get(pod.uid)
+    in_flight = workload.pods_in_flight.get(pod.uid)
     until = max(this_pass.world.quiet_until(), workload.retry_from(attempt))
-    if held is not None:
-        until = max(until, held.until if held.until is not None else float("inf"))
+    if in_flight is not None:
+        until = max(until, in_flight.until if in_flight.until is not None else float("inf"))
     return None if this_pass.now >= until else wake(until)
 
 

@@ -330,6 +330,6 @@ def _compared(world: World) -> int:
 
 
 def _on_its_way(pod: Pod, workload: Workload) -> bool:
-    held = workload.pods_in_flight.get(pod.uid)
-    leaves = pod.deleting_at is not None or (held is not None and isinstance(held.action, act.EvictPod))
+    in_flight = workload.pods_in_flight.get(pod.uid)
+    leaves = pod.deleting_at is not None or (in_flight is not None and isinstance(in_flight.action, act.EvictPod))
     return leaves or not pod.node or pod.phase is PodPhase.PENDING

@@ -379,8 +379,8 @@ def _rounds_of_reads(world: Jobs) -> Iterator[_Difference]:
 
 
 def _limits(world: Jobs) -> Iterator[_Difference]:
-    for user, held in world.limited.items():
-        for key in held:
+    for user, keys in world.limited.items():
+        for key in keys:
             workload = world.workloads.get(key)
             if workload is None or workload.refused is None:
                 yield f"limited[{user!r}]", key, "held back by a limit", "not refused"

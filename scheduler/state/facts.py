@@ -139,7 +139,7 @@ class Facts(Tables):
 
     def may_be_bound_yet(self, workload: Workload) -> bool:
         """True if a bind of one of its pods is in flight, or its answer was lost and the pod was not read since."""
-        binding = any(isinstance(held.action, act.BindPod) for held in workload.pods_in_flight.values())
+        binding = any(isinstance(each.action, act.BindPod) for each in workload.pods_in_flight.values())
         return binding or not self.unanswered_binds.keys().isdisjoint(workload.pods)
 
     def jobs_of(self, workload: Workload) -> list[Placeholder]:

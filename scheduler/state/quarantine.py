@@ -154,9 +154,9 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
             world.forget(key)
     hold = before.in_flight if before.in_flight is not None and world.is_under_way(before.in_flight.action) else None
     pods_in_flight = {
-        uid: held
-        for uid, held in before.pods_in_flight.items()
-        if held.until is not None or world.is_under_way(held.action)
+        uid: each
+        for uid, each in before.pods_in_flight.items()
+        if each.until is not None or world.is_under_way(each.action)
     }
     bare = replace(
         before,

@@ -159,8 +159,8 @@ class Visits(Occupancy):
     def clear_refusal(self, workload: Workload) -> None:
         """Forget that Slurm refused the workload, and that limits of its user hold it back."""
         workload.refused = None
-        for held in self.limited.values():
-            held.pop(workload.key, None)
+        for keys in self.limited.values():
+            keys.pop(workload.key, None)
 
     def back_off(
         self, workload: Workload, at: float, began: float = float("inf"), attempt: Attempt | None = None

@@ -166,21 +166,21 @@ class Workload:
 
     def end_in_flight(self, action: Action) -> InFlight | None:
         """The action is not in flight any more.  Returns its record; None: another action, or none, is in flight."""
-        held = self.in_flight
-        if held is None or held.action != action:
+        in_flight = self.in_flight
+        if in_flight is None or in_flight.action != action:
             return None
         self.in_flight = None
-        return held
+        return in_flight
 
     def end_pod_in_flight(self, uid: str, action: Action) -> InFlight | None:
         """As `end_in_flight`, for an action on that pod."""
-        held = self.pods_in_flight.get(uid)
-        return self.pods_in_flight.pop(uid) if held is not None and held.action == action else None
+        in_flight = self.pods_in_flight.get(uid)
+        return self.pods_in_flight.pop(uid) if in_flight is not None and in_flight.action == action else None
 
     def is_being_bound(self, uid: str) -> bool:
         """True if a bind of that pod is in flight."""
-        held = self.pods_in_flight.get(uid)
-        return held is not None and isinstance(held.action, BindPod)
+        in_flight = self.pods_in_flight.get(uid)
+        return in_flight is not None and isinstance(in_flight.action, BindPod)
 
     def put_on(self, uid: str, node: str) -> None:
         """A bind of the bridge put the pod on the node; the watch has not shown that yet."""

@@ -80,8 +80,8 @@ class World(Jobs):
             self.foreign.discard(job_id)
             self.schedule_read(job_id, self.last_poll_began)
         self.take_out_of_indexes(key)
-        for held in self.limited.values():
-            held.pop(key, None)
+        for keys in self.limited.values():
+            keys.pop(key, None)
         self.dirty.pop(key, None)
         self.unpark(key)
         self.quotas.forget(workload)
