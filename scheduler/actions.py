@@ -584,7 +584,7 @@ class RegisterNode(_AboutSlurmNode):
 
 @dataclass(frozen=True, slots=True)
 class ChangeNode(_AboutSlurmNode):
-    """`POST node/{name}`, if the node is still as it was when the change was decided (`as_found`).
+    """`POST node/{name}`, if the node is still as it was when the change was decided (`is_as_found`).
 
     reason  Slurm keeps it with DRAIN and DOWN; its first words show that the bridge drained the node (N2)
     """
@@ -601,7 +601,7 @@ class ChangeNode(_AboutSlurmNode):
 
 @dataclass(frozen=True, slots=True)
 class RemoveNode(_AboutSlurmNode):
-    """`DELETE node/{name}`, if the node is `as_found`.  Slurm refuses it if the node is busy, or is in slurm.conf."""
+    """`DELETE node/{name}`, if the node is `is_as_found`.  Slurm refuses it if the node is busy, or is in slurm.conf."""
 
     limit_class: ClassVar = "node_changes"
     effect: ClassVar = Effect.NODE
@@ -612,7 +612,7 @@ class RemoveNode(_AboutSlurmNode):
     found: SlurmNode = field(compare=False)
 
 
-def as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
+def is_as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
     """True if the node was not drained, set down or resumed since the decision: an admin's change is kept (N2)."""
     was = action.found
     return (now.reason, now.taken_out) == (was.reason, was.taken_out)

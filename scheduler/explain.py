@@ -38,7 +38,7 @@ from scheduler.rules.submission import (
     spec_for,
     too_large,
 )
-from scheduler.state.phase import Phase, chosen, orphaned
+from scheduler.state.phase import Phase, chosen, is_orphaned
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.quarantined import Quarantined
 from scheduler.state.workload import Workload
@@ -395,7 +395,7 @@ def _why_done(pod: Pod) -> str:
 
 def _ends(workload: Workload, this_pass: Pass) -> str:
     over = [job for job in this_pass.world.jobs_of(workload) if job.ended or job.absent]
-    if not orphaned(workload, over, this_pass.tuning.absent_s) or not over:
+    if not is_orphaned(workload, over, this_pass.tuning.absent_s) or not over:
         return "which one is looked at"
     job = over[-1]
     reason = f" ({job.job.reason})" if job.job is not None and job.job.reason not in ("", "None") else ""

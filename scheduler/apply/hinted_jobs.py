@@ -66,7 +66,7 @@ def _add_hinted_job(world: World, workload: Workload, pod: Pod, job_id: int) -> 
     """Add a record of the job, which only a pod shows.  The read of the job shows whose it is."""
     states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
     world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
-    if world.inherited(workload):  # a pod that came after the start may show a foreign job, which is read
+    if world.is_inherited(workload):  # a pod that came after the start may show a foreign job, which is read
         world.stop_reading(job_id)
     if job_id in world.foreign:  # it may have been the job of these pods until its id was given out again
         world.foreign.discard(job_id)

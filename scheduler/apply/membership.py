@@ -204,7 +204,7 @@ def pods_of_group(workload: Workload) -> int:
 
 def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
     """True if settling may have to consider each pod, not only the counts."""
-    if _in_stages(world, workload, pod):
+    if _is_in_stages(world, workload, pod):
         return True
     size = _size(world, workload)
     if size and not workload.size and workload.surplus:
@@ -214,7 +214,7 @@ def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
     return bool(size) and (members_unbound > room or (members_unbound < room and bool(workload.surplus)))
 
 
-def _in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
+def _is_in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
     """True if the JobSet of its pods was read, or that of this one, and is made in stages."""
     if (
         workload.group is None

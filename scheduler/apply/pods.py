@@ -34,7 +34,7 @@ from scheduler.translate.job_options import user_input
 
 def _keep_if_early(world: World, event: ev.PodSeen | ev.PodDeleted | ev.PodsListed) -> bool:
     """Keep a pod event if the mark of the cluster is not known yet.  Returns True if the event was kept."""
-    if event.scope is not Scope.OURS or world.cluster_known:
+    if event.scope is not Scope.OURS or world.is_cluster_known:
         return False
     world.early.append(event)
     return True

@@ -235,7 +235,7 @@ class AffinityIndex:
         return self._effort + self._on_nodes.effort + self._by_workload.effort
 
     @property
-    def any_anti_affinity(self) -> bool:
+    def has_anti_affinity(self) -> bool:
         """True if a pod on some node has an anti-affinity, which may close the node to any other pod."""
         return bool(self._on_nodes.anti_affinity)
 

@@ -12,7 +12,7 @@ from scheduler import actions as act
 from scheduler.actions import ObjectKind
 from scheduler.events import Side
 from scheduler.rules.guard import guarded
-from scheduler.rules.identity import trusted
+from scheduler.rules.identity import is_trusted
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
@@ -166,7 +166,7 @@ def nudge(this_pass: Pass) -> None:
     if front is None:
         return
     job = this_pass.world.job_of.get(front)
-    if job is not None and trusted(job, this_pass):
+    if job is not None and is_trusted(job, this_pass):
         why = "a begin time has come" if this_pass.begin_is_due else "capacity was freed"
         why += ": Slurm is asked to look at its queue"
         this_pass.add(act.NudgeScheduler(front, job.id, job.user, why))

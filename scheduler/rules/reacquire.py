@@ -126,7 +126,7 @@ def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:
     others = (each for each in world.jobs_of(workload) if each is not job)
     return (
         not (job.alive or job.ended)
-        and (job.proven or world.inherited(workload))
+        and (job.proven or world.is_inherited(workload))
         and not any(each.alive for each in others)
     )
 

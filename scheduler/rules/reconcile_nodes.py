@@ -385,7 +385,7 @@ def _not_before(known: SlurmNode) -> str:
 
 
 def _is_gone_for_long(name: str, this_pass: Pass) -> bool:
-    """True if the Kubernetes node is gone for node_gone_s.  A list without any node is not believed."""
+    """True if the Kubernetes node is gone for node_gone_s.  A list without any node proves nothing."""
     since = this_pass.world.node_state.without_node.get(name, float("inf"))
     return bool(this_pass.world.nodes) and this_pass.world.node_state.polled - since >= this_pass.tuning.node_gone_s
 

@@ -21,7 +21,7 @@ from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.model.text import span
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, combine, plan_action, wake
-from scheduler.rules.identity import read_job, trusted
+from scheduler.rules.identity import is_trusted, read_job
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
@@ -374,7 +374,7 @@ def _minutes(limit: int | None) -> str:
 
 def _read_since(workload: Workload, job: Placeholder, since: float, why: str, this_pass: Pass) -> Decision | None:
     """Read the job.  None: it was read after `since`."""
-    if job.job is not None and job.read_began >= since and trusted(job, this_pass):
+    if job.job is not None and job.read_began >= since and is_trusted(job, this_pass):
         return None
     return read_job(job, workload, this_pass, why)
 

@@ -39,7 +39,7 @@ class Pass:
         self._begin_plan()
         self._begin_counts()
         # True: a pod has affinity terms, so some nodes may be closed to some pods (F5)
-        self.any_affinity = bool(world.affinity_workloads) or world.affinity_index.any_anti_affinity
+        self.any_affinity = bool(world.affinity_workloads) or world.affinity_index.has_anti_affinity
         # True: pods are compared with the affinity terms of other pods (F5), or with the ports that other pods hold (F1)
         self._compares = self.any_affinity or world.affinity_index.has_changes or bool(world.wants_ports)
         self._compared = _compared(world)
@@ -286,7 +286,7 @@ class Pass:
                 owner_key(pod.namespace, pod.owner)
                 for workload in self.world.workloads.values()
                 for pod in workload.pods.values()
-                if pod.owner is not None and not pod.finished and _on_its_way(pod, workload)
+                if pod.owner is not None and not pod.finished and _is_on_its_way(pod, workload)
             }
         return owner in self._replicas_moving or owner in self.moving
 
@@ -329,7 +329,7 @@ def _compared(world: World) -> int:
     return world.affinity_index.effort + world.host_ports.effort
 
 
-def _on_its_way(pod: Pod, workload: Workload) -> bool:
+def _is_on_its_way(pod: Pod, workload: Workload) -> bool:
     in_flight = workload.pods_in_flight.get(pod.uid)
     leaves = pod.deleting_at is not None or (in_flight is not None and isinstance(in_flight.action, act.EvictPod))
     return leaves or not pod.node or pod.phase is PodPhase.PENDING

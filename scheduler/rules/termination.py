@@ -64,7 +64,7 @@ def _end_by(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass:
     if this_pass.now < (retry_from := workload.retry_from(Attempt.END_POD)):
         return wake(retry_from)
     bucket = "" if job.ended else "absent"
-    return end_pod(workload, pod, why, this_pass, job=job, counts=_out_of_time(job), bucket=bucket)
+    return end_pod(workload, pod, why, this_pass, job=job, counts=_is_out_of_time(job), bucket=bucket)
 
 
 def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
@@ -189,7 +189,7 @@ def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass
 def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | None:
     """When kubelet should have ended the pod by the deadline that was set; None: the deadline has not passed."""
     started = this_pass.world.started_at(pod)
-    if not _out_of_time(job) or started is None or pod.set_deadline_s is None:
+    if not _is_out_of_time(job) or started is None or pod.set_deadline_s is None:
         return None
     deadline = started + pod.set_deadline_s
     if deadline > this_pass.now:  # the job's time was shortened after that
@@ -222,7 +222,7 @@ def goes_until(workload: Workload, pod: Pod, this_pass: Pass) -> float:
     return ends + OUTLIVES_S if ends <= this_pass.now + most_s else float("-inf")
 
 
-def _out_of_time(job: Placeholder | None) -> bool:
+def _is_out_of_time(job: Placeholder | None) -> bool:
     """True if the job reached its time limit, which does not count as a disruption (S4b)."""
     return job is not None and job.ended and not job.states.isdisjoint({"TIMEOUT", "DEADLINE"})
 

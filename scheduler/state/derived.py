@@ -450,7 +450,7 @@ def _nodes_in_step(world: Jobs) -> Iterator[_Difference]:
     for name in named.keys() | state.named.keys():
         if named.get(name) != state.named.get(name):
             yield "node_state.named", name, state.named.get(name), named.get(name)
-    if world.cluster_known and world.slurm_nodes is not None and state.polled != NEVER:
+    if world.is_cluster_known and world.slurm_nodes is not None and state.polled != NEVER:
         mark = names.node_mark(world.cluster)
         ours = {name for name, node in world.slurm_nodes.items() if mark in node.features}
         for name in ours ^ state.ours:

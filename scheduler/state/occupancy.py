@@ -165,7 +165,7 @@ class Occupancy(Facts):
         if not (
             pod.anti_affinity
             or pod.affinity
-            or self.affinity_index.any_anti_affinity
+            or self.affinity_index.has_anti_affinity
             or (with_granted and self.affinity_workloads)
         ):
             return NOWHERE

@@ -307,7 +307,7 @@ class Tables:
     def ready(self) -> bool:
         """True if everything was listed once.  Before that nothing is known to be missing."""
         return (
-            self.cluster_known
+            self.is_cluster_known
             and self.nodes is not None
             and self.slurm_nodes is not None
             and self.polled is not None
@@ -318,7 +318,7 @@ class Tables:
     def missing(self) -> list[str]:
         """The lists that have not come yet, in words."""
         lacking = {
-            "the list of namespaces": not self.cluster_known,
+            "the list of namespaces": not self.is_cluster_known,
             "the list of Kubernetes nodes": self.nodes is None,
             "the list of this scheduler's pods": Scope.OURS not in self.listed,
             "the list of other pods": Scope.OTHERS not in self.listed,
@@ -328,7 +328,7 @@ class Tables:
         return [what for what, is_missing in lacking.items() if is_missing]
 
     @property
-    def cluster_known(self) -> bool:
+    def is_cluster_known(self) -> bool:
         """True if the mark of this cluster is known."""
         return bool(self.cluster)
 

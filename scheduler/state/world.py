@@ -51,7 +51,7 @@ class World(Jobs):
 
         failed   is called with the name of a node whose state could not be noted, and the exception
         """
-        if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
+        if self.is_cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
             gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
             began, at = self.nodes_polled
             self.node_state.observe_slurm(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)

@@ -149,9 +149,11 @@ class Crowd:
 
 @given(steps)
 @settings(max_examples=150)
-def test_what_is_counted_is_what_the_definition_says_after_any_history(told: list[tuple[str, object, object]]) -> None:
+def test_what_is_counted_is_what_the_definition_says_after_any_history(
+    history: list[tuple[str, object, object]],
+) -> None:
     crowd = Crowd()
-    for step in told:
+    for step in history:
         match step:
             case "comes", Pod() as new, str(node):
                 crowd.comes(new, node)
@@ -165,11 +167,11 @@ def test_what_is_counted_is_what_the_definition_says_after_any_history(told: lis
 
 @given(steps)
 @settings(max_examples=50)
-def test_what_outgrows_the_memory_is_counted_again(told: list[tuple[str, object, object]]) -> None:
+def test_what_outgrows_the_memory_is_counted_again(history: list[tuple[str, object, object]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in OUTGROWN:
             patch.setattr(module, name, 1)
-        test_what_is_counted_is_what_the_definition_says_after_any_history.hypothesis.inner_test(told)  # type: ignore[attr-defined]
+        test_what_is_counted_is_what_the_definition_says_after_any_history.hypothesis.inner_test(history)  # type: ignore[attr-defined]
 
 
 # A workload waits with a pod, and perhaps with others; one waits no more; or a pod comes to a node or leaves one.
@@ -187,13 +189,13 @@ waits = st.lists(
 @given(waits)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_pod_that_comes_or_leaves_concerns_the_waiting_workloads_whose_terms_select_it(
-    few: int, monkeypatch: pytest.MonkeyPatch, told: list[tuple[str, int, Pod | None]]
+    few: int, monkeypatch: pytest.MonkeyPatch, history: list[tuple[str, int, Pod | None]]
 ) -> None:
     monkeypatch.setattr(term_index, "FEW", few)
     monkeypatch.setattr(term_index, "MAX_DEAD", 1)
     waiting: dict[str, list[Pod]] = {}
     index = WaitingTerms()
-    for what, number, one in told:
+    for what, number, one in history:
         key = f"w{number}"
         if what == "waits" and one is not None:
             waiting.setdefault(key, []).append(one)
@@ -233,10 +235,10 @@ moments = st.lists(
 @given(moments)
 @settings(max_examples=150)
 def test_granted_pods_close_nodes_as_the_definition_says_after_any_history(
-    told: list[tuple[str, object, object]],
+    history: list[tuple[str, object, object]],
 ) -> None:
     crowd, granted = Crowd(), dict[str, GrantedPods]()
-    for step in told:
+    for step in history:
         match step:
             case "comes", Pod() as new, str(node):
                 crowd.comes(replace(new, uid=f"there-{new.uid}"), node)
@@ -274,11 +276,11 @@ def test_granted_pods_close_nodes_as_the_definition_says_after_any_history(
 
 @given(moments)
 @settings(max_examples=50)
-def test_what_outgrows_the_memory_of_granted_pods_is_counted_again(told: list[tuple[str, object, object]]) -> None:
+def test_what_outgrows_the_memory_of_granted_pods_is_counted_again(history: list[tuple[str, object, object]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in OUTGROWN:
             patch.setattr(module, name, 1)
-        test_granted_pods_close_nodes_as_the_definition_says_after_any_history.hypothesis.inner_test(told)  # type: ignore[attr-defined]
+        test_granted_pods_close_nodes_as_the_definition_says_after_any_history.hypothesis.inner_test(history)  # type: ignore[attr-defined]
 
 
 def closed_with_granted(new: Pod, there: Mapping[str, list[Pod]], both: Mapping[str, list[Pod]]) -> set[str]:
