@@ -270,14 +270,15 @@ class Pass:
         if (token_bucket := self._token_bucket(limit)) is not None:
             return int(token_bucket.available(self.now) - self.tokens_taken[limit])
         quotas = self.world.quotas
-        if (most := quotas.most(limit)) is not None:
+        if quotas.limited and (most := quotas.most(limit)) is not None:
             return most - quotas.jobs[limit] - self.used[limit]
         in_flight: int = getattr(self.tuning, limit)
         return in_flight - self.world.under_way[limit] - self.used[limit]
 
     def _token_bucket(self, name: str) -> TokenBucket | None:
         """The token bucket of that name, of reads or of the policy's submissions; None: the limit is no token bucket."""
-        return self.world.token_buckets.get(name) or self.world.quotas.token_bucket(name)
+        quotas = self.world.quotas
+        return self.world.token_buckets.get(name) or (quotas.token_bucket(name) if quotas.limited else None)
 
     def is_moving(self, owner: OwnerKey) -> bool:
         """True if a replica of that controller is moving: it leaves, is about to leave, or has not started (S4b)."""
