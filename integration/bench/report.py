@@ -107,8 +107,8 @@ kept busy, so that the figures spread. The tables above do not show a change if 
   ran out of time before they were sent, and were repeated. The deadline counts now from when the bind has a connection:
   2,048 binds for 2,048 pods. And beyond 1,064 binds in flight, the rest of the gang was placed again for each bind that
   ended: 54 % of the bridge's time. All binds go out in one pass now: 1.37 ms a pod became 0.87 ms with `alone-gang`, 2.80
-  became 1.83 ms on the rig. There, beside programs that took one of the two cores, all were bound after 2.47 and 2.17 times
-  the floor's time. The next limit is HTTP: the request of a bind takes 0.25 ms of the bridge's
+  became 1.83 ms on the rig. There all are bound after 1.62 times the floor's time; beside programs that took one of the two
+  cores it was 2.17 to 2.47 times. The next limit is HTTP: the request of a bind takes 0.25 ms of the bridge's
   time, and the changes that the watch shows of the pod take 0.2 ms.
 * **200 jobs end a second.** The bridge read each of these jobs before it ended the pod, over eight connections. If a list
   shows more new ends than can be read at once, and shows that slurmctld kept its state, the list proves them now. What is
@@ -122,11 +122,11 @@ kept busy, so that the figures spread. The tables above do not show a change if 
 * **A bound pod took 7 µs longer to decode since its status is read for traces**: 17.7 µs before that, 25 µs after, 21.7 µs
   since the times are read in plain loops.
 * **The same work takes longer on the rig.** Beside simulated clusters a pod takes 1.16 ms of the bridge's CPU time, on the
-  rig 1.96 ms. Counted with cProfile, the work is nearly the same: 3.0 and 3.1 changes of the watch, 6.7 and 7.3 visits, 0.4
-  and 0.6 passes a pod. Sampled with perf, the shares are the same, too: 78 % in the interpreter, 10 % in the kernel; TLS
-  takes 2 % on the rig. There the bridge shares two cores and their caches with six busy servers. For 1.5 ms on the rig,
-  `alone-4000` has to take 0.9 ms, a quarter less than now. Of its time decisions take 23 %, events 15 %, metrics and log 9 %,
-  HTTP to Kubernetes 17 %, HTTP to slurmrestd 15 %, decoding of the watch 10 %. No function itself takes more than 2 %.
+  rig 1.52 ms (1.96 ms at an earlier commit, beside other programs). Counted with cProfile, the work is nearly the same: 3.0
+  and 3.1 changes of the watch, 6.7 and 7.3 visits, 0.4 and 0.6 passes a pod. Sampled with perf, the shares are the same,
+  too: 78 % in the interpreter, 10 % in the kernel; TLS takes 2 % on the rig. There the bridge shares two cores and their
+  caches with six busy servers. Of the time of `alone-4000` decisions take 23 %, events 15 %, metrics and log 9 %, HTTP to
+  Kubernetes 17 %, HTTP to slurmrestd 15 %, decoding of the watch 10 %. No function itself takes more than 2 %.
 * **The next limit is HTTP to Kubernetes.** Against a server that answers at once, a request takes 0.09 ms of CPU time with
   aiohttp, 0.075 ms without its tracing and cookies, and 0.03 ms over the bridge's own connections, as to slurmrestd. So
   binds over such connections would save 5 % of the bridge's CPU time in a burst. Profile-guided optimization

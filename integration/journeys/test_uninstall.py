@@ -185,43 +185,17 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
     [waiting] = eventually("it waits in Slurm", lambda: slurm.live(f"{ns}/waits~"))
     before = snapshot(kube, slurm, foreign)
 
-    steps = [f"wait until pod {ns}/alone on node", f"end Slurm job {waiting['job_id']} of {ns}/waits"]
-    says_what_it_would_do(uninstall, *steps, f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}")
+    assert uninstall.run("--dry-run") == 0, uninstall.said
+    for step in (f"wait until pod {ns}/alone on node", f"end Slurm job {waiting['job_id']} of {ns}/waits"):
+        assert step in uninstall.said
+    for step in (f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}"):
+        assert step in uninstall.said
     assert uninstall.run() == 2, uninstall.said
     assert "the-bridge holds the lease slurm-bridge/slurm-bridge and renews it" in uninstall.said
     assert len(slurm.live(f"{ns}/")) == 5, "nothing was done"
     assert drained(slurm, cordoned)
 
     assert bridge.stop() == 0
-    begins_and_waits(uninstall, kube, slurm, ns, own_node, cordoned)
-
-    journal.breaks("V7", f"{ns}/*", "the admin has the bridge end pods whose jobs run")
-    assert uninstall.run("--end-pods") == 0, uninstall.said
-    assert NOTHING in uninstall.said
-    assert "Traceback" not in uninstall.said
-    assert Path(slurm.token_file).read_text().strip() not in uninstall.said
-
-    nothing_is_left(kube, slurm, ns, own_node, cordoned)
-    assert "SlurmBridgeUninstalled" in kube.said(ns, "waits")
-    eventually("the service's controller made new pods", lambda: len(_unbound(kube, ns)) == 3)
-    lease = client.CoordinationV1Api(kube.api).read_namespaced_lease(*LEASE)
-    assert not lease.spec.holder_identity
-    assert snapshot(kube, slurm, foreign) == before
-    assert kube.core.read_node(cordoned).spec.unschedulable, "an admin's cordon is his"
-
-    assert uninstall.run("--wait") == 0, uninstall.said
-    assert NOTHING in uninstall.said
-    assert "3 pods name it as their scheduler and wait" in uninstall.said
-
-
-def says_what_it_would_do(uninstall: Uninstall, *steps: str) -> None:
-    assert uninstall.run("--dry-run") == 0, uninstall.said
-    for step in steps:
-        assert step in uninstall.said
-
-
-def begins_and_waits(uninstall: Uninstall, kube: Kube, slurm: Slurm, ns: str, own_node: str, cordoned: str) -> None:
-    """Runs the uninstallation until it waits for pods that run; then an admin decides otherwise, or the machine is lost."""
     first = uninstall.begin()
     try:
         eventually("the pod that waits is told", lambda: "SlurmBridgeUninstalled" in kube.said(ns, "waits"))
@@ -232,18 +206,31 @@ def begins_and_waits(uninstall: Uninstall, kube: Kube, slurm: Slurm, ns: str, ow
         assert len(kube.bound(ns)) == 4, "what runs is let run"
         assert tainted(kube, own_node), "no other scheduler may come while pods of the bridge run there"
     finally:
-        first.kill()
+        first.kill()  # an admin decides otherwise, or the machine is lost
         first.wait(PATIENCE_S)
 
+    journal.breaks("V7", f"{ns}/*", "the admin has the bridge end pods whose jobs run")
+    assert uninstall.run("--end-pods") == 0, uninstall.said
+    assert NOTHING in uninstall.said
+    assert "Traceback" not in uninstall.said
+    assert Path(slurm.token_file).read_text().strip() not in uninstall.said
 
-def nothing_is_left(kube: Kube, slurm: Slurm, ns: str, own_node: str, cordoned: str) -> None:
-    """Asserts that neither cluster has a job, node, drain, taint, condition or bound pod of the bridge."""
     assert slurm.live(f"{ns}/") == []
     assert slurm.node(own_node) == {}
     assert not drained(slurm, cordoned)
     assert [node.metadata.name for node in kube.core.list_node().items if in_slurm(kube, node.metadata.name)] == []
     assert not tainted(kube, own_node)
     assert kube.bound(ns) == []
+    assert "SlurmBridgeUninstalled" in kube.said(ns, "waits")
+    eventually("the service's controller made new pods", lambda: len(_unbound(kube, ns)) == 3)
+    lease = client.CoordinationV1Api(kube.api).read_namespaced_lease(*LEASE)
+    assert not lease.spec.holder_identity
+    assert snapshot(kube, slurm, foreign) == before
+    assert kube.core.read_node(cordoned).spec.unschedulable, "an admin's cordon is his"
+
+    assert uninstall.run("--wait") == 0, uninstall.said
+    assert NOTHING in uninstall.said
+    assert "3 pods name it as their scheduler and wait" in uninstall.said
 
 
 def _unbound(kube: Kube, ns: str) -> list[Any]:
