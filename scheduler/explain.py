@@ -262,7 +262,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     spec = _translated(workload, pod, world) if world.ready else None
     if spec is None:
         return None
-    own_pods = world.own_pods(workload.key, [pod])
+    own_pods = world.own_pods(workload.key, present_pods(workload), missing_pods(workload))
     closed, taken = world.closed_to(pod, own_pods), world.host_ports.taken(pod, own_pods.on_nodes)
     wanted = node_requirements(
         pod, spec, spec.partition or world.default_partition, world.volumes_of(pod), closed, taken

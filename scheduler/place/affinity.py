@@ -52,10 +52,16 @@ class OwnPods:
 
     key       of their workload
     on_nodes  the pods that have a node already, each with the Kubernetes name of that node
+    selected  each term of their affinity that selects one of them, with that pod; None: it selects several
     """
 
     key: str = ""
     on_nodes: tuple[tuple[Pod, str], ...] = ()
+    selected: Mapping[PodTerm, Pod | None] = field(default_factory=dict)
+
+    def meet(self, term: PodTerm, pod: Pod) -> bool:
+        """True if this term of the pod's affinity selects another one of them: they are placed on one node for that."""
+        return term in self.selected and ((only := self.selected[term]) is None or only.uid != pod.uid)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,7 +365,7 @@ class AffinityIndex:
         with_granted  granted pods that are not bound yet count on each of their granted nodes, except own_pods
         """
         self._effort += PER_TERM * (1 + len(pod.anti_affinity) + len(pod.affinity))
-        among_its_own = tuple(matches(term, pod) for term in pod.affinity)
+        among_its_own = tuple((own_pods.meet(term, pod), matches(term, pod)) for term in pod.affinity)
         expected: Hashable = None
         if with_granted and self._granted_pods:
             own = own_pods.key if own_pods.key in self._granted_pods else ""
@@ -382,6 +388,8 @@ class AffinityIndex:
         if with_granted:
             closed |= self._closed_by_granted(pod, own_pods)
         for term in pod.affinity:
+            if own_pods.meet(term, pod):
+                continue
             allowed = self._nodes_of_selected(term, own)
             if not allowed and matches(term, pod):  # the first pod of a set with self-affinity may be placed anywhere
                 allowed = (

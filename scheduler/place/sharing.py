@@ -11,7 +11,7 @@ heterogeneous job nodes of its own (Slurm facts 11).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.model.kubernetes import Node, Pod, PodTerm
@@ -47,57 +47,88 @@ def has_mutual_anti_affinity(pods: Sequence[Pod]) -> bool:
 
     A pod that is expected to come is the same object as the pod that it is like.
     """
+    return _select_others(pods, lambda pod: pod.anti_affinity)
+
+
+def need_one_node(pods: Sequence[Pod]) -> bool:
+    """True if the affinity of one of these pods selects another one; also if finding out takes many comparisons.
+
+    Slurm has no option that keeps some of them together, so all of them go on one node.  Affinity that selects its pod alone
+    is met wherever the pod is.
+    """
+    return _select_others(pods, lambda pod: pod.affinity)
+
+
+def _select_others(pods: Sequence[Pod], terms_of: Callable[[Pod], Iterable[PodTerm]]) -> bool:
+    """True if a term of one of these pods selects another one; also if finding out takes many comparisons."""
     owners: dict[PodTerm, Pod | None] = {}  # None: several pods have the term
     for pod in pods:
-        for term in dict.fromkeys(pod.anti_affinity):
+        for term in dict.fromkeys(terms_of(pod)):
             owners[term] = None if term in owners else pod
-    kinds = _kinds(owners, pods)
-    if len(owners) * len(kinds) > MOST_COMPARED:
-        return True
-    for term, owner in owners.items():
-        selected = [each for each in kinds.values() if matches(term, each[0])]
-        if sum(map(len, selected)) > 1 or (selected and selected[0][0] is not owner):
-            return True
-    return False
+    return any(only is None or only is not owners[term] for term, only in selected_by(owners, pods).items())
 
 
 def keeps_all_apart(pods: Sequence[Pod]) -> bool:
     """True if a term of anti-affinity that all of these pods have selects all of them: no two of them may share a node."""
-    common = set.intersection(*(set(pod.anti_affinity) for pod in pods))
+    return _all_select_all(pods, lambda pod: pod.anti_affinity)
+
+
+def keeps_all_together(pods: Sequence[Pod]) -> bool:
+    """True if a term of affinity that all of these pods have selects all of them: they have to be on one node."""
+    return _all_select_all(pods, lambda pod: pod.affinity)
+
+
+def _all_select_all(pods: Sequence[Pod], terms_of: Callable[[Pod], Iterable[PodTerm]]) -> bool:
+    common = set.intersection(*(set(terms_of(pod)) for pod in pods))
     kinds = _kinds(common, pods).values()
     return any(all(matches(term, alike[0]) for alike in kinds) for term in common)
-
-
-def need_one_node(pods: Sequence[Pod]) -> bool:
-    """True if the affinity of one of these pods selects the pod itself and another one; also if that takes many comparisons.
-
-    Affinity that selects the pod alone is met wherever the pod is.
-    """
-    terms = dict.fromkeys(term for pod in pods for term in pod.affinity if matches(term, pod))
-    kinds = _kinds(terms, pods)
-    if len(terms) * len(kinds) > MOST_COMPARED:
-        return True
-    return any(sum(len(alike) for alike in kinds.values() if matches(term, alike[0])) > 1 for term in terms)
 
 
 def has_affinity_between(kinds: Sequence[Collection[Pod]]) -> bool:
     """True if required pod affinity wants pods of several kinds, which never share a node, on one node.
 
+    That is so if a term selects no other pod of the kind of its pod but a pod of another kind, or if pods of two kinds have
+    a term that selects themselves: the first of them decides where all of them go.  True also if finding out takes many
+    comparisons.
+
     kinds   the pods of each component of the job
     """
-    for pods in kinds if len(kinds) > 1 else ():
-        terms = dict.fromkeys(term for pod in pods for term in pod.affinity if matches(term, pod))
-        if terms and any(_select(terms, others) for others in kinds if others is not pods):
+    if len(kinds) < 2:
+        return False
+    terms = dict.fromkeys(term for pods in kinds for pod in pods for term in pod.affinity)
+    found = [selected_by(terms, pods) for pods in kinds]
+    return any(_is_between(term, kinds, found) for term in terms)
+
+
+def _is_between(term: PodTerm, kinds: Sequence[Collection[Pod]], found: Sequence[Mapping[PodTerm, Pod | None]]) -> bool:
+    """The same for one term.  found: what `selected_by` returns for each kind"""
+    selected_in = sum(term in each for each in found)
+    themselves = 0
+    for pods, selected in zip(kinds, found, strict=True):
+        holders = [pod for pod in pods if term in pod.affinity]
+        own = any(matches(term, pod) for pod in holders)
+        only = selected.get(term)
+        is_met = term in selected and (only is None or not own)
+        if holders and not is_met and selected_in > (term in selected):
             return True
-    return False
+        themselves += own
+    return themselves > 1
 
 
-def _select(terms: Collection[PodTerm], pods: Iterable[Pod]) -> bool:
-    """True if one of these terms selects one of these pods; also if finding out takes many comparisons."""
+def selected_by(terms: Collection[PodTerm], pods: Iterable[Pod]) -> dict[PodTerm, Pod | None]:
+    """The pod that a term selects, for each term that selects one of these pods; None: the term selects several.
+
+    If finding out takes many comparisons, each term counts as selecting several.
+    """
     kinds = _kinds(terms, pods)
     if len(terms) * len(kinds) > MOST_COMPARED:
-        return True
-    return any(matches(term, alike[0]) for alike in kinds.values() for term in terms)
+        return dict.fromkeys(terms)
+    found: dict[PodTerm, Pod | None] = {}
+    for term in terms:
+        for alike in kinds.values():
+            if matches(term, alike[0]):
+                found[term] = None if term in found or len(alike) > 1 else alike[0]
+    return found
 
 
 def _kinds(terms: Iterable[PodTerm], pods: Iterable[Pod]) -> Mapping[tuple[str | None, ...], list[Pod]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from scheduler import actions as act
 from scheduler import names
 from scheduler.model.hostlist import folded
-from scheduler.model.kubernetes import Pod
+from scheduler.model.kubernetes import Pod, PodTerm
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, JobSpec
 from scheduler.place.affinity import NOWHERE
@@ -19,6 +19,7 @@ from scheduler.place.assign import Part, Place, lacks, places
 from scheduler.place.devices import assigned_gpus
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import Blocked, Site, obstacle
+from scheduler.place.sharing import selected_by
 from scheduler.rules.decision import NOTHING, BindTogether, Decision, combine, note, wake
 from scheduler.rules.identity import cancel
 from scheduler.rules.scheduling_pass import Pass
@@ -92,11 +93,14 @@ def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -
     """The decision if an obstacle prevents a bind: wait until it may go, then release the grant.  None: there is none."""
     world, job, unbound = this_pass.world, binding.job, binding.unbound
     sites = {name: _site(name, this_pass) for name in {found[pod.uid].node.name for pod in unbound}}
+    beside = _selected_beside(binding, found) if any(pod.affinity for pod in unbound) else {}
     until, waits = float("-inf"), ""
     for pod in unbound:
         granted = found[pod.uid].node.name
         site = sites[granted]
-        closed = world.closed_to(pod, world.own_pods("", [pod])) if this_pass.any_affinity else NOWHERE
+        closed = NOWHERE
+        if this_pass.any_affinity:
+            closed = world.closed_to(pod, replace(world.own_pods("", [pod]), selected=beside.get(granted, {})))
         blocked = obstacle(pod, site, world.volumes_of(pod) if pod.claims else (), closed)
         if blocked is None and (earlier := this_pass.earlier_binds) is not None:
             blocked = earlier.obstacle(pod, binding.workload.key, site.node, site.pods, this_pass.binding)
@@ -109,6 +113,15 @@ def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -
         if len(unbound) > 1:  # the next of these pods may come to the same node
             site.expect(pod)
     return _waits(unbound, waits) + wake(until) if waits else None
+
+
+def _selected_beside(binding: Binding, found: Mapping[str, Place]) -> Mapping[str, Mapping[PodTerm, Pod | None]]:
+    """For each node, by Slurm's name: which terms of affinity the members there meet, as `OwnPods.selected` (F5)."""
+    members: dict[str, list[Pod]] = {}
+    for pod in binding.members:
+        members.setdefault(found[pod.uid].node.name, []).append(pod)
+    terms = dict.fromkeys(term for pod in binding.unbound for term in pod.affinity)
+    return {node: selected_by(terms, pods) for node, pods in members.items()}
 
 
 def _waits_until(blocked: Blocked, binding: Binding, this_pass: Pass) -> float | None:

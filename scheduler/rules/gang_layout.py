@@ -21,6 +21,7 @@ from scheduler.place.sharing import (
     has_affinity_between,
     has_mutual_anti_affinity,
     keeps_all_apart,
+    keeps_all_together,
     most_pods_on,
     need_one_node,
 )
@@ -33,6 +34,12 @@ _APART = (
     "Slurm gives each kind nodes of its own. Let all pods ask for the same, or make the affinity a preference."
 )
 
+_ALL_ON_ONE = "The required pod affinity wants these pods on one node."
+_SOME_ON_ONE = (
+    "The required pod affinity wants some of these pods on one node. Slurm has no option for some of the pods that ask for "
+    "the same, so all of them are asked for on one node. Let pods that may be on other nodes ask for other resources."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Site:
@@ -41,7 +48,7 @@ class _Site:
     spec     with the options that the affinity of its pods among themselves requires (F5)
     usable   the nodes that it may use; most: how many of its pods each node holds as Kubernetes counts, by name
     memory   True if Slurm counts memory
-    on_one_node   True if the affinity of its pods wants all of them on one node
+    on_one_node   True if the affinity of its pods wants some of them on one node, so that all of them get one
     """
 
     spec: JobSpec
@@ -72,7 +79,7 @@ class _Site:
         if spec.tasks_per_node is not None and (refusal := self._too_few(spec, readable)) is not None:
             return refusal
         if self.on_one_node and (why := lacking(spec, self.usable, spec.partition)):
-            return Refusal(names.NO_NODE, f"The required pod affinity wants these pods on one node. {why}")
+            return Refusal(names.NO_NODE, f"{_ALL_ON_ONE if keeps_all_together(self.pods) else _SOME_ON_ONE} {why}")
         return laid_out(spec, self.usable, self.most, memory=self.memory)
 
     def _too_few(self, spec: JobSpec, readable: str) -> Refusal | None:
@@ -83,7 +90,7 @@ class _Site:
         elif at_most is None or at_most >= spec.tasks:
             return None
         elif self.on_one_node:
-            lacking = "the pod affinity wants all of them on one"
+            lacking = "the pod affinity wants several of them on one"
         else:
             lacking = f"annotation {names.PREFIX}{names.MAX_NODES} or the policy (max_nodes) allows {at_most:,}"
         if keeps_all_apart(self.pods):

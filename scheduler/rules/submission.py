@@ -186,7 +186,7 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
     asked = []
     count = len(pods) + more
     left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else frozenset()
-    party = _Party(this_pass.world.own_pods(workload.key, pods), count, left_out)
+    party = _Party(this_pass.world.own_pods(workload.key, pods, more), count, left_out)
     for pod in pods:
         spec = _spec_of(workload, pod, party, this_pass)
         if isinstance(spec, Refusal):

@@ -14,6 +14,7 @@ from scheduler.place.affinity import NOWHERE, AffinityIndex, GrantedPods, OwnPod
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import NodeInfo
 from scheduler.place.host_ports import HostPorts
+from scheduler.place.sharing import selected_by
 from scheduler.state.facts import Facts
 from scheduler.state.phase import WAITING, Phase
 from scheduler.state.workload import Workload
@@ -152,9 +153,12 @@ class Occupancy(Facts):
             if workload.key in self.waiting_terms:
                 self.waiting_terms.add(workload.key, [pod])
 
-    def own_pods(self, key: str, pods: Iterable[Pod]) -> OwnPods:
-        """These pods of one workload, which are placed together."""
-        return OwnPods(key, tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid))))
+    def own_pods(self, key: str, pods: Sequence[Pod], more: int = 0) -> OwnPods:
+        """These pods of one workload, which are placed together.  more: how many pods like the last of them will come"""
+        on_nodes = tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid)))
+        together = [*pods, *pods[-1:] * min(more, 1)]
+        terms = dict.fromkeys(term for pod in pods for term in pod.affinity) if len(together) > 1 else ()
+        return OwnPods(key, on_nodes, selected_by(terms, together) if terms else {})
 
     def closed_to(self, pod: Pod, own_pods: OwnPods, *, with_granted: bool = False) -> frozenset[str]:
         """Nodes that the pod may not use because of other pods (F5).

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from scheduler.model.kubernetes import Node, Pod, PodTerm, Requirement
 from scheduler.place import sharing
 from scheduler.place.fit import needs
-from scheduler.place.sharing import has_affinity_between, has_mutual_anti_affinity, keeps_all_apart, most_pods_on
+from scheduler.place.sharing import (
+    has_affinity_between,
+    has_mutual_anti_affinity,
+    keeps_all_apart,
+    keeps_all_together,
+    most_pods_on,
+    need_one_node,
+)
 from tests.builders import node, pod
 from tests.properties.test_affinity import selects
 
@@ -45,18 +52,27 @@ def test_pods_that_exclude_each_other_are_found(pods: Sequence[Sequence[Pod]]) -
     assert keeps_all_apart(gang) == apart
 
 
+@given(kinds(most=1))
+def test_pods_that_affinity_wants_on_one_node_are_found(pods: Sequence[Sequence[Pod]]) -> None:
+    [gang] = pods
+    close = any(selects(term, other) for one in gang for other in gang if one is not other for term in one.affinity)
+    assert need_one_node(gang) == close
+    everywhere = any(all(term in one.affinity and selects(term, one) for one in gang) for term in gang[0].affinity)
+    assert keeps_all_together(gang) == everywhere
+
+
 @given(kinds())
 @settings(max_examples=200)
 def test_affinity_that_wants_pods_of_two_kinds_on_one_node_is_found(pods: Sequence[Sequence[Pod]]) -> None:
-    wanted = any(
-        selects(term, one) and selects(term, other)
-        for number, kind in enumerate(pods)
-        for one in kind
-        for term in one.affinity
-        for place, others in enumerate(pods)
-        if place != number
-        for other in others
-    )
+    wanted = False
+    for kind in pods:
+        elsewhere = [other for others in pods if others is not kind for other in others]
+        for one in kind:
+            for term in one.affinity:
+                beside = any(selects(term, other) for other in kind if other is not one)
+                wanted |= not beside and any(selects(term, other) for other in elsewhere)
+                alike = (other for other in elsewhere if term in other.affinity and selects(term, other))
+                wanted |= selects(term, one) and any(alike)
     assert has_affinity_between(pods) == wanted
 
 

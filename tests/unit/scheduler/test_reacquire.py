@@ -11,6 +11,7 @@ from scheduler import names
 from scheduler.actions import (
     Action,
     AllocateNow,
+    BindPod,
     CancelJob,
     FailByDeadline,
     Outcome,
@@ -21,7 +22,7 @@ from scheduler.actions import (
     SetPodCondition,
 )
 from scheduler.events import NodeSeen, OutageBegan, OutageEnded, Side
-from scheduler.model.kubernetes import HostPort, OwnerRef, Pod, PodPhase
+from scheduler.model.kubernetes import HostPort, OwnerRef, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
@@ -828,3 +829,20 @@ def test_an_end_that_came_to_nothing_long_ago_does_not_cost_a_lost_jobs_pod_its_
     story.polls({17: "RUNNING"}, at=NOW + 3)
     acts = is_lost(story, NOW + 300)
     assert [each.spec.required_nodes for each in acts if isinstance(each, AllocateNow)] == ["x2"]
+
+
+def test_a_gang_whose_affinity_its_own_members_meet_keeps_its_node() -> None:
+    """No other pod is selected by the affinity, so no node seemed feasible, and the pods were ended."""
+    wants = (PodTerm((Requirement("role", "In", ("worker",)),), frozenset({"hpc"})),)
+    leader, worker = member(0, 2, affinity=wants), member(1, 2, labels={"role": "worker"})
+    story = Story()
+    story.sees(leader, worker)
+    [allocate] = story.acts(AllocateNow, NOW)
+    story.ended(allocate, at=NOW, job_id=17, grant=Grant(17, (GrantedNode("x2", 2, 200),)))
+    for bind in story.acts(BindPod, NOW):
+        story.ended(bind, at=NOW)
+    story.sees(*(story.bound(each, 17, "x2") for each in (leader, worker)))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    loses(story, NOW + 7)
+    asked = asked_again(story)
+    assert (asked.spec.required_nodes, asked.spec.min_nodes, asked.spec.max_nodes) == ("x2", 1, 1)

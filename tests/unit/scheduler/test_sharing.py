@@ -11,7 +11,8 @@ import pytest
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, SubmitJob, UpdateJob
 from scheduler.events import JobRead, SlurmNodesPolled
-from scheduler.model.kubernetes import Container, HostPort, Node, Pod, PodTerm, Requirement
+from scheduler.explain import explain
+from scheduler.model.kubernetes import Container, HostPort, Node, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec, Partition
 from scheduler.place.host_ports import common_port
 from scheduler.place.sharing import has_mutual_anti_affinity
@@ -199,6 +200,68 @@ def test_affinity_that_selects_its_pod_alone_does_not_keep_the_gang_on_one_node(
     pods = [replace(each, **big) for each in led(affinity=of_role("leader"))]
     spec = asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), pods)
     assert (spec.tasks, spec.min_nodes, spec.max_nodes) == (3, None, None)
+
+
+def test_affinity_to_another_member_puts_both_on_one_node_and_both_are_bound() -> None:
+    """The leader wants a worker beside it, and no worker is on a node before the gang: it waited for ever with 0/2 nodes."""
+    story = Story()
+    story.sees(*led(affinity=of_role("worker")))
+    [allocate] = story.acts(AllocateNow, NOW)
+    spec = allocate.spec
+    assert (spec.tasks, spec.min_nodes, spec.max_nodes, spec.excluded_nodes) == (3, 1, 1, "")
+    story.ended(allocate, at=NOW, job_id=17, grant=Grant(17, (GrantedNode("x2", 3, 300),)))
+    assert {each.name: each.node for each in story.acts(BindPod, NOW)} == dict.fromkeys(("w0", "w1", "w2"), "x2")
+
+
+def test_a_grant_that_parts_a_pod_from_the_member_that_its_affinity_wants_is_released() -> None:
+    story = Story()
+    story.sees(*led(affinity=of_role("worker")))
+    [allocate] = story.acts(AllocateNow, NOW)
+    parted = Grant(17, (GrantedNode("x1", 1, 100), GrantedNode("x2", 2, 200)))
+    story.ended(allocate, at=NOW, job_id=17, grant=parted)
+    [release] = [each for each in story.decides(NOW) if isinstance(each, CancelJob | BindPod)]
+    assert "node x1 is not satisfying pod (anti-)affinity" in release.reason
+
+
+def test_pods_of_another_gang_do_not_decide_where_affinity_within_a_gang_is_met() -> None:
+    """The workers of an earlier run are on x1, which is full: the leader alone would be asked for there."""
+    earlier = pod("earlier", labels={"role": "worker"}, node="x1", phase=PodPhase.RUNNING)
+    story = Story(pods=[earlier])
+    spec = asked(story, led(affinity=of_role("worker")))
+    assert (spec.tasks, spec.max_nodes, spec.excluded_nodes, spec.parts) == (3, 1, "", ())
+
+
+def test_affinity_to_members_that_ask_for_other_resources_is_refused_and_tells_what_to_do() -> None:
+    story = Story()
+    assert refused(story, led(affinity=of_role("worker"), **wanting(cpu=4000))) == (
+        "The required pod affinity of this gang wants its pods on one node, but they ask for different resources or nodes, "
+        "and Slurm gives each kind nodes of its own. Let all pods ask for the same, or make the affinity a preference."
+    )
+
+
+def test_affinity_to_some_members_that_one_node_does_not_hold_tells_what_to_do() -> None:
+    """The leader and one worker fit on a node, but Slurm has no option for some of the pods that ask for the same."""
+    big = wanting(cpu=30000)
+    pods = [replace(each, **big) for each in led(affinity=of_role("worker"))]
+    assert refused(Story(), pods) == (
+        "The required pod affinity wants some of these pods on one node. Slurm has no option for some of the pods that ask "
+        "for the same, so all of them are asked for on one node. Let pods that may be on other nodes ask for other "
+        "resources. Slurm's partition has no room for 3 such pods on 1 of its nodes, even when it is empty: 2 nodes can run "
+        "them, and would take 2."
+    )
+    leader, one, other = pods
+    three = Story(nodes=[node("x1"), node("x2"), node("x3")])
+    spec = asked(three, [leader, one, replace(other, **wanting(cpu=30001))])
+    assert [(each.tasks, each.max_nodes) for each in (spec, *spec.parts)] == [(2, 1), (1, None)]
+
+
+def test_explain_shows_the_nodes_of_a_gang_whose_affinity_is_met_by_its_members() -> None:
+    story = Story()
+    leader, *_ = pods = led(affinity=of_role("worker"))
+    story.sees(*pods)
+    found = explain(story.world, story.world.key_of_pod[leader.uid], NOW)
+    assert found.nodes is not None
+    assert found.nodes.usable == ("x1", "x2")
 
 
 def alike() -> list[Pod]:
