@@ -22,7 +22,6 @@ from scheduler import names
 from scheduler.model.hostlist import expand, folded
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.node_counts import needed_in_all
 from scheduler.place.sharing import Most
 
 
@@ -62,10 +61,10 @@ def fewest_nodes(spec: JobSpec, nodes: Collection[SlurmNode], most: Mapping[str,
     As `laid_out` otherwise.
     """
     limits = [min(most[node.name].pods, spec.tasks_per_node or spec.tasks) for node in nodes]
-    return _fewest(spec.tasks, map(min, _rooms(spec, nodes, memory=memory), limits))
+    return fewest_holding(spec.tasks, map(min, _rooms(spec, nodes, memory=memory), limits))
 
 
-def _fewest(tasks: int, rooms: Iterable[int]) -> int:
+def fewest_holding(tasks: int, rooms: Iterable[int]) -> int:
     """How many of these rooms hold so many tasks, the largest first; 1 if they do not."""
     held = itertools.accumulate(sorted(rooms, reverse=True))
     return next((count for count, room in enumerate(held, 1) if room >= tasks), 1)
@@ -74,8 +73,8 @@ def _fewest(tasks: int, rooms: Iterable[int]) -> int:
 def _rooms(spec: JobSpec, nodes: Collection[SlurmNode], *, memory: bool) -> list[int]:
     """The number of tasks that each of these nodes holds when it is empty, as Slurm counts."""
     if not memory:
-        return [_room(spec, node) for node in nodes]
-    return [min(_room(spec, node), node.memory_mib // spec.memory_mib) for node in nodes]
+        return [room_on(spec, node) for node in nodes]
+    return [min(room_on(spec, node), node.memory_mib // spec.memory_mib) for node in nodes]
 
 
 def _places(spec: JobSpec, rooms: Sequence[int], *, evenly: bool) -> int:
@@ -100,7 +99,13 @@ def _too_few_places(spec: JobSpec, rooms: Sequence[int], first: Most) -> str:
     nodes = f"{usable} {'node' if usable == 1 else 'nodes'} can run them, and would take {takes}"
     if takes >= spec.tasks and spec.max_nodes != 1:
         nodes += ", but only if Slurm gave each node another number of them, for which it has no option"
-    return f"{said}{nodes}. One node has {first.of} for {on_one}."
+    other = (
+        ""
+        if first.alike
+        else f" Slurm has no option for some of the pods that ask for the same: let pods that need less {first.of} ask for "
+        "other CPUs or memory."
+    )
+    return f"{said}{nodes}. One node has {first.of} for {on_one}.{other}"
 
 
 def _would_lose(spec: JobSpec, losing: Sequence[SlurmNode]) -> str:
@@ -119,11 +124,16 @@ def lacking(spec: JobSpec, nodes: Collection[SlurmNode], partition: str) -> str:
     Memory is not judged: Slurm counts it only if its administrator configures that.
     """
     rooms = sorted(
-        (min(room, spec.tasks_per_node or room) for node in nodes if (room := _room(spec, node))), reverse=True
+        (min(room, spec.tasks_per_node or room) for node in nodes if (room := room_on(spec, node))), reverse=True
     )
     takes = sum(rooms[: spec.max_nodes])
-    if not rooms or takes >= spec.tasks:
+    least = min(spec.min_nodes or 1, spec.tasks)
+    if not rooms or (takes >= spec.tasks and len(rooms) >= least):
         return ""
+    if takes >= spec.tasks:
+        of = f" of Slurm partition {partition}" if partition else ""
+        only = f"only {len(rooms):,} {'node' if len(rooms) == 1 else 'nodes'}{of} can run them"
+        return f"The pods ask for at least {least:,} nodes ({names.MIN_NODES}), and {only}. Lower the number."
     most = f" on {spec.max_nodes:,} of its nodes" if spec.max_nodes is not None else ""
     where = f"Slurm partition {partition}" if partition else "Slurm's partition"
     return (
@@ -132,43 +142,12 @@ def lacking(spec: JobSpec, nodes: Collection[SlurmNode], partition: str) -> str:
     )
 
 
-def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partition: str) -> str:
-    """Why the components of a heterogeneous job cannot each have nodes of their own, in words; "": Slurm has to judge.
-
-    Slurm never gives one node to two components of one job (Slurm facts 11), so it would never start such a job.
-
-    parts   each component, and the nodes that it may use
-    """
-    usable = [(_fewest_nodes(spec, nodes), frozenset(node.name for node in nodes)) for spec, nodes in parts]
-    every = frozenset().union(*(nodes for _, nodes in usable))
-    for among in sorted({every, *(nodes for _, nodes in usable)}, key=lambda nodes: (len(nodes), sorted(nodes))):
-        inside = [least for least, nodes in usable if nodes <= among]
-        if among and sum(inside) > len(among):
-            where = f" of Slurm partition {partition}" if partition else ""
-            return (
-                f"{needed_in_all(len(inside), sum(inside))} Only {len(among):,} "
-                f"{'node' if len(among) == 1 else 'nodes'}{where} can run them. Let the pods ask for the same, or ask the "
-                "admin for more nodes."
-            )
-    return ""
-
-
-def _fewest_nodes(spec: JobSpec, nodes: Collection[SlurmNode]) -> int:
-    """The number of nodes that the job has at least; a job of one task has one node, whatever `min_nodes` is.
-
-    Memory is not judged, as in `lacking`.
-    """
-    each = spec.tasks_per_node or spec.tasks
-    least = max(min(spec.min_nodes or 1, spec.tasks), -(-spec.tasks // each))
-    return max(least, _fewest(spec.tasks, (min(_room(spec, node), each) for node in nodes)))
-
-
 def _memory_by_cpu(spec: JobSpec) -> int:
     """MiB for each CPU, so that no task gets less than it asks for."""
     return -(-spec.memory_mib // spec.cpus_per_task)
 
 
-def _room(spec: JobSpec, node: SlurmNode) -> int:
+def room_on(spec: JobSpec, node: SlurmNode) -> int:
     """The number of tasks that an empty node holds, without regard to memory."""
     devices = [node.gres.get(name, 0) // count for name, count in spec.gres if count]
     return min([node.cpus // spec.cpus_per_task, *devices])

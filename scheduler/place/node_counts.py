@@ -13,14 +13,24 @@ from scheduler import names
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 
+_AS_IF_ALL = (
+    " If some pods of a kind keep apart, or need what Slurm does not count, all pods of that kind are counted so."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A component, and the number of nodes that it takes at least, if they are empty, and at most."""
+    """A component, and the number of nodes that it takes at least, if they are empty, and at most.
+
+    usable      the number of nodes that it may use
+    is_limited  True if something that Slurm does not count limits the number of its pods on one node
+    """
 
     spec: JobSpec
     fewest: int
     most: int
+    usable: int = 1
+    is_limited: bool = False
 
 
 def shared(least: int | None, most: int | None, components: Sequence[Counted]) -> list[JobSpec] | Refusal:
@@ -36,11 +46,13 @@ def shared(least: int | None, most: int | None, components: Sequence[Counted]) -
     if most is not None and sum(needed) > most:
         return Refusal(
             names.REFUSED,
-            f"{needed_in_all(len(components), sum(needed))} Annotation {names.PREFIX}{names.MAX_NODES} or the policy "
+            f"{needed_in_all(components, sum(needed))} Annotation {names.PREFIX}{names.MAX_NODES} or the policy "
             f"(max_nodes) allows {most:,}. Raise the number, or let the pods ask for the same.",
         )
     limits = [each.most for each in components]
-    at_least = _handed_out(least or 0, _handed_out(least or 0, [1] * len(specs), needed), limits)
+    at_least = [1] * len(specs)
+    for bounds in (needed, [min(each.most, each.usable) for each in components], limits):
+        at_least = _handed_out(least or 0, at_least, bounds)
     at_most = _handed_out(most or 0, list(map(max, needed, at_least)), limits)
     return [
         replace(spec, min_nodes=low if least is not None else None, max_nodes=high if most is not None else None)
@@ -48,13 +60,13 @@ def shared(least: int | None, most: int | None, components: Sequence[Counted]) -
     ]
 
 
-def needed_in_all(kinds: int, nodes: int) -> str:
-    """How many nodes so many components of one job need, a sentence."""
-    if kinds == 1:
+def needed_in_all(components: Sequence[Counted], nodes: int) -> str:
+    """How many nodes these components of one job need, in words."""
+    if len(components) == 1:
         return f"One kind of pods of this gang needs at least {nodes:,} nodes."
     return (
-        f"{kinds} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind nodes of its "
-        f"own: at least {nodes:,} nodes in all."
+        f"{len(components)} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind nodes "
+        f"of its own: at least {nodes:,} nodes in all.{_AS_IF_ALL if any(each.is_limited for each in components) else ''}"
     )
 
 

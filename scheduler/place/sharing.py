@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from scheduler.model.amounts import Amounts
 from scheduler.model.kubernetes import Node, Pod, PodTerm
 from scheduler.place.affinity_terms import matches
 from scheduler.place.fit import needs
@@ -24,10 +25,14 @@ MOST_COMPARED = 10_000  # terms of a gang with kinds of its pods: some 10 ms
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """The number of pods that a node holds, and the resource that limits it."""
+    """The number of pods that a node holds, and the resource that limits it.
+
+    alike   False: some of the pods need less of that resource than the others, and are counted as if they did not
+    """
 
     pods: int
     of: str
+    alike: bool = True
 
 
 def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, Most]:
@@ -37,9 +42,14 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
     counted  the resources that Slurm counts
     """
     if port := common_port(pods):  # Slurm has no option for some pairs alone, so each pod gets a node of its own
-        return dict.fromkeys(nodes, Most(1, f"host port {port}"))
-    wanted = {resource: amount for resource, amount in _largest(pods).items() if resource not in counted and amount > 0}
-    return {name: _most(node, wanted) for name, node in nodes.items()}
+        alike = all(any(each.port == port for each in pod.host_ports) for pod in pods)
+        return dict.fromkeys(nodes, Most(1, f"host port {port}", alike))
+    asking = _distinct_needs(pods)
+    resources = {resource for each in asking for resource in each} - set(counted)
+    largest = {resource: max(each.get(resource, 0) for each in asking) for resource in resources}
+    wanted = {resource: amount for resource, amount in largest.items() if amount > 0}
+    uneven = {resource for resource in wanted if any(each.get(resource, 0) < wanted[resource] for each in asking)}
+    return {name: _most(node, wanted, uneven) for name, node in nodes.items()}
 
 
 def has_mutual_anti_affinity(pods: Sequence[Pod]) -> bool:
@@ -140,18 +150,17 @@ def _kinds(terms: Iterable[PodTerm], pods: Iterable[Pod]) -> Mapping[tuple[str |
     return kinds
 
 
-def _largest(pods: Collection[Pod]) -> dict[str, int]:
-    """For each resource, the largest need of one of these pods."""
-    largest: dict[str, int] = {}
+def _distinct_needs(pods: Collection[Pod]) -> list[Amounts]:
+    """The needs of these pods, once for pods that share the objects that hold their requests, as most do."""
     asking = {
         (id(pod.containers), id(pod.init_containers), id(pod.pod_requests), id(pod.overhead)): pod for pod in pods
     }
-    for pod in asking.values():  # most pods share the objects that hold their requests
-        for resource, amount in needs(pod).items():
-            largest[resource] = max(amount, largest.get(resource, 0))
-    return largest
+    return [needs(pod) for pod in asking.values()]
 
 
-def _most(node: Node, wanted: Mapping[str, int]) -> Most:
-    found = (Most(node.allocatable.get(resource, 0) // amount, resource) for resource, amount in wanted.items())
+def _most(node: Node, wanted: Mapping[str, int], uneven: Collection[str]) -> Most:
+    found = (
+        Most(node.allocatable.get(resource, 0) // amount, resource, resource not in uneven)
+        for resource, amount in wanted.items()
+    )
     return min(found, key=lambda most: most.pods)

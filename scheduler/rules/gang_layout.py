@@ -63,7 +63,10 @@ class _Site:
         if self.on_one_node or self.spec.tasks == 1:
             return Counted(self.spec, 1, 1)
         fewest = fewest_nodes(self.spec, self.usable, self.most, memory=self.memory)
-        return Counted(self.spec, fewest, self.most_nodes)
+        is_limited = self.spec.tasks_per_node is not None or any(
+            most.pods < self.spec.tasks for most in self.most.values()
+        )
+        return Counted(self.spec, fewest, self.most_nodes, len(self.usable), is_limited)
 
     @property
     def most_nodes(self) -> int:
@@ -135,8 +138,8 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
 
 def _fewer_than_asked(least: int, at_most: int) -> str:
     return (
-        f"Annotation {names.PREFIX}{names.MIN_NODES}: {least:,} nodes, but the required pod affinity of this gang keeps its "
-        f"pods on {at_most:,}. Lower the number, or make the affinity a preference."
+        f"Annotation {names.PREFIX}{names.MIN_NODES}: {least:,} nodes, but because of the required pod affinity of this "
+        f"gang its pods are asked for on {at_most:,}. Lower the number, or make the affinity a preference."
     )
 
 

@@ -14,9 +14,10 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.model.text import span
 from scheduler.place.affinity import OwnPods
-from scheduler.place.capacity import lacking, too_few_nodes
+from scheduler.place.capacity import lacking
 from scheduler.place.feasible import Feasible, feasible, texts, weight
 from scheduler.place.fit import NodeRequirements, node_requirements
+from scheduler.place.separate_nodes import too_few_nodes
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out

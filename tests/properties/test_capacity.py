@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.hostlist import expand
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec, SlurmNode
+from scheduler.place import separate_nodes
 from scheduler.place.assign import shortfall, tasks_on
-from scheduler.place.capacity import lacking, laid_out, too_few_nodes
+from scheduler.place.capacity import lacking, laid_out
+from scheduler.place.separate_nodes import too_few_nodes
 from scheduler.place.sharing import Most
 
 OF_SLURM_CONF = frozenset({"IDLE", "EXTERNAL"})  # devices that are asked for by task are lost there (Slurm facts 7)
@@ -78,10 +82,11 @@ def test_a_gang_is_refused_for_lack_of_room_if_no_distribution_of_its_pods_has_r
 ) -> None:
     why = lacking(spec, there, "main")
     can_run = [node for node in there if fits(spec, node, 1)]
-    assert bool(why) == bool(can_run and not distributions(spec, there)), (
+    few = len(can_run) < min(spec.min_nodes or 1, spec.tasks)
+    assert bool(why) == bool(can_run and (few or not distributions(spec, there))), (
         "if no node can run a pod, `feasible` says why"
     )
-    if why:
+    if why and not distributions(spec, there):
         assert f"no room for {spec.tasks} such pods" in why
         assert f": {len(can_run)} {'node' if len(can_run) == 1 else 'nodes'} can run them" in why
 
@@ -134,31 +139,66 @@ def test_a_gang_gets_a_number_of_pods_by_node_where_slurm_would_count_it_wrongly
         assert set(expand(found.excluded_nodes)) == too_small | set(expand(spec.excluded_nodes))
 
 
-@given(st.lists(st.tuples(gangs(), st.sets(st.integers(0, 4))), min_size=1, max_size=3))
-@settings(max_examples=200)
-def test_components_are_refused_nodes_if_their_nodes_are_too_few_for_each_to_have_its_own(
-    parts: list[tuple[JobSpec, set[int]]],
-) -> None:
-    """Checked are the sets that components may use, and all of them together.  Each node has room for all pods."""
-    every = {f"x{number}": SlurmNode(f"x{number}", DYNAMIC, ("main",), (), 99, 99, {"gpu": 99}) for number in range(5)}
-    usable = [(spec, [every[f"x{number}"] for number in sorted(numbers)]) for spec, numbers in parts]
-    sets = [numbers for _, numbers in parts]
-
-    def fewest(spec: JobSpec) -> int:
-        by_layout = -(-spec.tasks // spec.tasks_per_node) if spec.tasks_per_node else 1
-        return max(by_layout, min(spec.min_nodes or 1, spec.tasks))
-
-    too_few = [
-        among
-        for among in (*sets, set[int]().union(*sets))
-        if among and sum(fewest(spec) for spec, numbers in parts if numbers <= among) > len(among)
+@st.composite
+def components(draw: st.DrawFn) -> list[tuple[JobSpec, list[SlurmNode]]]:
+    """Components of a job, each with the nodes that it may use: each of these holds a task at least."""
+    there = [replace(each, cpus=each.cpus + 2, gres={"gpu": 2 + each.gres["gpu"]}) for each in draw(nodes())]
+    return [
+        (draw(gangs()), [there[number] for number in sorted(draw(st.sets(st.integers(0, len(there) - 1), min_size=1)))])
+        for _ in range(draw(st.integers(1, 3)))
     ]
-    why = too_few_nodes(usable, "main")
-    assert bool(why) == bool(too_few)
+
+
+def holds(spec: JobSpec, there: Sequence[SlurmNode]) -> bool:
+    """True if the job can run on exactly these nodes: each has a task at least, and all it must have if there is a number."""
+    least = min(spec.min_nodes or 1, spec.tasks)
+    if spec.tasks_per_node is not None:
+        a_node = min(spec.tasks_per_node, spec.tasks)
+        count = max(least, -(-spec.tasks // spec.tasks_per_node))
+        enough = len(there) == count and all(fits(spec, node, a_node) for node in there)
+    else:
+        enough = sum(max(pods for pods in range(7) if fits(spec, node, pods)) for node in there) >= spec.tasks
+    return enough and least <= len(there) <= min(spec.tasks, spec.max_nodes or spec.tasks)
+
+
+@given(components())
+@settings(max_examples=400)
+def test_components_are_refused_if_no_division_of_the_nodes_gives_each_component_nodes_that_hold_it(
+    parts: list[tuple[JobSpec, list[SlurmNode]]],
+) -> None:
+    every = {node.name: node for _, usable in parts for node in usable}
+    divisions = (
+        [
+            [node for node, owner in zip(every.values(), owners, strict=True) if owner == index]
+            for index in range(len(parts))
+        ]
+        for owners in product(range(-1, len(parts)), repeat=len(every))
+    )
+    is_possible = any(
+        all(
+            all(node in usable for node in own) and holds(spec, own)
+            for (spec, usable), own in zip(parts, division, strict=True)
+        )
+        for division in divisions
+    )
+    why = too_few_nodes(parts, "main")
+    can_run = all(
+        any(holds(replace(spec, tasks=1, min_nodes=None), [node]) for node in usable) for spec, usable in parts
+    )
+    assert bool(why) == (can_run and not is_possible), "if no node holds a component, `feasible` or `lacking` says why"
     if why:
-        least = min(map(len, too_few))
-        assert f"Only {least} {'node' if least == 1 else 'nodes'} of Slurm partition main can" in why
-        assert " of Slurm partition" not in too_few_nodes(usable, "")
+        assert " of Slurm partition main" in why
+        assert " of Slurm partition" not in too_few_nodes(parts, "")
+
+
+def test_a_search_that_takes_too_long_leaves_the_answer_to_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds need the large node."""
+    small, large = (SlurmNode(name, DYNAMIC, ("main",), (), cpus, 999) for name, cpus in (("x1", 2), ("x2", 4)))
+    two = JobSpec("ring", "alice", 2, 100, tasks=2)
+    parts = [(two, [small, large]), (replace(two, cpus_per_task=4, tasks=1), [large])]
+    assert "cannot be shared out" in too_few_nodes(parts, "")
+    monkeypatch.setattr(separate_nodes, "MOST_STEPS", 1)
+    assert not too_few_nodes(parts, "")
 
 
 @st.composite

@@ -183,7 +183,9 @@ def test_anti_affinity_within_one_shape_spreads_that_shape_alone() -> None:
     three = [node("x1"), node("x2"), node("x3")]
     spec = asked(Story(nodes=three), [launcher, *apart])
     assert [(each.tasks, each.tasks_per_node) for each in (spec, *spec.parts)] == [(1, None), (2, 1)]
-    assert "at least 3 nodes in all. Only 2 nodes" in refused(Story(), [launcher, *apart])
+    said = refused(Story(), [launcher, *apart])
+    assert "at least 3 nodes in all. If some pods of a kind keep apart" in said
+    assert "Only 2 nodes of Slurm partition main can run them." in said
 
 
 def test_affinity_within_one_shape_keeps_that_shape_alone_on_one_node() -> None:
@@ -284,8 +286,8 @@ def test_min_nodes_that_affinity_makes_impossible_is_refused() -> None:
         for each in alike()
     ]
     assert refused(Story(), pods) == (
-        "Annotation slurm-bridge/min-nodes: 2 nodes, but the required pod affinity of this gang keeps its pods on 1. "
-        "Lower the number, or make the affinity a preference."
+        "Annotation slurm-bridge/min-nodes: 2 nodes, but because of the required pod affinity of this gang its pods are "
+        "asked for on 1. Lower the number, or make the affinity a preference."
     )
 
 
@@ -295,6 +297,43 @@ def test_kinds_of_a_gang_that_need_more_nodes_than_there_are_because_of_their_si
     workers = [replace(each, **wanting(cpu=60000)) for each in workers]
     assert "at least 3 nodes in all. Only 2 nodes" in refused(Story(), [launcher, *workers])
     assert asked(Story(nodes=[node("x1"), node("x2"), node("x3")]), [launcher, *workers]).parts
+
+
+def test_kinds_of_a_gang_that_both_need_the_one_large_node_are_refused() -> None:
+    """There are nodes enough for each kind, and for all pods; the gang waited in Slurm for ever (F3)."""
+    launcher, *workers = led(**wanting(cpu=60000))
+    workers = [replace(each, **wanting(cpu=30000)) for each in workers]
+    small = (node("x2", cpu=30000), node("x3", cpu=1000))
+    story = Story(nodes=[node("x1"), *small])
+    in_slurm = {"x1": 64, "x2": 30, "x3": 1}
+    polled = tuple(replace(slurm_node(name), cpus=cpus) for name, cpus in in_slurm.items())
+    story.sees(SlurmNodesPolled(polled, (Partition("main", default=True),), NOW))
+    assert refused(story, [launcher, *workers]) == (
+        "2 kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind nodes of its own. "
+        "The 2 nodes of Slurm partition main that can run some of them cannot be shared out like that, even when they are "
+        "empty. Let the pods ask for the same, or ask the admin for more nodes."
+    )
+
+
+def test_min_nodes_is_shared_by_where_the_kinds_of_a_gang_may_run() -> None:
+    """Two nodes were asked for the launchers, which have one: the gang was refused, or never started."""
+    pods = [
+        replace(each, annotations=each.annotations | {names.PREFIX + "min-nodes": "3"}, **wanting(cpu=cpus))
+        for each, cpus in zip(ring(4), (2000, 2000, 1000, 1000), strict=True)
+    ]
+    only = {"node_selector": {"disk": "fast"}}
+    pods = [replace(each, **only) for each in pods[:2]] + pods[2:]
+    story = Story(nodes=[node("x1", labels={"disk": "fast"}), node("x2"), node("x3")])
+    spec = asked(story, pods)
+    assert [(each.tasks, each.min_nodes) for each in (spec, *spec.parts)] == [(2, 1), (2, 2)]
+
+
+def test_more_nodes_than_can_run_the_pods_are_refused() -> None:
+    pods = [replace(each, annotations=each.annotations | {names.PREFIX + "min-nodes": "3"}) for each in ring(3)]
+    assert refused(Story(), pods) == (
+        "The pods ask for at least 3 nodes (min-nodes), and only 2 nodes of Slurm partition main can run "
+        "them. Lower the number."
+    )
 
 
 def test_nodes_that_hold_a_gang_only_unevenly_are_refused_with_the_reason() -> None:
