@@ -77,8 +77,11 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass, *, is_held
 
 def pods_that_run_first(workload: Workload, this_pass: Pass) -> Decision | None:
     """The decision while pods that run are to have new jobs before this workload (S7).  None: there are no such pods."""
-    until = next((at for at in _first_attempts_until(this_pass) if this_pass.now < at), None)
-    if until is None:
+    if this_pass.first_attempts_until is None:  # the facts do not change within a pass, and thousands of pods may wait
+        still = (at for at in _first_attempts_until(this_pass) if this_pass.now < at)
+        this_pass.first_attempts_until = next(still, float("-inf"))
+    until = this_pass.first_attempts_until
+    if until <= this_pass.now:
         return None
     message = (
         "Slurm lost jobs of pods that run. slurm-bridge asks for the nodes of those pods first; it submits this pod after "
@@ -106,6 +109,7 @@ def _first_attempts_until(this_pass: Pass) -> Iterable[float]:
             each.reacquired is None
             and each.pod_counts.members > each.pod_counts.unbound
             and is_managed(each.pod, world)
+            and not _is_being_ended(each, this_pass)
         ):
             lost = lost_job_of(world, each)
             if lost is not None and _is_missing(lost, each, world) and not _has_components(lost):

@@ -3,8 +3,8 @@
 Later decisions of a pass see the earlier ones, which take room on nodes, places in limit classes, and tokens.  The world
 itself does not change until the loop applies the finished plan.
 
-Rules read the pass; the driver writes it (driver.py).  Rules keep here only what they computed: their effort, and how they
-judged nodes (crowding.py).
+Rules read the pass; the driver writes it (driver.py).  Rules keep here only what they computed: their effort, how they
+judged nodes (crowding.py), and how long pods that run come first (reacquire.py).
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class Pass:
         self.moving: set[OwnerKey] = set()  # controllers of which this pass evicts a replica
         self._replicas_moving: set[OwnerKey] | None = None
         self.submits_anti_affinity = False  # a job is submitted for a pod that keeps away from others
+        # until when pods that run come before other submissions (S7); None: no rule has computed it in this pass
+        self.first_attempts_until: float | None = None
         self.begin_is_due = False  # a job's begin time has come, and slurmctld was not nudged since
 
     # --- writing --------------------------------------------------------------------------------------------------

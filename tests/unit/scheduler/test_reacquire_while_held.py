@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -327,3 +328,25 @@ def test_a_job_that_is_missing_for_one_list_delays_no_pod_for_longer() -> None:
     site.lives(1)
     assert [key for _, key in site.submitted][:1] == [key_of(pod("new"))]
     assert not [each for each in site.story.acts(SetPodCondition, site.at) if each.name == "new"]
+
+
+def test_a_pod_whose_nodes_cannot_be_asked_for_again_delays_no_pod_while_it_ends() -> None:
+    """Its user has made an annotation unreadable.  For two minutes no pod was submitted, though nothing was asked for."""
+    story = Story()
+    unlike = {names.PREFIX + names.TIME_LIMIT: "soon"}
+    train = story.runs(pod("train"), 17, on="x2", at=NOW)
+    story.sees(replace(train, annotations=train.annotations | unlike))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.world.clocks[Side.SLURM].is_known = True
+    new = pod("new", created=NOW + 4)
+    story.sees(new)
+    did: list[Action] = []
+    for at in (NOW + 5, NOW + 7, NOW + 8):
+        story.polls({}, at=at)
+        for action in story.decides(at):
+            did.append(action)
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=action.job_id, at=at)
+                story.ended(action, at=at)
+    assert [each.name for each in did if isinstance(each, FailByDeadline)] == ["train"]
+    assert [each.key for each in did if isinstance(each, AllocateNow)] == [key_of(new)]
