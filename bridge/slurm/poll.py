@@ -46,7 +46,9 @@ MAX_BACKOFF_S = 3.0  # so that ends and new pods are handled within 5 s after an
 class Tick:
     """The offset of slurmctld's tick within the second, estimated from the observed starts of jobs.
 
-    If a poll shows that a job has started, the job started since the poll before.  Each start narrows the window.
+    If a poll shows that a job has started, the job started since the poll before.  Each start narrows the window.  A window
+    of a second or more has every offset in it: while polls take about half a second or more, nothing is learnt.  Such polls
+    are so far apart that a poll just behind the tick would show a start hardly sooner.
     """
 
     def __init__(self) -> None:

@@ -156,7 +156,7 @@ class Occupancy(Facts):
     def own_pods(self, key: str, pods: Sequence[Pod], more: int = 0) -> OwnPods:
         """These pods of one workload, which are placed together.  more: how many pods like the last of them will come"""
         on_nodes = tuple((pod, node) for pod in pods if (node := self.node_of.get(pod.uid)))
-        together = [*pods, *pods[-1:] * min(more, 1)]
+        together = [*pods, *(pods[-1:] if more else ())]
         terms = dict.fromkeys(term for pod in pods for term in pod.affinity) if len(together) > 1 else ()
         return OwnPods(key, on_nodes, selected_by(terms, together) if terms else {})
 
