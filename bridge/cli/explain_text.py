@@ -23,6 +23,7 @@ from scheduler.model.slurm import SINGLETON, UNLIMITED, Job, JobSpec
 from scheduler.model.text import dated
 from scheduler.rules.status import clock
 from scheduler.state.phase import Phase
+from scheduler.state.visits import NO_CONTENDER
 
 MOST_NODES = 8  # that are named
 NARROWEST = 40  # columns; a narrower terminal breaks the lines itself
@@ -124,7 +125,8 @@ def _start_and_end(job: Job, now: float) -> Iterator[tuple[str, str]]:
         yield "started", clock(job.starts, now) if job.starts else ""
         yield "ends" if job.ends and job.ends > now else "ended", clock(job.ends, now) if job.ends else ""
     elif job.starts and job.starts > now:
-        yield "expected", clock(job.starts, now) + (f" on {job.planned_nodes}" if job.planned_nodes else "")
+        follows = " (from time limits)" if job.reason not in NO_CONTENDER else ""
+        yield "expected", clock(job.starts, now) + (f" on {job.planned_nodes}" if job.planned_nodes else "") + follows
     else:
         yield "expected", "Slurm names no start"
 

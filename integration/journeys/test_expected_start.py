@@ -23,7 +23,9 @@ PODS = 40
 RUNS_S = 8.0
 GIVE_UP_S = 400.0
 STATED = 0.8
-INTERVAL = re.compile(r", probably (?:between (?P<earliest>\d\d:\d\d) and|at) (?P<latest>\d\d:\d\d) UTC")
+INTERVAL = re.compile(
+    r"; expected start (?:between (?P<earliest>\d\d:\d\d) and )?(?P<latest>\d\d:\d\d) UTC[^();]* \(from past waits"
+)
 
 
 @dataclass

@@ -19,14 +19,16 @@ While the job of a pod waits, the pod's condition `PodScheduled` shows Slurm's r
 
     Waiting in Slurm partition gpu (Priority: others are before it in the queue). Job 4711, as of 13:40 UTC.
 
-The message also says, as far as Slurm tells it, when the job is expected to start, and on which nodes; how far that can be
-trusted, once 9 jobs started in the partition; and the place among the bridge's waiting jobs there. For a limit it says the
+The message also says, as far as Slurm tells it, when the job is expected to start, and on which nodes; and the place among
+the bridge's waiting jobs in the partition. Slurm computes the expected start from the time limits of the jobs before it. Once
+9 jobs started in the partition, the bridge knows how the waits there differed from that: then the expected start is an
+interval into which 8 of 10 jobs should fall, and Slurm's own time follows in parentheses. For a limit the message says the
 value and what has it:
 
     Waiting in Slurm partition gpu (AssocGrpGRES: its account allows all its jobs together no more GRES such as GPUs now
     (GrpTRES=gres/gpu=4 of user bob in account teamb)). Job 4711, as of 13:40 UTC.
-    Waiting in Slurm partition gpu (Priority: others are before it in the queue); expected start 14:10 UTC on g3,
-    probably between 14:05 and 14:20 UTC (41 of 50 past estimates of this partition held); number 3 of
+    Waiting in Slurm partition gpu (Priority: others are before it in the queue); expected start between 14:05 and
+    14:10 UTC on g3 (from past waits, 41 of 50 such intervals held; from time limits 14:30 UTC); number 3 of
     slurm-bridge's 12 waiting jobs there. Job 4712, as of 13:40 UTC.
 
 This page lists every reason of Slurm 26.05. The pod shows a reason of a newer Slurm without a meaning. `it` is the job.

@@ -32,13 +32,13 @@ REASON_FOLLOWS = "Slurm's reason follows when the job is read."
 # Other clients may write conditions, too.  Repetitions are bounded or possessive, so that the time to match is linear.
 _DATE = r"(?<!\d)\d{4,6}-\d\d-\d\d "
 _TIME = re.compile(rf"(?:{_DATE})?\d\d:\d\d(?::\d\d)? UTC")  # as `clock` and `exact_clock` write it
-_INTERVAL = re.compile(
-    r", (?:probably (?:between|at)|between) [^()]{1,60}? UTC"
-    r"(?: \(\d{1,9} of \d{1,9} past estimates of this partition held\))?"
+_INTERVAL = re.compile(r"(?<=; expected start )between [^();]{1,60}? UTC")
+_FOLLOWS_FROM = re.compile(
+    r" \(from past waits(?:, \d{1,9} of \d{1,9} such intervals held)?; from time limits [^();]{1,30}? UTC\)"
 )
 _LIMIT = re.compile(r"\(((?:Grp|Max|Min)[A-Za-z]++)[^()]*+\)")
 _PLACE = re.compile(r"; number [\d,]{1,12} of slurm-bridge's [\d,]{1,12} waiting jobs there")
-_START = re.compile(rf"; expected start ({_DATE})?(\d\d:\d\d) UTC")
+_START = re.compile(rf"; (?:expected start|from time limits) ({_DATE})?(\d\d:\d\d) UTC")
 # What `waits` says before Slurm's reason, and after the clauses that may follow the reason.
 _WAITING = re.compile(r"Waiting in Slurm partition \S++ \(")
 _AS_OF = re.compile(r"\. Job \d{1,10}, as of [^.]{1,40}? UTC\.(?: |\Z)")
@@ -137,23 +137,23 @@ def _last_of_previous_process(
 
 
 def _lasting(message: str) -> str:
-    """The message without times, the interval of the expected start, the place in the queue, and the value of a limit."""
-    for passing in (_INTERVAL, _PLACE, _TIME):
+    """The message without times, what an interval follows from, the place in the queue, and the value of a limit."""
+    for passing in (_FOLLOWS_FROM, _INTERVAL, _PLACE, _TIME):
         message = passing.sub("", message)
     return _LIMIT.sub(r"(\1)", message)
 
 
 def _nearest_start(message: str, starts: float | None, now: float) -> float | None:
-    """The expected start that the message gives, epoch seconds; without a date it is the time of day nearest to *starts*."""
-    found, today = _START.search(message), moment(now)
-    if found is None or starts is None or today is None:
+    """Slurm's expected start in the message, epoch seconds; without a date it is the time of day nearest to *starts*."""
+    found, today = _START.findall(message), moment(now)
+    if not found or starts is None or today is None:
         return None
-    date, time_of_day = found[1] or f"{today:%Y-%m-%d} ", found[2]
+    date, time_of_day = found[-1]  # Slurm's own time follows the interval
     try:
-        shown = datetime.strptime(f"{date}{time_of_day}+0000", "%Y-%m-%d %H:%M%z").timestamp()
+        shown = datetime.strptime(f"{date or f'{today:%Y-%m-%d} '}{time_of_day}+0000", "%Y-%m-%d %H:%M%z").timestamp()
     except ValueError:  # another client wrote it
         return None
-    return shown if found[1] else min((shown + days * DAY_S for days in (-1, 0, 1)), key=lambda at: abs(starts - at))
+    return shown if date else min((shown + days * DAY_S for days in (-1, 0, 1)), key=lambda at: abs(starts - at))
 
 
 def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
@@ -236,7 +236,7 @@ def brief(message: str) -> str:
     if begins is None or ends is None:
         return message
     said, note = message[begins.end() : ends.start()], message[ends.end() :]
-    for passing in (_PLACE, _INTERVAL):
+    for passing in (_PLACE, _FOLLOWS_FROM):
         said = passing.sub("", said)
     reason, clause, start = said.partition("); expected start ")
     shown = f"{reason}{clause[1:]}{start}" if clause else said.removesuffix(")")
@@ -244,23 +244,27 @@ def brief(message: str) -> str:
 
 
 def _start(job: Job, this_pass: Pass) -> str:
-    """The clause about the expected start; "": Slurm gives none."""
+    """The clause about the expected start; "": Slurm gives none.
+
+    Slurm's own time follows from the time limits of the jobs ahead.  If past waits give an interval, the pod is to expect
+    the interval, and Slurm's time is in parentheses.
+    """
     now, starts = this_pass.now, _expected_start(job, this_pass)
     if starts is None:
         return ""
     nodes = f" on {job.planned_nodes}" if job.planned_nodes else ""
     estimated = job.reason not in NO_CONTENDER
     found = this_pass.world.estimates.interval(job.partition, starts, now) if estimated else None
-    probably = f", {_probably(found, now)}" if found is not None else ""
-    return f"; expected start {clock(starts, now)}{nodes}{probably}"
+    if found is None:
+        return f"; expected start {clock(starts, now)}{nodes}"
+    rate = f", {found.held} of {found.judged} such intervals held" if found.judged else ""
+    return f"; expected start {_within(found, now)}{nodes} (from past waits{rate}; from time limits {clock(starts, now)})"
 
 
-def _probably(found: Interval, now: float) -> str:
-    """ "probably between 14:05 and 14:20 UTC (8 of 10 past estimates of this partition held)"."""
+def _within(found: Interval, now: float) -> str:
+    """ "between 14:05 and 14:20 UTC"."""
     earliest, latest = clock(found.earliest, now), clock(found.latest, now)
-    rate = f" ({found.held} of {found.judged} past estimates of this partition held)" if found.judged else ""
-    when = f"at {latest}" if earliest == latest else f"between {earliest.removesuffix(' UTC')} and {latest}"
-    return f"probably {when}{rate}"
+    return latest if earliest == latest else f"between {earliest.removesuffix(' UTC')} and {latest}"
 
 
 def _expected_start(job: Job, this_pass: Pass) -> float | None:

@@ -123,7 +123,7 @@ async def test_the_queue_has_pods_that_wait_or_run_in_the_namespace_of_the_conte
     assert rows[1].endswith(" | (Priority: others are before it in the queue)")
 
 
-START = "; expected start 14:10 UTC on g[1,3]"
+START = "; expected start between 14:05 and 14:10 UTC on g[1,3]"
 LIMIT = "AssocGrpGRES: its account allows no more GRES now (GrpTRES=gres/gpu=4 of user bob in account teamb)"
 
 
@@ -132,9 +132,9 @@ LIMIT = "AssocGrpGRES: its account allows no more GRES now (GrpTRES=gres/gpu=4 o
     [
         (f"Waiting in Slurm partition gpu ({LIMIT}). Job 4711, as of 13:40 UTC.", LIMIT),
         (
-            f"Waiting in Slurm partition gpu (Priority: others are first){START}, probably between 14:05 and 14:20 UTC "
-            "(41 of 50 past estimates of this partition held); number 3 of slurm-bridge's 12 waiting jobs there. Job 4711, "
-            "as of 2026-01-02 13:40 UTC.",
+            f"Waiting in Slurm partition gpu (Priority: others are first){START} (from past waits, 41 of 50 such intervals "
+            "held; from time limits 14:30 UTC); number 3 of slurm-bridge's 12 waiting jobs there. Job 4711, as of 2026-01-02 "
+            "13:40 UTC.",
             f"Priority: others are first{START}",
         ),
         (

@@ -20,22 +20,24 @@ WAITS = "Waiting in Slurm partition main (Priority"
     "reason", ["Priority", "QOSMaxCpuPerUserLimit: the QOS allows 5 CPUs (of 3)", "Resources: a (b)"]
 )
 @pytest.mark.parametrize(
-    "start", ["", "; expected start 14:05 UTC", "; expected start 2026-11-24 14:05 UTC on x[1-2],y3"]
-)
-@pytest.mark.parametrize(
-    "interval",
+    ("start", "follows_from"),
     [
-        "",
-        ", probably at 14:06 UTC",
-        ", probably between 14:05 and 2026-11-25 14:20 UTC (8 of 10 past estimates of this partition held)",
+        ("", ""),
+        ("; expected start 14:05 UTC", ""),
+        ("; expected start 2026-11-24 14:05 UTC on x[1-2],y3", ""),
+        ("; expected start 14:06 UTC on x1", " (from past waits; from time limits 14:10 UTC)"),
+        (
+            "; expected start between 14:05 and 2026-11-25 14:20 UTC on x[1-2],y3",
+            " (from past waits, 8 of 10 such intervals held; from time limits 2026-11-25 14:30 UTC)",
+        ),
     ],
 )
 @pytest.mark.parametrize("place", ["", "; number 2 of slurm-bridge's 14 waiting jobs there"])
 @pytest.mark.parametrize("note", ["", "Slurm cannot change exclusive of a waiting job; recreate the pod to apply it."])
 def test_of_a_waiting_job_a_line_has_the_reason_the_expected_start_and_the_note(
-    reason: str, start: str, interval: str, place: str, note: str
+    reason: str, start: str, follows_from: str, place: str, note: str
 ) -> None:
-    message = f"Waiting in Slurm partition main ({reason}){start}{interval}{place}. Job 12, as of 08:00 UTC."
+    message = f"Waiting in Slurm partition main ({reason}){start}{follows_from}{place}. Job 12, as of 08:00 UTC."
     assert brief(f"{message} {note}".rstrip()) == ". ".join(filter(None, (reason + start, note)))
 
 
@@ -50,10 +52,10 @@ def test_any_other_message_stays_as_it_is(message: str) -> None:
     "hostile",
     [
         "0" * 200_000,
-        ", between " * 20_000,
+        "; expected start between " * 20_000,
         WAITS + "); number a" * 20_000,
         WAITS + "); expected start 14:05 UTC" * 10_000,
-        WAITS + ", probably a" * 20_000 + "). Job 1, as of ",
+        WAITS + " (from past waits, 1; from time limits " * 20_000 + "). Job 1, as of ",
         WAITS + "). Job 1, as of " + "a" * 200_000,
         "(Max" + "a" * 200_000,
     ],

@@ -7,6 +7,7 @@ from dataclasses import replace
 from scheduler.actions import NudgeScheduler, ReadJob, SetPodCondition, SubmitJob
 from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.slurm import Job
+from scheduler.rules.status import brief, clock
 from scheduler.state.estimates import Estimate
 from tests.builders import START, Story, job_of, pod
 
@@ -68,7 +69,7 @@ def test_an_expected_start_has_an_interval_after_nine_starts_in_its_partition() 
         story, at = experienced(jobs)
         queued(story, at)
         [message] = said(story, waits(job_id=99, starts=at + 4001, planned_nodes="x2"), at + 1)
-        assert (", probably " in message) is is_known, message
+        assert (" (from past waits; from time limits " in message) is is_known, message
 
 
 def test_the_interval_says_how_many_intervals_held_once_ten_were_judged() -> None:
@@ -76,15 +77,27 @@ def test_the_interval_says_how_many_intervals_held_once_ten_were_judged() -> Non
     queued(story, at)
     [message] = said(story, waits(job_id=99, starts=at + 4001, planned_nodes="x2"), at + 1)
     # Of the starts since the ninth each was a little later than those before, so that none of the intervals held.
-    assert " on x2, probably between " in message
-    assert " (0 of 10 past estimates of this partition held). Job 99, as of " in message
+    assert "; expected start between " in message
+    assert " on x2 (from past waits, 0 of 10 such intervals held; from time limits " in message
+
+
+def test_the_expected_start_is_the_interval_and_the_list_shows_the_same() -> None:
+    """The condition and `kubectl slurm why` gave Slurm's time first, outside the interval; the list gave it alone."""
+    story, at = experienced(9)
+    queued(story, at)
+    [message] = said(story, waits(job_id=99, starts=at + 4001, planned_nodes="x2"), at + 1)
+    earliest, latest, by_limits = (clock(at + 1 + wait, at) for wait in (0.501 * 4000, 0.509 * 4000, 4000))
+    assert earliest < latest < by_limits
+    expected = f"; expected start between {earliest.removesuffix(' UTC')} and {latest} on x2"
+    assert f"{expected} (from past waits; from time limits {by_limits}). Job 99" in message
+    assert brief(message).endswith(expected)
 
 
 def test_a_begin_time_is_no_estimate() -> None:
     story, at = experienced(12)
     queued(story, at)
     [message] = said(story, waits(job_id=99, reason="BeginTime", starts=at + 4001), at + 1)
-    assert ", probably " not in message
+    assert "past waits" not in message
 
 
 def test_an_interval_that_changes_is_not_news() -> None:
@@ -99,7 +112,7 @@ def test_a_restart_forgets_the_interval_and_writes_nothing_for_it() -> None:
     story, at = experienced(9)
     queued(story, at)
     [message] = said(story, waits(job_id=99, starts=at + 4001), at + 1)
-    assert ", probably " in message
+    assert "past waits" in message
     next_life = Story(started=at + 2)
     next_life.sees(replace(TRAIN, scheduled=Condition(False, "SlurmJobPending", message)))
     next_life.polls({99: "PENDING"}, at=at + 30)
