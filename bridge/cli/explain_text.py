@@ -77,8 +77,7 @@ def _planned_sentence(answer: Answer) -> str:
         return f"It would not be asked of Slurm. {what.refusal.message}"
     waits, job = "", "it"
     if what.phase == Phase.GATHERING.value:
-        absent = f" {what.missing} more {'is' if what.missing == 1 else 'are'} missing." if what.missing else ""
-        waits, job = f"It would wait. {what.sentence}{absent} ", "the job below"
+        waits, job = f"It would wait. {what.sentence} ", "the job below"
     if trial is not None and not trial.may:
         return f"{waits}Slurm would refuse {job}: {trial.text} (error {trial.number})."
     return (

@@ -92,7 +92,7 @@ def test_a_size_that_is_no_number_is_reported_on_its_pod_until_it_is_mended(kube
         create(kube, here, member(f"{gang}-0", gang, "2"), member(f"{gang}-1", gang, size))
     for number, size in sizes.items():
         says(kube, here, f"ring{number}-1", f"Annotation slurm-bridge/gang-size: '{size}' {BAD_SIZE}")
-        says(kube, here, f"ring{number}-0", f"1 of 2 pods of gang ring{number} are here in namespace {here}.")
+        says(kube, here, f"ring{number}-0", f"1 of 2 pods of gang ring{number} are here in namespace {here}. ")
     patch = {"metadata": {"annotations": {PREFIX + "gang-size": "2"}}}
     kube.core.patch_namespaced_pod("ring0-1", here, patch)
     eventually("mended, both run", lambda: len(kube.bound(here)) == 2)

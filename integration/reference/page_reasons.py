@@ -23,10 +23,11 @@ The message also says, as far as Slurm tells it, when the job is expected to sta
 the bridge's waiting jobs in the partition. Slurm computes the expected start from the time limits of the jobs before it. Once
 9 jobs started in the partition, the bridge knows how the waits there differed from that: then the expected start is an
 interval into which 8 of 10 jobs should fall, and Slurm's own time follows in parentheses. For a limit the message says the
-value and what has it:
+value and what has it. The last sentence is what the user can do, if that is more than to wait:
 
     Waiting in Slurm partition gpu (AssocGrpGRES: its account allows all its jobs together no more GRES such as GPUs now
-    (GrpTRES=gres/gpu=4 of user bob in account teamb)). Job 4711, as of 13:40 UTC.
+    (GrpTRES=gres/gpu=4 of user bob in account teamb)). Job 4711, as of 13:40 UTC. You can wait until jobs end, or choose
+    another account.
     Waiting in Slurm partition gpu (Priority: others are before it in the queue); expected start between 14:05 and
     14:10 UTC on g3 (from past waits, 41 of 50 such intervals held; from time limits 14:30 UTC); number 3 of
     slurm-bridge's 12 waiting jobs there. Job 4712, as of 13:40 UTC.

@@ -21,6 +21,7 @@ from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
 GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come for so long: most gather within a second
 NAMES_COMPARED = 8  # characters of names that are put in natural order in the time in which one node is judged
 SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
+WHOLE = "Their job is submitted when all of them are here."
 HELD_BACK = (
     "The other pods do not come: a quota, an admission policy, or a controller that makes the next pod only when the one "
     "before runs (OrderedReady, LeaderReady, InOrder) may hold them back."
@@ -92,8 +93,18 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
             f"{group.kind} {group.name} does not show how many pods it has: give it the annotation "
             f"{GANG_SIZE} (1 to {MAX_SIZE:,})."
         )
-    held = bool(workload.size) and this_pass.now >= _held_at(workload, this_pass)
-    return f"{workload.gathered} {HELD_BACK}" if held else workload.gathered
+    return f"{workload.gathered} {_advice(workload, this_pass)}" if workload.size else workload.gathered
+
+
+def _advice(workload: Workload, this_pass: Pass) -> str:
+    """What has to happen before the gang is complete: a controller makes the other pods, or else the user does."""
+    group, is_late = workload.group, this_pass.now >= _held_at(workload, this_pass)
+    assert group is not None, "only a gang gathers"
+    if workload.first.owner is not None:
+        return HELD_BACK if is_late else WHOLE
+    said_by = f"{group.kind} {group.name}" if group.size_source is not None else f"annotation {GANG_SIZE}"
+    others = "The other pods do not come: create them" if is_late else f"{WHOLE} Create the others"
+    return f"{others}, or correct the size of the gang ({said_by})."
 
 
 def _disagreement(workload: Workload) -> str:

@@ -1,6 +1,6 @@
 """Why a job waits in Slurm, in words: every reason that Slurm 26.05 can give (`job_state_reason_string`, squeue(1)).
 
-A pod shows the meaning; docs/reasons.md also says what its user and an admin can do.  Reasons that name a limit follow a
+A pod shows the meaning and what its user can do; docs/reasons.md also says what an admin can do.  Reasons that name a limit follow a
 grammar (whose limit, of what, over what), so one function words them all.
 """
 
@@ -17,7 +17,7 @@ class Reason:
     """The meaning of one reason.
 
     meaning   a clause for the sentence on the pod
-    user      what the pod's user can do; "": nothing but wait
+    user      what the pod's user can do, after "You can"; "": nothing but wait
     admin     what an admin can do; "": nothing
     limit     the limit that the reason is about, as sacctmgr(1) names it ("GrpTRES=gres/…"); "": it is about none
     by_qos    the limit is one of a QOS, not of an association
@@ -40,13 +40,17 @@ REASONS: Mapping[str, Reason] = {
     "Resources": Reason("waiting for nodes: first in line", "request less, or a shorter time limit"),
     "Dependency": Reason("waiting for other jobs, as its dependency says"),
     "DependencyNeverSatisfied": Reason(
-        "a job it depends on did not end as it should, so it never starts: change its dependency",
+        "a job it depends on did not end as it should, so it never starts",
         "change or remove the annotation `dependency`",
     ),
     "BeginTime": Reason("waiting for its begin time", "change the annotation `begin`"),
-    "JobHeldUser": Reason("held by its user", "`scontrol release JOB`"),
-    "JobHeldAdmin": Reason("held by an administrator", "ask the admin", "`scontrol release JOB`"),
-    "JobHoldMaxRequeue": Reason("held, because it was requeued too often", "delete the pod", "`scontrol release JOB`"),
+    "JobHeldUser": Reason("held by its user", "release it (`scontrol release JOB`), or delete the pod"),
+    "JobHeldAdmin": Reason(
+        "held by an administrator", "ask the admin of Slurm why, and to release job JOB", "`scontrol release JOB`"
+    ),
+    "JobHoldMaxRequeue": Reason(
+        "held, because it was requeued too often", "delete the pod and create it again", "`scontrol release JOB`"
+    ),
     "PartitionDown": Reason(
         "the partition is down", "choose another `partition`", "`scontrol update partition=… state=up`"
     ),

@@ -41,6 +41,7 @@ _PLACE = re.compile(r"; number [\d,]{1,12} of slurm-bridge's [\d,]{1,12} waiting
 _START = re.compile(rf"; (?:expected start|from time limits) ({_DATE})?(\d\d:\d\d) UTC")
 # What `waits` says before Slurm's reason, and after the clauses that may follow the reason.
 _WAITING = re.compile(r"Waiting in Slurm partition \S++ \(")
+_TO_DO = re.compile(r"\AYou can [^.]{1,200}\.(?: |\Z)")
 _AS_OF = re.compile(r"\. Job \d{1,10}, as of [^.]{1,40}? UTC\.(?: |\Z)")
 
 
@@ -218,7 +219,7 @@ def outage(pods: Iterable[Pod], lost: OutageBegan, meanwhile: str, this_pass: Pa
 
 
 def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
-    """Slurm's reason in words, the partition, the expected start, the place in the queue, and as of when (Q2)."""
+    """Slurm's reason in words, the partition, the expected start, the place, as of when, and what to do (Q2)."""
     reason = job.reason or "None"
     known = meaning_of(reason)
     said = f"{reason}: {with_value(known, job, this_pass.world)}" if known is not None else reason
@@ -227,7 +228,15 @@ def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
     queue = (
         f"; number {place.number:,} of slurm-bridge's {place.of:,} waiting jobs there" if place and place.of > 1 else ""
     )
-    return f"Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {clock(now, now)}."
+    to_do = f" You can {_plain(known.user, job)}." if known is not None and known.user else ""
+    return (
+        f"Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {clock(now, now)}.{to_do}"
+    )
+
+
+def _plain(advice: str, job: Job) -> str:
+    """What docs/reasons.md says, without its marks, and with the number of the job."""
+    return advice.replace("`", "").replace("JOB", str(job.id))
 
 
 def brief(message: str) -> str:
@@ -235,7 +244,7 @@ def brief(message: str) -> str:
     begins, ends = _WAITING.match(message), _AS_OF.search(message)
     if begins is None or ends is None:
         return message
-    said, note = message[begins.end() : ends.start()], message[ends.end() :]
+    said, note = message[begins.end() : ends.start()], _TO_DO.sub("", message[ends.end() :])
     for passing in (_PLACE, _FOLLOWS_FROM):
         said = passing.sub("", said)
     reason, clause, start = said.partition("); expected start ")

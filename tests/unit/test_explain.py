@@ -116,7 +116,7 @@ async def test_events_of_the_pod_are_in_its_history(both: Both) -> None:
 async def test_without_a_bridge_a_gang_that_gathers_says_how_many_are_here(both: Both) -> None:
     both.kube.create(time.time(), "pods", objects.pod("hpc", "w-0", requests=SMALL, **GANG))
     text = await told_of_pod(both, "w-0")
-    assert text.startswith("Pod hpc/w-0: gathering\n  1 of 4 pods of gang ring are here in namespace hpc.\n")
+    assert text.startswith("Pod hpc/w-0: gathering\n  1 of 4 pods of gang ring are here in namespace hpc. ")
     assert "gates" not in text
     assert "if the 3 pods that are missing are like w-0" in text
     assert "--ntasks=4" in text
@@ -133,7 +133,7 @@ async def test_without_a_bridge_the_owner_that_shows_how_many_pods_a_gang_has_is
         made["metadata"]["ownerReferences"] = [owner]
         both.kube.create(now, "pods", made)
     text = await told_of_pod(both, "ring-a")
-    assert "\n  2 of 3 pods of batch Job ring are here in namespace hpc.\n" in text
+    assert "\n  2 of 3 pods of batch Job ring are here in namespace hpc. Their job is submitted when " in text
     assert "--ntasks=3" in text
     assert "--time=01:30:00" in text, "what the owner says counts for every pod of it"
 
@@ -354,7 +354,7 @@ async def test_one_pod_of_a_gang_says_that_the_others_are_missing_and_what_the_j
     both: Both, tmp_path: Path
 ) -> None:
     text, [entry] = await told_of_manifest(both, tmp_path, manifest("w-0", **GANG))
-    assert "It would wait. 1 of 4 pods of gang ring are here in namespace hpc. 3 more are missing." in text
+    assert "It would wait. 1 of 4 pods of gang ring are here in namespace hpc. Their job is submitted when all " in text
     assert "Slurm would take the job below: " in text
     assert "The job as it would be sent, as user alice, if the 3 pods that are missing are like w-0\n" in text
     assert "1 CPU, 1,024 MiB for each of 4 pods" in text
@@ -380,7 +380,7 @@ async def test_a_batch_job_that_never_has_all_of_its_gang_at_a_time_says_how_man
     both: Both, tmp_path: Path
 ) -> None:
     text, _ = await told_of_manifest(both, tmp_path, batch_job(parallelism=2, completions=4))
-    assert "2 of 4 pods of batch Job train are here in namespace hpc. 2 more are missing." in text
+    assert "2 of 4 pods of batch Job train are here in namespace hpc. " in text
     assert "for each of 4 pods" in text
 
 

@@ -175,7 +175,7 @@ async def test_a_pod_group_of_the_file_says_how_many_pods_the_gang_has(both: Bot
     _, entries = await told(both, file(group, pod("a", labels=labels), pod("b", labels=labels)))
     assert [tasks(entry) for entry in entries] == [[(1, 2)], [(1, 2)]]
     text, [entry] = await told(both, file(group, pod("a", labels=labels)))
-    assert "1 of 2 pods of PodGroup sleep are here in namespace hpc. 1 more is missing." in text
+    assert "1 of 2 pods of PodGroup sleep are here in namespace hpc. " in text
     assert entry["explanation"]["missing"] == 1
 
 

@@ -272,7 +272,7 @@ def gang_explained(story: Story, *pods: Pod, at: float = NOW) -> Explanation:
 def test_a_gang_that_gathers_says_how_many_are_here_and_what_it_will_ask_for_if_the_others_are_alike() -> None:
     told = gang_explained(Story(), member("w-0", cpu=2000))
     assert told.phase == "gathering"
-    assert told.sentence == "1 of 4 pods of gang ring are here in namespace hpc."
+    assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. Their job is submitted when all ")
     assert told.spec is not None
     assert (told.spec.tasks, told.spec.cpus_per_task) == (4, 2)
     assert (told.missing, told.like) == (3, "w-0")
@@ -283,7 +283,7 @@ def test_what_explain_says_of_a_gang_that_gathers_is_what_its_pods_show() -> Non
     late = NOW + 86_400
     told = gang_explained(story, member("w-0"), member("w-1"), at=late)
     assert {told.sentence} == {report.message for report in story.acts(SetPodCondition, late)}
-    assert "OrderedReady" in told.sentence
+    assert "The other pods do not come: create them" in told.sentence
 
 
 def test_missing_members_are_assumed_to_be_like_the_last_one_that_is_here() -> None:
@@ -296,7 +296,8 @@ def test_missing_members_are_assumed_to_be_like_the_last_one_that_is_here() -> N
 
 def test_a_gang_of_which_some_have_gates_shows_both_and_knows_what_these_need() -> None:
     told = gang_explained(Story(), member("w-0", 2), replace(member("w-1", 2, cpu=4000), gated=True))
-    assert told.sentence.startswith("1 of 2 pods of gang ring are here in namespace hpc. 1 more has scheduling gates")
+    assert told.sentence.startswith("1 of 2 pods of gang ring are here in namespace hpc. ")
+    assert " 1 more has scheduling gates" in told.sentence
     assert told.spec is not None
     assert [told.spec.cpus_per_task, *(part.cpus_per_task for part in told.spec.parts)] == [1, 4]
     assert told.missing == 0
@@ -304,7 +305,8 @@ def test_a_gang_of_which_some_have_gates_shows_both_and_knows_what_these_need() 
 
 def test_a_gang_whose_first_pod_has_gates_says_what_the_others_wait_for() -> None:
     told = gang_explained(Story(), replace(member("w-0", 3), gated=True), member("w-1", 3))
-    assert told.sentence.startswith("1 of 3 pods of gang ring are here in namespace hpc. 1 more has scheduling gates")
+    assert told.sentence.startswith("1 of 3 pods of gang ring are here in namespace hpc. ")
+    assert " 1 more has scheduling gates" in told.sentence
 
 
 def test_a_gang_of_which_all_pods_have_gates_waits_for_them() -> None:
@@ -317,9 +319,8 @@ def test_a_gang_says_how_many_are_here_also_before_the_first_lists() -> None:
     world.apply(NamespacesListed((KUBE_SYSTEM,)))
     world.apply(PodSeen(Scope.OURS, one := member("w-0")))
     told = explain(world, world.key_of_pod[one.uid], NOW)
-    assert told.sentence.startswith(
-        "1 of 4 pods of gang ring are here in namespace hpc. The bridge is not ready; it waits"
-    )
+    assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. ")
+    assert " The bridge is not ready; it waits" in told.sentence
 
 
 def test_a_gang_whose_pods_do_not_agree_on_their_number_says_who_says_what() -> None:
@@ -338,7 +339,8 @@ def test_a_gang_of_unknown_size_says_which_annotation_it_lacks() -> None:
 
 def test_an_obstacle_of_a_gang_is_reported_before_the_gang_is_complete() -> None:
     told = gang_explained(Story(), member("w-0", cpu=900_000))
-    assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. 0/2 nodes can run this pod")
+    assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. ")
+    assert " 0/2 nodes can run this pod" in told.sentence
     assert told.spec is not None
     assert told.spec.tasks == 4, "what it would need is of all four"
 

@@ -178,7 +178,10 @@ def test_members_that_wait_say_how_many_are_here() -> None:
     assert story.acts(SetPodCondition, START + 2) == []  # most gangs gather within a moment
     said = story.acts(SetPodCondition, START + 6)
     assert {report.name for report in said} == {"w-0", "w-1", "w-2"}
-    assert {report.message for report in said} == {"3 of 4 pods of gang ring are here in namespace hpc."}
+    assert {report.message for report in said} == {
+        "3 of 4 pods of gang ring are here in namespace hpc. Their job is submitted when all of them are here. Create the "
+        "others, or correct the size of the gang (annotation slurm-bridge/gang-size)."
+    }
 
 
 def test_after_its_timeout_they_also_say_what_may_hold_the_rest_back() -> None:
@@ -187,6 +190,20 @@ def test_after_its_timeout_they_also_say_what_may_hold_the_rest_back() -> None:
     for report in story.acts(SetPodCondition, START + 6):
         story.ended(report, at=START + 6)
     assert story.acts(SetPodCondition, START + 50) == []
+    said = story.acts(SetPodCondition, START + 62)
+    assert {report.message for report in said} == {
+        "3 of 4 pods of gang ring are here in namespace hpc. The other pods do not come: create them, or correct the size of "
+        "the gang (annotation slurm-bridge/gang-size)."
+    }
+    assert all(report.warning for report in said)
+
+
+def test_pods_of_a_controller_that_does_not_make_the_rest_say_what_may_hold_it_back() -> None:
+    story, job = Story(), OwnerRef("batch/v1", "Job", "ring", "uid-of-ring")
+    story.sees(*(replace(member(number, says={"gang-timeout": "60"}), owner=job) for number in range(3)))
+    for report in story.acts(SetPodCondition, START + 6):
+        assert report.message.endswith("in namespace hpc. Their job is submitted when all of them are here.")
+        story.ended(report, at=START + 6)
     assert all("OrderedReady" in report.message for report in story.acts(SetPodCondition, START + 62))
 
 
@@ -381,7 +398,8 @@ def test_a_gated_pod_goes_on_saying_that_it_is_gated() -> None:
     story = Story()
     story.sees(*ring()[:2], member(2, gated=True))
     said = {report.name: report.message for report in story.acts(SetPodCondition, NOW)}
-    assert said == dict.fromkeys(("w-0", "w-1"), "2 of 4 pods of gang ring are here in namespace hpc.")
+    assert said.keys() == {"w-0", "w-1"}
+    assert all(each.startswith("2 of 4 pods of gang ring are here in namespace hpc. ") for each in said.values())
 
 
 def test_a_group_of_unknown_size_says_what_to_do() -> None:

@@ -10,7 +10,7 @@ from scheduler import names
 from scheduler.actions import BindPod, NudgeScheduler, Outcome, ReadJob, SetPodCondition
 from scheduler.model.kubernetes import Condition
 from scheduler.model.slurm import Job
-from scheduler.rules.status import _nearest_start
+from scheduler.rules.status import _nearest_start, brief
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -47,7 +47,7 @@ def test_a_new_waiting_job_is_read_after_a_second_and_explained_in_words() -> No
     assert not report.warning
     assert report.message == (
         "Waiting in Slurm partition main (Resources: waiting for nodes: first in line); "
-        "expected start 00:27 UTC on x2. Job 17, as of 00:17 UTC."
+        "expected start 00:27 UTC on x2. Job 17, as of 00:17 UTC. You can request less, or a shorter time limit."
     )
 
 
@@ -376,7 +376,11 @@ def test_a_held_job_is_reported_and_followed() -> None:
     story = Story()
     queued(story)
     [message] = said(story, waits(reason="JobHeldAdmin"), NOW + 1)
-    assert "held by an administrator" in message
+    assert message.endswith(
+        "(JobHeldAdmin: held by an administrator). Job 17, as of 00:17 UTC. You can ask the admin of Slurm why, and to release "
+        "job 17."
+    )
+    assert brief(message) == "JobHeldAdmin: held by an administrator"
     [message] = said(story, waits(reason="Priority"), NOW + 20)
     assert "others are before it" in message
     assert names.shown_job(message) == 17
