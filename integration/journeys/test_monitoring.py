@@ -27,6 +27,7 @@ PODS, WAIT_S = 20, 5.0
 LICENSED = [f"licensed-{number}" for number in range(PODS)]
 EVERY_S = 1  # between two scrapes
 WINDOW = "10m"  # longer than the run
+CHOSEN = {"$partition": ".*", "$qos": ".*", "$namespace": ".*", "$job": "slurm-bridge"}  # as Grafana has them first
 BIND = "slurm_bridge_create_to_bind_seconds"
 Answer = dict[str, float]  # a series' label values, joined by spaces, to its value
 
@@ -90,9 +91,9 @@ def panels() -> dict[tuple[str, str], list[str]]:
         for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
             queries = [target["expr"] for target in panel.get("targets", ())]
             filled = [query.replace("$__rate_interval", WINDOW) for query in queries]
-            found[path.stem, panel["title"]] = [
-                query.replace("$partition", ".*").replace("$qos", ".*") for query in filled
-            ]
+            for variable, chosen in CHOSEN.items():
+                filled = [query.replace(variable, chosen) for query in filled]
+            found[path.stem, panel["title"]] = filled
     return {name: queries for name, queries in found.items() if queries}
 
 

@@ -40,8 +40,8 @@ OF_PODS = (
         names.GATHERING,
         WAITING,
         "The pod is part of a gang, and not all pods of the gang are here, or pods of its former job still run.",
-        "If a controller makes the pods, wait: after `gang-timeout` the message says what may hold the others back. Else create "
-        "the other pods, or correct the size of the gang.",
+        "If a controller makes the pods, wait: after `gang-timeout` the message says what may hold the others back. Else "
+        "create the other pods, or correct the size of the gang.",
     ),
     Reason(
         names.SUBMITTED,

@@ -1,7 +1,7 @@
 """Why a job waits in Slurm, in words: every reason that Slurm 26.05 can give (`job_state_reason_string`, squeue(1)).
 
-A pod shows the meaning and what its user can do; docs/reasons.md also says what an admin can do.  Reasons that name a limit follow a
-grammar (whose limit, of what, over what), so one function words them all.
+A pod shows the meaning and what its user can do; docs/reasons.md also says what an admin can do.  Reasons that name a limit
+follow a grammar (whose limit, of what, over what), so one function words them all.
 """
 
 from __future__ import annotations

@@ -229,9 +229,7 @@ def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
         f"; number {place.number:,} of slurm-bridge's {place.of:,} waiting jobs there" if place and place.of > 1 else ""
     )
     to_do = f" You can {_plain(known.user, job)}." if known is not None and known.user else ""
-    return (
-        f"Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {clock(now, now)}.{to_do}"
-    )
+    return f"Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {clock(now, now)}.{to_do}"
 
 
 def _plain(advice: str, job: Job) -> str:
@@ -267,7 +265,9 @@ def _start(job: Job, this_pass: Pass) -> str:
     if found is None:
         return f"; expected start {clock(starts, now)}{nodes}"
     rate = f", {found.held} of {found.judged} such intervals held" if found.judged else ""
-    return f"; expected start {_within(found, now)}{nodes} (from past waits{rate}; from time limits {clock(starts, now)})"
+    return (
+        f"; expected start {_within(found, now)}{nodes} (from past waits{rate}; from time limits {clock(starts, now)})"
+    )
 
 
 def _within(found: Interval, now: float) -> str:

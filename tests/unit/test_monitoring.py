@@ -20,6 +20,11 @@ RULES: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 RUNBOOK = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+LABELS_OF = {
+    metric: re.findall(r"`(\w+)`", labels)
+    for metric, labels in re.findall(r"^\| `(slurm_bridge_\w+)` \| \w+ \| ([^|]*) \|", METRICS, re.MULTILINE)
+}
 TESTS = yaml.safe_load((ROOT / "integration" / "monitoring" / "rules_test.yaml").read_text(encoding="utf-8"))["tests"]
 
 
@@ -31,11 +36,9 @@ def board(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_each_alert_has_a_severity_and_leads_to_what_to_do(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning")
-    assert rule["annotations"].keys() == {"summary", "description", "runbook"}
-    page, _, anchor = rule["annotations"]["runbook"].partition("#")
-    assert page == "docs/monitoring.md"
-    assert anchor in [heading.lower() for heading in re.findall(r"^### (\w+)$", RUNBOOK, re.MULTILINE)]
-    assert rule["alert"] in RUNBOOK
+    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+    assert rule["annotations"]["runbook_url"] == f"docs/monitoring.md#{rule['alert'].lower()}"
+    assert f"\n### {rule['alert']}\n" in RUNBOOK
 
 
 def test_each_alert_fires_in_a_test() -> None:
@@ -84,6 +87,21 @@ def test_each_panel_has_a_query_a_legend_and_a_description(path: Path) -> None:
         for target in panel["targets"]:
             assert target["expr"], panel["title"]
             assert target["legendFormat"], panel["title"]
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_each_query_follows_the_variables_of_its_dashboard(path: Path) -> None:
+    """The panels "Waiting by reason" and "by partition" had all partitions, and all panels the sums over all bridges."""
+    named = [each["name"] for each in board(path)["templating"]["list"]]
+    assert named[:3] == ["source", "job", "namespace"]
+    queries = [target["expr"] for panel in board(path)["panels"] for target in panel.get("targets", ())]
+    for query in queries:
+        series = re.findall(r"\b((?:slurm_bridge|process)_\w+|up)(\{[^}]*\})?", query)
+        assert series, query
+        for metric, selector in series:
+            assert 'namespace=~"$namespace", job=~"$job"' in selector, query
+            for label in LABELS_OF.get(metric.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count"), ()):
+                assert label not in named or f'{label}=~"${label}"' in selector, query
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)

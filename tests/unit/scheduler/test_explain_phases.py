@@ -272,7 +272,9 @@ def gang_explained(story: Story, *pods: Pod, at: float = NOW) -> Explanation:
 def test_a_gang_that_gathers_says_how_many_are_here_and_what_it_will_ask_for_if_the_others_are_alike() -> None:
     told = gang_explained(Story(), member("w-0", cpu=2000))
     assert told.phase == "gathering"
-    assert told.sentence.startswith("1 of 4 pods of gang ring are here in namespace hpc. Their job is submitted when all ")
+    assert told.sentence.startswith(
+        "1 of 4 pods of gang ring are here in namespace hpc. Their job is submitted when all "
+    )
     assert told.spec is not None
     assert (told.spec.tasks, told.spec.cpus_per_task) == (4, 2)
     assert (told.missing, told.like) == (3, "w-0")

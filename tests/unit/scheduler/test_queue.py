@@ -377,8 +377,8 @@ def test_a_held_job_is_reported_and_followed() -> None:
     queued(story)
     [message] = said(story, waits(reason="JobHeldAdmin"), NOW + 1)
     assert message.endswith(
-        "(JobHeldAdmin: held by an administrator). Job 17, as of 00:17 UTC. You can ask the admin of Slurm why, and to release "
-        "job 17."
+        "(JobHeldAdmin: held by an administrator). Job 17, as of 00:17 UTC. "
+        "You can ask the admin of Slurm why, and to release job 17."
     )
     assert brief(message) == "JobHeldAdmin: held by an administrator"
     [message] = said(story, waits(reason="Priority"), NOW + 20)
