@@ -27,6 +27,7 @@ from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, 
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import why_gathering
 from scheduler.rules.guard import sentence
+from scheduler.rules.pod_state import pod_state
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, waits
 from scheduler.rules.submission import (
@@ -76,6 +77,7 @@ class Explanation:
     """One workload.
 
     phase     the value of Phase, or "quarantined"
+    state     the state of the pod in one word (rules/pod_state.py); "": an older bridge answered
     sentence  its state, and why it waits, if it does
     refusal   why no job is submitted; None: there is a job to submit, or one was submitted
     user      the Slurm user whose job it is; "": the policy has none
@@ -108,6 +110,7 @@ class Explanation:
     next: tuple[str, ...] = ()
     story: tuple[tuple[float, str], ...] = ()
     known_at: float | None = None
+    state: str = ""
 
 
 def key_of(world: World, namespace: str, name: str) -> str | None:
@@ -169,6 +172,7 @@ def explain(world: World, key: str, now: float) -> Explanation:
         next=_next(workload, decision, this_pass),
         story=tuple(workload.story),
         known_at=world.polled.ended if world.polled is not None else None,
+        state=_state(workload, pod, refusal, decision, phase),
     )
 
 
@@ -320,6 +324,13 @@ def _sentence(
             return f"{over} {_shown(decision, pod)}".rstrip()
         case Phase.DONE:
             return _why_done(pod)
+
+
+def _state(workload: Workload, pod: Pod, refusal: Refusal | None, decision: Decision, phase: Phase) -> str:
+    said = next((each.reason for each in decision.statuses if _is_of(each, pod)), "")
+    shown = workload.shown_condition(pod)
+    reason = said or (refusal.reason if refusal is not None else shown.reason if shown is not None else "")
+    return pod_state(pod, workload.node_of(pod), reason, phase)
 
 
 def _shown(decision: Decision, pod: Pod) -> str:

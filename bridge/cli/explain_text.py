@@ -57,7 +57,7 @@ def as_text(answers: Sequence[Answer], width: int, now: float) -> str:
 
 def _lines(answer: Answer, width: int, now: float) -> Iterator[str]:
     what = answer.explanation
-    yield answer.title if answer.planned else f"{answer.title}: {what.phase}"
+    yield answer.title if answer.planned else f"{answer.title}: {what.state or what.phase}"
     yield from wrapped(_planned_sentence(answer) if answer.planned else what.sentence, width)
     yield from _next(what, width)
     yield from _jobs(what, now, width)

@@ -62,29 +62,15 @@ function age(at) {
 const timeOf = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
 const count = (number) => number.toLocaleString("en-US").replaceAll(",", "\u202f");
 
-// What a phase is called, its colour, and where its rows stand.
-const PHASES = {
-  orphaned: ["Job ended", "bad", 0],
-  granted: ["Granted", "go", 1],
-  gathering: ["Gathering", "wait", 2],
-  unsubmitted: ["Not asked yet", "wait", 2],
-  queued: ["Queued", "wait", 2],
-  bound: ["Running", "run", 3],
-  done: ["Ended", "end", 4],
+// Where the rows of a phase are.
+const PLACES = { orphaned: 0, granted: 1, gathering: 2, unsubmitted: 2, queued: 2, bound: 3, done: 4 };
+const placeIn = (phase) => PLACES[phase] ?? 5;
+
+// The colours of the words for states; those of waiting pods are not named.
+const COLOURS = {
+  Granted: "go", Starting: "go", Running: "run", Completed: "end", Ending: "end",
+  Refused: "bad", Failed: "bad", Stopped: "bad", Crashing: "bad", Suspended: "bad", "Job ended": "bad",
 };
-
-// Reasons for which nothing happens before somebody changes something.
-const REFUSED = new Set(["SlurmJobRefused", "NamespaceNotManaged", "SlurmNoFeasibleNode"]);
-
-function phaseOf(pod) {
-  const [name, colour, place] = PHASES[pod.phase] ?? [pod.phase, "", 5];
-  if (place === 2 && REFUSED.has(pod.reason)) return ["Refused", "bad", place];
-  if (pod.phase === "bound" && pod.pod === "Pending") return ["Starting", "go", place];
-  if (pod.pod === "Terminating") return ["Terminating", "end", place];
-  if (pod.gated) return ["Gated", "wait", place];
-  if (pod.phase === "done") return [pod.pod, pod.pod === "Failed" ? "bad" : "end", place];
-  return [name, colour, place];
-}
 
 // --- a list of which only the rows in view exist ---
 
@@ -145,13 +131,12 @@ let shownPods = []; // those that the filter lets through
 const FIELDS = {
   ns: (pod) => pod.namespace,
   name: (pod) => pod.name,
-  phase: (pod) => `${pod.phase} ${phaseOf(pod)[0]}`,
   job: (pod) => `${pod.job ?? ""}`,
-  state: (pod) => pod.state,
+  state: (pod) => `${oneWord(pod.word)} ${pod.state}`,
   user: (pod) => pod.user,
   node: (pod) => pod.node,
   reason: (pod) => oneWord(pod.reason ?? ""),
-  is: (pod) => LABELS[phaseOf(pod)[2]] ?? "",
+  is: (pod) => LABELS[placeIn(pod.phase)] ?? "",
 };
 const EXACT = new Set(["node", "job", "reason", "ns", "user", "is"]);
 const oneWord = (text) => text.replace(/\s+/g, "_"); // the filter is split at spaces
@@ -160,7 +145,7 @@ const LABELS = { 0: "ending", 1: "granted", 2: "waiting", 3: "running", 4: "ende
 function placeOf(uid, pod) {
   const kept = places.get(uid);
   if (kept?.pod === pod) return kept;
-  const place = phaseOf(pod)[2];
+  const place = placeIn(pod.phase);
   const fields = Object.fromEntries(Object.entries(FIELDS).map(([name, of]) => [name, String(of(pod)).toLowerCase()]));
   const made = { uid, pod, place, at: place === 2 ? pod.created : -pod.created, fields };
   made.text = `${Object.values(fields).join(" ")} ${String(pod.why).toLowerCase()}`;
@@ -227,12 +212,11 @@ function createPod(uid) {
 }
 
 function updatePod(row, pod) {
-  const [name, colour] = phaseOf(pod);
   const [nameCell, kind, job, node, why, since] = row.cells;
   write(nameCell, pod.name);
   nameCell.dataset.ns = pod.namespace;
   nameCell.title = `${pod.namespace}/${pod.name}`;
-  kind.replaceChildren(make("span", `phase ${colour}`, name));
+  kind.replaceChildren(make("span", `phase ${COLOURS[pod.word] ?? "wait"}`, pod.word));
   job.replaceChildren(...(pod.job === null ? [] : [`${pod.job} `, make("span", "state", pod.state)]));
   job.title = pod.user ? `as Slurm user ${pod.user}` : "";
   write(node, pod.node);
@@ -255,7 +239,7 @@ const podList = new VirtualList($("pods-scroll"), $("pods-room"), $("pods").tBod
 function drawCounts() {
   const sums = new Map();
   for (const [phase, number] of items("counts")) {
-    const label = LABELS[(PHASES[phase] ?? [])[2]] ?? phase;
+    const label = LABELS[placeIn(phase)] ?? phase;
     sums.set(label, (sums.get(label) ?? 0) + number);
   }
   const shown = ["waiting", "granted", "running", "ending", "ended"].filter((label) => sums.get(label));
@@ -291,8 +275,8 @@ function drawQueue() {
   for (const { pod, place } of ordered) {
     if (place !== 2) continue;
     waiting += 1;
-    const reason = pod.reason || phaseOf(pod)[0];
-    const kept = reasons.get(reason) ?? { pods: 0, since: Infinity, why: pod.why, word: pod.reason ? `reason:${oneWord(reason)}` : `phase:${pod.phase}` };
+    const reason = pod.reason || pod.word;
+    const kept = reasons.get(reason) ?? { pods: 0, since: Infinity, why: pod.why, word: pod.reason ? `reason:${oneWord(reason)}` : `state:${oneWord(pod.word)}` };
     kept.pods += 1;
     if (pod.created < kept.since) Object.assign(kept, { since: pod.created, why: pod.why });
     reasons.set(reason, kept);

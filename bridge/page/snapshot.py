@@ -20,6 +20,7 @@ from scheduler.model.kubernetes import Node, Pod, PodPhase
 from scheduler.model.slurm import GrantedNode, SlurmNode
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import NodeInfo
+from scheduler.rules.pod_state import pod_state
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import brief, waits
 from scheduler.state.phase import Phase, chosen
@@ -87,8 +88,7 @@ def _row(world: World, workload: Workload, pod: Pod) -> Item:
         "name": pod.name,
         "created": pod.created,
         "phase": world.phase_of[workload.key].value,
-        "gated": pod.gated,
-        "pod": "Terminating" if pod.deleting_at is not None else pod.phase.value,
+        "word": _word(world, workload, pod),
         "job": job.id if job else None,
         "state": " ".join(sorted(job.states)) if job else "",
         "user": job.user if job else "",
@@ -96,6 +96,13 @@ def _row(world: World, workload: Workload, pod: Pod) -> Item:
         "why": _why(world, workload, pod, job)[:SENTENCE_MOST],
         "reason": _reason(world, workload, pod, job),
     }
+
+
+def _word(world: World, workload: Workload, pod: Pod) -> str:
+    """The state of the pod in one word."""
+    status, shown = workload.last_status.get(pod.uid), workload.shown_condition(pod)
+    reason = (status.condition if status is not None else "") or (shown.reason if shown is not None else "")
+    return pod_state(pod, workload.node_of(pod), reason, world.phase_of[workload.key])
 
 
 def _job_of(world: World, workload: Workload) -> Placeholder | None:

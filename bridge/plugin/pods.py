@@ -14,7 +14,8 @@ from bridge.kube.objects import epoch
 from bridge.kube.pods import to_pod
 from bridge.kube.wire import Int, PodMeta, PodSpec, PodStatus, Time, Wire, WirePod
 from scheduler import names
-from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.kubernetes import Pod
+from scheduler.rules.pod_state import pod_state
 from scheduler.rules.status import brief
 from scheduler.translate.grouping import Group, group_of
 
@@ -138,17 +139,6 @@ PODS: Codec[Seen] = codec("pod", _Pod, _seen)
 
 # --- its state in a word and in a sentence --------------------------------------------------------------------------
 
-# What a reason of the condition PodScheduled means to its user, in a word.
-WAITING = {
-    names.SUBMITTED: "Pending",
-    names.PENDING: "Pending",
-    names.REFUSED: "Refused",
-    names.NOT_MANAGED: "Refused",
-    names.NO_NODE: "Refused",
-    names.GRANT_WAITS: "Granted",
-    names.GATHERING: "Gathering",
-    names.LIMITED: "Limited",
-}
 UNSEEN = "slurm-bridge has written nothing about the pod yet."
 IF_UNSEEN = (
     f"If that lasts: is the bridge running, and does the namespace have the label {names.MANAGED_LABEL}=true? Its admin "
@@ -158,25 +148,9 @@ GATED = "The pod has scheduling gates. The bridge asks Slurm for nothing before 
 
 
 def state_of(seen: Seen) -> str:
-    """The state of a pod in one word, as the column ST of squeue has it."""
+    """The state of a pod in one word."""
     pod = seen.pod
-    if pod.finished:
-        return "Stopped" if pod.disrupted else "Completed" if pod.phase is PodPhase.SUCCEEDED else "Failed"
-    if pod.deleting_at is not None:
-        return "Ending"
-    if pod.node:
-        return _running(pod)
-    if pod.gated:
-        return "Gated"
-    return WAITING.get(pod.scheduled.reason, "Waiting") if pod.scheduled is not None else "Waiting"
-
-
-def _running(pod: Pod) -> str:
-    if pod.job_condition is not None and pod.job_condition.reason == names.SUSPENDED:
-        return "Suspended"
-    if pod.phase is not PodPhase.RUNNING:
-        return "Starting"
-    return "Crashing" if pod.crashes else "Running"
+    return pod_state(pod, pod.node, pod.scheduled.reason if pod.scheduled is not None else "")
 
 
 def briefly(seen: Seen) -> str:

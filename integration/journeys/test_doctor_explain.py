@@ -124,12 +124,12 @@ def test_a_waiting_pod(space: Space, kube: Kube, bridge: BridgeProcess, ends: li
     eventually("it waits", lambda: "SlurmJobPending" in kube.said(namespace, "train"))
     code, said = ran("explain", "train", "-n", namespace, "--bridge", f"http://127.0.0.1:{bridge.port}", *ends)
     assert code == 0, said
-    assert said.startswith(f"Pod {namespace}/train: queued\n  Waiting in Slurm partition gpu (")
+    assert said.startswith(f"Pod {namespace}/train: Pending\n  Waiting in Slurm partition gpu (")
     assert "queueing in Slurm partition gpu as alice" in said, "the bridge's own story"
     assert "SlurmJobSubmitted: " in said, "and Kubernetes' events"
     code, said = ran("explain", "train", "-n", namespace, *ends)
     assert code == 0, said
-    assert said.startswith(f"Pod {namespace}/train: queued\n  Waiting in Slurm partition gpu (")
+    assert said.startswith(f"Pod {namespace}/train: Pending\n  Waiting in Slurm partition gpu (")
     assert "Both clusters were asked instead, which do not show what a bridge remembers." in " ".join(said.split())
 
 

@@ -18,7 +18,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def row(name: str, **fields: Any) -> dict[str, Any]:
-    plain = {"namespace": "hpc", "name": name, "key": name, "created": NOW - 5, "phase": "queued", "pod": "Pending"}
+    plain = {"namespace": "hpc", "name": name, "key": name, "created": NOW - 5, "phase": "queued", "word": "Pending"}
     plain |= {"job": 17, "state": "PENDING", "user": "alice", "node": "", "why": "it waits", "reason": "Priority"}
     return plain | fields
 
@@ -80,7 +80,10 @@ async def test_what_is_left_out_is_counted(shown: Shown, tab: Tab) -> None:
 
 async def test_only_what_has_gates_is_gated(shown: Shown, tab: Tab) -> None:
     phases = "[...document.querySelectorAll('#pods .phase')].map(phase => phase.innerText).join()"
-    gang = {"a": row("w-0", phase="gathering", job=None), "b": row("w-1", phase="gathering", job=None, gated=True)}
+    gang = {
+        "a": row("w-0", phase="gathering", word="Gathering", job=None),
+        "b": row("w-1", phase="gathering", word="Gated", job=None),
+    }
     shown.state = {"pods": gang, "counts": {"gathering": 2}}
     await tab.open(shown.url)
     await tab.eventually(f"{phases} === 'Gathering,Gated'")
@@ -93,11 +96,11 @@ async def test_rows_come_change_and_go(shown: Shown, tab: Tab) -> None:
     await tab.open(shown.url)
     await tab.eventually(f"{names} === 'one,two'")
     shown.state = {
-        "pods": {"a": row("one", phase="bound", pod="Running", node="x1"), "b": row("two")},
+        "pods": {"a": row("one", phase="bound", word="Running", node="x1"), "b": row("two")},
         "counts": {"queued": 1},
     }
     await tab.eventually(f"{names} === 'two,one'")
-    shown.state = {"pods": {"a": row("one", phase="done", pod="Failed")}, "counts": {"done": 1}}
+    shown.state = {"pods": {"a": row("one", phase="done", word="Failed")}, "counts": {"done": 1}}
     await tab.eventually(f"{names} === 'one'")
     assert await tab.ask("document.querySelector('#pods .phase').innerText") == "Failed"
     assert await tab.ask("document.querySelector('#pods .phase').className") == "phase bad"

@@ -32,7 +32,7 @@ def crowd() -> dict[str, dict[str, Any]]:
         if number % 3:
             fields |= {
                 "phase": "bound",
-                "pod": "Running",
+                "word": "Running",
                 "state": "RUNNING",
                 "node": f"x{number % NODES}",
                 "reason": "",

@@ -69,7 +69,7 @@ async def test_without_a_bridge_both_clusters_are_asked_and_what_is_lacking_is_r
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     text = await told_of_pod(both, "train")
     assert text.startswith(
-        "Pod hpc/train: unsubmitted\n  Nothing prevents the submission: the next pass requests the job.\n"
+        "Pod hpc/train: Waiting\n  Nothing prevents the submission: the next pass requests the job.\n"
     )
     assert "--cpus-per-task=1 --mem=1024M" in text
     assert "Nodes that can run it: 2 of 2" in text
@@ -80,7 +80,7 @@ async def test_the_job_is_found_by_its_name_where_the_pod_shows_none(both: Both)
     made = both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     job_id = await submitted(both, made)
     text = await told_of_pod(both, "train")
-    assert text.startswith("Pod hpc/train: queued\n  Waiting in Slurm partition main ")
+    assert text.startswith("Pod hpc/train: Pending\n  Waiting in Slurm partition main ")
     assert f"\nSlurm job {job_id}\n  state       PENDING" in text
     assert f"Slurm job {job_id} submitted" in text
 
@@ -116,7 +116,7 @@ async def test_events_of_the_pod_are_in_its_history(both: Both) -> None:
 async def test_without_a_bridge_a_gang_that_gathers_says_how_many_are_here(both: Both) -> None:
     both.kube.create(time.time(), "pods", objects.pod("hpc", "w-0", requests=SMALL, **GANG))
     text = await told_of_pod(both, "w-0")
-    assert text.startswith("Pod hpc/w-0: gathering\n  1 of 4 pods of gang ring are here in namespace hpc. ")
+    assert text.startswith("Pod hpc/w-0: Gathering\n  1 of 4 pods of gang ring are here in namespace hpc. ")
     assert "gates" not in text
     assert "if the 3 pods that are missing are like w-0" in text
     assert "--ntasks=4" in text
@@ -150,7 +150,7 @@ async def test_a_pod_that_is_not_there_or_for_another_scheduler_is_one_sentence(
 async def test_a_pod_is_named_as_kubectl_or_as_our_own_sentences_name_it(both: Both, name: str) -> None:
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     namespace = None if name.startswith("hpc/") else "hpc"
-    assert (await told_of_pod(both, name, namespace=namespace)).startswith("Pod hpc/train: unsubmitted")
+    assert (await told_of_pod(both, name, namespace=namespace)).startswith("Pod hpc/train: Waiting")
 
 
 def test_a_slurm_that_is_not_there_is_one_line(
@@ -221,7 +221,7 @@ async def test_a_running_bridge_is_asked_first_and_shows_its_story(both: Both) -
     story.runs(train, 17, at=1020.0)
     async with bridge_that_knows(story) as url:
         text = await told_of_pod(both, "train", bridge=url)
-    assert text.startswith("Pod hpc/train: bound\n  It is on node x1 for Slurm job 17, Running in Kubernetes.")
+    assert text.startswith("Pod hpc/train: Running\n  It is on node x1 for Slurm job 17, Running in Kubernetes.")
     assert "Slurm job 17 was granted x1" in text
     assert "The pod is not there any more." in text  # the simulated cluster has none
 
@@ -239,7 +239,7 @@ async def test_a_bridge_that_does_not_know_the_pod_is_no_answer(both: Both) -> N
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
     async with bridge_that_knows(Story()) as url:
         text = await told_of_pod(both, "train", bridge=url)
-    assert text.startswith("Pod hpc/train: unsubmitted")
+    assert text.startswith("Pod hpc/train: Waiting")
     assert "does not know this pod. Both clusters were asked instead" in text
 
 

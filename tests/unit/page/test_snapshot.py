@@ -82,7 +82,7 @@ def test_a_bound_pod_shows_its_job_and_its_node() -> None:
     story = Story()
     story.runs(TRAIN, 17, on="x2", at=NOW)
     shown = row(story)
-    assert (shown["phase"], shown["pod"], shown["job"], shown["state"], shown["node"]) == (
+    assert (shown["phase"], shown["word"], shown["job"], shown["state"], shown["node"]) == (
         "bound", "Running", 17, "RUNNING", "x2",
     )  # fmt: skip
     assert shown["why"] == "holds 1 CPU, 100 MiB, 2 gpu"
@@ -123,7 +123,7 @@ def test_a_gang_that_gathers_says_how_many_are_here_and_only_a_gated_pod_is_gate
     story.sees(first, second, replace(third, gated=True))
     shown = {row["name"]: row for row in section("pods", story.world).values()}
     assert {row["phase"] for row in shown.values()} == {"gathering"}
-    assert [shown[name]["gated"] for name in ("w-0", "w-1", "w-2")] == [False, False, True]
+    assert [shown[name]["word"] for name in ("w-0", "w-1", "w-2")] == ["Gathering", "Gathering", "Gated"]
     assert shown["w-0"]["why"] == shown["w-1"]["why"] == "2 of 3 pods of gang ring are here in namespace hpc."
 
 
@@ -140,9 +140,9 @@ def test_a_pod_that_terminates_or_ended_says_so() -> None:
     story = Story()
     shown = story.runs(TRAIN, 17, at=NOW)
     story.sees(replace(shown, deleting_at=NOW + 30))
-    assert row(story)["pod"] == "Terminating"
+    assert row(story)["word"] == "Ending"
     story.sees(replace(shown, phase=PodPhase.SUCCEEDED))
-    assert (row(story)["phase"], row(story)["pod"], row(story)["why"]) == ("done", "Succeeded", "Succeeded")
+    assert (row(story)["phase"], row(story)["word"], row(story)["why"]) == ("done", "Completed", "Succeeded")
     story.sees(replace(shown, phase=PodPhase.FAILED, exit_code=137, end_reason="OOMKilled"))
     assert row(story)["why"] == "OOMKilled, exit code 137"
 
