@@ -38,7 +38,7 @@ from scheduler.actions import Kind
 from scheduler.events import AbsenceConfirmed, Side
 from scheduler.explain import explain, key_of, prepare
 from scheduler.model.anomaly import Anomaly
-from scheduler.model.text import span
+from scheduler.model.text import decimal, span
 from scheduler.rules.status import clock as time_of_day
 from scheduler.state.anomalies import held_back, missing
 from scheduler.state.phase import Phase
@@ -70,7 +70,7 @@ def undecoded(world: World) -> str:
     counts = Counter(each.kind for each in world.undecoded)
     if not counts:
         return ""
-    some = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(counts.items()))
+    some = ", ".join(f"{count:,} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(counts.items()))
     return f"Kubernetes lists objects that slurm-bridge cannot read (the log has details): {some}. Nothing is done to these."
 
 
@@ -79,7 +79,7 @@ def quarantined(world: World) -> str:
     counts = Counter(entry.kind.value for entry in world.quarantine.values())
     if not counts:
         return ""
-    some = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    some = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
     return f"in quarantine after internal errors of slurm-bridge (the log has details): {some}. All others are handled."
 
 
@@ -97,7 +97,7 @@ def degraded(world: World, now: float) -> list[str]:
         return beside
     waiting = len(world.parked["records"])
     partitions = "are those of the last answer" if world.partitions else "are not known yet"
-    jobs = "1 ended job waits" if waiting == 1 else f"{waiting} ended jobs wait"
+    jobs = "1 ended job waits" if waiting == 1 else f"{waiting:,} ended jobs wait"
     return [
         *beside,
         f"Slurm accounting, since {time_of_day(away.since, now)}: {away.why.rstrip(' .')}. {jobs} to be recorded, and "
@@ -364,8 +364,8 @@ class Health(_Endpoints):
         count = len(missing(world))
         self._loop.emit(AbsenceConfirmed(self._clock()))
         return web.Response(
-            text=f"{count} jobs count as gone. If Slurm does not grant the nodes of their pods to them again, their pods "
-            f"are ended, {world.config.tuning.absent_rate:g} a second.\n"
+            text=f"{count:,} jobs count as gone. If Slurm does not grant the nodes of their pods to them again, their pods "
+            f"are ended, {decimal(world.config.tuning.absent_rate)} a second.\n"
         )
 
     async def serve(self, host: str, port: int) -> web.AppRunner:

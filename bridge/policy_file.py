@@ -120,7 +120,7 @@ class PolicyFile:
             return None
         self._loaded_at = self.clock()
         self.settings = before.model_copy(update={key: getattr(found, key) for key in RELOADED})
-        log.info("policy read again from %s: %d rules", self.path, len(found.policy.rules))
+        log.info("policy read again from %s: %s rules", self.path, f"{len(found.policy.rules):,}")
         return PolicyChanged(self.settings.core_policy(self.slurm_user), self._loaded_at)
 
     def notes(self, now: float) -> list[str]:

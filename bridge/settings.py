@@ -473,7 +473,7 @@ def _sentence(error: ValidationError) -> str:
     if first["type"] in UNKNOWN_KEY:
         message = f"unknown key{_near(first['loc'])}"
     more = error.error_count() - 1
-    rest = f" ({more} more like it)" if more else ""
+    rest = f" ({more:,} more like it)" if more else ""
     sentence = f"{key + ': ' if key else ''}{message}{rest}"
     return sentence if sentence.endswith("?") else f"{sentence}."
 

@@ -39,7 +39,7 @@ def log_stopped(unanswered: int, *, leaving: bool) -> None:
     leaving      it was being uninstalled
     """
     lives = "" if leaving else "; pods and jobs live on"
-    log.info("stopped%s%s", lives, f"; {unanswered} calls had no answer yet" if unanswered else "")
+    log.info("stopped%s%s", lives, f"; {unanswered:,} calls had no answer yet" if unanswered else "")
 
 
 @contextmanager

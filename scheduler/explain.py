@@ -354,7 +354,7 @@ def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decisi
     said = [_shown(decision, waiting) or why_gathering(workload, this_pass)]
     if gated:
         has, counts = ("has", "counts") if gated == 1 else ("have", "count")
-        said.append(f"{gated} more {has} scheduling gates, and {counts} when these gates are removed.")
+        said.append(f"{gated:,} more {has} scheduling gates, and {counts} when these gates are removed.")
     if refusal is not None:
         said.append(refusal.message)
     return " ".join(said)

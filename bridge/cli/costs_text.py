@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bridge.cli.paragraphs import pairs, wrapped
 from bridge.cli.terminal import printable
 from bridge.slurm.costs import Costs
+from scheduler.model.text import decimal
 
 
 def costs_lines(costs: Costs, width: int) -> Iterator[str]:
@@ -26,7 +27,7 @@ def _values(costs: Costs) -> Iterator[tuple[str, str]]:
             f" (TRESBillingWeights {terms.weights})" if terms.weights else " (no TRESBillingWeights: its CPUs count)"
         )
     if costs.billing is not None:
-        yield "billing", f"{costs.billing:g} an hour in partition {terms.partition}{weights}"
+        yield "billing", f"{decimal(costs.billing, 6)} an hour in partition {terms.partition}{weights}"
     elif terms.weights:
         yield "billing", f"not known: the weights of partition {terms.partition} cannot be read ({terms.weights})"
     if (share := terms.share) is not None:
@@ -36,5 +37,5 @@ def _values(costs: Costs) -> Iterator[tuple[str, str]]:
             f"{share.shares:.0%} of the shares, {share.used:.0%} of the usage there",
         )
     for number, limit in enumerate(terms.limits):
-        used = f", {limit.used} used" if limit.used is not None else ""
+        used = f", {limit.used:,} used" if limit.used is not None else ""
         yield "limits" if number == 0 else " ", f"{limit.limit}{used}"

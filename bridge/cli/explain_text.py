@@ -131,12 +131,12 @@ def _start_and_end(job: Job, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _holding(name: str, cpus: int, memory_mib: int, gres: dict[str, int]) -> str:
-    devices = "".join(f", {count} {each}" for each, count in sorted(gres.items()) if ":" in each or len(gres) == 1)
+    devices = "".join(f", {count:,} {each}" for each, count in sorted(gres.items()) if ":" in each or len(gres) == 1)
     return f"{_cpus(cpus)}, {memory_mib:,} MiB{devices} on {name}"
 
 
 def _cpus(number: int) -> str:
-    return f"{number} CPU" if number == 1 else f"{number} CPUs"
+    return f"{number} CPU" if number == 1 else f"{number:,} CPUs"
 
 
 def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _heading(what: Explanation, spec: JobSpec, planned: bool) -> str:
     if what.missing is None:
         return f"What those that are here would need of Slurm, {user}"
     if what.missing:
-        absent = "pod that is" if what.missing == 1 else f"{what.missing} pods that are"
+        absent = "pod that is" if what.missing == 1 else f"{what.missing:,} pods that are"
         user += f", if the {absent} missing {'is' if what.missing == 1 else 'are'} like {what.like}"
     if what.refusal is not None and not what.states:
         return f"What it would need of Slurm, {user}"
@@ -178,7 +178,7 @@ def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield "only", spec.constraints
     yield "reservation", spec.reservation
     yield "exclusive", spec.exclusive
-    yield "licenses", ", ".join(f"{count} {name}" for name, count in spec.licenses)
+    yield "licenses", ", ".join(f"{count:,} {name}" for name, count in spec.licenses)
     yield (
         "not before",
         dated(spec.begin) if spec.begin is not None else "",
@@ -189,13 +189,13 @@ def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 def _needs(spec: JobSpec) -> str:
     """Lines with the needs of one pod, the number of pods, and the limits of their placement."""
-    devices = "".join(f", {count} {name}" for name, count in spec.gres)
+    devices = "".join(f", {count:,} {name}" for name, count in spec.gres)
     one = f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices}"
     if spec.tasks == 1:
         return f"{one} on one node"
     each = f"for each of {spec.tasks:,} pods"
     if spec.tasks_per_node is not None:
-        return f"{one} {each}, {spec.tasks_per_node} a node"
+        return f"{one} {each}, {spec.tasks_per_node:,} a node"
     if spec.max_nodes == 1:
         return f"{one} {each}, all on one node"
     least = f", on at least {spec.min_nodes:,} nodes" if spec.min_nodes is not None else ""
@@ -203,7 +203,7 @@ def _needs(spec: JobSpec) -> str:
 
 
 def _limit(minutes: int) -> str:
-    return "none" if minutes == UNLIMITED else f"{minutes} min"
+    return "none" if minutes == UNLIMITED else f"{minutes:,} min"
 
 
 def _nodes(what: Explanation, width: int) -> Iterator[str]:
@@ -222,14 +222,14 @@ def _nodes(what: Explanation, width: int) -> Iterator[str]:
 
 def _some(names: Sequence[str]) -> str:
     more = len(names) - MOST_NODES
-    return ", ".join(names[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:MOST_NODES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
     """The story that the bridge remembers, and the events of Kubernetes, in the order of time."""
     lines = [(at, what) for at, what in answer.explanation.story]
     lines += [
-        (each.at, f"{each.reason}: {each.message}" + (f" ({each.count} times)" if each.count > 1 else ""))
+        (each.at, f"{each.reason}: {each.message}" + (f" ({each.count:,} times)" if each.count > 1 else ""))
         for each in answer.events
     ]
     if not lines:

@@ -149,14 +149,16 @@ def _with_its_gang(planned: Planned, kind: str, spec: Mapping[str, Any]) -> Plan
     made, notes = _how_many(kind, spec), list(_of_controller(kind, spec))
     if not isinstance(group, Group):
         if made > 1:
-            notes.append(f"It makes {made} pods like this one; each has a job of its own.")
+            notes.append(f"It makes {made:,} pods like this one; each has a job of its own.")
         return replace(planned, notes=tuple(notes))
     wanted = made
     if kind == "StatefulSet" and spec.get("podManagementPolicy") != "Parallel":
         made = 1
     members = min(made, group.size or MAX_SIZE)
     if made > members:
-        notes.append(f"It makes {made} pods, of which {members} are one gang; each of the others has a job of its own.")
+        notes.append(
+            f"It makes {made:,} pods, of which {members:,} are one gang; each of the others has a job of its own."
+        )
     if made < wanted:
         notes.append(
             "It makes a pod only when the one before is ready (OrderedReady), so that its gang is never complete: say "

@@ -147,7 +147,7 @@ def _of_leader_worker_set(thing: Object, source: Source) -> Planned:
     groups, size = number_of(spec, "replicas"), number_of(of_pods, "size")
     if not 1 <= size <= MAX_SIZE:
         raise ConfigError(
-            f"{source.path}: LeaderWorkerSet {name} has the size {size}: from 1 to {MAX_SIZE:,} pods are one gang."
+            f"{source.path}: LeaderWorkerSet {name} has the size {size:,}: from 1 to {MAX_SIZE:,} pods are one gang."
         )
     ref = OwnerRef(LWS_API, "LeaderWorkerSet", name, f"{source.uid}.LeaderWorkerSet")
     leaders = OwnerRef("apps/v1", "StatefulSet", name, f"{source.uid}.leaders")
@@ -165,7 +165,7 @@ def _of_leader_worker_set(thing: Object, source: Source) -> Planned:
         pods.append(made_pod(pod, pod_name, source.namespace, uid, source.now, owner, path=source.path))
     notes = [PLAN.format(kind="LeaderWorkerSet")]
     if groups != 1:
-        notes.append(f"It makes {groups} groups of {size} pods; each group is a job like this one.")
+        notes.append(f"It makes {groups:,} groups of {size:,} pods; each group is a job like this one.")
     if spec.get("startupPolicy") == "LeaderReady":
         notes.append(
             "It makes the workers only when the leader is ready (LeaderReady), so that the gang is never complete: keep "

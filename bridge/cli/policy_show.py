@@ -17,6 +17,7 @@ from bridge.connections import Connections
 from bridge.errors import ConfigError, RemoteError, said
 from bridge.settings import Settings
 from scheduler.model.refusal import Refusal
+from scheduler.model.text import decimal
 from scheduler.policy import templates
 from scheduler.policy.rules import ANY, Choice, Policy, Tenant
 
@@ -79,7 +80,7 @@ def described(tenant: Tenant, policy: Policy) -> Iterator[str]:
     rows |= {what: _choice(choice) for what, choice in tenant.choices.items()}
     rows["time limit"] = _most(tenant.max_time_min, "minutes; that is also asked for pods that name none")
     rows["nodes of a job"] = _most(tenant.max_nodes, "")
-    rows["GRES of a job"] = ", ".join(f"at most {most} {name}" for name, most in tenant.max_gres) or "no limit"
+    rows["GRES of a job"] = ", ".join(f"at most {most:,} {name}" for name, most in tenant.max_gres) or "no limit"
     rows["jobs"] = _most(tenant.max_jobs, f"at a time, {_shared(tenant)}")
     rows["submissions"] = _most(tenant.max_submit_rate, f"a second, {_shared(tenant)}")
     for name, priority in sorted(policy.priorities.items()):
@@ -102,7 +103,7 @@ def _choice(choice: Choice) -> str:
 
 
 def _most(most: float | None, what: str) -> str:
-    return "no limit" if most is None else f"at most {most:,g} {what}".rstrip()
+    return "no limit" if most is None else f"at most {decimal(most, 6)} {what}".rstrip()
 
 
 def _shared(tenant: Tenant) -> str:

@@ -160,14 +160,14 @@ def _in_short(todo: Sequence[str]) -> str:
     """The first steps that are still to do, and the number of the others."""
     if not todo:
         return ""
-    more = f"; and {len(todo) - NAMED_MOST} more" if len(todo) > NAMED_MOST else ""
+    more = f"; and {len(todo) - NAMED_MOST:,} more" if len(todo) > NAMED_MOST else ""
     return f"Still to do: {'; '.join(todo[:NAMED_MOST])}{more}."
 
 
 def _nothing_left(world: World) -> str:
     ours = (each for each in world.workloads.values() if not each.of_other_scheduler)
     waiting = sum(not each.node_of(pod) for each in ours for pod in each.members)
-    named = f" {waiting} pods name it as their scheduler and wait; their conditions say so." if waiting else ""
+    named = f" {waiting:,} pods name it as their scheduler and wait; their conditions say so." if waiting else ""
     return f"Nothing of slurm-bridge is left in Slurm and on the nodes of Kubernetes.{named}"
 
 

@@ -169,8 +169,8 @@ class _Dev:
         kept = (
             "all invariants held" if not result["violations"] else "INVARIANTS BROKEN: " + "; ".join(result["broken"])
         )
-        counts = f"{result['bound']} of {result['pods']} pods bound, {result['failed']} failed"
-        self._tell("", f"{counts}; {kept} ({checks} checks)")
+        counts = f"{result['bound']:,} of {result['pods']:,} pods bound, {result['failed']:,} failed"
+        self._tell("", f"{counts}; {kept} ({checks:,} checks)")
         for name, key in (("at once", "at_once"), ("all", "all")):
             took = result["create_to_bind_ms"][key]
             if took["n"]:

@@ -100,7 +100,7 @@ async def _crash(session: Session) -> str:
 async def _forget(session: Session) -> str:
     lost = _simulated(session).lose_everything(session.clock())
     session.invariants.lost_at = session.clock()
-    return f"slurmctld came back without its state: {len(lost)} jobs are unknown to it."
+    return f"slurmctld came back without its state: {len(lost):,} jobs are unknown to it."
 
 
 async def _lose_answer(session: Session) -> str:

@@ -127,7 +127,7 @@ class Run:
         world = self.session.world
         said += [each.why for each in world.outages.values()] if world else ["the bridge has not started"]
         said += [f"the bridge waits for {what}" for what in world.missing] if world else []
-        more = f"; and {len(said) - 5} more" if len(said) > 5 else ""
+        more = f"; and {len(said) - 5:,} more" if len(said) > 5 else ""
         return f": {'; '.join(each.rstrip('.') for each in said[:5])}{more}" if said else ""
 
     # --- what is reported ------------------------------------------------------------------------------------------

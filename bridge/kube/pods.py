@@ -219,7 +219,7 @@ def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
         return _known_labels.get(items) or _known_labels.keep(items, labels, _weight(items))
     if len(labels) <= MOST_LABELS:
         return labels
-    refused.append(f"{len(labels)} labels (at most {MOST_LABELS} are read)")
+    refused.append(f"{len(labels):,} labels (at most {MOST_LABELS} are read)")
     read = {key: text for key, text in labels.items() if key.startswith(names.PREFIX) or key in LABELS}
     return dict(islice((read | labels).items(), MOST_LABELS))
 

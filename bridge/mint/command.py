@@ -42,10 +42,10 @@ def main(options: Mapping[str, Any]) -> int:
     try:
         count = mint.renew(users.now(), time.time())
         log.info(
-            "wrote %s to %s; they live %d s, and are renewed at half of that",
+            "wrote %s to %s; they live %s s, and are renewed at half of that",
             _tokens(count),
             options["out"],
-            lifetime_s,
+            f"{lifetime_s:,}",
         )
         notify(READY)
         _until_signalled(users, mint)
@@ -78,7 +78,7 @@ def _renewed(users: Users, mint: Mint) -> str:
 
 
 def _tokens(count: int) -> str:
-    return "1 token" if count == 1 else f"{count} tokens"
+    return "1 token" if count == 1 else f"{count:,} tokens"
 
 
 def _lifetime(text: str) -> int:

@@ -44,7 +44,7 @@ class Users:
         for source in self._sources:
             found |= dict.fromkeys(source.users())
         if len(found) > MOST_USERS:
-            raise ConfigError(f"there are {len(found)} users to mint tokens for; at most {MOST_USERS} can be.")
+            raise ConfigError(f"there are {len(found):,} users to mint tokens for; at most {MOST_USERS:,} can be.")
         return tuple(found)
 
 

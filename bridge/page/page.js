@@ -60,7 +60,7 @@ function age(at) {
 }
 
 const timeOf = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
-const count = (number) => number.toLocaleString("en-US").replaceAll(",", "\u202f");
+const count = (number) => number.toLocaleString("en-US");
 
 // Where the rows of a phase are.
 const PLACES = { orphaned: 0, granted: 1, gathering: 2, unsubmitted: 2, queued: 2, bound: 3, done: 4 };

@@ -18,6 +18,7 @@ from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Node, Pod, PodPhase
 from scheduler.model.slurm import GrantedNode, SlurmNode
+from scheduler.model.text import decimal
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import NodeInfo
 from scheduler.rules.pod_state import pod_state
@@ -146,9 +147,9 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
 
 def _amounts(node: GrantedNode) -> str:
     """As squeue's columns show it: a typed device counts under its name too, and is shown once."""
-    devices = [f"{count} {name}" for name, count in sorted(node.gres.items()) if ":" not in name]
+    devices = [f"{count:,} {name}" for name, count in sorted(node.gres.items()) if ":" not in name]
     cpus = f"{node.cpus} CPU{'s' if node.cpus != 1 else ''}"
-    memory = f"{node.memory_mib / 1024:.4g} GiB" if node.memory_mib >= 1024 else f"{node.memory_mib} MiB"
+    memory = f"{decimal(node.memory_mib / 1024)} GiB" if node.memory_mib >= 1024 else f"{node.memory_mib} MiB"
     return ", ".join([cpus, memory, *devices])
 
 
@@ -275,7 +276,7 @@ def _message(workload: Workload, pod: Pod) -> str:
 def _told_once(same: Sequence[tuple[float, str]]) -> Item:
     """One line for what happened to several pods of a gang one after the other."""
     at, what = same[0]
-    return {"at": at, "what": f"{what} ({len(same)} times)" if len(same) > 1 else what}
+    return {"at": at, "what": f"{what} ({len(same):,} times)" if len(same) > 1 else what}
 
 
 def _job(world: World, workload: Workload | None) -> Placeholder | None:

@@ -13,7 +13,7 @@ from bridge.plugin.pods import Seen, briefly, state_of, why
 from bridge.plugin.table import Screen, age, table
 from scheduler import names
 from scheduler.model.kubernetes import Pod
-from scheduler.model.text import dated
+from scheduler.model.text import dated, decimal
 from scheduler.translate.job_spec import is_extended, peak
 
 GIB = 2**30
@@ -97,13 +97,13 @@ def asked_for(pod: Pod) -> Row:
     amounts = peak(pod)
     cpus, memory = amounts.get("cpu", 0), amounts.get("memory", 0)
     devices = [
-        f"{count} {name.partition('/')[2]}" for name, count in sorted(amounts.items()) if is_extended(name) and count
+        f"{count:,} {name.partition('/')[2]}" for name, count in sorted(amounts.items()) if is_extended(name) and count
     ]
-    return f"{cpus / 1000:g}", _memory(memory), " ".join(devices) or "-"
+    return decimal(cpus / 1000, 6), _memory(memory), " ".join(devices) or "-"
 
 
 def _memory(amount: int) -> str:
-    return f"{amount / GIB:.3g}Gi" if amount >= GIB else f"{-(-amount // MIB)}Mi" if amount else "-"
+    return f"{decimal(amount / GIB, 3)}Gi" if amount >= GIB else f"{-(-amount // MIB)}Mi" if amount else "-"
 
 
 def _history_row(seen: Seen, now: float) -> Row:

@@ -15,6 +15,7 @@ from bridge.node_survey import Amount, NodeItem, PartitionItem, Survey
 from bridge.plugin.lists import Entry, Row
 from bridge.plugin.table import Screen, table
 from scheduler.model.hostlist import fold
+from scheduler.model.text import decimal
 from scheduler.translate.grouping import natural
 
 GIB = 1024  # MiB
@@ -101,7 +102,7 @@ def _node_row(group: Sequence[NodeItem]) -> Row:
     devices = [f"{_ratio(_sum(group, _device(kind)))} {kind}" for kind in kinds]
     return (
         fold(node.name for node in group),
-        str(len(group)),
+        f"{len(group):,}",
         first.kubernetes or "-",
         _state(first),
         ",".join(first.partitions) or "-",
@@ -142,7 +143,7 @@ def _sum(group: Iterable[NodeItem], of: Callable[[NodeItem], Amount]) -> tuple[i
 
 
 def _ratio(amounts: tuple[int, int], unit: int = 1) -> str:
-    return "/".join(f"{amount / unit:.4g}" if unit > 1 else str(amount) for amount in amounts)
+    return "/".join(decimal(amount / unit) for amount in amounts)
 
 
 def _pods(group: Sequence[NodeItem], count: int, part: Callable[[Amount], float]) -> str:
@@ -152,14 +153,14 @@ def _pods(group: Sequence[NodeItem], count: int, part: Callable[[Amount], float]
     for node in group:
         devices.update({kind: int(part(amount)) for kind, amount in node.devices.items()})
     cpus, memory = sum(part(node.cpus) for node in group), sum(part(node.memory_mib) for node in group)
-    return f"{count}: {_amounts(cpus, memory, devices)}"
+    return f"{count:,}: {_amounts(cpus, memory, devices)}"
 
 
 def _amounts(cpus: float, memory_mib: float, devices: Mapping[str, int]) -> str:
-    memory = f"{memory_mib / GIB:.4g}Gi" if memory_mib >= GIB else f"{memory_mib:.0f}Mi"
+    memory = f"{decimal(memory_mib / GIB)}Gi" if memory_mib >= GIB else f"{memory_mib:.0f}Mi"
     return ", ".join(
-        [f"{cpus:g} CPU{'s' if cpus != 1 else ''}", memory]
-        + [f"{count} {kind}" for kind, count in sorted(devices.items()) if count]
+        [f"{decimal(cpus, 6)} CPU{'s' if cpus != 1 else ''}", memory]
+        + [f"{count:,} {kind}" for kind, count in sorted(devices.items()) if count]
     )
 
 
@@ -234,7 +235,7 @@ def _free_row(entry: Entry) -> Row:
 
 
 def _free_more(entry: Entry) -> Row:
-    closed = [f"{count} {why}" for why, count in sorted(entry["closed"].items())]
+    closed = [f"{count:,} {why}" for why, count in sorted(entry["closed"].items())]
     return fold(entry["free_nodes"]) or "-", "; ".join(closed) or "-"
 
 

@@ -39,7 +39,7 @@ class Screen:
         """The lines as they are drawn over the former ones: cut where they would move the first line off the screen."""
         most = max(2, self.height - 1)
         if len(lines) > most:
-            lines = [*lines[: most - 1], f"… {len(lines) - most + 1} more lines"]
+            lines = [*lines[: most - 1], f"… {len(lines) - most + 1:,} more lines"]
         return [CLEAR + lines[0], *lines[1:]] if lines else []
 
 

@@ -118,9 +118,9 @@ def explained(
     if events:
         lines += ["", "Events (UTC)"]
         for each in events if wide else events[-MOST_EVENTS:]:
-            count = f" ({each.count} times)" if each.count > 1 else ""
+            again = f" ({each.count:,} times)" if each.count > 1 else ""
             lines += paragraph(
-                f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{count}", screen, "  "
+                f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{again}", screen, "  "
             )
     if note:
         lines += ["", *paragraph(note, screen)]

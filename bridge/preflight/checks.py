@@ -41,7 +41,7 @@ def users_without_token(users: UserTokens, settings: Settings, now: float) -> li
     named = frozenset(tenant.user for tenant in settings.policy.tenants if not is_template(tenant.user))
     troubles = [why for _, why in users.troubles(named, now)]
     rest = len(troubles) - NAMED_MOST
-    more = [f"{rest} more Slurm users have no token that can be used."] if rest > 0 else []
+    more = [f"{rest:,} more Slurm users have no token that can be used."] if rest > 0 else []
     return troubles[:NAMED_MOST] + more
 
 

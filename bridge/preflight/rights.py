@@ -146,7 +146,7 @@ class RightsMonitor:
         return (
             ([_sentence(EVERYWHERE, everywhere)] if everywhere else [])
             + shown[:NAMED_MOST]
-            + ([f"Rights are missing in {rest} more namespaces; the log names them."] if rest > 0 else [])
+            + ([f"Rights are missing in {rest:,} more namespaces; the log names them."] if rest > 0 else [])
         )
 
     async def run(self) -> None:

@@ -445,7 +445,7 @@ def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
 
 def _add_split_to_stories(gang: Workload, alone: Workload, pod: Pod) -> None:
     alone.add_to_story(
-        pod.created, f"{gang.readable} has its {gang.size} pods: {pod.full_name} is a workload by itself"
+        pod.created, f"{gang.readable} has its {gang.size:,} pods: {pod.full_name} is a workload by itself"
     )
 
 

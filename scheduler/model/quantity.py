@@ -44,7 +44,7 @@ def parse(text: str) -> Fraction:
     Raises QuantityError.  Source: the grammar in the documentation of the API's `Quantity`.
     """
     if len(text) > MAX_LENGTH:
-        raise QuantityError(f'"{text[:16]}…" has {len(text)} characters, a quantity has at most {MAX_LENGTH}')
+        raise QuantityError(f'"{text[:16]}…" has {len(text):,} characters, a quantity has at most {MAX_LENGTH}')
     match = _QUANTITY.fullmatch(text)
     if not match or not (match["whole"] or match["part"]):
         raise QuantityError(f"{_shown(text)} is not a quantity such as 500m, 2 or 1.5Gi")

@@ -1,4 +1,4 @@
-"""Times and texts of other machines and people, as printable text.
+"""Times, numbers, and texts of other machines and people, as printable text.
 
 Conditions, events and explanations contain texts of tenants and servers.  A terminal that shows them must not execute
 them, and every time can be shown, whatever its value.
@@ -33,6 +33,11 @@ def line(text: str, most: int = MOST) -> str:
     if not text.isprintable():
         text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def decimal(number: float, digits: int = 4) -> str:
+    """The number with so many significant digits, whole numbers in full, and never with an exponent: "0.5", "16,324"."""
+    return f"{round(number) if abs(number) >= 10**digits else float(f'{number:.{digits}g}'):,.15g}"
 
 
 def span(seconds: float) -> str:

@@ -148,9 +148,9 @@ def size_mismatch(known: SlurmNode, offered: Size, counted: Collection[str]) -> 
     if _with_kinds(gres) != known.gres:
         return f"it has {_devices(gres)} now"
     if offered.cpus < known.cpus:
-        return f"it has {offered.cpus} CPUs now"
+        return f"it has {offered.cpus:,} CPUs now"
     if offered.memory_mib < known.memory_mib:
-        return f"it has {offered.memory_mib} MiB now"
+        return f"it has {offered.memory_mib:,} MiB now"
     return ""
 
 
@@ -164,7 +164,7 @@ def _with_kinds(gres: Mapping[str, int]) -> dict[str, int]:
 
 
 def _devices(gres: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(gres.items())) or "no devices"
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(gres.items())) or "no devices"
 
 
 def _bad_name(name: str) -> str:
@@ -203,7 +203,7 @@ def _too_small(offered: Size, cpus: int, memory_mib: int, settings: ExternalNode
     if cpus >= 1 and memory_mib >= 1:
         return ""
     return (
-        f"The node offers {offered.cpus} CPUs and {offered.memory_mib} MiB, and slurm-bridge keeps "
-        f"{settings.reserve_cpus} CPUs and {settings.reserve_memory_mib} MiB of each node for daemons "
+        f"The node offers {offered.cpus:,} CPUs and {offered.memory_mib:,} MiB, and slurm-bridge keeps "
+        f"{settings.reserve_cpus:,} CPUs and {settings.reserve_memory_mib:,} MiB of each node for daemons "
         "(settings: external_nodes): nothing is left for Slurm."
     )

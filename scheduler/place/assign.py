@@ -20,29 +20,29 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
         return "any node"
     for node in grant.nodes:
         if node.cpus < spec.cpus_per_task:
-            return f"{spec.cpus_per_task} CPUs ({node.cpus} on {node.name})"
+            return f"{spec.cpus_per_task:,} CPUs ({node.cpus:,} on {node.name})"
         if 0 < node.memory_mib < spec.memory_mib:
             return f"{spec.memory_mib:,} MiB of memory ({node.memory_mib:,} on {node.name})"
         for name, count in spec.gres:
             if node.gres.get(name, 0) < count:
-                return f"{count} {name} ({node.gres.get(name, 0)} on {node.name})"
+                return f"{count:,} {name} ({node.gres.get(name, 0):,} on {node.name})"
     room = sum(tasks_on(node, spec) for node in grant.nodes)
     if room < spec.tasks:
         return f"room for {spec.tasks:,} pods (it holds {room:,})"
     if len(spec.parts) != len(grant.parts):
-        return f"all of its {1 + len(spec.parts)} components"
+        return f"all of its {1 + len(spec.parts):,} components"
     return next((why for each in zip(spec.parts, grant.parts, strict=True) if (why := shortfall(*each))), "")
 
 
 def lacks(place: JobSpec, wanted: JobSpec) -> str:
     """The resources that `wanted` asks for beyond `place`, in words; "": none.  Both are specifications of one task."""
     if wanted.cpus_per_task > place.cpus_per_task:
-        return f"{wanted.cpus_per_task} CPUs"
+        return f"{wanted.cpus_per_task:,} CPUs"
     if wanted.memory_mib > place.memory_mib:
         return f"{wanted.memory_mib:,} MiB of memory"
     for name, count in wanted.gres:
         if count > _counted(place, name):
-            return f"{count} {name}"
+            return f"{count:,} {name}"
     if wanted.constraints not in ("", place.constraints):
         return f"nodes with {wanted.constraints}"
     return "nodes for itself" if wanted.exclusive and wanted.exclusive != place.exclusive else ""

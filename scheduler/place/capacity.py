@@ -96,7 +96,7 @@ def _too_few_places(spec: JobSpec, rooms: Sequence[int], first: Most) -> str:
     on_one = "one such pod" if first.pods == 1 else f"{first.pods:,} such pods"
     limit = f" on at most {spec.max_nodes:,} {'node' if spec.max_nodes == 1 else 'nodes'}" if spec.max_nodes else ""
     said = f"There is no room for {spec.tasks:,} such pods{limit}, even when all nodes are empty: "
-    nodes = f"{usable} {'node' if usable == 1 else 'nodes'} can run them, and would take {takes}"
+    nodes = f"{usable:,} {'node' if usable == 1 else 'nodes'} can run them, and would take {takes:,}"
     if takes >= spec.tasks and spec.max_nodes != 1:
         nodes += ", but only if Slurm gave each node another number of them, for which it has no option"
     other = (

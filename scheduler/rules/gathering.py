@@ -51,7 +51,7 @@ def _keep_for_a_while(workload: Workload, job: Placeholder, this_pass: Pass) -> 
     until = max(workload.left_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
     if this_pass.now < until:
         return wake(until)
-    why = f"{len(workload.members)} of {workload.size} pods of {workload.readable} are left"
+    why = f"{len(workload.members):,} of {workload.size:,} pods of {workload.readable} are left"
     return cancel(job, workload, this_pass, why)
 
 
@@ -117,7 +117,7 @@ def _disagreement(workload: Workload) -> str:
         named = natural(pod.name), pod.name
         firsts[shown.size] = min(named, firsts.get(shown.size, named))
     said = ", ".join(
-        f"{name} says {'none' if size is None else size}"
+        f"{name} says {'none' if size is None else f'{size:,}'}"
         for size, (_, name) in sorted(firsts.items(), key=lambda each: each[1])
     )
     return (

@@ -123,7 +123,7 @@ def _use_grant(binding: Binding, this_pass: Pass) -> Decision:
     if until is not None and this_pass.now >= until:
         within = f"within {span(this_pass.tuning.gang_bind_deadline_s)} (tuning: gang_bind_deadline_s)"
         bound = len(members) - len(unbound)
-        why = f"only {bound} of the {len(members)} pods could be bound {within}"
+        why = f"only {bound:,} of the {len(members):,} pods could be bound {within}"
         return release_grant(workload, job, this_pass, why)
     placed = place_and_bind(binding, asked, this_pass)
     if len(workload.jobs) > 1:

@@ -199,7 +199,7 @@ def why_not_held(workload: Workload, job: Placeholder, this_pass: Pass) -> str:
         return ""
     for name, count in Counter(this_pass.world.in_slurm(workload.node_of(pod)) for pod in workload.members).items():
         if count > room.get(name, 0):
-            return f"job {job.id} has room for {room.get(name, 0)} of the {count} pods on {name}"
+            return f"job {job.id} has room for {room.get(name, 0):,} of the {count:,} pods on {name}"
     return ""
 
 

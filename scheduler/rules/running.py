@@ -369,7 +369,7 @@ def _shown(workload: Workload, pod: Pod) -> str:
 def _minutes(limit: int | None) -> str:
     if limit is None or limit == UNLIMITED:
         return "unlimited"
-    return f"{limit} minute{'s' if limit != 1 else ''}"
+    return f"{limit:,} minute{'s' if limit != 1 else ''}"
 
 
 def _read_since(workload: Workload, job: Placeholder, since: float, why: str, this_pass: Pass) -> Decision | None:

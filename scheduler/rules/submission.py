@@ -12,7 +12,7 @@ from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec
-from scheduler.model.text import span
+from scheduler.model.text import decimal, span
 from scheduler.place.affinity import OwnPods
 from scheduler.place.capacity import lacking
 from scheduler.place.feasible import Feasible, feasible, texts, weight
@@ -75,8 +75,8 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
         )
     if rate is not None and this_pass.free(rate) < 1:
         return rate, (
-            f"The policy allows {tenant.max_submit_rate:g} submissions a second here (max_submit_rate), and other pods are "
-            "before this one. The pod is submitted in its turn."
+            f"The policy allows {decimal(tenant.max_submit_rate)} submissions a second here (max_submit_rate), and other "
+            "pods are before this one. The pod is submitted in its turn."
         )
     return None
 

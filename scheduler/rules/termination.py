@@ -87,7 +87,7 @@ def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
             found.append(wake(over_at))
         still.append(where)
     if still:
-        more = f" and {len(still) - NAMED_MOST} more" if len(still) > NAMED_MOST else ""
+        more = f" and {len(still) - NAMED_MOST:,} more" if len(still) > NAMED_MOST else ""
         message = (
             f"Nodes are requested when the pods of the former job of {workload.readable} have ended. "
             f"These still run: {', '.join(still[:NAMED_MOST])}{more}."
@@ -395,7 +395,7 @@ def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
         return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
     counts = Counter(_how_ended(pod) for pod in pods)
     worst = max(pods, key=lambda pod: pod.exit_code or 0)
-    ends = ", ".join(f"{count} {how}" for how, count in counts.most_common(NAMED_MOST))
+    ends = ", ".join(f"{count:,} {how}" for how, count in counts.most_common(NAMED_MOST))
     return f"{workload.readable}: {ends}" + (f"; {worst.full_name}: {_how_ended(worst)}" if worst.exit_code else "")
 
 

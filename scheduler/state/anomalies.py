@@ -90,7 +90,7 @@ def held_back(world: World) -> str:
         return ""
     gone = sum(job.proven for job in missing(world))
     return (
-        f"Slurm no longer lists {gone} of {_count(world, proven=True)} jobs: "
+        f"Slurm no longer lists {gone:,} of {_count(world, proven=True):,} jobs: "
         "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 
@@ -101,7 +101,7 @@ def claims_held_back(world: World) -> str:
         return ""
     gone = sum(not job.proven for job in missing(world))
     return (
-        f"Slurm does not list {gone} jobs that pods from before the start of the bridge show: "
+        f"Slurm does not list {gone:,} jobs that pods from before the start of the bridge show: "
         "no pod is ended for it. If they are gone: slurm-bridge release"
     )
 

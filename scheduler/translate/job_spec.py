@@ -309,7 +309,7 @@ def shape_of(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, translati
     cpus = max(1, -(-amounts.get("cpu", 0) // 1000))
     memory_mib = -(-amounts.get("memory", 0) // MIB)
     if options.cpus_per_task is not None and options.cpus_per_task < cpus:
-        return _understated(names.CPUS_PER_TASK, f"{options.cpus_per_task} CPUs", f"{cpus}", pod, owners)
+        return _understated(names.CPUS_PER_TASK, f"{options.cpus_per_task:,} CPUs", f"{cpus:,}", pod, owners)
     if options.memory is not None and options.memory < memory_mib:
         return _understated(names.MEMORY, f"{options.memory:,} MiB", f"{memory_mib:,} MiB", pod, owners)
     if options.gres is not None and (lacking := _lacking(options.gres, gres, translation)):
@@ -368,7 +368,7 @@ def _lacking(
         usable = [each for each in left if each == name or (each.partition(":")[0] == name and each not in own)]
         have = sum(left[each] for each in usable)
         if have < count:
-            return f"{have} {name}", f"{count} {name}"
+            return f"{have:,} {name}", f"{count:,} {name}"
         for each in usable:
             used = min(left[each], count)
             left[each], count = left[each] - used, count - used

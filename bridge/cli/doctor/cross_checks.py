@@ -10,6 +10,7 @@ from bridge.slurm.admin_reads import NodeDetails
 from scheduler import names
 from scheduler.model.kubernetes import Namespace, Node
 from scheduler.model.refusal import Refusal
+from scheduler.model.text import decimal
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import untolerated
 from scheduler.policy.rules import ANY, Policy
@@ -100,7 +101,7 @@ def _larger(node: Node, known: NodeDetails, gres: Mapping[str, str]) -> str:
     allocatable = node.allocatable
     cpus = allocatable.get("cpu", 0) / 1000
     if known.node.cpus > cpus:
-        return f"{known.node.cpus} CPUs, allocatable {cpus:g}"
+        return f"{known.node.cpus:,} CPUs, allocatable {decimal(cpus, 6)}"
     memory_mib = allocatable.get("memory", 0) // MIB
     if known.node.memory_mib > memory_mib:
         return f"{known.node.memory_mib:,} MiB, allocatable {memory_mib:,}"
@@ -136,7 +137,7 @@ def _external(seen: Observations) -> Iterator[Result]:
                 "scontrol reconfigure gives them back.",
             )
         )
-    yield from said or [ok(f"{len(external)}, made by new/node: devices are counted rightly, with indices")]
+    yield from said or [ok(f"{len(external):,}, made by new/node: devices are counted rightly, with indices")]
 
 
 def _static(external: list[NodeDetails]) -> Iterator[Result]:

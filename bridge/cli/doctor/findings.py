@@ -113,7 +113,7 @@ def some(names: Iterable[str], most: int = 3) -> str:
     """ "a, b, c and 7 more"."""
     ordered = sorted(names)
     more = len(ordered) - most
-    return ", ".join(ordered[:most]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(ordered[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def count(number: int, singular: str, plural: str = "") -> str:

@@ -56,7 +56,7 @@ def _rights(seen: Observations) -> Iterator[Result]:
         said = f"May not {rights.spelled(missing)} in namespace {namespace}: its pods would wait."
         yield error(said, rights.remedy(namespace))
     if not lacking and not lacking_in:
-        yield ok(f"all {len(held) + len(rights.NAMESPACE)} that the bridge uses")
+        yield ok(f"all {len(held) + len(rights.NAMESPACE):,} that the bridge uses")
 
 
 def _namespaces(seen: Observations) -> Iterator[Result]:
@@ -80,7 +80,7 @@ def _nodes(seen: Observations) -> Iterator[Result]:
     away = [node.name for node in nodes if not node.ready]
     cordoned = [node.name for node in nodes if node.unschedulable]
     usable = [node for node in nodes if node.ready and not node.unschedulable]
-    said = f"{count(len(usable), 'node')} of {len(nodes)} ready"
+    said = f"{count(len(usable), 'node')} of {len(nodes):,} ready"
     said += f"; not ready: {some(away)}" if away else ""
     said += f"; cordoned: {some(cordoned)}" if cordoned else ""
     yield ok(said) if usable else error(f"{said}.", "kubectl get nodes; kubectl describe node NAME")

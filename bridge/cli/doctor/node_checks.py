@@ -48,7 +48,7 @@ def _registration(seen: Observations) -> Iterator[Result]:
             )
         )
     yield from found or [
-        ok(f"{count(len(wanted), 'labelled node')}, {len(wanted) - len(missing)} of them known to Slurm")
+        ok(f"{count(len(wanted), 'labelled node')}, {len(wanted) - len(missing):,} of them known to Slurm")
     ]
 
 

@@ -213,7 +213,7 @@ def _choices(seen: Observations) -> Iterator[Result]:
     if skipped := {user for user, _, _ in tried if user not in known_users}:
         yield unknown(f"not checked: what {some(skipped)} may choose, for Slurm refuses that user altogether")
     if taken:
-        yield ok(f"Slurm takes {taken} of the {len(tried)} accounts, partitions and QOS that the policy offers")
+        yield ok(f"Slurm takes {taken:,} of the {len(tried):,} accounts, partitions and QOS that the policy offers")
     elif not tried:
         yield ok("the policy names no account, partition or QOS: Slurm's own defaults are used")
 

@@ -83,7 +83,7 @@ def _job_limit(seen: Observations) -> Iterator[Result]:
     """Ended jobs count as long as slurmctld remembers them."""
     conf, jobs = seen.configuration.get(), seen.jobs.get()
     most, age_s = conf.max_job_count, conf.min_job_age_s
-    keeps = f"MaxJobCount={most:,}, ended ones stay {age_s} s (MinJobAge): {jobs:,} now"
+    keeps = f"MaxJobCount={most:,}, ended ones stay {age_s:,} s (MinJobAge): {jobs:,} now"
     if age_s == 0:
         yield error(
             f"MinJobAge=0: slurmctld forgets no job, and accepts no job after {most:,} ({jobs:,} now).",
@@ -106,7 +106,7 @@ def _job_limit(seen: Observations) -> Iterator[Result]:
             "Raise MaxJobCount or lower MinJobAge.",
         )
     else:
-        yield ok(f"{keeps}; {most // age_s} a second over time, {count(most - jobs, 'job')} at once")
+        yield ok(f"{keeps}; {most // age_s:,} a second over time, {count(most - jobs, 'job')} at once")
 
 
 def _resources(seen: Observations) -> Iterator[Result]:

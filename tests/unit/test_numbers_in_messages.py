@@ -1,0 +1,83 @@
+"""Numbers in messages have one form: thousands are separated, and no number has an exponent."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.readme import ROOT
+from scheduler.model.text import decimal
+
+# An amount of things: its form matters from a thousand on.
+AMOUNT = re.compile(r"len\(.*\)|sum\(.*\)|count|number of .*|total|waiting|members", re.DOTALL)
+# Texts that servers and programs read.
+NOT_FOR_PEOPLE = ("bridge/simulation/", "bridge/slurm/connection.py", "bridge/webhook/")
+
+
+def sentences() -> Iterator[tuple[str, ast.JoinedStr]]:
+    """The f-strings with a blank, and where each is."""
+    for path in sorted((*ROOT.glob("bridge/**/*.py"), *ROOT.glob("scheduler/**/*.py"))):
+        where = str(path.relative_to(ROOT))
+        if where.startswith(NOT_FOR_PEOPLE):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr) and any(
+                isinstance(part, ast.Constant) and " " in str(part.value) for part in node.values
+            ):
+                yield f"{where}:{node.lineno}", node
+
+
+def test_an_amount_in_a_sentence_has_thousands_separated() -> None:
+    """The log, the page and `doctor` wrote "10000 jobs" beside "10,000 pods"."""
+    wrong = [
+        f"{where}: {ast.unparse(part.value)}"
+        for where, sentence in sentences()
+        for part in sentence.values
+        if isinstance(part, ast.FormattedValue) and part.format_spec is None
+        if AMOUNT.fullmatch(ast.unparse(part.value)) and not ast.unparse(part.value).startswith("'")
+    ]
+    assert wrong == []
+
+
+def test_no_sentence_has_a_number_with_an_exponent() -> None:
+    """`kubectl slurm nodes` wrote 5e+04Gi: the format `g` has so many digits at most."""
+    wrong = [
+        where
+        for path in sorted((*ROOT.glob("bridge/**/*.py"), *ROOT.glob("scheduler/**/*.py")))
+        for where in formats_with_exponent(path)
+    ]
+    assert wrong == []
+
+
+def formats_with_exponent(path: Path) -> list[str]:
+    """Where a format with fewer than ten digits is; a constant of some seconds may have it."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [
+        f"{path.relative_to(ROOT)}:{number}"
+        for number, text in enumerate(lines, 1)
+        if re.search(r"(?<!_S):,?(\.\d)?g\}", text)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (0.5, "0.5"),
+        (2.0, "2"),
+        (1632.4, "1,632"),
+        (16_324.4, "16,324"),
+        (1e6, "1,000,000"),
+        (0.12345, "0.1235"),
+    ],
+)
+def test_a_decimal_is_short_and_whole_numbers_are_in_full(number: float, text: str) -> None:
+    assert decimal(number) == text
+
+
+def test_more_digits_can_be_asked_for() -> None:
+    assert decimal(1234.5, 6) == "1,234.5"
