@@ -42,17 +42,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    ends = _ends()
+    ends, form = _ends(), _form()
     run = commands.add_parser("run", parents=[ends], help="schedule pods of a Kubernetes cluster through Slurm")
     _add_http(run)
     _add_http_token(run)
     run.set_defaults(command=_run)
     doctor = commands.add_parser(
-        "doctor", parents=[ends], help="check both clusters, and say what to do; changes nothing"
+        "doctor", parents=[ends, form], help="check both clusters, and say what to do; changes nothing"
     )
-    doctor.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="output format")
     doctor.set_defaults(command=_doctor)
-    _add_explain(commands.add_parser("explain", parents=[ends], help="show a pod's history, its job, and why it waits"))
+    _add_explain(
+        commands.add_parser("explain", parents=[ends, form], help="show a pod's history, its job, and why it waits")
+    )
     _add_release(
         commands.add_parser("release", help="confirm that many jobs that are missing in Slurm are gone: end their pods")
     )
@@ -60,11 +61,17 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("uninstall", parents=[ends], help="take back what the bridge put into both clusters")
     )
     _add_policy(
-        commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"), ends
+        commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"),
+        ends,
+        form,
     )
     _add_webhook(commands.add_parser("webhook", help="set the scheduler of new pods, for Kubernetes before 1.36"))
     _add_mint(commands.add_parser("mint", help="write short-lived tokens of Slurm users, from Slurm's key"))
-    _add_dev(commands.add_parser("dev", help="see it work: a page with two simulated clusters, or your own"))
+    _add_dev(
+        commands.add_parser(
+            "dev", parents=[_form(wide=False)], help="see it work: a page with two simulated clusters, or your own"
+        )
+    )
     return parser
 
 
@@ -79,7 +86,6 @@ def _add_explain(explain: argparse.ArgumentParser) -> None:
     )
     explain.add_argument("-n", "--namespace", help="namespace of the pod; default: that of the kubeconfig's context")
     _add_running_bridge(explain)
-    explain.add_argument("-o", dest="output", choices=("text", "json"), default="text", help="output format")
     explain.set_defaults(command=_explain)
 
 
@@ -100,9 +106,9 @@ def _add_uninstall(uninstall: argparse.ArgumentParser) -> None:
     uninstall.set_defaults(command=_uninstall)
 
 
-def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser) -> None:
+def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser, form: argparse.ArgumentParser) -> None:
     commands = policy.add_subparsers(required=True, metavar="COMMAND")
-    check = commands.add_parser("check", help="find mistakes in the policy of a settings file")
+    check = commands.add_parser("check", parents=[form], help="find mistakes in the policy of a settings file")
     check.add_argument("config", metavar="FILE", help="settings, YAML")
     check.add_argument(
         "--kubeconfig", metavar="FILE", help="kubeconfig; default: KUBECONFIG, else the pod's own service account"
@@ -117,7 +123,7 @@ def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser) 
     )
     check.set_defaults(command=_policy_check)
     show = commands.add_parser(
-        "show", parents=[ends], help="show the Slurm user, account and limits of the pods of a namespace"
+        "show", parents=[ends, form], help="show the Slurm user, account and limits of the pods of a namespace"
     )
     show.add_argument("-n", "--namespace", required=True, help="namespace of the pods")
     show.add_argument("--service-account", metavar="NAME", help="service account of the pods; default: default")
@@ -195,9 +201,6 @@ def _add_dev(dev: argparse.ArgumentParser) -> None:
         help="number of pods at a time, default 24; with --headless in all, default 12",
     )
     dev.add_argument("--headless", action="store_true", help="no page; ends when N pods were bound and have ended")
-    dev.add_argument(
-        "--json", action="store_true", help="with --headless: print one JSON object instead of lines of text"
-    )
     dev.add_argument("--port", type=int, help="port of the page, on 127.0.0.1; default: any free port")
     dev.add_argument("--kubeconfig", default="", metavar="FILE", help="a real Kubernetes instead of the simulated one")
     dev.add_argument(
@@ -226,6 +229,19 @@ def _ends() -> argparse.ArgumentParser:
         "--slurm-token-file", metavar="FILE", help="file with the JWT of a Slurm user who may act for others"
     )
     return ends
+
+
+def _form(*, wide: bool = True) -> argparse.ArgumentParser:
+    """The option that chooses the output format, the same for every command that prints an answer."""
+    form = argparse.ArgumentParser(add_help=False)
+    form.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "wide", "json") if wide else ("text", "json"),
+        default="text",
+        help="output format; default: text" + (", as wide as the terminal" if wide else " (json: with --headless)"),
+    )
+    return form
 
 
 def _add_http(parser: argparse.ArgumentParser) -> None:

@@ -10,10 +10,12 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import requests
 from urllib3.exceptions import MaxRetryError
 
+from bridge.errors import ConfigError
 from bridge.http_access import BearerFile
 
 ANSWER_MOST = 16 * 2**20  # bytes; an explanation of a gang of a thousand pods is a tenth of that
@@ -26,6 +28,18 @@ class NoBridgeError(Exception):
     def __init__(self, *, listening: bool) -> None:
         super().__init__("no HTTP answer")
         self.listening = listening
+
+
+def address(given: str) -> str:
+    """The address of a bridge as an admin or a user wrote it, without a slash at its end.  Raises ConfigError."""
+    try:
+        parts = urlsplit(given)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, for example
+        is_one = False
+    if not is_one:
+        raise ConfigError(f'"{given}" is no address of a bridge.', "Write http://HOST:PORT, or https://HOST.")
+    return given.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,8 @@ from bridge import settings
 from bridge.cli import bridge_client, manifest
 from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.explain_text import Answer, as_json, as_text
+from bridge.cli.pod_name import named
+from bridge.cli.terminal import columns
 from bridge.connections import Connections
 from bridge.errors import BridgeError, ConfigError, RemoteError, said
 from bridge.explanation_json import decoded
@@ -45,7 +46,6 @@ BRIDGE_DEADLINE_S = 10.0
 REFUSING = (401, 403, 421, 429, 503)  # statuses with which a bridge says why it does not answer
 LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no quiet period
 INSTEAD = "Both clusters were asked instead"
-PAGE_WIDTH = 110
 NO_POLICY = (
     "No policy was read, so it is not known here who the pods are in Slurm, nor what they may ask for. "
     "The bridge has the policy, and may decide otherwise about the Slurm user and the job."
@@ -57,15 +57,15 @@ MOST_JOBS = 5  # of one name in accounting: the newest are read
 def main(options: Mapping[str, str | None]) -> int:
     """Exit code 0; 2, with one line, if a settings file, a manifest or a cluster cannot be read.
 
-    options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "json")
+    options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "wide", "json")
     """
     chosen = settings.load(options, os.environ)
     try:
         answers = asyncio.run(of_manifest(chosen, options) if options.get("file") else of_pod(chosen, options))
     except RemoteError as error:
         raise ConfigError(_one_line(error)) from None
-    width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
-    print(as_json(answers) if options.get("output") == "json" else as_text(answers, width, time.time()))  # noqa: T201
+    output = options.get("output")
+    print(as_json(answers) if output == "json" else as_text(answers, columns(output), time.time()))  # noqa: T201
     sys.stdout.flush()
     return 0
 
@@ -75,7 +75,8 @@ def main(options: Mapping[str, str | None]) -> int:
 
 async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
     """The explanation of a pod that exists.  Raises BridgeError."""
-    namespace, name = _named(chosen, options)
+    in_it, name = named(options.get("pod") or "")
+    namespace = in_it or options.get("namespace") or auth.namespace_of(chosen.kubeconfig)
     explanation, why_not = await _ask_bridge(chosen, options, namespace, name)
     notes = [f"{why_not} {INSTEAD}, which do not show what a bridge remembers."] if why_not else []
     costs: Costs | None = None
@@ -97,13 +98,6 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
     return [Answer(f"Pod {namespace}/{name}", explanation, events, tuple(notes), costs=costs)]
 
 
-def _named(chosen: Settings, options: Mapping[str, str | None]) -> tuple[str, str]:
-    """Namespace and name, of "train", "pod/train" as kubectl takes it, or "hpc/train" as sentences name it."""
-    before, _, name = (options.get("pod") or "").rpartition("/")
-    in_it = before if before not in ("", "pod", "pods", "po") else ""
-    return in_it or options.get("namespace") or auth.namespace_of(chosen.kubeconfig), name
-
-
 def _one_line(error: BridgeError) -> str:
     """The error, and for an error of a cluster the command that finds more."""
     return f"{said(error)} slurm-bridge doctor looks further." if isinstance(error, RemoteError) else said(error)
@@ -113,9 +107,10 @@ async def _ask_bridge(
     chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str
 ) -> tuple[Explanation | None, str]:
     """The explanation of the running bridge, and ""; or None, and why there is none, as a sentence."""
-    url = (options.get("bridge") or chosen.http_url).rstrip("/")
+    url = options.get("bridge") or chosen.http_url
     if not url:
         return None, "No bridge was asked: the settings name no http address."
+    url = bridge_client.address(url)
     query = {"namespace": namespace, "pod": name}
     try:
         answer = await bridge_client.ask(

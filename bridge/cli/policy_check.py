@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -17,7 +16,6 @@ from fnmatch import fnmatchcase
 from bridge import settings
 from bridge.cli import policy_namespaces
 from bridge.cli.doctor import slurm_checks
-from bridge.cli.doctor.command import PAGE_WIDTH
 from bridge.cli.doctor.findings import (
     Finding,
     Level,
@@ -31,9 +29,10 @@ from bridge.cli.doctor.findings import (
     warning,
 )
 from bridge.cli.doctor.look import look_at_namespaces, look_at_slurm
-from bridge.cli.doctor.report import as_text
+from bridge.cli.doctor.report import as_json, as_text
 from bridge.cli.doctor.views import Observations, managed_namespaces
 from bridge.cli.policy_show import labels_given
+from bridge.cli.terminal import columns
 from bridge.policy_file import privileged_user
 from bridge.settings import Settings
 from scheduler.model.kubernetes import Namespace
@@ -46,15 +45,15 @@ IN_SLURM = ("users", "choices", "reservations")
 def main(options: Mapping[str, str | None], namespaces: Sequence[str] = ()) -> int:
     """Exit code 0 (nothing to do), 1 (warnings), 2 (errors).  Raises ConfigError for a file with a mistake.
 
-    options      by field of Settings; `config`: the file
+    options      by field of Settings; `config`: the file; `output`: "text", "wide" or "json"
     namespaces   "NAME" or "NAME,KEY=VALUE,…" with its labels, in the place of the managed namespaces of Kubernetes
     """
     chosen = settings.load(options, os.environ)
     given = [_space(each) for each in namespaces]
     found = [Finding("Policy", name, each.level, each.sentence, each.do) for name, each in _judged(chosen)]
     found += asyncio.run(in_clusters(options, chosen, given))
-    width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
-    print(as_text(found, width), file=sys.stdout)  # noqa: T201 - what was asked for
+    output = options.get("output")
+    print(as_json(found) if output == "json" else as_text(found, columns(output)), file=sys.stdout)  # noqa: T201
     return exit_code(found)
 
 

@@ -98,9 +98,12 @@ def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
             f"Without a Slurm user, so that pods are refused: {some(nobody, MOST_NAMED)}.",
             "Add a rule for them under policy.rules, or a policy.default.",
         )
+    refused: dict[str, list[str]] = {}
     for each in found:
         if isinstance(each.tenant, Refusal) and each.called not in nobody:
-            yield error(f"Pods of namespace {each.called} are refused. {each.tenant.message}", "")
+            refused.setdefault(each.tenant.message, []).append(each.called)
+    for message, pods in refused.items():
+        yield error(f"{message} Refused are pods of {some(pods, MOST_NAMED)}.", "")
 
 
 def _overlaps(found: Sequence[Pods]) -> Iterator[Result]:
@@ -184,15 +187,18 @@ def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Result]
     there = seen.reservations.value
     if there is None:
         return
+    concerned: dict[tuple[str, str], list[str]] = {}
     for each in found:
         if isinstance(each.tenant, Refusal) or not each.tenant.filled:
             continue
         named = {each.tenant.reservations.default, *each.tenant.reservations.allowed} - {"", ANY}
         if missing := named - there:
-            yield warning(
-                f"Slurm does not reserve {some(missing)} now. {each.tenant.filled} Concerned: {each.called}.",
-                "scontrol show reservation; reservations end by themselves.",
-            )
+            concerned.setdefault((some(missing), each.tenant.filled), []).append(each.called)
+    for (missing_now, filled), pods in concerned.items():
+        yield warning(
+            f"Slurm does not reserve {missing_now} now. {filled} Concerned: {some(pods, MOST_NAMED)}.",
+            "scontrol show reservation; reservations end by themselves.",
+        )
 
 
 def _given(found: Sequence[Pods]) -> Result:

@@ -7,9 +7,13 @@ labels are given by hand, Kubernetes is not asked, so that a policy can be tried
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
+from typing import Any
+
+import msgspec
 
 from bridge import settings
 from bridge.cli.terminal import printable
@@ -27,7 +31,8 @@ CREATE_OR_TRY = "Correct the name, or try labels that it would have: --labels KE
 def main(options: Mapping[str, str | None]) -> int:
     """Exit code 0; 1 if pods there are refused.  Raises ConfigError, also without a policy, or without such a namespace.
 
-    options   by field of Settings; `namespace`, `service_account`; `labels`: KEY=VALUE,… instead of those in Kubernetes
+    options   by field of Settings; `namespace`, `service_account`; `labels`: KEY=VALUE,… instead of those in Kubernetes;
+              `output`: "text", "wide" (the same) or "json"
     """
     chosen = settings.load(options, os.environ)
     if "policy" not in chosen.model_fields_set:
@@ -38,6 +43,9 @@ def main(options: Mapping[str, str | None]) -> int:
     policy = chosen.core_policy("")
     labels, unread = _labels(chosen, options, namespace, policy)
     found = policy.tenant(namespace, account, labels)
+    if options.get("output") == "json":
+        print(json.dumps(_entry(namespace, account, found, unread), indent=2))  # noqa: T201
+        return 1 if isinstance(found, Refusal) else 0
     lines = [f"Pods of namespace {namespace}, service account {account}:"]
     lines += (
         [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {each}" for each in described(found, policy)]
@@ -45,6 +53,18 @@ def main(options: Mapping[str, str | None]) -> int:
     lines += [f"Whether Kubernetes has this namespace was not checked: {unread}"] if unread else []
     print("\n".join(map(printable, lines)))  # noqa: T201 - what was asked for
     return 1 if isinstance(found, Refusal) else 0
+
+
+def _entry(namespace: str, account: str, found: Tenant | Refusal, unread: str) -> dict[str, Any]:
+    """The answer for programs: `tenant` or `refusal`, of which the other is null."""
+    is_refused = isinstance(found, Refusal)
+    return {
+        "namespace": namespace,
+        "service_account": account,
+        "tenant": None if is_refused else msgspec.to_builtins(found),
+        "refusal": found.message if is_refused else None,
+        "not_checked": unread or None,
+    }
 
 
 def _labels(

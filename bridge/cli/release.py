@@ -28,9 +28,10 @@ def main(options: Mapping[str, str | None]) -> int:
     options   by field of Settings; `bridge`
     """
     chosen = settings.load(options, os.environ)
-    url = (options.get("bridge") or chosen.http_url).rstrip("/")
+    url = options.get("bridge") or chosen.http_url
     if not url:
         raise ConfigError("the settings name no http address of the bridge: give --bridge URL.")
+    url = bridge_client.address(url)
     print(printable(asyncio.run(ask(url, chosen.http_token_file))))  # noqa: T201 - the one line
     return 0
 

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from types import TracebackType
+
+PAGE_WIDTH = 110  # columns; longer lines are hard to read
+UNLIMITED = 10**6
+
+
+def columns(output: object) -> int:
+    """How long a line may be.  output: the chosen format; "wide": whatever the terminal has"""
+    return UNLIMITED if output == "wide" else min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
 
 
 def printable(line: str) -> str:

@@ -37,7 +37,7 @@ class Options:
     seed: int = 1
     pods: int | None = None
     headless: bool = False
-    json: bool = False
+    output: str = "text"
     kubeconfig: str = ""
     slurm_url: str = ""
     slurm_token_file: str = ""
@@ -63,7 +63,7 @@ def _check(options: Options) -> None:
     if options.port is not None and options.headless:
         raise ConfigError("--port: with --headless there is no page; leave one of them away.")
     for option, given, needs, there in (
-        ("--json", options.json, "--headless", options.headless),
+        ("-o json", options.output == "json", "--headless", options.headless),
         ("--slurm-token-file", options.slurm_token_file, "--slurm-url URL", options.slurm_url),
         ("--slurm-user", options.slurm_user, "--slurm-url URL", options.slurm_url),
         ("--image", options.image, "--kubeconfig FILE", options.kubeconfig),
@@ -152,7 +152,7 @@ class _Dev:
         finally:
             workload_client.on_change = lambda _life: None
         result = run.result() | ({"stalled": stalled} if stalled else {})
-        if self._options.json:
+        if self._options.output == "json":
             _say(json.dumps(result))
         else:
             self._sum_up(result)
@@ -161,7 +161,7 @@ class _Dev:
         return exit_code(result)
 
     def _tell(self, who: str, what: str) -> None:
-        if not self._options.json:
+        if self._options.output != "json":
             _say(f"{time.time() - self._began:8.3f}  {who:<16} {what}" if who else f"\n{'':10}— {what}")
 
     def _sum_up(self, result: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TextIO
 
+from bridge.cli.pod_name import named
 from bridge.cli.terminal import printable
 from bridge.errors import ConfigError
 from bridge.kube import auth
@@ -132,11 +133,12 @@ async def trace_of(options: argparse.Namespace) -> None:
 async def _of_pod(
     options: argparse.Namespace, told: Callable[[Seen, Sequence[PodEvent], str], Awaitable[_PodShown]]
 ) -> None:
+    in_it, name = named(options.pod)
     async with AsyncExitStack() as stack:
         cluster = await connected(options.kubeconfig, options.context, stack, warn)
 
         async def ask() -> _PodShown:
-            seen = await cluster.pod(*_named(options))
+            seen = await cluster.pod(in_it or namespace_of(options), name)
             _check_scheduler(seen.pod.full_name, seen.pod.scheduler_name, options.scheduler)
             return await told(seen, *await cluster.events(seen))
 
@@ -145,13 +147,6 @@ async def _of_pod(
             return
         found = await ask()
     show([json.dumps(found.entry, indent=2)] if options.output == "json" else found.lines(_screen(options)))
-
-
-def _named(options: argparse.Namespace) -> tuple[str, str]:
-    """Namespace and name, of "train", "pod/train" or "hpc/train"."""
-    before, _, name = str(options.pod).rpartition("/")
-    own = before if before not in ("", "pod", "pods", "po") else ""
-    return own or namespace_of(options), name
 
 
 def _check_scheduler(pod: str, named: str, wanted: str) -> None:

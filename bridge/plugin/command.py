@@ -92,7 +92,7 @@ def _add_commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
         "queue", parents=[where, form, _list(), _watch()], help="pods that wait or run, as squeue"
     )
     queue.set_defaults(answer=answers.listed, view=QUEUE)
-    history = commands.add_parser("history", parents=[where, form, _list(), _watch()], help="pods that ran, as sacct")
+    history = commands.add_parser("history", parents=[where, form, _list(), _watch()], help="pods that ended, as sacct")
     history.set_defaults(answer=answers.listed, view=HISTORY)
     why = commands.add_parser(
         "why", parents=[where, form, _slurm(), _watch()], help="why a pod waits, stopped or failed"
@@ -190,7 +190,9 @@ def _where() -> argparse.ArgumentParser:
 
 def _form() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("-o", "--output", choices=("json", "wide"), help="instead of the usual text")
+    options.add_argument(
+        "-o", "--output", choices=("text", "wide", "json"), default="text", help="output format; default: text"
+    )
     return options
 
 

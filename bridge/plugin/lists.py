@@ -1,6 +1,6 @@
 """`queue` and `history`: the pods of a selection as squeue and sacct list jobs, as tables and as JSON.
 
-`history` has the pods that were bound and that Kubernetes still has.  A pod that was deleted is in Slurm's accounting alone.
+`history` has the pods that ended and that Kubernetes still has.  A pod that was deleted is in Slurm's accounting alone.
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ QUEUE = View(
 HISTORY = View(
     heads=("JOB", "POD", "STATE", "EXIT", "WAITED", "RAN", "ENDED (UTC)", "NODE"),
     wide=("GANG", "CPUS", "MEMORY", "DEVICES", "REASON"),
-    shown=lambda seen: bool(seen.pod.node),
+    shown=lambda seen: seen.pod.finished,
     row=_history_row,
     more=_history_more,
     order=lambda seen: (seen.pod.bound_at or seen.pod.created, seen.pod.name),
     state=2,
     empty=(
-        "Kubernetes has no pods that slurm-bridge bound {where}. Pods that were deleted are in Slurm's accounting: "
+        "Kubernetes has no pods of slurm-bridge that ended {where}. Pods that were deleted are in Slurm's accounting: "
         "sacct --format=JobID,JobName,State,Elapsed,Comment."
     ),
 )

@@ -29,7 +29,7 @@ async def asked(url: str, token_file: str) -> Survey:
 
     Raises ConfigError if there is no answer.
     """
-    at = url.rstrip("/")
+    at = bridge_client.address(url)
     try:
         answer = await bridge_client.ask("GET", f"{at}/nodes", within_s=DEADLINE_S, token_file=token_file)
     except NoBridgeError as error:

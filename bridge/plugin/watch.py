@@ -22,10 +22,8 @@ ASK_S = 2.0  # between two questions
 Print = Callable[[Sequence[str]], None]
 
 
-async def follow(
-    cluster: Cluster, chosen: Selection, view: View, form: str | None, screen: Screen, show: Print
-) -> None:
-    """Never returns; cancel it.  form: None, "wide" or "json".  Raises for the first list, and if a right is taken away."""
+async def follow(cluster: Cluster, chosen: Selection, view: View, form: str, screen: Screen, show: Print) -> None:
+    """Never returns; cancel it.  form: "text", "wide" or "json".  Raises for the first list, and if a right is taken away."""
     found = cluster.follow(chosen)
     if form == "json":
         await _appended(found, view, lambda pods, _first: [json.dumps(entry(seen)) for seen in pods], show)
@@ -91,7 +89,7 @@ class Repeated(Protocol):
 
 
 async def ask_again(
-    ask: Callable[[], Awaitable[Repeated]], form: str | None, screen: Screen, show: Print, warn: Callable[[str], None]
+    ask: Callable[[], Awaitable[Repeated]], form: str, screen: Screen, show: Print, warn: Callable[[str], None]
 ) -> None:
     """Never returns; cancel it.  form: as of follow.  Raises for the first answer; later a sentence goes to `warn`."""
     known: Mapping[str, object] | None = None

@@ -1,4 +1,4 @@
-"""Reports if the Collector does not take spans: once when that begins, and once when it ends.
+"""Reports if the Collector does not take spans: once when that begins, and once when it ends; and spans that cannot be sent.
 
 The SDK's exporter logs each attempt, with the names of Python's classes.  Those lines go to the debug log.
 """
@@ -6,10 +6,14 @@ The SDK's exporter logs each attempt, with the names of Python's classes.  Those
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from bridge.tracing.finished import Finished
+
+LeaveOut = Callable[[Finished, Exception], None]  # receives a span that cannot be encoded, and why
 
 log = logging.getLogger("slurm-bridge")
 
@@ -17,15 +21,28 @@ log = logging.getLogger("slurm-bridge")
 class Delivery(SpanExporter):
     """Sends by another exporter.
 
-    where     the endpoint, for people
-    dropped   how many spans were not taken
+    exporter   makes the other exporter, which is given `leave_out`
+    where      the endpoint, for people
+    dropped    how many spans were not taken, or could not be sent
     """
 
-    def __init__(self, exporter: SpanExporter, where: str) -> None:
-        self._exporter = exporter
+    def __init__(self, exporter: Callable[[LeaveOut], SpanExporter], where: str) -> None:
+        self._exporter = exporter(self.leave_out)
         self._where = where
         self._fails = False
+        self._has_left_out = False
         self.dropped = 0
+
+    def leave_out(self, span: Finished, error: Exception) -> None:
+        """Count a span that cannot be encoded.  The first is logged with its traceback, the others for `log_level: debug`."""
+        self.dropped += 1
+        log.log(
+            logging.DEBUG if self._has_left_out else logging.ERROR,
+            "an error of slurm-bridge itself, please report it: a span %r cannot be sent and is dropped; the others are sent",
+            span.name,
+            exc_info=error,
+        )
+        self._has_left_out = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See SpanExporter."""

@@ -50,7 +50,7 @@ def exporter_of_environment() -> SpanExporter | None:
 
     lower("opentelemetry.exporter")
     where = next(filter(None, map(given.get, reversed(ENDPOINTS))), "")
-    return Delivery(otlp.exporter(), without_password(where))
+    return Delivery(otlp.exporter, without_password(where))
 
 
 @dataclass(frozen=True, slots=True)

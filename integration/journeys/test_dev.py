@@ -24,7 +24,7 @@ def begins(*ends: str) -> subprocess.Popen[str]:
         "bridge",
         "dev",
         "--headless",
-        "--json",
+        "--output=json",
         "--pods",
         str(PODS),
         *ends,

@@ -139,7 +139,7 @@ def headless(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_headless_run_is_one_json_object() -> None:
-    done = headless("--json", "--pods", "12", "--seed", "5")
+    done = headless("-o", "json", "--pods", "12", "--seed", "5")
     assert (done.returncode, done.stderr) == (0, "")
     output: dict[str, Any] = json.loads(done.stdout)
     assert [output[key] for key in ("pods", "bound", "ended", "failed", "violations")] == [12, 12, 12, 0, 0]

@@ -36,7 +36,7 @@ def test_a_newcomer_types_every_line_and_sees_it_work(terminal: Terminal) -> Non
             assert terminal.types(line) == "pod/hello created\n"
             asked = "kubectl get pod hello -o jsonpath={.spec.nodeName}"
             eventually("its pod is bound", lambda typed=asked: terminal.types(typed))  # type: ignore[misc]
-        elif line.startswith("slurm-bridge dev --headless --json"):
+        elif line.startswith("slurm-bridge dev --headless -o json"):
             assert json.loads(terminal.types(line))["violations"] == 0
         elif line != RUNS_ALL_TESTS:
             terminal.types(line)

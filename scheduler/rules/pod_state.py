@@ -1,4 +1,4 @@
-"""The state of a pod in one word, as the column ST of squeue has it: the same in `kubectl slurm`, on the page and in `explain`.
+"""The state of a pod in one word, as column ST of squeue has it: the same in `kubectl slurm`, on the page and in `explain`.
 
 docs/users.md explains the words.  A user reads what the pod shows.  The bridge also knows the phase of the workload, which
 says more while the pod shows nothing yet.

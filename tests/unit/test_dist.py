@@ -61,7 +61,7 @@ def test_its_command_line_needs_no_dependency(installed: Path, tmp_path: Path) -
 def test_with_its_dependencies_it_schedules(installed: Path, tmp_path: Path) -> None:
     """The dependencies are those of the environment of the tests, without the checkout itself."""
     said = run(
-        installed / "slurm-bridge", "dev", "--headless", "--json", "--pods", "1",
+        installed / "slurm-bridge", "dev", "--headless", "-o", "json", "--pods", "1",
         cwd=tmp_path, PYTHONPATH=sysconfig.get_path("purelib"),
     )  # fmt: skip
     assert json.loads(said)["bound"] == 1

@@ -91,7 +91,7 @@ def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_
         (("--pods", "-3"), "--pods -3: at least 1 pod is needed."),
         (("--pods", "0", "--headless"), "--pods 0: at least 1 pod is needed."),
         (("--port", "8000", "--headless"), "--port: with --headless there is no page; leave one of them away."),
-        (("--json",), "--json means something only with --headless: add that, or leave --json away."),
+        (("-o", "json"), "-o json means something only with --headless: add that, or leave -o json away."),
         (
             ("--slurm-token-file", "token"),
             "--slurm-token-file means something only with --slurm-url URL: add that, or leave --slurm-token-file away.",

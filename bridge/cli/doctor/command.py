@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 
@@ -19,6 +18,7 @@ from bridge.cli.doctor import (
 from bridge.cli.doctor.findings import exit_code, findings
 from bridge.cli.doctor.look import look
 from bridge.cli.doctor.report import as_json, as_text
+from bridge.cli.terminal import columns
 
 GROUPS = (
     ("Settings", settings_checks.CHECKS),
@@ -26,13 +26,15 @@ GROUPS = (
     ("Slurm", (*slurm_checks.CHECKS, *slurm_conf_checks.CHECKS)),
     ("Both", (*cross_checks.CHECKS, *node_checks.CHECKS)),
 )
-PAGE_WIDTH = 110  # beyond that lines are hard to read
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0 (nothing to do), 1 (warnings), 2 (errors).  options: by field of Settings; `output` "text" or "json"."""
+    """Exit code 0 (nothing to do), 1 (warnings), 2 (errors).
+
+    options   by field of Settings; `output` "text", "wide" or "json"
+    """
     seen = asyncio.run(look(options, os.environ))
     found = list(findings(GROUPS, seen))
-    width = min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
-    print(as_json(found) if options.get("output") == "json" else as_text(found, width), file=sys.stdout)  # noqa: T201
+    output = options.get("output")
+    print(as_json(found) if output == "json" else as_text(found, columns(output)), file=sys.stdout)  # noqa: T201
     return exit_code(found)

@@ -15,7 +15,7 @@ def _file(seen: Observations) -> Iterator[Result]:
     rules = len(chosen.policy.rules)
     if not rules and chosen.policy.default is None:
         yield error(
-            f"{seen.source}: the policy maps no namespace to a Slurm user: every pod is refused.",
+            f"{seen.source}: the policy maps no namespace to a Slurm user, so that every pod is refused.",
             "Write policy.rules: namespaces, and the Slurm user whose jobs their pods are.",
         )
     else:

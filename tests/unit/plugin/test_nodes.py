@@ -82,7 +82,7 @@ async def test_equal_nodes_are_folded_and_their_amounts_added(capsys: pytest.Cap
         await typed("nodes", "--bridge", url, "-o", "wide")
         [_, row] = squeezed(capsys.readouterr().out)
         assert row == (
-            "x[1-4] | 4 | Ready | idle | gpu,main | 4/256 | 2/2000Gi | 2/32 gpu | 1: 4 CPUs, 2Gi, 2 gpu | - | - | -"
+            "x[1-4] | 4 | Ready | idle | gpu,main | 4/256 | 2/2,000Gi | 2/32 gpu | 1: 4 CPUs, 2Gi, 2 gpu | - | - | -"
         )
         await typed("nodes", "--bridge", url, "--each")
         assert [row.split(" | ")[0] for row in squeezed(capsys.readouterr().out)[1:]] == ["x1", "x2", "x3", "x4"]
@@ -94,9 +94,9 @@ async def test_free_is_what_could_start_now_by_partition(capsys: pytest.CaptureF
         assert squeezed(capsys.readouterr().out) == [
             "PARTITION | STATE | NODES | CPUS FREE/ALL | MEMORY | DEVICES | ROOM ON ONE NODE | FREE NODES | CLOSED NODES "
             "| TIME LIMIT",
-            "gpu | up | 2/4 | 124/256 | 998/2000Gi | 14/24 gpu, 0/4 gpu:a100 | 64 CPUs, 500Gi, 8 gpu | x[1-2] | "
+            "gpu | up | 2/4 | 124/256 | 998/2,000Gi | 14/24 gpu, 0/4 gpu:a100 | 64 CPUs, 500Gi, 8 gpu | x[1-2] | "
             "1 DRAIN in Slurm; 1 cordoned in Kubernetes | 2-01:30:00",
-            "main* | up | 2/3 | 124/192 | 998/1500Gi | 14/24 gpu | 64 CPUs, 500Gi, 8 gpu | x[1-2] | 1 DRAIN in Slurm "
+            "main* | up | 2/3 | 124/192 | 998/1,500Gi | 14/24 gpu | 64 CPUs, 500Gi, 8 gpu | x[1-2] | 1 DRAIN in Slurm "
             "| infinite",
         ]
         assert await typed("free", "--bridge", url, "-p", "main", "-o", "json") == 0

@@ -42,11 +42,32 @@ def test_a_collector_gets_spans_with_all_that_they_say(monkeypatch: pytest.Monke
     assert [type(value) for value in run.attributes.values()] == [str, int, float, bool, tuple]
 
 
+@pytest.mark.parametrize("bad", ["\udce4", 2**70, {"a": 1}, object()], ids=["text", "number", "mapping", "object"])
+def test_a_span_that_cannot_be_encoded_is_dropped_and_the_others_of_its_batch_are_sent(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bad: object
+) -> None:
+    """One attribute lost all spans that were sent with it."""
+    with receiver() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+        export = SpanExport(exporter_of_environment(), Resource({"service.instance.id": "here"}))
+        spans = spans_of(export, "cluster", "key", ())
+        spans.send("create", (), 10.0, 11.0, {"k8s.pod.name": "good"})
+        spans.send("run", (), 11.0, 12.0, {"k8s.pod.name": bad})
+        spans.send("run", ("b",), 11.0, 12.0, {"k8s.pod.name": bad})
+        spans.send("release", (), 12.0, 13.0, {})
+        export.close()
+    assert [each.name for each in collector.spans] == ["create", "release"]
+    assert export.dropped == 2
+    [said] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "a span 'run' cannot be sent and is dropped; the others are sent" in said.getMessage()
+    assert said.exc_info is not None
+
+
 def test_a_collector_that_takes_no_spans_is_reported_once_and_so_is_its_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = Collector()
-    delivery = Delivery(collector, "http://collector:4318")
+    delivery = Delivery(lambda _leave_out: collector, "http://collector:4318")
     batch = [ReadableSpan("create")] * 3
     for takes in (True, False, False, True):
         collector.takes = takes
