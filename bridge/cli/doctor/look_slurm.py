@@ -65,7 +65,7 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
     tokens = _observe_tokens(seen, chosen)
     if (pool := _observe_pool(seen, connections)) is None:
         return _nothing_of_slurm(seen, _because(seen.discovery))
-    do = f"Look at `systemctl status slurmrestd` there, at firewalls between, and at the address: slurm_url {chosen.slurm_url}."
+    do = "Look at `systemctl status slurmrestd` there, at firewalls between, and at the setting slurm_url."
     if tokens is None:
         seen.status_without_token = await observed(lambda: _status_without_token(pool), NO_SLURMRESTD, do)
         seen.discovery = (

@@ -96,7 +96,8 @@ async def test_a_label_that_gives_no_user_is_an_error(both: Both, user: str, why
     both.slurm.slurm_conf = {"SlurmUser": "slurm(64030)"}
     space(both, "team-a", user)
     [sentence] = said(await checked(both, HPC, BY_LABEL), Level.ERROR)
-    assert sentence.startswith("Pods of namespace team-a are refused. Rule 2 of the policy")
+    assert sentence.startswith("Rule 2 of the policy")
+    assert sentence.endswith(" Refused are pods of team-a.")
     assert why in sentence
 
 
