@@ -57,12 +57,11 @@ def main(options: Mapping[str, str | None]) -> int:
 
 def _entry(namespace: str, account: str, found: Tenant | Refusal, unread: str) -> dict[str, Any]:
     """The answer for programs: `tenant` or `refusal`, of which the other is null."""
-    is_refused = isinstance(found, Refusal)
     return {
         "namespace": namespace,
         "service_account": account,
-        "tenant": None if is_refused else msgspec.to_builtins(found),
-        "refusal": found.message if is_refused else None,
+        "tenant": msgspec.to_builtins(found) if isinstance(found, Tenant) else None,
+        "refusal": found.message if isinstance(found, Refusal) else None,
         "not_checked": unread or None,
     }
 

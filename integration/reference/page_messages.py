@@ -87,7 +87,7 @@ COMMAND_OF: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("kube",): ("Credentials for Kubernetes", "The kubeconfig, or the service account of the bridge's pod."),
     ("slurm",): ("Credentials for Slurm", "The URL of slurmrestd, certificates and tokens."),
     ("cli.bridge_client", "cli.doctor"): ("`doctor`", ""),
-    ("cli.explain", "cli.manifest", "cli.manifest_controllers", "cli.planned_pods"): ("`explain`", ""),
+    ("cli.explain", "cli.pod_name", "cli.manifest", "cli.manifest_controllers", "cli.planned_pods"): ("`explain`", ""),
     ("cli.policy_check", "cli.policy_namespaces", "cli.policy_show"): ("`policy check` and `policy show`", ""),
     ("cli.release",): ("`release`", ""),
     ("cli.uninstall",): ("`uninstall`", ""),

@@ -73,7 +73,7 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
             f"The policy allows {at_most} at a time here (max_jobs), waiting and running, and that many exist. "
             "The pod is submitted when one of them has ended."
         )
-    if rate is not None and this_pass.free(rate) < 1:
+    if rate is not None and tenant.max_submit_rate is not None and this_pass.free(rate) < 1:
         return rate, (
             f"The policy allows {decimal(tenant.max_submit_rate)} submissions a second here (max_submit_rate), and other "
             "pods are before this one. The pod is submitted in its turn."
