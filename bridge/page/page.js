@@ -67,7 +67,7 @@ const PLACES = { orphaned: 0, granted: 1, gathering: 2, unsubmitted: 2, queued: 
 const placeIn = (phase) => PLACES[phase] ?? 5;
 
 // The colours of the words for states; those of waiting pods are not named.
-const COLOURS = {
+const STATE_COLOURS = {
   Granted: "go", Starting: "go", Running: "run", Completed: "end", Ending: "end",
   Refused: "bad", Failed: "bad", Stopped: "bad", Crashing: "bad", Suspended: "bad", "Job ended": "bad",
 };
@@ -216,7 +216,7 @@ function updatePod(row, pod) {
   write(nameCell, pod.name);
   nameCell.dataset.ns = pod.namespace;
   nameCell.title = `${pod.namespace}/${pod.name}`;
-  kind.replaceChildren(make("span", `phase ${COLOURS[pod.word] ?? "wait"}`, pod.word));
+  kind.replaceChildren(make("span", `phase ${STATE_COLOURS[pod.word] ?? "wait"}`, pod.word));
   job.replaceChildren(...(pod.job === null ? [] : [`${pod.job} `, make("span", "state", pod.state)]));
   job.title = pod.user ? `as Slurm user ${pod.user}` : "";
   write(node, pod.node);

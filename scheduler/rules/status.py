@@ -246,6 +246,8 @@ def brief(message: str) -> str:
     for passing in (_PLACE, _FOLLOWS_FROM):
         said = passing.sub("", said)
     reason, clause, start = said.partition("); expected start ")
+    if start.startswith("between "):
+        start = start.removeprefix("between ").replace(" and ", " to ", 1)
     shown = f"{reason}{clause[1:]}{start}" if clause else said.removesuffix(")")
     return ". ".join(filter(None, (shown, note)))
 

@@ -38,6 +38,7 @@ THEIRS = {
     "process_open_fds",
     "process_resident_memory_bytes",
     "run_seconds",
+    "runbook_url",
     "tres_req_str",
     "update_time",
     "user_id",

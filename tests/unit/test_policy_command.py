@@ -237,7 +237,7 @@ def test_what_is_no_label_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFi
     ("given", "code", "sentence"),
     [
         ("team-a,x/slurm-user=alice", 0, "1 namespace looked at; Slurm users: alice (team-a)"),
-        ("team-a", 2, "Pods of namespace team-a are refused."),
+        ("team-a", 2, "Refused are pods of team-a."),
         ("other,x/slurm-user=alice", 1, "Without a Slurm user, so that pods are refused: other."),
     ],
 )

@@ -53,6 +53,7 @@ NO_MESSAGE = {
         r"|Waiting in Slurm partition \\S.*|\); expected start | as job \{job.id\}\. "
     ),
     "scheduler.rules.reasons": r".*",  # docs/reasons.md
+    "scheduler.rules.pod_state": r"Job ended",  # a state: docs/page.md
     "scheduler.policy.templates": r"(is longer|has a brace|names |\{namespace\},).*",  # mistakes of the settings
     "scheduler.tuning": r".*",  # docs/settings.md
     "scheduler.state.tables": r"the list of .*|Slurm's (nodes|jobs)",  # `explain`

@@ -49,7 +49,7 @@ def _slurmrestd(seen: Observations) -> Iterator[Result]:
 
 def _api_version(seen: Observations) -> Iterator[Result]:
     found = seen.discovery.get()
-    yield ok(f"API {found.api}: external jobs, nodes at once (job/allocate) or by the queue (job/submit)")
+    yield ok(f"{found.api}: external jobs, nodes at once (job/allocate) or by the queue (job/submit)")
 
 
 def _slurmctld(seen: Observations) -> Iterator[Result]:

@@ -585,7 +585,7 @@ def test_a_pod_with_more_labels_than_are_kept_is_refused_in_words_and_keeps_thos
     assert len(pod.labels) == 128
     assert pod.labels["slurm-bridge/gang"] == "g"
     assert pod.labels["kueue.x-k8s.io/pod-group-name"] == "k"
-    assert pod.refused_fields == ("5002 labels (at most 128 are read)",)
+    assert pod.refused_fields == ("5,002 labels (at most 128 are read)",)
 
 
 def test_a_thousand_objects_with_large_foreign_annotations_cost_little_memory() -> None:

@@ -135,7 +135,7 @@ LIMIT = "AssocGrpGRES: its account allows no more GRES now (GrpTRES=gres/gpu=4 o
             f"Waiting in Slurm partition gpu (Priority: others are first){START} (from past waits, 41 of 50 such intervals "
             "held; from time limits 14:30 UTC); number 3 of slurm-bridge's 12 waiting jobs there. Job 4711, as of 2026-01-02 "
             "13:40 UTC.",
-            f"Priority: others are first{START}",
+            "Priority: others are first; expected start 14:05 to 14:10 UTC on g[1,3]",
         ),
         (
             "Waiting in Slurm partition gpu (Resources: first in line); number 1 of slurm-bridge's 2 waiting jobs there. Job "

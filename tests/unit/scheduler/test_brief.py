@@ -38,7 +38,9 @@ def test_of_a_waiting_job_a_line_has_the_reason_the_expected_start_and_the_note(
     reason: str, start: str, follows_from: str, place: str, note: str
 ) -> None:
     message = f"Waiting in Slurm partition main ({reason}){start}{follows_from}{place}. Job 12, as of 08:00 UTC."
-    assert brief(f"{message} {note}".rstrip()) == ". ".join(filter(None, (reason + start, note)))
+    assert brief(f"{message} {note}".rstrip()) == ". ".join(
+        filter(None, (reason + start.replace("between ", "").replace(" and ", " to "), note))
+    )
 
 
 @pytest.mark.parametrize(

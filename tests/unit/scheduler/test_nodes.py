@@ -409,7 +409,7 @@ def test_a_node_that_comes_and_goes_is_not_set_down() -> None:
         (labelled(gpu=4), "it has 4 gpu now"),
         (labelled(gpu=0), "it has no devices now"),
         (labelled(cpu=62_000), "it has 62 CPUs now"),
-        (labelled(memory=400_000), "it has 400000 MiB now"),
+        (labelled(memory=400_000), "it has 400,000 MiB now"),
     ],
 )
 def test_a_node_that_is_steadily_less_is_drained_emptied_removed_and_registered_again(now: Node, why: str) -> None:
