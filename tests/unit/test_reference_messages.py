@@ -51,6 +51,7 @@ NO_MESSAGE = {
     "scheduler.rules.status": (
         r"%.*|.*\\d.*|\{date\}.*|\. Job \{job.id\}, as of "  # times; texts that are searched for
         r"|Waiting in Slurm partition \\S.*|\); expected start | as job \{job.id\}\. "
+        r"|\(\?<=; expected start \).*| to |\\AYou can .*"
     ),
     "scheduler.rules.reasons": r".*",  # docs/reasons.md
     "scheduler.rules.pod_state": r"Job ended",  # a state: docs/page.md
