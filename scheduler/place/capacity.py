@@ -39,7 +39,7 @@ def laid_out(
         return spec
     losing = [node for node in nodes if node.loses_devices] if spec.gres else []
     whole = spec.exclusive == "exclusive" and any(_memory_by_cpu(spec) * node.cpus > node.memory_mib for node in nodes)
-    rooms = _rooms(spec, nodes, memory=memory)
+    rooms = rooms_on(spec, nodes, memory=memory)
     fewer = [node for node, room in zip(nodes, rooms, strict=True) if most[node.name].pods < min(room, spec.tasks)]
     if not losing and not whole and not fewer:
         return spec
@@ -61,7 +61,7 @@ def fewest_nodes(spec: JobSpec, nodes: Collection[SlurmNode], most: Mapping[str,
     As `laid_out` otherwise.
     """
     limits = [min(most[node.name].pods, spec.tasks_per_node or spec.tasks) for node in nodes]
-    return fewest_holding(spec.tasks, map(min, _rooms(spec, nodes, memory=memory), limits))
+    return fewest_holding(spec.tasks, map(min, rooms_on(spec, nodes, memory=memory), limits))
 
 
 def fewest_holding(tasks: int, rooms: Iterable[int]) -> int:
@@ -70,7 +70,7 @@ def fewest_holding(tasks: int, rooms: Iterable[int]) -> int:
     return next((count for count, room in enumerate(held, 1) if room >= tasks), 1)
 
 
-def _rooms(spec: JobSpec, nodes: Collection[SlurmNode], *, memory: bool) -> list[int]:
+def rooms_on(spec: JobSpec, nodes: Collection[SlurmNode], *, memory: bool) -> list[int]:
     """The number of tasks that each of these nodes holds when it is empty, as Slurm counts."""
     if not memory:
         return [room_on(spec, node) for node in nodes]

@@ -1,11 +1,12 @@
-"""Whether the components of one job can each have nodes of their own when all nodes are empty (F3, W7).
+"""Nodes for each component of one job: whether all nodes suffice when they are empty, and which are kept for which (F3, W7).
 
 Slurm never gives one node to two components of one job (Slurm facts 11).  A job whose components cannot share out the nodes
-would wait for ever.
+would wait for ever.  So would a job of which one component takes the only node of another one: Slurm gives nodes to the
+components in their order, and does not look ahead.  Where nodes are so scarce, each component excludes nodes of the others.
 
 Nodes that hold equally many tasks of each component are one class.  A search gives each component numbers of nodes of each
 class.  In nearly all clusters the first try succeeds.  The search has a limit, because the problem is hard in general: beyond
-the limit the job is submitted, and Slurm judges.  Memory is not judged, as in `capacity.lacking`.
+the limit the job is submitted, and Slurm judges.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.capacity import fewest_holding, room_on
+from scheduler.place.capacity import fewest_holding, rooms_on
 from scheduler.place.node_counts import Counted, needed_in_all
 
 MOST_STEPS = 2000  # of the search: some 5 ms
@@ -34,9 +35,11 @@ class _Needs:
 def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partition: str) -> str:
     """Why the components of a heterogeneous job cannot each have nodes of their own, in words; "": Slurm has to judge.
 
+    Memory is not judged, as in `capacity.lacking`.
+
     parts   each component, and the nodes that it may use
     """
-    held = [{node.name: _tasks_on(spec, node) for node in nodes} for spec, nodes in parts]
+    held = _held(parts, memory=False)
     counted = [_counted(spec, rooms) for (spec, _), rooms in zip(parts, held, strict=True)]
     every = frozenset().union(*held)
     where = f" of Slurm partition {partition}" if partition else ""
@@ -49,12 +52,46 @@ def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partit
                 f"{needed_in_all(inside, needed)} Only {len(among):,} {'node' if len(among) == 1 else 'nodes'}{where} can "
                 f"run them. {do}"
             )
-    classes = Counter(tuple(rooms.get(name, 0) for rooms in held) for name in every)
-    if _Search([_needs(spec) for spec, _ in parts]).succeeds(classes):
+    search = _Search([_needs(spec) for spec, _ in parts])
+    if search.division(Counter(_classes(held).values())) is not None or search.is_given_up:
         return ""
-    if not all(any(room_on(spec, node) for node in nodes) for spec, nodes in parts):
+    if not all(any(rooms_on(spec, nodes, memory=False)) for spec, nodes in parts):
         return ""  # Slurm refuses that at once, and says why
     return _cannot_share_out([spec for spec, _ in parts], len(every), where, do)
+
+
+def kept_for_others(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, memory: bool) -> list[frozenset[str]]:
+    """For each component, the nodes that it must leave to the others, so that they can start whatever nodes it gets.
+
+    None if there are enough nodes in any case, or if there is no division of the nodes.
+
+    parts   each component, and the nodes that it may use
+    memory  True if Slurm counts memory
+    """
+    held, needs = _held(parts, memory=memory), [_needs(spec) for spec, _ in parts]
+    nothing = [frozenset[str]()] * len(parts)
+    if all(_suffice(index, needs, held) for index in range(len(parts))):
+        return nothing
+    classes = _classes(held)
+    division = _Search(needs).division(Counter(classes.values()))
+    if division is None:
+        return nothing
+    of_class: dict[_Class, list[str]] = {}
+    for name in sorted(classes, reverse=True):
+        of_class.setdefault(classes[name], []).append(name)
+    own = [frozenset(of_class[each].pop() for each in chosen.elements()) for chosen in division]
+    every = frozenset().union(*own)
+    return [(every - kept) & rooms.keys() for kept, rooms in zip(own, held, strict=True)]
+
+
+def _suffice(index: int, needs: Sequence[_Needs], held: Sequence[Mapping[str, int]]) -> bool:
+    """True if the component can start even if each other component takes as many of its best nodes as it may."""
+    others = [rooms for other, rooms in enumerate(held) if other != index]
+    taken = sum(min(each.tasks, each.most or each.tasks) for other, each in enumerate(needs) if other != index)
+    shared = sorted((room for name, room in held[index].items() if any(name in each for each in others)), reverse=True)
+    alone = (room for name, room in held[index].items() if not any(name in each for each in others))
+    left = sorted((room for room in (*shared[taken:], *alone) if room), reverse=True)
+    return len(left) >= needs[index].least and sum(left[: needs[index].most]) >= needs[index].tasks
 
 
 def _cannot_share_out(components: Sequence[JobSpec], nodes: int, where: str, do: str) -> str:
@@ -82,14 +119,28 @@ def _needs(spec: JobSpec) -> _Needs:
     return _Needs(count, count, spec.max_nodes)
 
 
-def _tasks_on(spec: JobSpec, node: SlurmNode) -> int:
-    """The number of tasks that the empty node holds; with `tasks_per_node`, 1 if it holds that many, as Slurm requires."""
-    found = min(room_on(spec, node), spec.tasks)
-    return found if spec.tasks_per_node is None else int(found >= min(spec.tasks_per_node, spec.tasks))
+def _held(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, memory: bool) -> list[dict[str, int]]:
+    """For each component, the number of tasks that each of its nodes holds when it is empty.
+
+    With `tasks_per_node`, 1 if the node holds that many, as Slurm requires.
+    """
+    found = []
+    for spec, nodes in parts:
+        a_node = min(spec.tasks_per_node, spec.tasks) if spec.tasks_per_node is not None else None
+        rooms = zip(nodes, rooms_on(spec, nodes, memory=memory), strict=True)
+        found.append(
+            {node.name: min(room, spec.tasks) if a_node is None else int(room >= a_node) for node, room in rooms}
+        )
+    return found
+
+
+def _classes(held: Sequence[Mapping[str, int]]) -> dict[str, _Class]:
+    """The class of each node.  held: what `_held` returns"""
+    return {name: tuple(rooms.get(name, 0) for rooms in held) for rooms in held for name in rooms}
 
 
 class _Search:
-    """A search for nodes for each component.  It ends as if it had succeeded after MOST_STEPS steps."""
+    """A search for nodes for each component.  It is given up after MOST_STEPS steps."""
 
     def __init__(self, needs: Sequence[_Needs]) -> None:
         self._needs = needs
@@ -97,29 +148,38 @@ class _Search:
         self._failed: set[tuple[int, tuple[tuple[_Class, int], ...]]] = set()
         self._order: list[int] = []
 
-    def succeeds(self, classes: Counter[_Class]) -> bool:
-        """True if each component can have nodes of its own, or if the search is given up."""
+    @property
+    def is_given_up(self) -> bool:
+        """True if the search ended before all divisions were tried."""
+        return self._steps >= MOST_STEPS
+
+    def division(self, classes: Counter[_Class]) -> list[Counter[_Class]] | None:
+        """For each component, how many nodes of each class it gets; None: none was found.
+
+        classes   how many nodes of each class there are
+        """
         count = {index: sum(n for each, n in classes.items() if each[index]) for index in range(len(self._needs))}
         self._order = sorted(count, key=lambda index: count[index])  # few choices first
-        return self._from(0, classes)
+        found = self._from(0, classes)
+        return [found[index] for index in range(len(self._needs))] if found is not None else None
 
-    def _from(self, position: int, classes: Counter[_Class]) -> bool:
+    def _from(self, position: int, classes: Counter[_Class]) -> dict[int, Counter[_Class]] | None:
         """The same for the components from this position of the order on, with these nodes."""
         if position == len(self._order):
-            return True
+            return {}
         state = position, tuple(sorted(classes.items()))
         if state in self._failed:
-            return False
+            return None
         index = self._order[position]
         later = self._order[position + 1 :]
         useful = [each for each in classes if each[index] and classes[each]]
         useful.sort(key=lambda each: (sum(bool(each[other]) for other in later), -each[index]))
         for chosen in self._choices(index, useful, classes):
-            if self._from(position + 1, classes - chosen):
-                return True
-        if self._steps < MOST_STEPS:
+            if (others := self._from(position + 1, classes - chosen)) is not None:
+                return others | {index: chosen}
+        if not self.is_given_up:
             self._failed.add(state)
-        return self._steps >= MOST_STEPS
+        return None
 
     def _choices(self, index: int, useful: Sequence[_Class], classes: Counter[_Class]) -> Iterator[Counter[_Class]]:
         """Each choice of nodes for the component that holds its tasks on an allowed number of nodes, and no needless node."""
@@ -133,7 +193,7 @@ class _Search:
                 each = useful[at]
                 needed = max(-(-tasks // each[index]), least)
                 for number in range(min(classes[each], needed, left), -1, -1):
-                    if self._steps >= MOST_STEPS:
+                    if self.is_given_up:
                         return
                     for rest in choices(at + 1, tasks - number * each[index], least - number, left - number):
                         yield rest + Counter({each: number})

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler import names
-from scheduler.model.hostlist import expand
+from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
 from scheduler.place.capacity import fewest_nodes, lacking, laid_out
 from scheduler.place.node_counts import Counted, shared
+from scheduler.place.separate_nodes import kept_for_others
 from scheduler.place.sharing import (
     Most,
     has_affinity_between,
@@ -81,9 +82,14 @@ class _Site:
             spec = replace(spec, min_nodes=1, max_nodes=1)
         if spec.tasks_per_node is not None and (refusal := self._too_few(spec, readable)) is not None:
             return refusal
-        if self.on_one_node and (why := lacking(spec, self.usable, spec.partition)):
-            return Refusal(names.NO_NODE, f"{_ALL_ON_ONE if keeps_all_together(self.pods) else _SOME_ON_ONE} {why}")
-        return laid_out(spec, self.usable, self.most, memory=self.memory)
+        if not self.on_one_node:
+            return laid_out(spec, self.usable, self.most, memory=self.memory)
+        why = lacking(spec, self.usable, spec.partition)
+        found = Refusal(names.NO_NODE, why) if why else laid_out(spec, self.usable, self.most, memory=self.memory)
+        if isinstance(found, JobSpec):
+            return found
+        on_one = _ALL_ON_ONE if keeps_all_together(self.pods) else _SOME_ON_ONE
+        return replace(found, message=f"{on_one} {found.message}")
 
     def _too_few(self, spec: JobSpec, readable: str) -> Refusal | None:
         """Why there are never enough nodes for pods that keep apart; None: there are."""
@@ -133,7 +139,20 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
         if isinstance(found, Refusal):
             return found
         laid.append(found)
+    laid = _kept_apart(laid, this_pass)
     return replace(laid[0], parts=tuple(laid[1:]))
+
+
+def _kept_apart(components: Sequence[JobSpec], this_pass: Pass) -> list[JobSpec]:
+    """The components, each without the nodes that the others need."""
+    world = this_pass.world
+    parts = [(spec, usable_nodes(spec, world)) for spec in components]
+    this_pass.effort += sum(len(nodes) for _, nodes in parts)
+    kept = kept_for_others(parts, memory=world.counts_memory)
+    return [
+        replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *others])) if others else spec
+        for spec, others in zip(components, kept, strict=True)
+    ]
 
 
 def _fewer_than_asked(least: int, at_most: int) -> str:

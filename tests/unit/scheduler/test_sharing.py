@@ -315,6 +315,24 @@ def test_kinds_of_a_gang_that_both_need_the_one_large_node_are_refused() -> None
     )
 
 
+def test_a_kind_that_could_take_the_only_node_of_another_kind_leaves_it() -> None:
+    """Slurm gave the launcher, which comes first, the large node, did not look ahead, and never started the gang."""
+    launcher, *workers = led(**wanting(cpu=1000))
+    workers = [replace(each, **wanting(cpu=30000)) for each in workers]
+    story = Story(nodes=[node("x1"), node("x2", cpu=4000)])
+    in_slurm = tuple(replace(slurm_node(name), cpus=cpus) for name, cpus in {"x1": 64, "x2": 4}.items())
+    story.sees(SlurmNodesPolled(in_slurm, (Partition("main", default=True),), NOW))
+    spec = asked(story, [launcher, *workers])
+    assert [(each.tasks, each.excluded_nodes) for each in (spec, *spec.parts)] == [(1, "x1"), (2, "x2")]
+
+
+def test_kinds_exclude_no_nodes_of_each_other_where_there_are_enough() -> None:
+    launcher, *workers = led(**wanting(cpu=1000))
+    workers = [replace(each, **wanting(cpu=30000)) for each in workers]
+    spec = asked(Story(nodes=[node(f"x{number}") for number in range(4)]), [launcher, *workers])
+    assert [each.excluded_nodes for each in (spec, *spec.parts)] == ["", ""]
+
+
 def test_min_nodes_is_shared_by_where_the_kinds_of_a_gang_may_run() -> None:
     """Two nodes were asked for the launchers, which have one: the gang was refused, or never started."""
     pods = [
