@@ -102,3 +102,32 @@ async def test_one_impossible_component_refuses_the_whole_job(slurm: Slurm, case
     with pytest.raises(Invalid, match=text) as caught:
         await slurm.client.submit(launcher_and_workers(slurm, **options))
     assert caught.value.code == number
+
+
+async def starts(slurm: Slurm, spec: JobSpec) -> bool:
+    """True if all components start; False: they wait after backfill has tried to start them.  The job is ended."""
+    leader = await slurm.client.submit(spec)
+
+    async def look() -> Job:
+        return await read(slurm, leader)
+
+    await slurm.until(look, lambda job: run(job) or job.reason == "Resources", within=700)
+    for _ in range(60):
+        await slurm.subject.a_moment()
+    job = await look()
+    assert await slurm.end(leader)
+    return run(job)
+
+
+async def test_a_component_takes_the_only_node_of_another_and_the_job_waits(slurm: Slurm) -> None:
+    """Slurm gives nodes to the components in their order and does not look ahead, whichever node the leader prefers."""
+    first, second, _ = slurm.places
+    either = f"{slurm.beside},{slurm.place.name}"
+    leader = slurm.gang("mpi", 1, excluded_nodes=either)
+    found = []
+    for only, other in ((first, second), (second, first)):
+        whole = slurm.gang("mpi", 1, cpus_per_task=only.cpus, excluded_nodes=f"{either},{other.name}")
+        found.append(await starts(slurm, replace(leader, parts=(whole,))))
+        left = replace(leader, excluded_nodes=f"{either},{only.name}")
+        assert await starts(slurm, replace(left, parts=(whole,))), "the leader leaves the node to the other component"
+    assert sorted(found) == [False, True]

@@ -245,11 +245,12 @@ def test_a_change_of_slurms_partitions_reaches_waiting_services() -> None:
 LABELS = {names.PREFIX + "gang": "mpi"}
 LAUNCHER = pod("mpi-0", labels=LABELS, says={"gang-size": "3"})
 WORKERS = [pod(f"mpi-{rank}", gpu=1, labels=LABELS, says={"gang-size": "3"}) for rank in (1, 2)]
+NODES = [node(f"x{number}") for number in range(1, 5)]  # so many that no component has to leave some to the other
 
 
 def two_components() -> Story:
     """A launcher and two workers, queued as jobs 17 and 18."""
-    story = Story()
+    story = Story(nodes=NODES)
     story.sees(*WORKERS)
     asked = story.queues(LAUNCHER, 17, at=NOW)
     assert [each.tasks for each in (asked.spec, *asked.spec.parts)] == [1, 2]
@@ -304,7 +305,7 @@ def test_what_is_edited_on_all_pods_of_a_gang_is_changed_in_every_component() ->
 
 def test_of_a_job_of_a_previous_process_the_nodes_of_every_component_are_compared() -> None:
     read = components(two_components(), excluded="x1")
-    story = Story()
+    story = Story(nodes=NODES)
     story.sees(LAUNCHER, *WORKERS)
     story.polls({17: "PENDING", 18: "PENDING"}, at=NOW)
     story.reads(read, at=NOW)
