@@ -247,11 +247,11 @@ class Executor:
         await self._slurm.register_node(action.spec)
 
     async def _change_node(self, action: act.ChangeNode, began: float) -> None:
-        if act.as_found(action, await self._slurm.node(action.name)):  # otherwise the next poll shows what changed
+        if act.is_as_found(action, await self._slurm.node(action.name)):  # otherwise the next poll shows what changed
             await self._slurm.change_node(action.name, action.change, action.reason)
 
     async def _remove_node(self, action: act.RemoveNode, began: float) -> None:
-        if act.as_found(action, await self._slurm.node(action.name)):
+        if act.is_as_found(action, await self._slurm.node(action.name)):
             await self._slurm.remove_node(action.name)
 
     async def _reconfigure(self, action: act.Reconfigure, began: float) -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Literal, get_args
 
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.state.quarantined import Alarm, Origin, origin_of
 
 AGAIN_S = 2.0  # after this time a task that ended by an error of the bridge's own begins again
@@ -22,7 +22,7 @@ log = logging.getLogger("slurm-bridge")
 
 Step = Literal["action", "task", "pass", "observer", "page", "explanation", "nodes"]
 # Each has its series of the metric from the start: Prometheus sees no increase in a series that begins with 1.
-KINDS: tuple[str, ...] = (*get_args(Step), *(kind.value for kind in Kind))
+KINDS: tuple[str, ...] = (*get_args(Step), *(kind.value for kind in ObjectKind))
 
 
 class Guard:

@@ -34,7 +34,7 @@ from bridge.slurm.token import TokenSource, problem
 from bridge.stopping import READERS_S
 from bridge.telemetry import Telemetry
 from bridge.world_gauges import Register, Values, WorldGauges
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.events import AbsenceConfirmed, Side
 from scheduler.explain import explain, key_of, prepare
 from scheduler.model.anomaly import Anomaly
@@ -238,7 +238,7 @@ class Health(_Endpoints):
 
     def _quarantined(self) -> Values:
         counts = Counter(entry.kind for entry in self._loop.world.quarantine.values())
-        return [(counts[kind], {"kind": kind.value}) for kind in Kind]
+        return [(counts[kind], {"kind": kind.value}) for kind in ObjectKind]
 
     def _errors(self) -> Values:
         return [(self._loop.guard.contained[kind], {"kind": kind}) for kind in KINDS]

@@ -305,7 +305,7 @@ class Telemetry:
             if count == logged or now < at + REJECTED_EVERY_S:
                 continue
             new, level = count - logged, logging.DEBUG if why in OVERTAKEN else logging.WARNING
-            log.log(level, "not believed: %s%s", why.value, f", {new:,} times" if new > 1 else "")
+            log.log(level, "observation rejected: %s%s", why.value, f", {new:,} times" if new > 1 else "")
             self._logged[why] = count, now
 
     def ended(self, event: ActionEnded, world: World) -> None:

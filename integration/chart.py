@@ -27,19 +27,7 @@ Schema = dict[str, Any]
 
 def schema() -> Schema:
     """The JSON schema of the values of the chart."""
-    settings = settings_schema()
-    definitions = settings.pop("$defs")
-    for part in (settings, *definitions.values()):
-        del part["title"]
-        for each in (part, *part["properties"].values()):
-            each["description"] = _line(each.get("description", INTERNAL))
-            if "$ref" in each:  # its keys have their own defaults
-                each.pop("default", None)
-    for key in SET_BY_THE_POD:
-        del settings["properties"][key]
-    settings["properties"]["slurm_url"]["minLength"] = 1
-    settings["required"] = NEEDED
-    settings["description"] = "what settings.yaml holds"
+    settings, definitions = _settings()
     text = {"type": "string"}
     switch = {"type": "boolean"}
     return {
@@ -80,6 +68,24 @@ def schema() -> Schema:
         ),
         "$defs": definitions,
     }
+
+
+def _settings() -> tuple[Schema, Schema]:
+    """The schema of settings.yaml as the chart takes it, and the definitions that it refers to."""
+    settings = settings_schema()
+    definitions = settings.pop("$defs")
+    for part in (settings, *definitions.values()):
+        del part["title"]
+        for each in (part, *part["properties"].values()):
+            each["description"] = _line(each.get("description", INTERNAL))
+            if "$ref" in each:  # its keys have their own defaults
+                each.pop("default", None)
+    for key in SET_BY_THE_POD:
+        del settings["properties"][key]
+    settings["properties"]["slurm_url"]["minLength"] = 1
+    settings["required"] = NEEDED
+    settings["description"] = "what settings.yaml holds"
+    return settings, definitions
 
 
 def text() -> str:

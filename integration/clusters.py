@@ -370,16 +370,18 @@ def pod(
         "tolerations": [{"operator": "Exists"}],
     }
     if on:
-        operator = "In" if on == "kwok" else "NotIn"
-        term = {"matchExpressions": [{"key": "type", "operator": operator, "values": ["kwok"]}]}
-        fields["affinity"] = {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        }
+        fields["affinity"] = _on_nodes("In" if on == "kwok" else "NotIn")
     annotations = {PREFIX + key: value for key, value in (says or {}).items()}
     return {
         "metadata": {"name": name, "annotations": annotations, "labels": dict(labels or {})},
         "spec": fields | dict(spec or {}),
     }
+
+
+def _on_nodes(operator: str) -> dict[str, Any]:
+    """The affinity to the nodes that kwok plays ("In"), or to the other nodes ("NotIn")."""
+    term = {"matchExpressions": [{"key": "type", "operator": operator, "values": ["kwok"]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
 def replica_set(name: str, replicas: int, **options: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 An action carries all data that its performer needs; the performer (`bridge/executor.py`) does not read the World.  The result
 comes back as `events.ActionEnded`, with one of four outcomes, which answer "did it happen?".
 
-Each class declares its kind (`_Kind`).  Limits, logs and the other tables derive from that.
+Each class makes the declarations of `_ActionKind`.  Limits, logs and the other tables derive from them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Effect(Enum):
     SLURM = "slurm"
 
 
-class _Kind:
+class _ActionKind:
     """The declarations of each action class.
 
     limit_class  the field of Tuning that limits how many such actions are in flight; "": no limit, because they are rare
@@ -67,7 +67,7 @@ class _Kind:
     urgent: ClassVar[bool]
 
 
-class _AboutSubmission(_Kind):
+class _AboutSubmission(_ActionKind):
     __slots__ = ()
     spec: JobSpec
 
@@ -76,7 +76,7 @@ class _AboutSubmission(_Kind):
         return self.spec.name
 
 
-class _AboutJob(_Kind):
+class _AboutJob(_ActionKind):
     __slots__ = ()
     job_id: int
 
@@ -85,7 +85,7 @@ class _AboutJob(_Kind):
         return f"job {self.job_id}"
 
 
-class _AboutPod(_Kind):
+class _AboutPod(_ActionKind):
     __slots__ = ()
     namespace: str
     name: str
@@ -95,7 +95,7 @@ class _AboutPod(_Kind):
         return f"{self.namespace}/{self.name}"
 
 
-class _AboutClaims(_Kind):
+class _AboutClaims(_ActionKind):
     __slots__ = ()
     namespace: str
     claims: tuple[str, ...]
@@ -105,7 +105,7 @@ class _AboutClaims(_Kind):
         return f"{self.namespace}/{', '.join(self.claims)}"
 
 
-class _AboutSlurm(_Kind):
+class _AboutSlurm(_ActionKind):
     __slots__ = ()
 
     @property
@@ -113,7 +113,7 @@ class _AboutSlurm(_Kind):
         return "Slurm"
 
 
-class _AboutSlurmNode(_Kind):
+class _AboutSlurmNode(_ActionKind):
     __slots__ = ()
     name: str
 
@@ -122,7 +122,7 @@ class _AboutSlurmNode(_Kind):
         return f"Slurm node {self.name}"
 
 
-class _AboutKubernetesNode(_Kind):
+class _AboutKubernetesNode(_ActionKind):
     __slots__ = ()
     node: str
 
@@ -182,7 +182,7 @@ class ReadJob(_AboutJob):
 
 
 @dataclass(frozen=True, slots=True)
-class FindJobs(_Kind):
+class FindJobs(_ActionKind):
     """Search slurmdb for live jobs of exactly this name; without a slurmdb no job is found."""
 
     limit_class: ClassVar = "reads"
@@ -199,7 +199,7 @@ class FindJobs(_Kind):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLimits(_Kind):
+class ReadLimits(_ActionKind):
     """Read from slurmdbd the limits on the jobs that `of` names (Q2).  key: the workload whose job they hold back"""
 
     limit_class: ClassVar = "reads"
@@ -475,7 +475,7 @@ class RestoreKeys(_AboutPod):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOwner(_Kind):
+class ReadOwner(_ActionKind):
     """Read a controller's annotations (and, of a batch Job, its activeDeadlineSeconds); the world keeps them.
 
     key   the workload to visit when the read has ended; "": all workloads that wait for this owner
@@ -584,7 +584,7 @@ class RegisterNode(_AboutSlurmNode):
 
 @dataclass(frozen=True, slots=True)
 class ChangeNode(_AboutSlurmNode):
-    """`POST node/{name}`, if the node is still as it was when the change was decided (`as_found`).
+    """`POST node/{name}`, if the node is still as it was when the change was decided (`is_as_found`).
 
     reason  Slurm keeps it with DRAIN and DOWN; its first words show that the bridge drained the node (N2)
     """
@@ -601,7 +601,7 @@ class ChangeNode(_AboutSlurmNode):
 
 @dataclass(frozen=True, slots=True)
 class RemoveNode(_AboutSlurmNode):
-    """`DELETE node/{name}`, if the node is `as_found`.  Slurm refuses it if the node is busy, or is in slurm.conf."""
+    """`DELETE node/{name}`, if the node is `is_as_found`.  Slurm refuses it if the node is busy, or is in slurm.conf."""
 
     limit_class: ClassVar = "node_changes"
     effect: ClassVar = Effect.NODE
@@ -612,7 +612,7 @@ class RemoveNode(_AboutSlurmNode):
     found: SlurmNode = field(compare=False)
 
 
-def as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
+def is_as_found(action: ChangeNode | RemoveNode, now: SlurmNode) -> bool:
     """True if the node was not drained, set down or resumed since the decision: an admin's change is kept (N2)."""
     was = action.found
     return (now.reason, now.taken_out) == (was.reason, was.taken_out)
@@ -715,11 +715,11 @@ Action = (
     | UnmarkNode
 )
 
-KINDS: tuple[type[Action], ...] = get_args(Action)
-LIMIT_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(kind.limit_class for kind in KINDS if kind.limit_class))
+ACTIONS: tuple[type[Action], ...] = get_args(Action)
+LIMIT_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(each.limit_class for each in ACTIONS if each.limit_class))
 
 
-class Kind(Enum):
+class ObjectKind(Enum):
     """The kind of an object in quarantine after an error of the bridge (quarantine.py), and what names the object.
 
     WORKLOAD  key of the workload
@@ -746,8 +746,8 @@ class Plan:
     anti_affinity_done  the visited or deferred workloads include all that a change of another pod's anti-affinity concerns
     turns      the number of turns of each namespace since the first pass that could not visit all marked workloads
     wake       workload key to the time of its next visit, epoch seconds, if no event comes before
-    parked     limit class or token bucket to the keys of workloads that wait for it; these are visited first when it is free
-    yielding   (limit class, workload key) of these that wait although it has room: others may go before them
+    parked     limit to the keys of workloads that wait for it; these are visited first when it is free
+    yielding   (limit, workload key) of these that wait although it has room: others may go before them
     forgotten  keys of workloads that have no pod, no live job and no action in flight
     awaited    workload key to the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
@@ -778,7 +778,7 @@ class Plan:
     adopted: tuple[tuple[int, JobSpec], ...] = ()
     settled: tuple[str, ...] = ()
     visited_nodes: tuple[str, ...] = ()
-    failed: tuple[tuple[Kind, str, Exception], ...] = ()
-    lifted: tuple[tuple[Kind, str], ...] = ()
-    retried: tuple[tuple[Kind, str], ...] = ()
+    failed: tuple[tuple[ObjectKind, str, Exception], ...] = ()
+    lifted: tuple[tuple[ObjectKind, str], ...] = ()
+    retried: tuple[tuple[ObjectKind, str], ...] = ()
     wake_at: float | None = None

@@ -1,9 +1,9 @@
 """One pass: each marked workload is visited by the rule of its phase (ARCHITECTURE 3).
 
-`decide` visits the workloads that events marked, whose wake-up time has come, or whose turn it is in a limit class.  With
-everything=True it visits all workloads; a property test checks that the plan is the same, except for additional reads of
-owners.  `decide` reads the World, changes nothing in it, and returns a Plan.  RULES is the state machine: each rule returns a
-Decision, which the driver enters in the plan (rules/driver.py).
+`decide` visits the workloads that events marked, whose wake-up time has come, or whose turn it is in a limit: a limit class
+of actions, a quota, or a token bucket.  With everything=True it visits all workloads; a property test checks that the plan is
+the same, except for additional reads of owners.  `decide` reads the World, changes nothing in it, and returns a Plan.  RULES
+is the state machine: each rule returns a Decision, which the driver enters in the plan (rules/driver.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from scheduler import actions as act
-from scheduler.actions import Kind, Plan
+from scheduler.actions import ObjectKind, Plan
 from scheduler.apply.membership import pods_of_group
 from scheduler.events import Side
 from scheduler.rules.bound import bound
@@ -32,7 +32,7 @@ from scheduler.state.turns import Turns
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-AGAIN_S = 0.02  # until the next pass, if a pass leaves only workloads that wait in a limit class
+AGAIN_S = 0.02  # until the next pass, if a pass leaves only workloads that wait in a limit
 SETTLING = 2  # effort of one pod of a group whose members are determined again
 VISIT = 1  # effort of one visit, besides what the rule counts itself
 
@@ -48,25 +48,27 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     tried = list(plan_retries(this_pass)) if world.quarantine else []
     if world.unsettled:
         _settle_some(this_pass)
-    if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is Kind.WORKLOAD]):
+    if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is ObjectKind.WORKLOAD]):
         _visit_in_turn(keys, this_pass)
     for what, rule in IN_TURN.items():
-        guarded(this_pass, Kind.SHARED, what, None, rule, this_pass)
-    nodes = [name for kind, name in tried if kind is Kind.NODE]
-    guarded(this_pass, Kind.SHARED, "nodes in step", None, reconcile_nodes, this_pass, nodes, everything=everything)
+        guarded(this_pass, ObjectKind.SHARED, what, None, rule, this_pass)
+    nodes = [name for kind, name in tried if kind is ObjectKind.NODE]
+    guarded(
+        this_pass, ObjectKind.SHARED, "nodes in step", None, reconcile_nodes, this_pass, nodes, everything=everything
+    )
     if world.nodes_stale and now >= world.nodes_polled_from:
         this_pass.add(act.PollNodes("the known state of Slurm's nodes is out of date"))
     return this_pass.plan()
 
 
 def _choose_visits(this_pass: Pass, everything: bool, quarantined: Iterable[str]) -> list[str]:
-    """Keys of the workloads to visit: deferred by the last pass, next in turn for a limit class, changed, or due."""
+    """Keys of the workloads to visit: deferred by the last pass, next in turn for a limit, changed, or due."""
     world = this_pass.world
-    # A workload that waits in a limit class and is deferred for another reason does not overtake the workloads before it.
+    # A workload that waits in a limit and is deferred for another reason does not overtake the workloads before it.
     keys: dict[str, None] = dict.fromkeys(key for key in world.deferred if key not in world.parked_in)
-    for limit_class, waiting_keys in world.parked.items() if world.parked_in else ():
+    for limit, waiting_keys in world.parked.items() if world.parked_in else ():
         if waiting_keys:
-            keys.update(dict.fromkeys(waiting_keys.first(this_pass.free(limit_class))))
+            keys.update(dict.fromkeys(waiting_keys.first(this_pass.free(limit))))
     keys.update(dict.fromkeys(world.deferred))
     keys.update(world.dirty)
     if world.affinity_index.has_changes or world.anti_affinity_namespaces:
@@ -110,7 +112,7 @@ def _visit_in_turn(keys: Iterable[str], this_pass: Pass) -> None:
 
 
 def _defer(turns: Turns, this_pass: Pass) -> None:
-    """Leave the rest to the next pass.  Workloads that only wait for their turn in a limit class stay parked instead."""
+    """Leave the rest to the next pass.  Workloads that only wait for their turn in a limit stay parked instead."""
     world, left = this_pass.world, turns.left()
     if left:
         parked = set(world.parked_in).difference(world.dirty, world.due(this_pass.now)[0])

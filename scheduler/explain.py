@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 
-from scheduler.actions import Kind, SetPodCondition
+from scheduler.actions import ObjectKind, SetPodCondition
 from scheduler.decide import RULES
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
@@ -39,7 +39,7 @@ from scheduler.rules.submission import (
     spec_for,
     too_large,
 )
-from scheduler.state.phase import Phase, chosen, orphaned
+from scheduler.state.phase import Phase, chosen, is_orphaned
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.quarantined import Quarantined
 from scheduler.state.workload import Workload
@@ -117,7 +117,7 @@ def key_of(world: World, namespace: str, name: str) -> str | None:
     """The workload of the pod of that name; of several pods that had the name, the newest."""
     everywhere = chain(
         ((key, workload.pods) for key, workload in world.workloads.items()),
-        ((entry.name, entry.pods) for entry in world.quarantine.values() if entry.kind is Kind.WORKLOAD),
+        ((entry.name, entry.pods) for entry in world.quarantine.values() if entry.kind is ObjectKind.WORKLOAD),
     )
     found = [
         (pod.created, key)
@@ -141,7 +141,7 @@ def explain(world: World, key: str, now: float) -> Explanation:
     workload = world.workloads[key]
     this_pass = Pass(world, now)
     phase = world.phase_of[key]
-    if (entry := world.quarantine.get((Kind.WORKLOAD, key))) is not None:
+    if (entry := world.quarantine.get((ObjectKind.WORKLOAD, key))) is not None:
         return _quarantined(workload, entry, this_pass)
     pod = _pod(workload)
     if pod is None:
@@ -406,7 +406,7 @@ def _why_done(pod: Pod) -> str:
 
 def _ends(workload: Workload, this_pass: Pass) -> str:
     over = [job for job in this_pass.world.jobs_of(workload) if job.ended or job.absent]
-    if not orphaned(workload, over, this_pass.tuning.absent_s) or not over:
+    if not is_orphaned(workload, over, this_pass.tuning.absent_s) or not over:
         return "which one is looked at"
     job = over[-1]
     reason = f" ({job.job.reason})" if job.job is not None and job.job.reason not in ("", "None") else ""

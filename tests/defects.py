@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler import decide
-from scheduler.actions import Action, Kind, SetPodCondition
+from scheduler.actions import Action, ObjectKind, SetPodCondition
 from scheduler.model.kubernetes import Pod
 from scheduler.rules.decision import Decision
 from scheduler.rules.driver import apply
@@ -58,5 +58,5 @@ def about(actions: list[Action], what: Pod) -> list[Action]:
     ]
 
 
-def quarantined(story: Story) -> set[tuple[Kind, str]]:
+def quarantined(story: Story) -> set[tuple[ObjectKind, str]]:
     return set(story.world.quarantine)

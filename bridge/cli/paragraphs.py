@@ -20,9 +20,9 @@ def wrapped(text: str, width: int, *, first: str | None = None, indent: str = IN
     )
 
 
-def pairs(told: Iterable[tuple[str, str]], width: int) -> Iterator[str]:
+def pairs(entries: Iterable[tuple[str, str]], width: int) -> Iterator[str]:
     """Names and values, without empty values."""
-    shown = [(name, value) for name, value in told if value]
+    shown = [(name, value) for name, value in entries if value]
     names = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         yield from wrapped(value, width, first=f"{INDENT}{name:<{names}}  ", indent=INDENT + " " * (names + 2))

@@ -88,10 +88,10 @@ class Feed:
         found.reverse()
         return found
 
-    def forget(self, told: int) -> None:
+    def forget(self, sent: int) -> None:
         """Forget the items that are gone, if every reader has all changes up to that one."""
         for known, (changed, text) in tuple(self._items.items()):
-            if changed > told:
+            if changed > sent:
                 break
             if text is GONE:
                 del self._items[known]

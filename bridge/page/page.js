@@ -377,15 +377,15 @@ function drawDetail({ story, waterfall, waits = "" }) {
 
 // --- nodes, sides ---
 
-const standing = new Map(); // names of pods by node
+const podsOn = new Map(); // names of pods by node
 
 function drawStanding() {
-  standing.clear();
+  podsOn.clear();
   for (const { pod } of ordered) {
     if (!pod.node || pod.phase === "done") continue;
-    const there = standing.get(pod.node);
+    const there = podsOn.get(pod.node);
     if (there) there.push(pod.name);
-    else standing.set(pod.node, [pod.name]);
+    else podsOn.set(pod.node, [pod.name]);
   }
   drawNodes();
 }
@@ -397,7 +397,7 @@ function sortNodes() {
 }
 
 function drawNodes() {
-  nodeList.show(nodesInOrder.map((name) => [name, { ...known.nodes[name], names: (standing.get(name) ?? []).slice(0, MOST_NAMES), standing: standing.get(name)?.length ?? 0 }]));
+  nodeList.show(nodesInOrder.map((name) => [name, { ...known.nodes[name], names: (podsOn.get(name) ?? []).slice(0, MOST_NAMES), podCount: podsOn.get(name)?.length ?? 0 }]));
   write($("nodes-total"), nodesInOrder.length > 8 ? `${count(nodesInOrder.length)}; taken of what there is` : "taken of what there is");
 }
 const MOST_NAMES = 8;
@@ -431,9 +431,9 @@ function updateNode(row, node, name) {
   const [top, amounts, stands] = row.children;
   top.replaceChildren(make("b", "", name), said);
   amounts.replaceChildren();
-  const more = node.standing - node.names.length;
-  write(stands, node.standing ? `${node.names.join(", ")}${more ? ` and ${count(more)} more` : ""}` : "");
-  stands.title = node.standing ? `${count(node.standing)} pods; show them in the table` : "";
+  const more = node.podCount - node.names.length;
+  write(stands, node.podCount ? `${node.names.join(", ")}${more ? ` and ${count(more)} more` : ""}` : "");
+  stands.title = node.podCount ? `${count(node.podCount)} pods; show them in the table` : "";
   for (const [label, key] of [["CPUs", "cpus"], ["GPUs", "devices"]]) {
     const pair = node[key] ?? slurm?.[key];
     if (!pair || !pair[1]) continue;

@@ -98,7 +98,7 @@ async def why(options: argparse.Namespace) -> None:
     # With -w the costs are read again when the job, the node or the end changes.
     known: dict[tuple[object, ...], ShownCosts] = {}
 
-    async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
+    async def describe(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
         of_pod = [
             {"at": each.at, "reason": each.reason, "message": each.message, "count": each.count} for each in events
         ]
@@ -114,24 +114,24 @@ async def why(options: argparse.Namespace) -> None:
             ],
         )
 
-    await _of_pod(options, told)
+    await _of_pod(options, describe)
 
 
 async def trace_of(options: argparse.Namespace) -> None:
     """`trace POD`."""
 
-    async def told(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
+    async def describe(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
         wide = options.output == "wide"
         return _PodShown(
             entry(seen) | trace.timed(seen, events) | {"note": note},
             lambda screen: [*trace.waterfall(seen, events, time.time(), screen, wide=wide), *filter(None, [note])],
         )
 
-    await _of_pod(options, told)
+    await _of_pod(options, describe)
 
 
 async def _of_pod(
-    options: argparse.Namespace, told: Callable[[Seen, Sequence[PodEvent], str], Awaitable[_PodShown]]
+    options: argparse.Namespace, describe: Callable[[Seen, Sequence[PodEvent], str], Awaitable[_PodShown]]
 ) -> None:
     in_it, name = named(options.pod)
     async with AsyncExitStack() as stack:
@@ -140,7 +140,7 @@ async def _of_pod(
         async def ask() -> _PodShown:
             seen = await cluster.pod(in_it or namespace_of(options), name)
             _check_scheduler(seen.pod.full_name, seen.pod.scheduler_name, options.scheduler)
-            return await told(seen, *await cluster.events(seen))
+            return await describe(seen, *await cluster.events(seen))
 
         if options.watch:
             await ask_again(ask, options.output, _screen(options), show, warn)

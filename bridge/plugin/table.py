@@ -83,6 +83,6 @@ def age(seconds: float | None) -> str:
 
 def pairs(shown: Mapping[str, str]) -> list[str]:
     """Names and values below each other, without empty values."""
-    told = {name: value for name, value in shown.items() if value}
-    width = max(map(len, told), default=0)
-    return [f"{name + ':':<{width + 1}}  {printable(value)}" for name, value in told.items()]
+    filled = {name: value for name, value in shown.items() if value}
+    width = max(map(len, filled), default=0)
+    return [f"{name + ':':<{width + 1}}  {printable(value)}" for name, value in filled.items()]

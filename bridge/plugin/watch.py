@@ -93,22 +93,22 @@ async def ask_again(
 ) -> None:
     """Never returns; cancel it.  form: as of follow.  Raises for the first answer; later a sentence goes to `warn`."""
     known: Mapping[str, object] | None = None
-    told, trouble = await ask(), ""
+    answer, trouble = await ask(), ""
     while True:
-        now = _compared(told.entries) if form == "json" else told.rows
+        now = _compared(answer.entries) if form == "json" else answer.rows
         changed = [key for key, what in now.items() if known is None or what != known.get(key)]
         if form == "json":
-            lines = [json.dumps(told.entries[key]) for key in changed]
+            lines = [json.dumps(answer.entries[key]) for key in changed]
         elif screen.live:
-            lines = screen.redrawn(told.lines(screen))
+            lines = screen.redrawn(answer.lines(screen))
         else:
-            lines = told.lines(screen, None if known is None else changed)
+            lines = answer.lines(screen, None if known is None else changed)
         if lines:
             show(lines)
         known = now
         await asyncio.sleep(ASK_S)
         try:
-            told, trouble = await ask(), ""
+            answer, trouble = await ask(), ""
         except BridgeError as error:
             if said(error) != trouble:
                 warn(trouble := said(error))

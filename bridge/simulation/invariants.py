@@ -311,16 +311,6 @@ class Invariants:
         elif method == "DELETE":
             self._harm(pod, method)
 
-    def reaches_kube(self, path: str, body: bytes | None, sent_in: int) -> None:
-        """A bind takes room when it arrives; the present process cannot have considered the bind of an earlier one."""
-        match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/binding", path)
-        if match is None or sent_in != self.process:
-            return
-        sent = json.loads(body or b"{}")
-        pod, node = self._pod(match[1], match[2], sent["metadata"]["uid"]), sent["target"]["name"]
-        if pod is not None and not _settled(pod):
-            self._judge("V3", lambda: self._too_much(pod, node))
-
     def _pod(self, namespace: str, name: str, uid: str) -> Object | None:
         """This incarnation; of another one the server refuses the write."""
         pod = self.kube.pod(namespace, name)
@@ -329,7 +319,7 @@ class Invariants:
     def _bind(self, namespace: str, name: str, uid: str, node: str, job_id: int) -> None:
         who, sent = f"{namespace}/{name}", self.clock()
         pod = self._pod(namespace, name, uid)
-        if self.exact and (pod is None or _settled(pod)):
+        if self.exact and (pod is None or is_settled(pod)):
             return  # refused by the server
         self.note(f"bind {who} to {node} for job {job_id}")
         self._sent.add(uid)
@@ -794,7 +784,7 @@ def _said(pod: Mapping[str, Any]) -> str | None:
     return said
 
 
-def _settled(pod: Mapping[str, Any]) -> bool:
+def is_settled(pod: Mapping[str, Any]) -> bool:
     return bool(pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"))
 
 

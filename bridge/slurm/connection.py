@@ -31,13 +31,13 @@ class Request:
 class ClosedError(Exception):
     """The connection ended before a whole answer.
 
-    heard   True if a part of the answer had come
-    tls     what TLS said instead of an answer, as a server does that refuses a client certificate; None: nothing
+    answer_began   True if a part of the answer had come
+    tls            what TLS said instead of an answer, as a server does that refuses a client certificate; None: nothing
     """
 
-    def __init__(self, heard: bool, tls: ssl.SSLError | None = None) -> None:
+    def __init__(self, answer_began: bool, tls: ssl.SSLError | None = None) -> None:
         super().__init__("closed")
-        self.heard = heard
+        self.answer_began = answer_began
         self.tls = tls
 
 

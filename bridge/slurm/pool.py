@@ -123,7 +123,7 @@ class HttpPool:
             try:
                 return await self._ask(connection, request)
             except ClosedError as closed:
-                if closed.heard or request.method != "GET":
+                if closed.answer_began or request.method != "GET":
                     raise self._closed(request, closed) from None
         connection = await self._connect(request)
         try:
@@ -136,7 +136,7 @@ class HttpPool:
         why = f"{self._server} closed the connection"
         if closed.tls is not None:
             why = self._tls.why_not(str(self._server), closed.tls)
-        elif new and self._server.secure and not closed.heard:
+        elif new and self._server.secure and not closed.answer_began:
             why += f" without an answer. {self._tls.perhaps_refused}"
         return (Unanswered if request.sent else Unreachable)(request.operation, SIDE, why)
 

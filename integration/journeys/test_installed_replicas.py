@@ -197,16 +197,21 @@ def test_an_admin_uninstalls_it_by_every_line_and_nothing_is_left(
     terminal.types(UNINSTALL.replace('"uninstall"', '"uninstall", "--end-pods"'))
     eventually("no pod of the bridge runs", lambda: not kube.bound(SPACE))
     eventually("it says that nothing is left", lambda: NOTHING in log(terminal))
+    nothing_is_left(kube, slurm, own_node, cordoned)
+    for line in (DELETE, UNBIND, UNLABEL, NO_NODES):
+        terminal.types(line)
+    assert OWN not in kube.namespaces()
+    assert all("slurm-bridge" not in each.metadata.name for each in kube.rbac.list_cluster_role().items)
+
+
+def nothing_is_left(kube: Kube, slurm: Slurm, own_node: str, cordoned: str) -> None:
+    """Asserts that neither cluster has a job, node, drain, taint or condition of the bridge."""
     assert slurm.live(f"{SPACE}/") == []
     assert slurm.node(own_node) == {}
     assert not tainted(kube, own_node)
     assert not drained(slurm, cordoned)
     assert [node.metadata.name for node in kube.core.list_node().items if in_slurm(kube, node.metadata.name)] == []
     assert kube.core.read_node(cordoned).spec.unschedulable, "an admin's cordon is his"
-    for line in (DELETE, UNBIND, UNLABEL, NO_NODES):
-        terminal.types(line)
-    assert OWN not in kube.namespaces()
-    assert all("slurm-bridge" not in each.metadata.name for each in kube.rbac.list_cluster_role().items)
 
 
 def in_use(slurm: Slurm, name: str) -> bool:

@@ -185,29 +185,15 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
     [waiting] = eventually("it waits in Slurm", lambda: slurm.live(f"{ns}/waits~"))
     before = snapshot(kube, slurm, foreign)
 
-    assert uninstall.run("--dry-run") == 0, uninstall.said
-    for step in (f"wait until pod {ns}/alone on node", f"end Slurm job {waiting['job_id']} of {ns}/waits"):
-        assert step in uninstall.said
-    for step in (f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}"):
-        assert step in uninstall.said
+    steps = [f"wait until pod {ns}/alone on node", f"end Slurm job {waiting['job_id']} of {ns}/waits"]
+    says_what_it_would_do(uninstall, *steps, f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}")
     assert uninstall.run() == 2, uninstall.said
     assert "the-bridge holds the lease slurm-bridge/slurm-bridge and renews it" in uninstall.said
     assert len(slurm.live(f"{ns}/")) == 5, "nothing was done"
     assert drained(slurm, cordoned)
 
     assert bridge.stop() == 0
-    first = uninstall.begin()
-    try:
-        eventually("the pod that waits is told", lambda: "SlurmBridgeUninstalled" in kube.said(ns, "waits"))
-        eventually("its job is over", lambda: not slurm.live(f"{ns}/waits~"))
-        eventually("no jobs are given to the bridge's node", lambda: drained(slurm, own_node))
-        eventually("the other node is in service again", lambda: not drained(slurm, cordoned))
-        eventually("it says what it waits for", lambda: f"wait until pod {ns}/alone" in uninstall.said)
-        assert len(kube.bound(ns)) == 4, "what runs is let run"
-        assert tainted(kube, own_node), "no other scheduler may come while pods of the bridge run there"
-    finally:
-        first.kill()  # an admin decides otherwise, or the machine is lost
-        first.wait(PATIENCE_S)
+    begins_and_waits(uninstall, kube, slurm, ns, own_node, cordoned)
 
     journal.breaks("V7", f"{ns}/*", "the admin has the bridge end pods whose jobs run")
     assert uninstall.run("--end-pods") == 0, uninstall.said
@@ -215,12 +201,7 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
     assert "Traceback" not in uninstall.said
     assert Path(slurm.token_file).read_text().strip() not in uninstall.said
 
-    assert slurm.live(f"{ns}/") == []
-    assert slurm.node(own_node) == {}
-    assert not drained(slurm, cordoned)
-    assert [node.metadata.name for node in kube.core.list_node().items if in_slurm(kube, node.metadata.name)] == []
-    assert not tainted(kube, own_node)
-    assert kube.bound(ns) == []
+    nothing_is_left(kube, slurm, ns, own_node, cordoned)
     assert "SlurmBridgeUninstalled" in kube.said(ns, "waits")
     eventually("the service's controller made new pods", lambda: len(_unbound(kube, ns)) == 3)
     lease = client.CoordinationV1Api(kube.api).read_namespaced_lease(*LEASE)
@@ -231,6 +212,38 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
     assert uninstall.run("--wait") == 0, uninstall.said
     assert NOTHING in uninstall.said
     assert "3 pods name it as their scheduler and wait" in uninstall.said
+
+
+def says_what_it_would_do(uninstall: Uninstall, *steps: str) -> None:
+    assert uninstall.run("--dry-run") == 0, uninstall.said
+    for step in steps:
+        assert step in uninstall.said
+
+
+def begins_and_waits(uninstall: Uninstall, kube: Kube, slurm: Slurm, ns: str, own_node: str, cordoned: str) -> None:
+    """Runs the uninstallation until it waits for pods that run; then an admin decides otherwise, or the machine is lost."""
+    first = uninstall.begin()
+    try:
+        eventually("the pod that waits is told", lambda: "SlurmBridgeUninstalled" in kube.said(ns, "waits"))
+        eventually("its job is over", lambda: not slurm.live(f"{ns}/waits~"))
+        eventually("no jobs are given to the bridge's node", lambda: drained(slurm, own_node))
+        eventually("the other node is in service again", lambda: not drained(slurm, cordoned))
+        eventually("it says what it waits for", lambda: f"wait until pod {ns}/alone" in uninstall.said)
+        assert len(kube.bound(ns)) == 4, "what runs is let run"
+        assert tainted(kube, own_node), "no other scheduler may come while pods of the bridge run there"
+    finally:
+        first.kill()
+        first.wait(PATIENCE_S)
+
+
+def nothing_is_left(kube: Kube, slurm: Slurm, ns: str, own_node: str, cordoned: str) -> None:
+    """Asserts that neither cluster has a job, node, drain, taint, condition or bound pod of the bridge."""
+    assert slurm.live(f"{ns}/") == []
+    assert slurm.node(own_node) == {}
+    assert not drained(slurm, cordoned)
+    assert [node.metadata.name for node in kube.core.list_node().items if in_slurm(kube, node.metadata.name)] == []
+    assert not tainted(kube, own_node)
+    assert kube.bound(ns) == []
 
 
 def _unbound(kube: Kube, ns: str) -> list[Any]:

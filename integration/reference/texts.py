@@ -70,7 +70,7 @@ SINKS: dict[str, Sink] = {
     "JobStatus": Sink((2, "message"), ((1, "reason"),)),
     "SetPodCondition": Sink((5, "message"), ((6, "event"), (4, "condition"))),
     "SetJobCondition": Sink((5, "message"), ((4, "condition"),)),
-    "SetNodeCondition": Sink((4, "message"), ((3, "condition"),)),
+    "Condition": Sink((2, "message"), ((1, "reason"),)),  # of a node
     "BindPod": Sink((10, "message"), fixed=names.SCHEDULED),
     "DeletePod": Sink((4, "reason"), fixed=names.ENDED),
     "FailByDeadline": Sink((4, "reason"), fixed=names.ENDED),

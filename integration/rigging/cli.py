@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import (
     bridge_image,
@@ -169,6 +169,26 @@ def _parser(command: str) -> argparse.ArgumentParser:
     commands.add_parser("compose", help="build stand-ins for the images of docker-compose.yml, and what runs it")
     commands.add_parser("prometheus", help="build prometheus and promtool")
     commands.add_parser("collector", help="build an OpenTelemetry Collector")
+    _add_up(commands, named)
+    commands.add_parser("down", parents=[named], help="end a rig and remove what it left")
+    commands.add_parser("env", parents=[named], help="print the environment that finds the rig, for a shell to read")
+    run = commands.add_parser("run", parents=[named], help="run a command in the rig's network, with that environment")
+    run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD …")
+    load = commands.add_parser("load", parents=[named], help="give every node with a kubelet the image of an archive")
+    load.add_argument("archive", type=Path, metavar="ARCHIVE")
+    commands.add_parser("status", parents=[named], help="what runs in a rig")
+    commands.add_parser("list", help="the rigs that are up")
+    for name in DAEMONS:
+        daemon = commands.add_parser(name, parents=[named], help=f"{'|'.join(ACTS)}: {name} alone")
+        daemon.add_argument("act", choices=ACTS)
+    for kind in ("slurmd-nN", "kubelet-xN"):
+        commands.add_parser(kind, help=f"{'|'.join(ACTS)}: one node's daemon alone; a kubelet ends with its containers")
+    if re.fullmatch(r"(slurmd-n|kubelet-x)[1-9]\d*", command):  # whether the rig has it is known inside
+        commands.add_parser(command, parents=[named]).add_argument("act", choices=ACTS)
+    return parser
+
+
+def _add_up(commands: Any, named: argparse.ArgumentParser) -> None:
     up = commands.add_parser("up", parents=[named], help="start a rig")
     up.add_argument("--fresh", action="store_true", help="end it first if it is up")
     up.add_argument(
@@ -192,22 +212,6 @@ def _parser(command: str) -> argparse.ArgumentParser:
         metavar="FILE",
         help="lines for slurm.conf, instead of the rig's own of the same keys",
     )
-    commands.add_parser("down", parents=[named], help="end a rig and remove what it left")
-    commands.add_parser("env", parents=[named], help="print the environment that finds the rig, for a shell to read")
-    run = commands.add_parser("run", parents=[named], help="run a command in the rig's network, with that environment")
-    run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD …")
-    load = commands.add_parser("load", parents=[named], help="give every node with a kubelet the image of an archive")
-    load.add_argument("archive", type=Path, metavar="ARCHIVE")
-    commands.add_parser("status", parents=[named], help="what runs in a rig")
-    commands.add_parser("list", help="the rigs that are up")
-    for name in DAEMONS:
-        daemon = commands.add_parser(name, parents=[named], help=f"{'|'.join(ACTS)}: {name} alone")
-        daemon.add_argument("act", choices=ACTS)
-    for kind in ("slurmd-nN", "kubelet-xN"):
-        commands.add_parser(kind, help=f"{'|'.join(ACTS)}: one node's daemon alone; a kubelet ends with its containers")
-    if re.fullmatch(r"(slurmd-n|kubelet-x)[1-9]\d*", command):  # whether the rig has it is known inside
-        commands.add_parser(command, parents=[named]).add_argument("act", choices=ACTS)
-    return parser
 
 
 def _count(most: int) -> Callable[[str], int]:

@@ -59,51 +59,51 @@ def up(rig: Rig) -> None:
 def all_daemons(rig: Rig) -> list[Daemon]:
     """In the order in which they start."""
     options = rig.read_options()
-    played = options.kwok + options.slurmd
-    lease = max(LEASE_SECONDS, 4 * played // BEATS_PER_SECOND)
+    lease_s = max(LEASE_SECONDS, 4 * (options.kwok + options.slurmd) // BEATS_PER_SECOND)
     etcd = f"http://127.0.0.1:{places.ETCD_PORT}"
-    manager = [f"--kubeconfig={rig.kubeconfig}", f"--service-account-private-key-file={rig.kube}/sa.key"]
-    manager += [
-        f"--root-ca-file={rig.kube}/certs/apiserver.crt",
-        f"--node-monitor-grace-period={lease * GRACE_PER_LEASE:.0f}s",
-    ]
-    kwok = [f"--kubeconfig={rig.kubeconfig}", f"--config={places.HERE}/conf/kwok-stages.yaml"]
-    kwok += [
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        f"--node-lease-duration-seconds={lease}",
-    ]
+    # Pods are refused until their service account is there.
+    account = "/api/v1/namespaces/default/serviceaccounts/default"
     return [
-        _daemon(
-            rig,
-            "etcd",
-            [
-                f"--data-dir={rig.kube}/etcd",
-                f"--listen-client-urls={etcd}",
-                f"--advertise-client-urls={etcd}",
-                "--listen-peer-urls=http://127.0.0.1:0",
-                "--unsafe-no-fsync",
-                "--quota-backend-bytes=8589934592",
-            ],
-            lambda: rest.listens(places.ETCD_PORT),
-        ),
+        _daemon(rig, "etcd", _etcd(rig, etcd), lambda: rest.listens(places.ETCD_PORT)),
         _daemon(rig, "kube-apiserver", _apiserver(rig, etcd), lambda: _serves(rig)),
-        _daemon(
-            rig,
-            "kube-controller-manager",
-            # Without the controller that writes an annotation on every node, a hint for kubelets in large clusters.
-            [
-                *manager,
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--kube-api-qps=500",
-                "--kube-api-burst=500",
-                "--controllers=*,-ttl-controller",
-            ],
-            # Pods are refused until their service account is there.
-            lambda: rest.kubernetes(rig).answers("/api/v1/namespaces/default/serviceaccounts/default"),
-        ),
+        _daemon(rig, "kube-controller-manager", _manager(rig, lease_s), lambda: rest.kubernetes(rig).answers(account)),
         # It listens nowhere; that it works is seen by what it does (nodes.wait_ready).
-        _daemon(rig, "kwok", kwok, lambda: True),
+        _daemon(rig, "kwok", _kwok(rig, lease_s), lambda: True),
+    ]
+
+
+def _etcd(rig: Rig, url: str) -> list[str]:
+    return [
+        f"--data-dir={rig.kube}/etcd",
+        f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+        "--listen-peer-urls=http://127.0.0.1:0",
+        "--unsafe-no-fsync",
+        "--quota-backend-bytes=8589934592",
+    ]
+
+
+def _manager(rig: Rig, lease_s: int) -> list[str]:
+    """Without the controller that writes an annotation on every node, a hint for kubelets in large clusters."""
+    return [
+        f"--kubeconfig={rig.kubeconfig}",
+        f"--service-account-private-key-file={rig.kube}/sa.key",
+        f"--root-ca-file={rig.kube}/certs/apiserver.crt",
+        f"--node-monitor-grace-period={lease_s * GRACE_PER_LEASE:.0f}s",
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+        "--controllers=*,-ttl-controller",
+    ]
+
+
+def _kwok(rig: Rig, lease_s: int) -> list[str]:
+    return [
+        f"--kubeconfig={rig.kubeconfig}",
+        f"--config={places.HERE}/conf/kwok-stages.yaml",
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        f"--node-lease-duration-seconds={lease_s}",
     ]
 
 

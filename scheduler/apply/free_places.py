@@ -38,9 +38,9 @@ def may_take_place(world: World, gang: Workload, alone: Workload, pod: Pod) -> b
     job = chosen(gang, world.jobs_of(gang))
     if job is None or job.grant is None or job.spec is None:
         return False
-    held = Counter(world.in_slurm(node) for pod in gang.unfinished if (node := gang.node_of(pod)))
+    taken = Counter(world.in_slurm(node) for pod in gang.unfinished if (node := gang.node_of(pod)))
     granted = zip((job.spec, *job.spec.parts), (job.grant, *job.grant.parts), strict=False)
-    return any(_serves(spec, grant, own, held, same_shape=bool(job.spec.parts)) for spec, grant in granted)
+    return any(_serves(spec, grant, own, taken, same_shape=bool(job.spec.parts)) for spec, grant in granted)
 
 
 def _asked_by(world: World, alone: Workload, pod: Pod) -> JobSpec | None:
@@ -52,14 +52,14 @@ def _asked_by(world: World, alone: Workload, pod: Pod) -> JobSpec | None:
     return known[2] if known is not None else None
 
 
-def _serves(spec: JobSpec, grant: Grant, own: JobSpec, held: Counter[str], *, same_shape: bool) -> bool:
+def _serves(spec: JobSpec, grant: Grant, own: JobSpec, taken: Counter[str], *, same_shape: bool) -> bool:
     """True if the grant of this component has a free place, and each of its free places serves the pod.
 
-    held         Slurm's name of a node to how many places pods of the gang have there
+    taken         Slurm's name of a node to how many places pods of the gang have there
     same_shape   the pod must have the shape of the component: its shape decides in which component it gets a place
     """
     may_differ = LATEST | OF_THE_JOB | (frozenset({"excluded_nodes"}) if same_shape else SHAPE)
     if replace(own, **{field: getattr(spec, field) for field in may_differ}) != spec or lacks(spec, own):
         return False
-    free = {node.name for node in grant.nodes if tasks_on(node, spec) > held[node.name]}
+    free = {node.name for node in grant.nodes if tasks_on(node, spec) > taken[node.name]}
     return bool(free) and free.isdisjoint(expand(own.excluded_nodes))

@@ -8,7 +8,7 @@ pod, and never makes it act on the job.
 from __future__ import annotations
 
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job, is_ended
@@ -66,7 +66,7 @@ def _add_hinted_job(world: World, workload: Workload, pod: Pod, job_id: int) -> 
     """Add a record of the job, which only a pod shows.  The read of the job shows whose it is."""
     states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
     world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
-    if world.inherited(workload):  # a pod that came after the start may show a foreign job, which is read
+    if world.is_inherited(workload):  # a pod that came after the start may show a foreign job, which is read
         world.stop_reading(job_id)
     if job_id in world.foreign:  # it may have been the job of these pods until its id was given out again
         world.foreign.discard(job_id)
@@ -111,7 +111,7 @@ def detach_unproven(world: World, workload: Workload, job: Placeholder) -> None:
 def is_depended_on(world: World, job: Placeholder) -> bool:
     """True if unfinished pods run, or may run, for the job."""
     concerned = world.workloads_of(job)
-    if any(quarantine.is_dropped(world, Kind.WORKLOAD, workload.key) for workload in concerned):
+    if any(quarantine.is_dropped(world, ObjectKind.WORKLOAD, workload.key) for workload in concerned):
         return True
     pods = ((workload, pod) for workload in concerned for pod in workload.pods.values())
     return any(workload.node_of(pod) and not pod.finished for workload, pod in pods)

@@ -209,7 +209,7 @@ def _needs_reading(world: World, job_id: int) -> bool:
     job = world.placeholders.get(job_id)
     if job is None:
         return True
-    return not job.proven and not all(map(world.inherited, world.workloads_of(job)))
+    return not job.proven and not all(map(world.is_inherited, world.workloads_of(job)))
 
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.JobsPolled: _jobs_polled}

@@ -88,7 +88,7 @@ def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
         if not world.workloads_of(job):
             world.drop(job)
             return
-    if event.job is not None and reused_ids.renamed_unread(world, job, event.job):
+    if event.job is not None and reused_ids.is_renamed_unread(world, job, event.job):
         assert job.key is not None
         job.hinted_by.add(job.key)
         job.key = None  # without the name, there is not enough proof to end the job (V6)

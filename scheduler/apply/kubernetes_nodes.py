@@ -41,7 +41,7 @@ def _node_deleted(world: World, event: ev.NodeDeleted) -> None:
     world.ready_since.pop(event.name, None)
     if gone is not None:
         _mark_workloads_on(world, {event.name})
-        world.node_state.forget(gone)
+        world.node_state.remove_node(gone)
         _nodes_changed(world)
 
 
@@ -55,7 +55,7 @@ def _nodes_listed(world: World, event: ev.NodesListed) -> None:
                 del index[name]
         world.note_health(event.nodes, nodes.keys() - before.keys())
         _mark_workloads_on(world, before.keys() | nodes.keys())
-        known = world.node_state.forget_names()
+        known = world.node_state.remove_all_nodes()
         for node in tuple(nodes.values()):
             try:
                 world.node_state.observe(None, node, world.config.translation.gres, world.slurm_nodes or {})

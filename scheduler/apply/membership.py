@@ -204,7 +204,7 @@ def pods_of_group(workload: Workload) -> int:
 
 def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
     """True if settling may have to consider each pod, not only the counts."""
-    if _in_stages(world, workload, pod):
+    if _is_in_stages(world, workload, pod):
         return True
     size = _size(world, workload)
     if size and not workload.size and workload.surplus:
@@ -214,7 +214,7 @@ def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
     return bool(size) and (members_unbound > room or (members_unbound < room and bool(workload.surplus)))
 
 
-def _in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
+def _is_in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
     """True if the JobSet of its pods was read, or that of this one, and is made in stages."""
     if (
         workload.group is None
@@ -254,38 +254,63 @@ def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
     if all_pods and workload.group.size_source_kind == "JobSet" and not workload.group.stage:
         _split(world, workload)
     _, least = world.unsettled.pop(workload.key, (0, workload.pod_counts.members))
+    _update_size(world, workload)
+    room = _room(workload)
+    if not workload.size or workload.pod_counts.members_unbound < room:
+        workload.last_rank = None
+    if workload.size:
+        _fit_members(world, workload, room, least)
+
+
+def _update_size(world: World, workload: Workload) -> None:
     before, workload.size = workload.size, _size(world, workload)
     if not before and workload.size:  # surplus pods of a gang of unknown size may be workloads by themselves now
         world.dirty.update((key, None) for uid in workload.surplus if (key := world.key_of_pod.get(uid)) is not None)
-    members_unbound = workload.pod_counts.members_unbound
-    room = max(0, workload.size - (workload.pod_counts.members - members_unbound))
-    if members_unbound > room:  # pods that the bridge ends leave places, too, though they are not deleted (S4)
+
+
+def _room(workload: Workload) -> int:
+    """The number of unbound members for which the gang has places."""
+    pod_counts = workload.pod_counts
+    room = max(0, workload.size - (pod_counts.members - pod_counts.members_unbound))
+    if (
+        pod_counts.members_unbound > room
+    ):  # pods that the bridge ends leave places, too, though they are not deleted (S4)
         room = min(workload.size, room + sum(map(stays, _ending_pods(workload))))
-    if not workload.size or members_unbound < room:
-        workload.last_rank = None
-    if not workload.size:
-        return
-    # Those that came while places were free did not ask whether pods beyond its size wait for these places, too.
+    return room
+
+
+def _fit_members(world: World, workload: Workload, room: int, least: int) -> None:
+    """Move unbound members out that have no place, or take surplus pods back into free places.
+
+    least   the fewest members that the workload had since it was settled last
+    """
+    # Pods that came while places were free did not ask whether surplus pods wait for these places, too.
     came = max(0, workload.pod_counts.members - least)
-    if came and members_unbound - came < room and workload.surplus:
-        _take_back(world, workload, room - (members_unbound - came))
-        members_unbound = workload.pod_counts.members_unbound
-    if members_unbound > room:
-        waiting = sorted((pod for pod in workload.members if not workload.node_of(pod)), key=rank_of)
-        being_bound = {pod.uid for pod in waiting if _may_be_bound_yet(world, workload, pod)}
-        idle = [pod for pod in waiting if pod.uid not in being_bound]
-        left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
-        for pod in idle[left:]:
-            _move(world, workload, _leave_group(world, workload, pod), pod)
-        workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
-    elif members_unbound < room and workload.surplus:
-        _take_back(world, workload, room - members_unbound)
+    missing = room - (workload.pod_counts.members_unbound - came)
+    if came and missing > 0 and workload.surplus:
+        _take_back(world, workload, missing)
+    missing = room - workload.pod_counts.members_unbound
+    if missing < 0:
+        _move_out(world, workload, room)
+    elif missing > 0 and workload.surplus:
+        _take_back(world, workload, missing)
         workload.size = _size(world, workload)  # of the next run, if all pods of the former one have ended
         world.refresh(workload)
 
 
+def _move_out(world: World, workload: Workload, room: int) -> None:
+    """Make the last unbound members surplus, by rank, as many as have no place."""
+    waiting = sorted((pod for pod in workload.members if not workload.node_of(pod)), key=rank_of)
+    being_bound = {pod.uid for pod in waiting if _may_be_bound_yet(world, workload, pod)}
+    idle = [pod for pod in waiting if pod.uid not in being_bound]
+    left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
+    for pod in idle[left:]:
+        _move(world, workload, _leave_group(world, workload, pod), pod)
+    workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
+
+
 def _take_back(world: World, workload: Workload, missing: int) -> None:
-    for pod in _coming_back(world, workload, missing):
+    for pod in _returning(world, workload, missing):
         _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
 
 
@@ -307,7 +332,7 @@ def _split(world: World, workload: Workload) -> None:
 
 def _ending_pods(workload: Workload) -> list[Pod]:
     """The bound pods of the workload that the bridge is ending."""
-    ends = (uid for uid, held in workload.pods_in_flight.items() if isinstance(held.action, DeletePod | FailByDeadline))
+    ends = (uid for uid, each in workload.pods_in_flight.items() if isinstance(each.action, DeletePod | FailByDeadline))
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
 
@@ -350,7 +375,7 @@ def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
     return None
 
 
-def _coming_back(world: World, workload: Workload, missing: int) -> list[Pod]:
+def _returning(world: World, workload: Workload, missing: int) -> list[Pod]:
     """The pods beyond the gang's size that take its free places, by rank."""
     if not workload.pod_counts.sizes:
         return _next_run(world, workload)

@@ -63,7 +63,7 @@ def _managed_changed(world: World) -> None:
 
 
 def _fold_early(world: World) -> None:
-    if world.cluster_known:
+    if world.is_cluster_known:
         early, world.early = world.early, []
         for each in early:
             world.apply_part(each)

@@ -10,7 +10,7 @@ from typing import Any
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.apply import node_results
 from scheduler.apply.membership import settle, settle_by_plan
 from scheduler.apply.submission_results import lost_job_of
@@ -53,7 +53,7 @@ def _planned(world: World, event: ev.Planned) -> None:
 
 
 def _wait_in_turn(world: World, plan: act.Plan) -> None:
-    """A visited workload that waits in a full limit class again keeps its place there, whatever it was visited for (I7)."""
+    """A visited workload that waits in a full limit again keeps its place there, whatever it was visited for (I7)."""
     waits = {(name, key) for name, keys in plan.parked.items() for key in keys} - plan.yielding
     for key in plan.visited:
         world.dirty.pop(key, None)
@@ -100,7 +100,7 @@ def _write_off(world: World, key: str, uid: str) -> None:
 def _action_planned(world: World, action: act.Action, at: float) -> None:
     """Note that the action is in flight.  A change for a workload that this plan dropped is not placed, and not performed."""
     key = getattr(action, "key", "")
-    if action.effect is act.Effect.WORKLOAD and quarantine.is_dropped(world, Kind.WORKLOAD, key):
+    if action.effect is act.Effect.WORKLOAD and quarantine.is_dropped(world, ObjectKind.WORKLOAD, key):
         return
     world.in_flight[id(action)] = action
     world.under_way[action.limit_class] += 1

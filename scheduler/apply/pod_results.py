@@ -108,16 +108,16 @@ def _pod_deletion_ended(
     workload = workload_of(world, action.uid) or world.workloads.get(action.key)
     if workload is None:
         return
-    held = workload.end_pod_in_flight(action.uid, action)
+    in_flight = workload.end_pod_in_flight(action.uid, action)
     if event.outcome is Outcome.UNKNOWN:
         confirmation.note_unanswered(workload, action)
     elif event.outcome is Outcome.DONE or action.uid not in workload.pods:
         confirmation.note_answered(workload, action.uid)
     if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began, ATTEMPTS[type(action)])
-    elif held is not None and action.uid in workload.pods:
+    elif in_flight is not None and action.uid in workload.pods:
         grace_s = world.config.tuning.grace_counts_s(workload.pods[action.uid].grace_s)
-        workload.pods_in_flight[action.uid] = InFlight(action, held.planned_at, until=event.at + grace_s + 30.0)
+        workload.pods_in_flight[action.uid] = InFlight(action, in_flight.planned_at, until=event.at + grace_s + 30.0)
 
 
 def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:
@@ -125,11 +125,11 @@ def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded
     workload = workload_of(world, action.uid)
     if workload is None:
         return
-    held = workload.end_pod_in_flight(action.uid, action)
+    in_flight = workload.end_pod_in_flight(action.uid, action)
     if event.outcome is not Outcome.DONE:
         world.back_off(workload, event.at, event.began, Attempt.MOVE)
-    elif held is not None:
-        workload.pods_in_flight[action.uid] = InFlight(action, held.planned_at, until=event.at + SHOWN_S)
+    elif in_flight is not None:
+        workload.pods_in_flight[action.uid] = InFlight(action, in_flight.planned_at, until=event.at + SHOWN_S)
 
 
 def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondition, event: ev.ActionEnded) -> None:

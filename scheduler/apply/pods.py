@@ -34,7 +34,7 @@ from scheduler.translate.job_options import user_input
 
 def _keep_if_early(world: World, event: ev.PodSeen | ev.PodDeleted | ev.PodsListed) -> bool:
     """Keep a pod event if the mark of the cluster is not known yet.  Returns True if the event was kept."""
-    if event.scope is not Scope.OURS or world.cluster_known:
+    if event.scope is not Scope.OURS or world.is_cluster_known:
         return False
     world.early.append(event)
     return True
@@ -278,7 +278,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
     workload.deleted_pods[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(stood))
     workload.bound.pop(pod.uid, None)
-    held = workload.pods_in_flight.pop(pod.uid, None)
+    in_flight = workload.pods_in_flight.pop(pod.uid, None)
     workload.last_status.pop(pod.uid, None)
     for index in (
         workload.late_changes,
@@ -289,7 +289,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
         workload.strays,
     ):
         index.pop(pod.uid, None)
-    confirmation.observe_deletion(workload, pod, held)
+    confirmation.observe_deletion(workload, pod, in_flight)
     workload.add_to_story(at, f"pod {pod.full_name} is gone")
     if settle(world, workload):
         world.refresh(workload)

@@ -23,10 +23,10 @@ CONCERNED = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED, Ph
 def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
     world.config = replace(world.config, policy=event.policy)
     world.identities = Identities(event.policy)
-    for limit_class in [name for name in world.parked if Quotas.is_limit_class(name)]:
-        for key in list(world.parked[limit_class]):
-            world.unpark(key)  # in its other limit classes, too: it is visited below
-        del world.parked[limit_class]
+    for limit in [name for name in world.parked if Quotas.is_of_policy(name)]:
+        for key in list(world.parked[limit]):
+            world.unpark(key)  # in the other limits that it waits for, too: it is visited below
+        del world.parked[limit]
     world.quotas = Quotas(event.policy, world.tenant_of)
     for workload in world.workloads.values():
         if world.quotas.counted:
@@ -83,7 +83,7 @@ def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
     if namespaces is None:
         world.changed_early = False
     asking = (world.workloads[key] for phase in ASKING for key in world.by_phase[phase])
-    if not any(world.inherited(each) for each in asking if namespaces is None or each.namespace in namespaces):
+    if not any(world.is_inherited(each) for each in asking if namespaces is None or each.namespace in namespaces):
         return
     for job in world.placeholders.values():
         if job.key is None and job.alive:

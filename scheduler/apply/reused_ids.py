@@ -144,7 +144,7 @@ def key_of_renamed(known: Placeholder | None, read: Job) -> str | None:
     return known.key if (known.job.submitted, known.job.user) == (read.submitted, read.user) else None
 
 
-def renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
+def is_renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
     """True if the first read of a job that this process submitted shows another name, and the same user and time.
 
     The job may be that job, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).

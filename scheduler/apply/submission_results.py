@@ -35,19 +35,19 @@ def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) 
     workload = world.workloads.get(action.key)
     if workload is None:
         return
-    held = workload.end_in_flight(action)
+    in_flight = workload.end_in_flight(action)
     if event.outcome is Outcome.DONE and event.job_id is not None:
         if reused_ids.is_foreign_by_now(world, workload, event.job_id, event.began):
             _submitted_id_was_reused(world, workload, action, event, event.job_id)
         else:
-            _submitted(world, workload, action, event, event.job_id, held, breaker)
+            _submitted(world, workload, action, event, event.job_id, in_flight, breaker)
     elif event.outcome is Outcome.UNKNOWN:
-        _submission_unanswered(world, workload, action, event, held)
+        _submission_unanswered(world, workload, action, event, in_flight)
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and event.refusal_number < SLURMS_OWN:
         world.back_off(workload, event.at)  # the token was rejected, which says nothing about the nodes
         workload.refused = event.refusal
     elif event.outcome is Outcome.REFUSED and action.spec.required_nodes and event.refusal_number != TWIN:
-        _reacquire_refused(world, workload, held, event)
+        _reacquire_refused(world, workload, in_flight, event)
     elif event.outcome is Outcome.REFUSED and event.refusal is not None:
         _submission_refused(world, workload, breaker, action, event, event.refusal)
     else:
@@ -76,17 +76,17 @@ def _submitted_id_was_reused(
 
 
 def _submission_unanswered(
-    world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, held: InFlight | None
+    world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, in_flight: InFlight | None
 ) -> None:
     """The job may exist: it is looked up by its name before anything is submitted again."""
     until = event.at + world.config.tuning.settle_s
     workload.job_search = JobSearch(event.began, until, action.spec.name, action.spec.user)
     if action.spec.required_nodes:
-        _not_reacquired(workload, held, "it is not known whether Slurm granted them again")
+        _not_reacquired(workload, in_flight, "it is not known whether Slurm granted them again")
         _read_hinted(world, event.began)
 
 
-def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, event: ev.ActionEnded) -> None:
+def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | None, event: ev.ActionEnded) -> None:
     """Slurm does not grant the nodes of the lost job again: another job has them, perhaps an unread job of these pods.
 
     Slurm checks limits before it looks for a twin, and the twin counts for the limits.
@@ -94,10 +94,10 @@ def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, 
     assert isinstance(event.action, act.AllocateNow)
     if event.refusal_number == UNKNOWN_NODE:
         world.nodes_stale = True
-    if event.refusal_number in UNAVAILABLE and _may_come_back(world, workload, held, event.at):
+    if event.refusal_number in UNAVAILABLE and _may_come_back(world, workload, in_flight, event.at):
         world.back_off(workload, event.at)
         return
-    _not_reacquired(workload, held, event.refusal.message if event.refusal is not None else "")
+    _not_reacquired(workload, in_flight, event.refusal.message if event.refusal is not None else "")
     world.back_off(workload, event.at)
     if _read_hinted(world, event.began):
         workload.job_search = JobSearch(
@@ -105,15 +105,15 @@ def _reacquire_refused(world: World, workload: Workload, held: InFlight | None, 
         )
 
 
-def _not_reacquired(workload: Workload, held: InFlight | None, why: str) -> None:
+def _not_reacquired(workload: Workload, in_flight: InFlight | None, why: str) -> None:
     """The nodes of the lost job that was to be replaced were not granted again (S7)."""
-    if held is not None and held.lost_job is not None:
-        workload.reacquired = (held.lost_job, why)
+    if in_flight is not None and in_flight.lost_job is not None:
+        workload.reacquired = (in_flight.lost_job, why)
 
 
-def _may_come_back(world: World, workload: Workload, held: InFlight | None, at: float) -> bool:
+def _may_come_back(world: World, workload: Workload, in_flight: InFlight | None, at: float) -> bool:
     """True if the lost job's nodes may soon be in service again: slurmctld finds them again some time after it started."""
-    lost = held.lost_job if held is not None else None
+    lost = in_flight.lost_job if in_flight is not None else None
     known = next((job for job in world.jobs_of(workload) if job.id == lost), None)
     return known is not None and at < known.lost_since + world.config.tuning.retake_s
 
@@ -130,7 +130,7 @@ def _submitted(
     action: _Submission,
     event: ev.ActionEnded,
     job_id: int,
-    held: InFlight | None,
+    in_flight: InFlight | None,
     breaker: Breaker,
 ) -> None:
     """Slurm made the job: it is the workload's placeholder from now on, whatever had its id before."""
@@ -142,8 +142,8 @@ def _submitted(
     world.foreign_read.pop(job_id, None)
     job = Placeholder(job_id, workload.key, action.spec.user, frozenset(), known_since=event.at)
     job.spec, job.grant, job.asked_at = action.spec, event.grant, event.began
-    if held is not None:
-        job.asked_for, job.components, job.asked_as = held.asked_for, held.components, held.asked_as
+    if in_flight is not None:
+        job.asked_for, job.components, job.asked_as = in_flight.asked_for, in_flight.components, in_flight.asked_as
     _forget_lost(world, workload)
     stale = world.placeholders.get(job_id)
     if stale is not None:

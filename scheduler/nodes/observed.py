@@ -104,8 +104,8 @@ class NodeState:
 
     # --- Kubernetes
 
-    def forget_names(self) -> set[str]:
-        """Forget all Kubernetes nodes, because a list begins.  Returns Slurm's names of all nodes known so far."""
+    def remove_all_nodes(self) -> set[str]:
+        """Remove all Kubernetes nodes, because a list begins.  Returns Slurm's names of all nodes known so far."""
         before, self.named = self.all_names, {}
         self.writes_in_flight.clear()
         return before
@@ -132,16 +132,16 @@ class NodeState:
             if known is not None and not size_mismatch(known, size(node, gres), self.counted):
                 self.mismatched.pop(name, None)
 
-    def drop(self, node: str) -> None:
-        """Forget that Kubernetes node, by its name in Kubernetes."""
+    def drop_node(self, node: str) -> None:
+        """Drop a Kubernetes node that comes into quarantine, by its name in Kubernetes.  No node is visited for that."""
         for name in [name for name, there in self.named.items() if node in there]:
             self.named[name].discard(node)
             if not self.named[name]:
                 del self.named[name]
         self.writes_in_flight.discard(node)
 
-    def drop_name(self, name: str) -> None:
-        """Forget everything of that node of Slurm, except that it is registered by this cluster."""
+    def drop_slurm_node(self, name: str) -> None:
+        """Drop everything of a node of Slurm that comes into quarantine, except that this cluster registered it."""
         for index in (
             self.in_flight,
             self.failed,
@@ -159,8 +159,8 @@ class NodeState:
             if until == UNDER_WAY and name not in names:
                 self.in_flight[name] = at
 
-    def forget(self, node: Node) -> None:
-        """Forget a Kubernetes node that was deleted."""
+    def remove_node(self, node: Node) -> None:
+        """Remove a Kubernetes node that was deleted."""
         self._unname(node)
         self.writes_in_flight.discard(node.name)
 

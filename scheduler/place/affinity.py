@@ -25,7 +25,7 @@ from typing import Protocol
 
 from scheduler.model.cache import BoundedCache
 from scheduler.model.kubernetes import Pod, PodTerm
-from scheduler.place.affinity_terms import REQUIRING, Kind, TermIndex, TermList, matches, selects, size_of
+from scheduler.place.affinity_terms import REQUIRING, PodKind, TermIndex, TermList, matches, selects, size_of
 
 NOWHERE: frozenset[str] = frozenset()
 # How much is remembered.  What is dropped is counted again by the next question that needs it.
@@ -227,7 +227,9 @@ class AffinityIndex:
         self._effort = effort
         self._changed_terms: dict[TermList, None] = {}
         self._on_nodes = _Counted(node_info, kept=self._changed_terms)
-        self._expected: Sequence[GrantedPods] | None = None  # what the index was made from; None: it is out of date
+        self._granted_source: Sequence[GrantedPods] | None = (
+            None  # what the index was made from; None: it is out of date
+        )
         self._granted_pods: dict[str, GrantedPods] = {}
         self._by_workload = _Counted(self._granted_pods)
         self._version = 0  # number of changes so far
@@ -239,7 +241,7 @@ class AffinityIndex:
         return self._effort + self._on_nodes.effort + self._by_workload.effort
 
     @property
-    def any_anti_affinity(self) -> bool:
+    def has_anti_affinity(self) -> bool:
         """True if a pod on some node has an anti-affinity, which may close the node to any other pod."""
         return bool(self._on_nodes.anti_affinity)
 
@@ -249,35 +251,35 @@ class AffinityIndex:
         """Note that the pod has that node."""
         self._answers.clear()
         self._version += 1
-        held = self._on_nodes.came(pod, node)
-        if held is not None and held.holders[node] == 1:
-            self._changed_terms[held] = None
+        terms = self._on_nodes.came(pod, node)
+        if terms is not None and terms.holders[node] == 1:
+            self._changed_terms[terms] = None
 
     def left(self, pod: Pod, node: str) -> None:
         """Note that the pod, as it was at `came`, does not have that node any more."""
         self._answers.clear()
         self._version += 1
-        held = self._on_nodes.left(pod, node)
-        if held is not None and node not in held.holders:
-            self._changed_terms[held] = None
+        terms = self._on_nodes.left(pod, node)
+        if terms is not None and node not in terms.holders:
+            self._changed_terms[terms] = None
 
-    def expect(self, coming: Sequence[GrantedPods]) -> None:
+    def set_granted(self, granted: Sequence[GrantedPods]) -> None:
         """Set the granted pods that are not bound yet.  Costs as much as what changed since the last call."""
-        if coming is self._expected:
+        if granted is self._granted_source:
             return
-        keys = {each.key for each in coming}
+        keys = {each.key for each in granted}
         for key in [key for key in self._granted_pods if key not in keys]:
             self.remove_granted(key)
-        for each in coming:
-            self._expect(each)
-        self._expected = coming
+        for each in granted:
+            self._note_granted(each)
+        self._granted_source = granted
 
     def remove_granted(self, key: str) -> None:
         """This workload has no granted pods that are not bound yet."""
         gone = self._granted_pods.pop(key, None)
         if gone is None:
             return
-        self._expected = None
+        self._granted_source = None
         self._version += 1
         if self._granted_pods:
             for pod in gone.pods.values():
@@ -286,7 +288,7 @@ class AffinityIndex:
             self._effort += self._by_workload.effort
             self._by_workload = _Counted(self._granted_pods)
 
-    def _expect(self, now: GrantedPods) -> None:
+    def _note_granted(self, now: GrantedPods) -> None:
         before = self._granted_pods.get(now.key)
         was: Mapping[str, Pod] = before.pods if before is not None else {}
         came = [pod for uid, pod in now.pods.items() if uid not in was or not _counts_the_same(was[uid], pod)]
@@ -323,7 +325,7 @@ class AffinityIndex:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def kind(self, pod: Pod) -> Kind:
+    def kind(self, pod: Pod) -> PodKind:
         """The properties of the pod that the anti-affinity of pods on nodes can select: equal kinds get the same answer."""
         return self._on_nodes.anti_affinity.kind(pod)
 
@@ -366,23 +368,23 @@ class AffinityIndex:
         """
         self._effort += PER_TERM * (1 + len(pod.anti_affinity) + len(pod.affinity))
         among_its_own = tuple((own_pods.meet(term, pod), matches(term, pod)) for term in pod.affinity)
-        expected: Hashable = None
+        by_granted: Hashable = None
         if with_granted and self._granted_pods:
             own = own_pods.key if own_pods.key in self._granted_pods else ""
-            expected = self._version, self._by_workload.anti_affinity.kind(pod), own
+            by_granted = self._version, self._by_workload.anti_affinity.kind(pod), own
         excluded = own_pods if own_pods.on_nodes else None
-        question = self.kind(pod), pod.anti_affinity, pod.affinity, among_its_own, excluded, expected
+        question = self.kind(pod), pod.anti_affinity, pod.affinity, among_its_own, excluded, by_granted
         known = self._answers.get(question)
         if known is None:
-            found = frozenset(self._closed(pod, nodes, own_pods, with_granted=expected is not None))
+            found = frozenset(self._closed(pod, nodes, own_pods, with_granted=by_granted is not None))
             known = self._answers.put(question, found, len(found), size_of((*pod.anti_affinity, *pod.affinity)))
         return known
 
     def _closed(self, pod: Pod, nodes: Collection[str], own_pods: OwnPods, *, with_granted: bool) -> set[str]:
         own = own_pods.on_nodes
         closed: set[str] = set()
-        for held in self._on_nodes.anti_affinity.selecting(pod):
-            closed |= _without(held.holders, (node for each, node in own if each.anti_affinity == held.terms))
+        for terms in self._on_nodes.anti_affinity.selecting(pod):
+            closed |= _without(terms.holders, (node for each, node in own if each.anti_affinity == terms.terms))
         for term in pod.anti_affinity:
             closed |= self._nodes_of_selected(term, own)
         if with_granted:
@@ -406,9 +408,9 @@ class AffinityIndex:
     def _closed_by_granted(self, pod: Pod, own_pods: OwnPods) -> set[str]:
         """Nodes granted to pods whose anti-affinity selects this pod, or which its anti-affinity selects."""
         keys: set[str] = set()
-        for held in self._by_workload.anti_affinity.selecting(pod):
+        for terms in self._by_workload.anti_affinity.selecting(pod):
             self._effort += 1
-            keys.update(held.holders)
+            keys.update(terms.holders)
         for term in pod.anti_affinity:
             keys.update(self._by_workload.count_by_place(term))
         return self._granted(keys, own_pods)

@@ -28,7 +28,7 @@ MAX_LABELS = 8  # a term that accepts more values of a label is indexed by the l
 REQUIRING = ("In", "Exists")  # operators that select no pod without the label
 OF_NAMED_VALUES = ("In", "NotIn", "Exists", "DoesNotExist")  # operators for which only the values that they name differ
 Labels = Mapping[str, str]
-Kind = tuple[str, frozenset[tuple[str, str | None]]]  # namespace; labels, None for a value that no term names
+PodKind = tuple[str, frozenset[tuple[str, str | None]]]  # namespace; labels, None for a value that no term names
 _Label = tuple[str, str | None] | None
 
 
@@ -94,7 +94,7 @@ class TermIndex:
         self._dead = 0  # size of the lists in the index that no holder has any more
         self._named: dict[str, set[str]] = {}  # label key to the values that terms name
         self._any_value: set[str] = set()  # label keys of which a term may distinguish any two values
-        self._known: dict[Kind, _Known] = {}
+        self._known: dict[PodKind, _Known] = {}
         self._said = 0  # labels in all of these
 
     def __bool__(self) -> bool:
@@ -129,7 +129,7 @@ class TermIndex:
         """Each list of terms that is held, with how often each holder has it."""
         return {terms: each.holders for terms, each in self._lists.items()}
 
-    def kind(self, pod: Pod) -> Kind:
+    def kind(self, pod: Pod) -> PodKind:
         """The properties of a pod that these terms can select: pods of equal kind get the same answer."""
         said = ((key, value, self._named.get(key)) for key, value in pod.labels.items())
         return pod.namespace, frozenset(

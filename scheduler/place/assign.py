@@ -119,9 +119,9 @@ def _nodes_in_order(
 
     ranked   the pods of the part, by rank
     """
-    held = Counter(leaving)
+    leaving_from = Counter(leaving)
     most = len(ranked)  # a bound, whatever Slurm says of the node
-    slots = [node for node in part.nodes for _ in range(min(tasks_on(node, part.spec) - held[node.name], most))]
+    slots = [node for node in part.nodes for _ in range(min(tasks_on(node, part.spec) - leaving_from[node.name], most))]
     if len(slots) < len(ranked):
         return None
     chosen = dict(zip((pod.uid for pod in ranked), slots, strict=False))

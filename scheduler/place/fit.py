@@ -225,7 +225,7 @@ class NodeInfo:
             grace_s = min(pod.grace_s, most_grace_s)
             ends = pod.deleting_at if at is None else grace_ends(pod.deleting_at, grace_s, at)
             self._ends[pod.uid] = min(ends, self._ends.get(pod.uid, ends))
-        if before is None or not _same_requests(before, pod):
+        if before is None or not _has_same_requests(before, pod):
             self._count(self._needs.get(pod.uid, {}), -1)
             self._needs[pod.uid] = needed = needs(pod)
             self._count(needed, 1)
@@ -288,7 +288,7 @@ class NodeInfo:
                 self.taken.pop(resource, None)
 
 
-def _same_requests(one: Pod, other: Pod) -> bool:
+def _has_same_requests(one: Pod, other: Pod) -> bool:
     return (
         one.containers == other.containers
         and one.init_containers == other.init_containers

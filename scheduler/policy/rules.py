@@ -206,10 +206,6 @@ class Policy:
         """The tenant of each rule, in their order; then the default.  Their texts are as written."""
         return (*(rule.tenant for rule in self.rules), *([self.default] if self.default is not None else []))
 
-    def counted_as(self, counts_with: str) -> Tenant:
-        """The tenant of the rule whose jobs count under that name (`Tenant.counts_with`), with its texts as written."""
-        return self.tenants[int(counts_with.split()[1])]
-
     @property
     def has_templates(self) -> bool:
         """True if a text of some rule is a template."""
@@ -269,7 +265,7 @@ class _Filling:
             if isinstance(default, Refusal):
                 return default
             choices[what] = Choice(default, tuple(self._fillable(choice.allowed)))
-        each = f" for {user}" if templates.is_template(written.user) else ""  # `counted_as` reads the place
+        each = f" for {user}" if templates.is_template(written.user) else ""
         return replace(
             written,
             user=user,

@@ -149,7 +149,7 @@ class Decision:
 
     steps       actions, statuses and notes, in the order in which they come into the plan
     wake_at     when the workload is visited again even if no event marks it, epoch seconds
-    limited_by  limit classes and token buckets in which the workload waits for its turn
+    limited_by  limits in which the workload waits for its turn: limit classes, quotas, token buckets
     why         why the workload waits, a sentence that no pod shows; "": the statuses say it, or it does not wait
     """
 
@@ -222,9 +222,9 @@ def wake(at: float, why: str = "") -> Decision:
     return Decision(wake_at=at, why=why)
 
 
-def wait_for(limit_class: str, why: str = "") -> Decision:
-    """Visit the workload again when it is its turn in that limit class or token bucket."""
-    return Decision(limited_by=(limit_class,), why=why)
+def wait_for(limit: str, why: str = "") -> Decision:
+    """Visit the workload again when it is its turn in that limit: a limit class, quota or token bucket."""
+    return Decision(limited_by=(limit,), why=why)
 
 
 def in_turn(parts: Iterable[Decision]) -> Decision:

@@ -1,7 +1,7 @@
 """Enters the decision of a rule in the plan.
 
 Here limits and token buckets are applied, reads that are in flight and statuses that the pods show already are dropped, and
-wake-ups are set.  The actions of one workload take room in limit classes and on nodes, so the rule of the next workload sees
+wake-ups are set.  The actions of one workload take room in limits and on nodes, so the rule of the next workload sees
 less room.
 """
 
@@ -47,8 +47,8 @@ def _take_steps(decision: Decision, workload: Workload, this_pass: Pass) -> bool
 def _wait(decision: Decision, workload: Workload, this_pass: Pass) -> None:
     if decision.wake_at < NEVER:
         this_pass.wake_at(workload.key, decision.wake_at)
-    for limit_class in decision.limited_by:
-        this_pass.park(workload.key, limit_class)
+    for limit in decision.limited_by:
+        this_pass.park(workload.key, limit)
 
 
 def _take(step: Step, workload: Workload, this_pass: Pass) -> bool:
@@ -124,7 +124,7 @@ def _charge(workload: Workload, this_pass: Pass) -> None:
     quotas = this_pass.world.quotas
     if not quotas.limited:
         return
-    if (limit_class := quotas.limit_class(workload)) is not None and not quotas.has_one(workload):
-        this_pass.used[limit_class] += 1
+    if (quota := quotas.quota(workload)) is not None and not quotas.has_one(workload):
+        this_pass.used[quota] += 1
     if (rate := quotas.rate(workload)) is not None:
         this_pass.take_token(rate)

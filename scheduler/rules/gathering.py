@@ -60,7 +60,7 @@ def gather(workload: Workload, this_pass: Pass) -> Decision:
     sizes = workload.pod_counts.sizes
     assert workload.group is not None, "only a gang gathers"
     this_pass.effort += len(workload.pods)
-    perhaps_in_stages = workload.group.size_source_kind == "JobSet" and not _size_source_known(workload, this_pass)
+    perhaps_in_stages = workload.group.size_source_kind == "JobSet" and not _is_size_source_known(workload, this_pass)
     if len(sizes) > 1 and not perhaps_in_stages:
         this_pass.effort += sum(len(pod.name) for pod in workload.pods.values()) // NAMES_COMPARED
         return _shown(workload, why_gathering(workload, this_pass))
@@ -68,7 +68,7 @@ def gather(workload: Workload, this_pass: Pass) -> Decision:
     if None in sizes or perhaps_in_stages:
         read = _read_size_source(workload, this_pass)
         if not workload.size:
-            known = _size_source_known(workload, this_pass)
+            known = _is_size_source_known(workload, this_pass)
             return read + _shown(workload, why_gathering(workload, this_pass)) if known else read
     said_at = max(map(this_pass.world.created_at, workload.unfinished)) + GATHER_SHOWN_S
     if this_pass.now < said_at:
@@ -85,7 +85,7 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
     assert group is not None, "only a gang gathers"
     if len(sizes) > 1:
         return _disagreement(workload)
-    if not workload.size and _size_source_known(workload, this_pass):
+    if not workload.size and _is_size_source_known(workload, this_pass):
         owner = this_pass.world.size_source_of(workload)
         if owner is not None and (wanted := members_of(owner, group)) > MAX_SIZE:
             return f"{group.kind} {group.name} wants {wanted:,} pods, and a gang has at most {MAX_SIZE:,}."
@@ -169,7 +169,7 @@ def _ended_since(workload: Workload, read_at: float | None, this_pass: Pass) -> 
     return read_at is not None and any(end >= read_at for end in ends)
 
 
-def _size_source_known(workload: Workload, this_pass: Pass) -> bool:
+def _is_size_source_known(workload: Workload, this_pass: Pass) -> bool:
     """True if the object that defines the size of the gang has been read, or none exists."""
     group = workload.group
     assert group is not None

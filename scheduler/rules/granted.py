@@ -150,10 +150,10 @@ def _not_now(unbound: Sequence[Pod], job: Placeholder, this_pass: Pass) -> str:
 def _not_allowed(binding: Binding, this_pass: Pass) -> str:
     """Why one of the pods may not use that job, in words; "": they may."""
     world, job = this_pass.world, binding.job
-    held = job.asked_as if job.asked_as is not None and job.asked_as.changes == world.identity_changes else None
+    asked_as = job.asked_as if job.asked_as is not None and job.asked_as.changes == world.identity_changes else None
     for pod in binding.unbound:
-        if held is not None and pod.uid in job.asked_for:
-            tenant: Tenant | Refusal = held.tenant
+        if asked_as is not None and pod.uid in job.asked_for:
+            tenant: Tenant | Refusal = asked_as.tenant
         elif is_managed(pod, world):
             tenant = world.tenant_of(pod)
         else:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.model.kubernetes import Pod
 from scheduler.model.text import span
 from scheduler.rules.driver import apply
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 def guarded(
-    this_pass: Pass, kind: Kind, name: str, otherwise: R, rule: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    this_pass: Pass, kind: ObjectKind, name: str, otherwise: R, rule: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
     """The result of the rule for these arguments; `otherwise` if it raised.  kind, name: the object of the rule"""
     planned, forgotten = len(this_pass.actions), len(this_pass.forgotten)
@@ -44,18 +44,18 @@ def visit(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], 
     rule   returns True if it ran; False: the next pass runs it
     """
     key, quarantine = workload.key, this_pass.world.quarantine
-    dropped = bool(quarantine) and is_dropped(this_pass.world, Kind.WORKLOAD, key)
-    ran = None if dropped else guarded(this_pass, Kind.WORKLOAD, key, None, rule, workload, this_pass)
+    dropped = bool(quarantine) and is_dropped(this_pass.world, ObjectKind.WORKLOAD, key)
+    ran = None if dropped else guarded(this_pass, ObjectKind.WORKLOAD, key, None, rule, workload, this_pass)
     if ran is None:
         this_pass.visited.append(key)
-        guarded(this_pass, Kind.SHARED, "the words for pods in quarantine", None, _show, workload, this_pass)
-    elif ran and quarantine and (Kind.WORKLOAD, key) in quarantine:
-        this_pass.lifted.append((Kind.WORKLOAD, key))
+        guarded(this_pass, ObjectKind.SHARED, "the words for pods in quarantine", None, _show, workload, this_pass)
+    elif ran and quarantine and (ObjectKind.WORKLOAD, key) in quarantine:
+        this_pass.lifted.append((ObjectKind.WORKLOAD, key))
 
 
 def _show(workload: Workload, this_pass: Pass) -> None:
     """Show on the pods that the workload is in quarantine: a condition if they wait, an event if they run."""
-    entry = this_pass.world.quarantine.get((Kind.WORKLOAD, workload.key))
+    entry = this_pass.world.quarantine.get((ObjectKind.WORKLOAD, workload.key))
     pods: dict[str, Pod] = workload.pods | (entry.pods if entry is not None else {})
     concerned = [pod for pod in pods.values() if not pod.finished and pod.deleting_at is None]
     message = sentence(this_pass.tuning.quarantine_s)
@@ -74,13 +74,13 @@ def sentence(again_s: float) -> str:
     )
 
 
-def plan_retries(this_pass: Pass) -> Iterator[tuple[Kind, str]]:
+def plan_retries(this_pass: Pass) -> Iterator[tuple[ObjectKind, str]]:
     """Workloads and nodes in quarantine that are tried again now; for the others, plans a pass at their time."""
     for subject, entry in this_pass.world.quarantine.items():
-        if entry.kind is Kind.WORKLOAD and entry.name not in this_pass.world.workloads:
+        if entry.kind is ObjectKind.WORKLOAD and entry.name not in this_pass.world.workloads:
             this_pass.lifted.append(subject)
         elif (at := entry.due_at()) <= this_pass.now:
-            if entry.dropped or entry.kind in (Kind.POD, Kind.JOB, Kind.SHARED):
+            if entry.dropped or entry.kind in (ObjectKind.POD, ObjectKind.JOB, ObjectKind.SHARED):
                 this_pass.retried.append(subject)
                 this_pass.wake_shared(this_pass.now)
             else:

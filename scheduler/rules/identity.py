@@ -54,7 +54,7 @@ def search_for_job(workload: Workload, search: JobSearch, this_pass: Pass) -> De
 
 def scan_until(workload: Workload, this_pass: Pass) -> float:
     """Until when a placeholder of a pod that is older than this process may still be unread (ARCHITECTURE 4)."""
-    return this_pass.world.scanning_until() if this_pass.world.inherited(workload) else float("-inf")
+    return this_pass.world.scanning_until() if this_pass.world.is_inherited(workload) else float("-inf")
 
 
 def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
@@ -66,9 +66,9 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
     world = this_pass.world
     since = world.first_polled if world.first_polled is not None else this_pass.now
     unread: Iterable[int] = workload.foreign_jobs & world.first_listed_at.keys()
-    if world.inherited(workload):
+    if world.is_inherited(workload):
         unread = chain(unread, world.hidden, world.unreadable if this_pass.now < since + UNREAD_S else ())
-    is_early = world.changed_early and world.inherited(workload)
+    is_early = world.changed_early and world.is_inherited(workload)
     if is_early or any(job_id not in world.reads_postponed for job_id in unread):
         return wake(this_pass.now + FORMER_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
     stray = living_stray(world, workload) if workload.former else None
@@ -78,7 +78,7 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
     return wake(this_pass.now + FORMER_AGAIN_S, why)
 
 
-def trusted(job: Placeholder, this_pass: Pass) -> bool:
+def is_trusted(job: Placeholder, this_pass: Pass) -> bool:
     """True if slurmctld has not been away since the job was read: its id was not reused meanwhile (ARCHITECTURE 4)."""
     return job.known_since >= this_pass.world.trust_since
 
@@ -114,7 +114,7 @@ def cancel(
     until = max(this_pass.world.quiet_until(), workload.retry_from(Attempt.END_JOB))
     if this_pass.now < until:
         return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
-    if not trusted(job, this_pass):
+    if not is_trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"is job {job.id} still the same?")
     if workload.in_flight is None and Side.SLURM not in this_pass.world.outages:
         return plan_action(act.CancelJob(workload.key, job.id, job.name, job.user, why, record, pod_message))

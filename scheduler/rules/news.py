@@ -59,8 +59,8 @@ def _report_proven(workload: Workload) -> Decision:
     """
     found = []
     for uid, action in workload.proven.items():
-        held = workload.pods_in_flight.get(uid)
-        if held is None or held.until is not None:
+        in_flight = workload.pods_in_flight.get(uid)
+        if in_flight is None or in_flight.until is not None:
             event, message, warning = event_of(action)
             said = act.SetPodCondition(
                 workload.key, uid, action.namespace, action.name, "", message, event=event, warning=warning

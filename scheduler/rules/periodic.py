@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 from scheduler import actions as act
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.events import Side
 from scheduler.rules.guard import guarded
-from scheduler.rules.identity import trusted
+from scheduler.rules.identity import is_trusted
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
@@ -109,7 +109,7 @@ def read_running(this_pass: Pass) -> None:
         return
     again = ((key, last + tuning.running_every_s) for key, last in world.running_round.items())
     for key in chain(_due(world.running_new.items(), this_pass), _due(again, this_pass)):
-        job = guarded(this_pass, Kind.WORKLOAD, key, None, _running, this_pass, key)
+        job = guarded(this_pass, ObjectKind.WORKLOAD, key, None, _running, this_pass, key)
         if job is None or this_pass.is_being_read(job.id):
             continue
         if this_pass.free("reads") <= 0:
@@ -166,7 +166,7 @@ def nudge(this_pass: Pass) -> None:
     if front is None:
         return
     job = this_pass.world.job_of.get(front)
-    if job is not None and trusted(job, this_pass):
+    if job is not None and is_trusted(job, this_pass):
         why = "a begin time has come" if this_pass.begin_is_due else "capacity was freed"
         why += ": Slurm is asked to look at its queue"
         this_pass.add(act.NudgeScheduler(front, job.id, job.user, why))

@@ -8,7 +8,7 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
-from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_pods, cancel_twins, read_job, trusted
+from scheduler.rules.identity import cancel, cancel_broken, cancel_of_earlier_pods, cancel_twins, is_trusted, read_job
 from scheduler.rules.limits import read_limits
 from scheduler.rules.owners import read_in_passing
 from scheduler.rules.scheduling_pass import Pass
@@ -62,7 +62,7 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     """
     if workload.in_flight is not None or (job.spec is None and job.job is None):
         return NOTHING, ""  # in flight; or adopted, and not read in detail yet
-    if not trusted(job, this_pass):
+    if not is_trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"is job {job.id} still the same?"), ""
     # Before the pods are translated: the job of earlier pods must end even if the new pods are refused.
     if (ends := cancel_of_earlier_pods(workload, job, this_pass)) is not None:

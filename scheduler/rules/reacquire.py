@@ -130,7 +130,7 @@ def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:
     others = (each for each in world.jobs_of(workload) if each is not job)
     return (
         not (job.alive or job.ended)
-        and (job.proven or world.inherited(workload))
+        and (job.proven or world.is_inherited(workload))
         and not any(each.alive for each in others)
     )
 
@@ -138,9 +138,9 @@ def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:
 def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
     """True if an end of one of its pods is in flight, or the watch has not shown it yet."""
     return any(
-        isinstance(held.action, act.DeletePod | act.FailByDeadline | act.EvictPod)
-        and (held.until is None or this_pass.now < held.until)
-        for held in workload.pods_in_flight.values()
+        isinstance(each.action, act.DeletePod | act.FailByDeadline | act.EvictPod)
+        and (each.until is None or this_pass.now < each.until)
+        for each in workload.pods_in_flight.values()
     )
 
 

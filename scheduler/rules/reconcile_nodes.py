@@ -8,28 +8,40 @@ the mark is never removed or set down.  The prefix of a drain's reason shows tha
 admin drained or set down stays so.
 
 Several bridges of one Kubernetes cluster, each with a schedulerName of its own, may share nodes.  A node that one of them
-registered is that bridge's.  The condition of another node is written by the bridge that wrote it first, whose name it ends
-with; all of them drain and resume such a node for the same causes.
+registered is that bridge's.  All of them drain and resume other nodes, for the same causes.
 
 A node is set down or removed only while Slurm has no job there, and after a poll has shown it drained, so that no job can
 have started in between.  So nothing here ends a running job.
+
+The rule of a node returns actions, of which the driver `_visit` enters as many in the plan as there is room for.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.actions import Kind, NodeChange
-from scheduler.model.kubernetes import Node
+from scheduler.actions import NodeChange, ObjectKind
+from scheduler.model.kubernetes import Condition, Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, SlurmNode
-from scheduler.model.text import MOST, line, span
+from scheduler.model.text import line, span
 from scheduler.nodes.observed import NEVER
-from scheduler.nodes.registration import named_partitions, registration, size, size_mismatch, uncounted
+from scheduler.nodes.registration import registration, size, size_mismatch, uncounted
 from scheduler.rules.guard import guarded
+from scheduler.rules.node_condition import (
+    LEAVES,
+    MAX_REASON,
+    Actions,
+    another_shows,
+    contested,
+    in_slurm,
+    is_shown,
+    not_ours,
+    show,
+    unmark,
+)
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.quarantine import is_dropped
 from scheduler.state.world import World
@@ -37,14 +49,11 @@ from scheduler.state.world import World
 NOT_READY = names.NODE_REASON + "not ready in Kubernetes"
 CORDONED = names.NODE_REASON + "cordoned in Kubernetes"
 GONE = names.NODE_REASON + "its Kubernetes node is gone"
-LEAVES = names.NODE_REASON + "the bridge is being uninstalled"
 UNWANTED = f"{names.NODE_REASON}no label {names.EXTERNAL_NODE_LABEL}=true any more"
 REPLACED = names.NODE_REASON + "to be registered again: "
 SILENT = "to be registered again: Slurm believes that it does not respond"
 
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
-MAX_REASON = 300
-_SIGNED = re.compile(r" \(by ([^()]+)\)$")
 
 
 def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -> None:
@@ -60,53 +69,59 @@ def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: boo
     if this_pass.now < world.quiet_until():
         this_pass.wake_shared(world.quiet_until())
         return
-    this_pass.visited_nodes += [name for name in todo if _visit_guarded(name, this_pass)]
-    _auto_reconfigure(this_pass)
+    for name in todo:
+        _visit(name, this_pass)
+    for action in _auto_reconfigure(this_pass):
+        this_pass.add(action)
 
 
-def _visit_guarded(name: str, this_pass: Pass) -> bool:
-    """Visit one node under guard.  A node leaves quarantine when its rule does not raise; a dropped node is left alone."""
-    quarantine = this_pass.world.quarantine
-    if not quarantine:
-        return guarded(this_pass, Kind.NODE, name, True, _visit, name, this_pass)
-    if is_dropped(this_pass.world, Kind.NODE, name):
-        return True
+def _visit(name: str, this_pass: Pass) -> None:
+    """Enter the decision about one node in the plan.  If an action has no room in this pass, the node is visited again.
+
+    If the rule does not raise, the node leaves quarantine.  A node whose facts were dropped is left alone.
+    """
+    if is_dropped(this_pass.world, ObjectKind.NODE, name):
+        this_pass.visited_nodes.append(name)
+        return
     failed = len(this_pass.failed)
-    kept = guarded(this_pass, Kind.NODE, name, True, _visit, name, this_pass)
-    if len(this_pass.failed) == failed and (Kind.NODE, name) in quarantine:
-        this_pass.lifted.append((Kind.NODE, name))
-    return kept
+    actions = guarded(this_pass, ObjectKind.NODE, name, (), _decide, name, this_pass)
+    if len(this_pass.failed) == failed and (ObjectKind.NODE, name) in this_pass.world.quarantine:
+        this_pass.lifted.append((ObjectKind.NODE, name))
+    if all(map(this_pass.add, actions)):
+        this_pass.visited_nodes.append(name)
 
 
-def _visit(name: str, this_pass: Pass) -> bool:
-    """Visit one node.  Returns False if its action was not possible in this pass; then the node is visited again."""
+def _decide(name: str, this_pass: Pass) -> Actions:
+    """The decision about one node: the actions, none if it is as it should be."""
     world, node_state = this_pass.world, this_pass.world.node_state
     if name in node_state.in_flight:
-        return True  # the end of the action, and the poll after that, mark the node again
+        return ()  # the end of the action, and the poll after that, mark the node again
     assert world.nodes is not None
     assert world.slurm_nodes is not None
     known = world.slurm_nodes.get(name)
     if known is None and name in world.unread_nodes:
-        return True  # Slurm may have the node: the next poll that can be decoded marks it again
+        return ()  # Slurm may have the node: the next poll that can be decoded marks it again
     if world.config.leaving:
         return _leave(name, known, this_pass)
     if claims := world.contested.get(name):
         nodes = [world.nodes[each] for each in claims]
         if not _is_kept(name, this_pass):
-            return all(_unmark(node, this_pass) for node in nodes)
-        return all(_show(node, False, *_contested(name, claims), this_pass) for node in nodes)
+            return unmark(nodes, this_pass)
+        return _show_on(nodes, contested(name, claims), this_pass)
     wanted = node_state.to_register(name, world.nodes)
     if not wanted:
-        return (
-            _retire(name, known, this_pass)
-            if known is None or name in node_state.ours
-            else _share(name, known, this_pass)
-        )
+        if known is None or name in node_state.ours:
+            return _retire(name, known, this_pass)
+        return _share(name, known, this_pass)
     if known is None:
         return _register(wanted[0], name, this_pass)
     if name not in node_state.ours:
         return _reconcile_foreign(wanted[0], known, this_pass)
     return _reconcile(wanted[0], known, this_pass)
+
+
+def _show_on(nodes: Iterable[Node], condition: Condition, this_pass: Pass) -> Actions:
+    return tuple(action for node in nodes for action in show(node, condition, this_pass))
 
 
 def _is_kept(name: str, this_pass: Pass) -> bool:
@@ -115,30 +130,22 @@ def _is_kept(name: str, this_pass: Pass) -> bool:
     return world.config.shared_nodes or name in node_state.ours or bool(node_state.to_register(name, world.nodes or {}))
 
 
-def _contested(name: str, claims: Sequence[str]) -> tuple[str, str]:
-    """Reason and message of the condition of each node that claims this name: Slurm's node is not changed meanwhile."""
-    return names.NODE_CONTESTED, (
-        f"The Kubernetes nodes {', '.join(claims)} claim to be the same node of Slurm, {name}: none of them gets pods from "
-        f"slurm-bridge, and nothing is changed in Slurm. Correct the label {names.SLURM_NODE_LABEL} of all but one."
-    )
-
-
 # --- nodes that are to be in Slurm ----------------------------------------------------------------------------------
 
 
-def _register(node: Node, name: str, this_pass: Pass) -> bool:
+def _register(node: Node, name: str, this_pass: Pass) -> Actions:
     """Register a node that Slurm does not have (N1), or show why it is not registered."""
     node_state = this_pass.world.node_state
     spec = _spec(node, this_pass)
     if isinstance(spec, Refusal):
-        return _show(node, False, spec.reason, spec.message, this_pass)
+        return show(node, Condition(False, spec.reason, spec.message), this_pass)
     failed = node_state.failed.get(name)
     if failed is not None and failed.retry_at > node_state.polled and failed.action == _registers(spec):
-        return _show(node, False, names.NODE_REFUSED, failed.message, this_pass)
+        return show(node, Condition(False, names.NODE_REFUSED, failed.message), this_pass)
     if until := _not_yet(node, this_pass):
         message = f"It is registered in Slurm as {name} as soon as it {until}."
-        return _show(node, False, names.NODE_WAITS, message, this_pass)
-    return this_pass.add(_registers(spec))
+        return show(node, Condition(False, names.NODE_WAITS, message), this_pass)
+    return (_registers(spec),)
 
 
 def _not_yet(node: Node, this_pass: Pass) -> str:
@@ -165,31 +172,20 @@ def _spec(node: Node, this_pass: Pass) -> NodeSpec | Refusal:
     return registration(node, config.external_nodes, config.translation.gres, world.partitions, mark)
 
 
-def _reconcile_foreign(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
+def _reconcile_foreign(node: Node, known: SlurmNode, this_pass: Pass) -> Actions:
     """Slurm has a node of that name that this cluster did not register: it is reconciled if it is shared, and shown."""
     if _is_shared(known, this_pass):
         action = _next(node, known, _cause(node, known, this_pass), this_pass)
         if action is not None and _may_try(action, this_pass):
-            return this_pass.add(action)
-    if known.external:
-        message = (
-            f"Slurm has an external node {known.name} already, which this slurm-bridge did not register. To let "
-            f"slurm-bridge manage it, drain it and: scontrol delete nodename={known.name}. Otherwise remove the label "
-            f"{names.EXTERNAL_NODE_LABEL}."
-        )
-    else:
-        message = (
-            f"Slurm knows {known.name} as an ordinary node, with a slurmd. Remove the label "
-            f"{names.EXTERNAL_NODE_LABEL} here, or the node from slurm.conf."
-        )
-    return _show(node, False, names.NODE_NOT_OURS, message, this_pass)
+            return (action,)
+    return show(node, not_ours(known), this_pass)
 
 
-def _share(name: str, known: SlurmNode, this_pass: Pass) -> bool:
+def _share(name: str, known: SlurmNode, this_pass: Pass) -> Actions:
     """A node of both clusters without the label: it is drained with Kubernetes, and its state is shown (N8)."""
     there = this_pass.world.node_state.not_to_register(name, this_pass.world.nodes or {})
     if not _is_shared(known, this_pass) or len(there) != 1:
-        return all(_unmark(node, this_pass) for node in there)
+        return unmark(there, this_pass)
     return _reconcile(there[0], known, this_pass)
 
 
@@ -198,11 +194,11 @@ def _is_shared(known: SlurmNode, this_pass: Pass) -> bool:
     return this_pass.world.config.shared_nodes and not is_anothers(known)
 
 
-def _reconcile(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
+def _reconcile(node: Node, known: SlurmNode, this_pass: Pass) -> Actions:
     """A node of both clusters: drained while a cause lasts, else in service (N2, N4); then its state is shown."""
     action = _next(node, known, _cause(node, known, this_pass), this_pass)
     if action is not None and _may_try(action, this_pass):
-        return this_pass.add(action)
+        return (action,)
     ours = known.name in this_pass.world.node_state.ours
     failed = this_pass.world.node_state.failed.get(known.name)
     dropped = (
@@ -211,13 +207,13 @@ def _reconcile(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
         else ()
     )
     problem = failed.message if action is not None and failed else ""
-    status, reason, message = _state(node, known, problem, dropped, ours=ours)
-    if not _is_shown(node, status, reason, _signed(message, this_pass.world)):
-        return _show(node, status, reason, message, this_pass)
+    condition = in_slurm(node, known, problem, dropped, ours=ours)
+    if not is_shown(node, condition, this_pass.world):
+        return show(node, condition, this_pass)
     taint = ours and this_pass.world.config.external_nodes.taint
-    if taint and not _tainted(node) and node.name not in this_pass.world.node_state.writes_in_flight:
-        return this_pass.add(act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"))
-    return True
+    if taint and not _is_tainted(node) and node.name not in this_pass.world.node_state.writes_in_flight:
+        return (act.TaintNode(node.name, node.uid, "its pods come by way of Slurm"),)
+    return ()
 
 
 def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
@@ -246,7 +242,11 @@ def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSl
     if not (drained or down):
         if cause:
             return act.ChangeNode(known.name, NodeChange.DRAIN, cause, known)
-        if known.name in this_pass.world.node_state.ours and _silent_long(known.name, this_pass) and _empty(known):
+        if (
+            known.name in this_pass.world.node_state.ours
+            and _is_silent_for_long(known.name, this_pass)
+            and _is_empty(known)
+        ):
             return act.RemoveNode(known.name, SILENT, known)
         return None
     if not known.reason.startswith(names.NODE_REASON):
@@ -257,14 +257,14 @@ def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSl
         return None
     if known.reason != cause:
         return act.ChangeNode(known.name, NodeChange.DRAIN, cause, known)
-    if cause.startswith(REPLACED) and _empty(known):
+    if cause.startswith(REPLACED) and _is_empty(known):
         return act.RemoveNode(known.name, cause.removeprefix(names.NODE_REASON), known)
-    if cause == NOT_READY and _empty(known) and _dead(node, known, this_pass):
+    if cause == NOT_READY and _is_empty(known) and _is_dead(node, known, this_pass):
         return act.ChangeNode(known.name, NodeChange.DOWN, NOT_READY, known)
     return None
 
 
-def _dead(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
+def _is_dead(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
     """True for a registered node that is not ready for node_down_s and has no pods of the bridge any more (N4)."""
     node_state = this_pass.world.node_state
     since = node_state.unready.get(known.name, float("inf"))
@@ -281,12 +281,12 @@ def _has_our_pods(node: Node, this_pass: Pass) -> bool:
     )
 
 
-def _empty(known: SlurmNode) -> bool:
+def _is_empty(known: SlurmNode) -> bool:
     """True if Slurm has no job there, not even a job that is ending."""
     return bool(known.states & {"IDLE", "DOWN"}) and not known.states & BUSY
 
 
-def _tainted(node: Node) -> bool:
+def _is_tainted(node: Node) -> bool:
     return any(taint.key == names.MANAGED_TAINT for taint in node.taints)
 
 
@@ -299,7 +299,7 @@ def _may_try(action: act.OnSlurmNode, this_pass: Pass) -> bool:
 # --- nodes that are not to be in Slurm any more ---------------------------------------------------------------------
 
 
-def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
+def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
     """Drain and then remove a registered node whose Kubernetes node is gone or has no label any more (N5)."""
     world, node_state = this_pass.world, this_pass.world.node_state
     leaving = bool(world.config.leaving)
@@ -309,38 +309,36 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
         else node_state.not_to_register(name, world.nodes or {})
     )
     if known is None:
-        return all(_unmark(node, this_pass) for node in left)
+        return unmark(left, this_pass)
     why = LEAVES if leaving else UNWANTED if left else GONE
     theirs = not known.reason.startswith(names.NODE_REASON)
     action: act.OnSlurmNode | None = None
     if not known.taken_out:
         action = act.ChangeNode(name, NodeChange.DRAIN, why, known)
-    elif not theirs and _empty(known) and (leaving or _gone_long(name, this_pass)):
+    elif not theirs and _is_empty(known) and (leaving or _is_gone_for_long(name, this_pass)):
         action = act.RemoveNode(name, why.removeprefix(names.NODE_REASON), known)
     if action is not None and _may_try(action, this_pass):
-        return this_pass.add(action)
+        return (action,)
     said = f"Slurm node {name} is drained, and removed when no job is left there."
     if known.taken_out and theirs:
         said = f"An admin took Slurm node {name} out of service; it is removed after an admin has resumed it."
-    return all(_show(node, False, names.NODE_DRAINED, said, this_pass) for node in left)
+    return _show_on(left, Condition(False, names.NODE_DRAINED, said), this_pass)
 
 
-def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> bool:
+def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
     """The uninstallation: a registered node is removed once idle; on other nodes a drain by the bridge is undone."""
     node_state, world = this_pass.world.node_state, this_pass.world
     if known is not None and name in node_state.ours:
         return _retire(name, known, this_pass)
     there = node_state.nodes_named(name, world.nodes or {})
-    if (known is not None and is_anothers(known)) or any(_another_shows(node, world) for node in there):
-        return True
+    if (known is not None and is_anothers(known)) or any(another_shows(node, world) for node in there):
+        return ()
     if known is not None and has_our_drain(known) and name not in node_state.given_up:
         action = act.ChangeNode(
             name, NodeChange.RESUME, f"{known.reason}: {LEAVES.removeprefix(names.NODE_REASON)}", known
         )
-        if _may_try(action, this_pass):
-            return this_pass.add(action)
-        return True
-    return all(_unmark(node, this_pass) for node in there)
+        return (action,) if _may_try(action, this_pass) else ()
+    return unmark(there, this_pass)
 
 
 def is_anothers(known: SlurmNode) -> bool:
@@ -361,7 +359,7 @@ def left_on_nodes(world: World) -> Iterator[str]:
         failed = node_state.failed.get(name)
         why = f" ({failed.message})" if failed is not None else ""
         there = [node for node in node_state.nodes_named(name, world.nodes or {}) if node.in_slurm is not None]
-        if name not in node_state.ours and any(_another_shows(node, world) for node in there):
+        if name not in node_state.ours and any(another_shows(node, world) for node in there):
             continue
         if known is None and name in world.unread_nodes:
             yield f"look at Slurm node {name}, which cannot be read"
@@ -372,7 +370,7 @@ def left_on_nodes(world: World) -> Iterator[str]:
         elif known is not None and has_our_drain(known) and name not in node_state.given_up:
             yield f'resume Slurm node {name}, drained with the reason "{line(known.reason, MAX_REASON)}"{why}'
         for node in there:
-            taint = f"the taint {names.MANAGED_TAINT} and " if _tainted(node) else ""
+            taint = f"the taint {names.MANAGED_TAINT} and " if _is_tainted(node) else ""
             yield f"take {taint}the condition {names.IN_SLURM} from Kubernetes node {node.name}"
 
 
@@ -383,125 +381,19 @@ def _not_before(known: SlurmNode) -> str:
             f", which an admin took out of service: resume it (scontrol update nodename={known.name} state=resume), or "
             f"delete it (scontrol delete nodename={known.name})"
         )
-    return "" if _empty(known) else ", once no job is left there"
+    return "" if _is_empty(known) else ", once no job is left there"
 
 
-def _gone_long(name: str, this_pass: Pass) -> bool:
-    """True if the Kubernetes node is gone for node_gone_s.  A list without any node is not believed."""
+def _is_gone_for_long(name: str, this_pass: Pass) -> bool:
+    """True if the Kubernetes node is gone for node_gone_s.  A list without any node proves nothing."""
     since = this_pass.world.node_state.without_node.get(name, float("inf"))
     return bool(this_pass.world.nodes) and this_pass.world.node_state.polled - since >= this_pass.tuning.node_gone_s
-
-
-def _unmark(node: Node, this_pass: Pass) -> bool:
-    if (
-        node.in_slurm is None
-        or _another_shows(node, this_pass.world)
-        or node.name in this_pass.world.node_state.writes_in_flight
-    ):
-        return True
-    why = LEAVES.removeprefix(names.NODE_REASON) if this_pass.world.config.leaving else "it is not in Slurm any more"
-    return this_pass.add(act.UnmarkNode(node.name, node.uid, why))
-
-
-# --- conditions -------------------------------------------------------------------------------------------------------
-
-
-def _state(node: Node, known: SlurmNode, failed: str, dropped: Sequence[str], *, ours: bool) -> tuple[bool, str, str]:
-    """Status, reason and message of the condition (N3).
-
-    failed    the message of an action that Slurm refused
-    dropped   devices of the node that Slurm does not count
-    ours      this cluster registered the node
-    """
-    name = known.name
-    because = f": {line(known.reason, MAX_REASON).rstrip('.')}" if known.reason else ""
-    also = f" {failed}" if failed else ""
-    if "NOT_RESPONDING" in known.states:
-        return False, names.NODE_SILENT, _silent(known, ours) + also
-    if "DOWN" in known.states:
-        return False, names.NODE_DOWN, f"Slurm node {name} is down{because}.{also}"
-    if "DRAIN" in known.states:
-        return False, names.NODE_DRAINED, f"Slurm node {name} is drained{because}.{also}"
-    if failed:
-        return False, names.NODE_REFUSED, failed
-    if dropped:
-        message = (
-            f"Slurm node {name} is in service without its devices {', '.join(dropped)}, which no node of this Slurm has: "
-            f"name them in GresTypes of slurm.conf, then remove the label {names.EXTERNAL_NODE_LABEL}, wait until Slurm has "
-            "no such node any more, and label it again."
-        )
-        return False, names.NODE_REFUSED, message
-    outside = [each for each in named_partitions(node) if each not in known.partitions]
-    if outside:
-        return False, names.NODE_OUTSIDE, _outside(outside[0], known)
-    partitions = ", ".join(known.partitions) or "none"
-    return True, names.NODE_IN_SERVICE, f"In service in Slurm as {name}; partitions: {partitions}."
-
-
-def _silent(known: SlurmNode, ours: bool) -> str:
-    if not known.external:
-        return f"Slurm says that the slurmd of {known.name} does not respond, and gives it no jobs."
-    said = f"Slurm says that {known.name} does not respond, and gives it no jobs: a signal or preemption with grace did that."
-    if ours:
-        return f"{said} It is registered again as soon as no job is there."
-    if "DYNAMIC_NORM" in known.states:
-        return f"{said} Delete it when no job is there, and create it again: nothing else restores it."
-    return f"{said} `scontrol reconfigure` brings it back."
-
-
-def _outside(partition: str, known: SlurmNode) -> str:
-    said = f"Slurm node {known.name} is in service, but not in partition {partition}"
-    if partition not in known.features:
-        return (
-            f"{said}: the annotation {names.PARTITIONS} was changed after the node was registered. Remove the label "
-            f"{names.EXTERNAL_NODE_LABEL}, wait until Slurm has no such node any more, and label it again."
-        )
-    return f"{said}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."
-
-
-def _another_shows(node: Node, world: World) -> bool:
-    """True if another bridge of this Kubernetes cluster wrote the condition of the node: it ends with the bridge's name.
-
-    A bridge with the default name does not sign its conditions.
-    """
-    if node.in_slurm is None:
-        return False
-    signed = _SIGNED.search(node.in_slurm.message)
-    return (signed[1] if signed is not None else names.SCHEDULER_NAME) != world.config.scheduler_name
-
-
-def _signed(message: str, world: World) -> str:
-    """The message as this bridge writes it: one line of limited length, with the bridge's name unless it is the default."""
-    own = world.config.scheduler_name
-    signature = f" (by {own})" if own != names.SCHEDULER_NAME else ""
-    return line(message, MOST - len(signature)) + signature
-
-
-def _is_shown(node: Node, status: bool, reason: str, message: str) -> bool:
-    shown = node.in_slurm
-    return shown is not None and (shown.status, shown.reason, shown.message) == (status, reason, message)
-
-
-def _show(node: Node, status: bool, reason: str, message: str, this_pass: Pass) -> bool:
-    """Write the condition of the node, unless another bridge shows one and this bridge did not register the node."""
-    world = this_pass.world
-    message = _signed(message, world)
-    if _is_shown(node, status, reason, message):
-        return True
-    if world.in_slurm(node.name) not in world.node_state.ours and _another_shows(node, world):
-        return True
-    if node.name in world.node_state.writes_in_flight:
-        return True
-    quiet = (names.NODE_IN_SERVICE, names.NODE_WAITS)
-    warning = reason not in quiet and not (reason == names.NODE_DRAINED and node.unschedulable)
-    turns = node.in_slurm is None or node.in_slurm.status is not status
-    return this_pass.add(act.SetNodeCondition(node.name, node.uid, status, reason, message, warning, turns))
 
 
 # --- nodes that do not respond ----------------------------------------------------------------------------------------
 
 
-def _auto_reconfigure(this_pass: Pass) -> None:
+def _auto_reconfigure(this_pass: Pass) -> tuple[act.Reconfigure, ...]:
     """Reconfigure Slurm, at most every cure_every_s, to bring back external nodes of slurm.conf (N3)."""
     node_state, tuning = this_pass.world.node_state, this_pass.tuning
     config = this_pass.world.config
@@ -510,15 +402,18 @@ def _auto_reconfigure(this_pass: Pass) -> None:
         or config.leaving
         or node_state.polled - node_state.reconfigured_at < tuning.cure_every_s
     ):
-        return
+        return ()
     silent = sorted(
-        name for name in node_state.silent if _silent_long(name, this_pass) and _wants_reconfigure(name, this_pass)
+        name
+        for name in node_state.silent
+        if _is_silent_for_long(name, this_pass) and _wants_reconfigure(name, this_pass)
     )
-    if silent:
-        this_pass.add(act.Reconfigure(f"Slurm believes that {', '.join(silent[:10])} does not respond"))
+    if not silent:
+        return ()
+    return (act.Reconfigure(f"Slurm believes that {', '.join(silent[:10])} does not respond"),)
 
 
-def _silent_long(name: str, this_pass: Pass) -> bool:
+def _is_silent_for_long(name: str, this_pass: Pass) -> bool:
     since = this_pass.world.node_state.silent.get(name, float("inf"))
     return this_pass.world.node_state.polled - since >= this_pass.tuning.node_silent_s
 

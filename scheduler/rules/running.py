@@ -21,7 +21,7 @@ from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.model.text import span
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, combine, plan_action, wake
-from scheduler.rules.identity import read_job, trusted
+from scheduler.rules.identity import is_trusted, read_job
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
@@ -374,17 +374,17 @@ def _minutes(limit: int | None) -> str:
 
 def _read_since(workload: Workload, job: Placeholder, since: float, why: str, this_pass: Pass) -> Decision | None:
     """Read the job.  None: it was read after `since`."""
-    if job.job is not None and job.read_began >= since and trusted(job, this_pass):
+    if job.job is not None and job.read_began >= since and is_trusted(job, this_pass):
         return None
     return read_job(job, workload, this_pass, why)
 
 
 def wait_to_act(workload: Workload, pod: Pod, attempt: Attempt, this_pass: Pass) -> Decision | None:
     """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
-    held = workload.pods_in_flight.get(pod.uid)
+    in_flight = workload.pods_in_flight.get(pod.uid)
     until = max(this_pass.world.quiet_until(), workload.retry_from(attempt))
-    if held is not None:
-        until = max(until, held.until if held.until is not None else float("inf"))
+    if in_flight is not None:
+        until = max(until, in_flight.until if in_flight.until is not None else float("inf"))
     return None if this_pass.now >= until else wake(until)
 
 

@@ -1,6 +1,6 @@
 """One pass over the world: the actions that it has planned so far, and the room that they leave for other workloads.
 
-Later decisions of a pass see the earlier ones, which take room on nodes, places in limit classes, and tokens.  The world
+Later decisions of a pass see the earlier ones, which take room on nodes, places in limits, and tokens.  The world
 itself does not change until the loop applies the finished plan.
 
 Rules read the pass; the driver writes it (driver.py).  Rules keep here only what they computed: their effort, how they
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from scheduler import actions as act
-from scheduler.actions import Action, Kind, Plan
+from scheduler.actions import Action, ObjectKind, Plan
 from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
 from scheduler.model.slurm import JobSpec
@@ -39,7 +39,7 @@ class Pass:
         self._begin_plan()
         self._begin_counts()
         # True: a pod has affinity terms, so some nodes may be closed to some pods (F5)
-        self.any_affinity = bool(world.affinity_workloads) or world.affinity_index.any_anti_affinity
+        self.any_affinity = bool(world.affinity_workloads) or world.affinity_index.has_anti_affinity
         # True: pods are compared with the affinity terms of other pods (F5), or with the ports that other pods hold (F1)
         self._compares = self.any_affinity or world.affinity_index.has_changes or bool(world.wants_ports)
         self._compared = _compared(world)
@@ -63,9 +63,9 @@ class Pass:
         self.adopted: list[tuple[int, JobSpec]] = []
         self.settled: list[str] = []
         self.visited_nodes: list[str] = []
-        self.failed: list[tuple[Kind, str, Exception]] = []
-        self.lifted: list[tuple[Kind, str]] = []
-        self.retried: list[tuple[Kind, str]] = []
+        self.failed: list[tuple[ObjectKind, str, Exception]] = []
+        self.lifted: list[tuple[ObjectKind, str]] = []
+        self.retried: list[tuple[ObjectKind, str]] = []
         self.deferred: list[str] = []
         self.anti_affinity_done = False
         self.turns: Mapping[str, int] = {}
@@ -177,15 +177,15 @@ class Pass:
         self.tokens_taken[name] += self.world.tokens_of_read(name)
         return True
 
-    def park(self, key: str, limit_class: str) -> None:
-        """Visit the workload again when it is its turn in a full limit class or an empty token bucket.
+    def park(self, key: str, limit: str) -> None:
+        """Visit the workload again when it is its turn in a full limit: a limit class, a quota, or an empty token bucket.
 
         Only as many of the waiting workloads are visited as there is room for.  If there is room, and the workload waits for
         something else, it goes behind the other waiting workloads.
         """
-        if self.free(limit_class) > 0:
-            self.yielding.add((limit_class, key))
-        self.parked.setdefault(limit_class, []).append(key)
+        if self.free(limit) > 0:
+            self.yielding.add((limit, key))
+        self.parked.setdefault(limit, []).append(key)
 
     def wake_at(self, key: str, at: float) -> None:
         """Visit this workload again at that time, even if no event marks it."""
@@ -238,7 +238,7 @@ class Pass:
             anti_affinity_done=self.anti_affinity_done,
             turns=self.turns,
             wake=self.wake,
-            parked={limit_class: tuple(keys) for limit_class, keys in self.parked.items()},
+            parked={limit: tuple(keys) for limit, keys in self.parked.items()},
             yielding=frozenset(self.yielding),
             forgotten=tuple(self.forgotten),
             awaited=self.awaited,
@@ -265,20 +265,20 @@ class Pass:
         """Convert a time by slurmctld's clock to the bridge's clock."""
         return self.world.clocks[Side.SLURM].ours(at)
 
-    def free(self, limit_class: str) -> int:
-        """The number of further actions of this limit class that may be in flight, or of tokens in that bucket."""
-        if limit_class == "records" and (self.world.accounting_outage is not None or Side.SLURM in self.world.outages):
+    def free(self, limit: str) -> int:
+        """The room in that limit: further actions of a limit class, jobs of a quota, or tokens in a bucket."""
+        if limit == "records" and (self.world.accounting_outage is not None or Side.SLURM in self.world.outages):
             return 0  # records for accounting wait, in order
-        if (token_bucket := self._token_bucket(limit_class)) is not None:
-            return int(token_bucket.available(self.now) - self.tokens_taken[limit_class])
+        if (token_bucket := self._token_bucket(limit)) is not None:
+            return int(token_bucket.available(self.now) - self.tokens_taken[limit])
         quotas = self.world.quotas
-        if quotas.limited and (most := quotas.most(limit_class)) is not None:
-            return most - quotas.jobs[limit_class] - self.used[limit_class]
-        limit: int = getattr(self.tuning, limit_class)
-        return limit - self.world.under_way[limit_class] - self.used[limit_class]
+        if quotas.limited and (most := quotas.most(limit)) is not None:
+            return most - quotas.jobs[limit] - self.used[limit]
+        in_flight: int = getattr(self.tuning, limit)
+        return in_flight - self.world.under_way[limit] - self.used[limit]
 
     def _token_bucket(self, name: str) -> TokenBucket | None:
-        """The token bucket of that name, of reads or of the policy's submissions; None: the limit class has none."""
+        """The token bucket of that name, of reads or of the policy's submissions; None: the limit is no token bucket."""
         quotas = self.world.quotas
         return self.world.token_buckets.get(name) or (quotas.token_bucket(name) if quotas.limited else None)
 
@@ -289,7 +289,7 @@ class Pass:
                 owner_key(pod.namespace, pod.owner)
                 for workload in self.world.workloads.values()
                 for pod in workload.pods.values()
-                if pod.owner is not None and not pod.finished and _on_its_way(pod, workload)
+                if pod.owner is not None and not pod.finished and _is_on_its_way(pod, workload)
             }
         return owner in self._replicas_moving or owner in self.moving
 
@@ -332,7 +332,7 @@ def _compared(world: World) -> int:
     return world.affinity_index.effort + world.host_ports.effort
 
 
-def _on_its_way(pod: Pod, workload: Workload) -> bool:
-    held = workload.pods_in_flight.get(pod.uid)
-    leaves = pod.deleting_at is not None or (held is not None and isinstance(held.action, act.EvictPod))
+def _is_on_its_way(pod: Pod, workload: Workload) -> bool:
+    in_flight = workload.pods_in_flight.get(pod.uid)
+    leaves = pod.deleting_at is not None or (in_flight is not None and isinstance(in_flight.action, act.EvictPod))
     return leaves or not pod.node or pod.phase is PodPhase.PENDING

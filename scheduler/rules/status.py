@@ -47,15 +47,15 @@ _AS_OF = re.compile(r"\. Job \d{1,10}, as of [^.]{1,40}? UTC\.(?: |\Z)")
 
 def clock(at: float, now: float) -> str:
     """A time of day, with the date if it is not today; UTC."""
-    return dated(at, "%H:%M UTC" if _same_day(at, now) else "%Y-%m-%d %H:%M UTC")
+    return dated(at, "%H:%M UTC" if _is_same_day(at, now) else "%Y-%m-%d %H:%M UTC")
 
 
 def exact_clock(at: float, now: float) -> str:
     """As `clock`, with seconds."""
-    return dated(at, "%H:%M:%S UTC" if _same_day(at, now) else "%Y-%m-%d %H:%M:%S UTC")
+    return dated(at, "%H:%M:%S UTC" if _is_same_day(at, now) else "%Y-%m-%d %H:%M:%S UTC")
 
 
-def _same_day(at: float, now: float) -> bool:
+def _is_same_day(at: float, now: float) -> bool:
     then, today = moment(at), moment(now)
     return then is not None and today is not None and then.date() == today.date()
 
@@ -95,7 +95,7 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
     last = workload.last_status.get(pod.uid) or _last_of_previous_process(new, message, essence, workload, this_pass)
     if last is not None:
         renew_at = last.event_at + this_pass.tuning.renew_event_s
-        if _same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
+        if _is_same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
             this_pass.wake_at(workload.key, renew_at)
             return
         not_before = last.at + (this_pass.tuning.detail_fresh_s if last.is_first else this_pass.tuning.condition_s)
@@ -198,7 +198,7 @@ def _is_still_true(shown: Condition, reason: str, message: str) -> bool:
     return reason != names.ENDS_SOON or _TIME.findall(shown.message) == _TIME.findall(message)
 
 
-def _same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
+def _is_same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
     if last.condition != reason or last.essence != essence:
         return False
     if last.starts is None or starts is None:

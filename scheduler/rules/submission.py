@@ -55,16 +55,16 @@ def over_limit(workload: Workload, this_pass: Pass) -> Decision | None:
     full = full_limit(workload, this_pass)
     if full is None:
         return None
-    limit_class, message = full
-    return statuses(workload.members, names.LIMITED, message, warning=False) + wait_for(limit_class)
+    limit, message = full
+    return statuses(workload.members, names.LIMITED, message, warning=False) + wait_for(limit)
 
 
 def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
-    """The limit class in which the workload waits for the policy's limits, and why, a sentence; None: it may be submitted."""
+    """The limit of the policy that the workload waits for, and why, a sentence; None: it may be submitted."""
     quotas = this_pass.world.quotas
     if not quotas.limited:
         return None
-    tenant, jobs, rate = quotas.tenant(workload), quotas.limit_class(workload), quotas.rate(workload)
+    tenant, jobs, rate = quotas.tenant(workload), quotas.quota(workload), quotas.rate(workload)
     if tenant is None:
         return None
     if jobs is not None and not quotas.has_one(workload) and this_pass.free(jobs) < 1:
@@ -187,12 +187,12 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
     asked = []
     count = len(pods) + more
     left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else frozenset()
-    party = _Party(this_pass.world.own_pods(workload.key, pods, more), count, left_out)
+    job_pods = _JobPods(this_pass.world.own_pods(workload.key, pods, more), count, left_out)
     for pod in pods:
-        spec = _spec_of(workload, pod, party, this_pass)
+        spec = _spec_of(workload, pod, job_pods, this_pass)
         if isinstance(spec, Refusal):
             return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
-        if len(party.requirements) > MAX_SHAPES:
+        if len(job_pods.requirements) > MAX_SHAPES:
             said = f"The pods of {workload.readable} ask for more than {MAX_SHAPES} different choices of nodes."
             return Refusal(names.REFUSED, said)
         asked.append((pod, spec))
@@ -200,7 +200,7 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
 
 
 @dataclass(frozen=True, slots=True)
-class _Party:
+class _JobPods:
     """The pods of one job.
 
     own_pods    the pods of the workload that already use what they take on a node (S7)
@@ -225,9 +225,9 @@ class _Party:
         return known
 
 
-def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> JobSpec | Refusal:
+def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) -> JobSpec | Refusal:
     """The job of one member as if it were alone, nodes included; or why there is none."""
-    world, pods = this_pass.world, party.pods
+    world, pods = this_pass.world, job_pods.pods
     this_pass.effort += TRANSLATION + number_of_amounts(pod) // AMOUNTS_PER_NODE
     shown = group_of(pod)
     if isinstance(shown, Refusal):
@@ -242,13 +242,13 @@ def _spec_of(workload: Workload, pod: Pod, party: _Party, this_pass: Pass) -> Jo
         known = ", ".join(sorted(world.partitions))
         said = f'Slurm has no partition "{spec.partition}". It has: {known}.'
         return Refusal(names.REFUSED, with_filled(said, world.tenant_of(pod)))
-    found = _feasible(pod, spec, partition, party, this_pass)
+    found = _feasible(pod, spec, partition, job_pods, this_pass)
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
     excluded = found.excluded
-    if party.left_out:
-        excluded = party.with_left_out(excluded, this_pass)
-        if found.nodes <= party.left_out:
+    if job_pods.left_out:
+        excluded = job_pods.with_left_out(excluded, this_pass)
+        if found.nodes <= job_pods.left_out:
             said = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
             return Refusal(names.NO_NODE, f"{said} {_looked_at_again(world)}")
     exclusive = spec.exclusive or ("exclusive" if found.exclusive else "")
@@ -278,17 +278,17 @@ def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobS
     return found
 
 
-def _feasible(pod: Pod, spec: JobSpec, partition: str, party: _Party, this_pass: Pass) -> Feasible:
+def _feasible(pod: Pod, spec: JobSpec, partition: str, job_pods: _JobPods, this_pass: Pass) -> Feasible:
     """The feasible nodes, from the cache if the same was asked since the nodes last changed.
 
-    party   what its pods use already does not exclude a node for them (S7)
+    job_pods   what its pods use already does not exclude a node for them (S7)
     """
-    world, own_pods = this_pass.world, party.own_pods
+    world, own_pods = this_pass.world, job_pods.own_pods
     closed, taken = world.closed_to(pod, own_pods, with_granted=True), world.host_ports.taken(pod, own_pods.on_nodes)
     wanted = node_requirements(pod, spec, partition, world.volumes_of(pod), closed, taken)
     if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
         wanted = replace(wanted, devices=False)
-    party.requirements.add(wanted)
+    job_pods.requirements.add(wanted)
     known = world.feasibility.get(wanted)
     if known is None:
         nodes = world.nodes or {}
@@ -307,7 +307,7 @@ def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], 
     partition = spec.partition or this_pass.world.default_partition
     where = f"partition {partition} as {spec.user}"
     first_try = _first_try(partition, this_pass)
-    is_immediate = _immediate(workload, spec, partition, this_pass)
+    is_immediate = _may_be_immediate(workload, spec, partition, this_pass)
     if is_immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:
         # the result comes mostly in some milliseconds
         return wait_for("submits", ANOTHER_FIRST) + wake(first_try + FIRST_TRY_S)
@@ -358,7 +358,7 @@ def _charged(submit: Decision, this_pass: Pass) -> Decision:
     return submit.followed_by(if_planned=note(is_charged=True))
 
 
-def _immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pass) -> bool:
+def _may_be_immediate(workload: Workload, spec: JobSpec, partition: str, this_pass: Pass) -> bool:
     """True if the job may start now, no job of ours waits or is about to wait in the partition, and the breaker is closed."""
     world = this_pass.world
     if (

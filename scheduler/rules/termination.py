@@ -42,13 +42,13 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
             world.quiet_until(), f"Nothing is ended before {quiet}: requests of a previous process may take effect."
         )
     assert job is not None, "ORPHANED is derived from a job"
-    held = _held_back(workload, job, this_pass) if not job.ended else None
+    held_back = _held_back(workload, job, this_pass) if not job.ended else None
     if (not job.ended or job.requeued) and (
-        waits := _may_live_on(workload, job, this_pass, is_held=held is not None)
+        waits := _may_live_on(workload, job, this_pass, is_held=held_back is not None)
     ) is not None:
-        return waits + held if held is not None and workload.reacquired is not None else waits
-    if held is not None:
-        return held
+        return waits + held_back if held_back is not None and workload.reacquired is not None else waits
+    if held_back is not None:
+        return held_back
     pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
     why = _why_ended(workload, job)  # the other pods wait for these, and for another job; or another client bound them
     return combine(_end_by(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_the_former(
@@ -64,7 +64,7 @@ def _end_by(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass:
     if this_pass.now < (retry_from := workload.retry_from(Attempt.END_POD)):
         return wake(retry_from)
     bucket = "" if job.ended else "absent"
-    return end_pod(workload, pod, why, this_pass, job=job, counts=_out_of_time(job), bucket=bucket)
+    return end_pod(workload, pod, why, this_pass, job=job, counts=_is_out_of_time(job), bucket=bucket)
 
 
 def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
@@ -101,8 +101,12 @@ def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
     silent = _silent_until(pod, this_pass)
     ends = this_pass.world.grace_ends(pod)
     if ends is None:
-        held = workload.pods_in_flight.get(pod.uid)
-        ends = held.until if held is not None and isinstance(held.action, act.DeletePod | act.FailByDeadline) else None
+        in_flight = workload.pods_in_flight.get(pod.uid)
+        ends = (
+            in_flight.until
+            if in_flight is not None and isinstance(in_flight.action, act.DeletePod | act.FailByDeadline)
+            else None
+        )
     return max(silent, ends) if silent is not None and ends is not None else None
 
 
@@ -168,12 +172,16 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
 
 def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
     """Until when the pod is left to an end in flight, or to the deadline that was set (S4b)."""
-    held = workload.pods_in_flight.get(pod.uid)
+    in_flight = workload.pods_in_flight.get(pod.uid)
     until = float("-inf")
-    if held is not None and held.until is None:
+    if in_flight is not None and in_flight.until is None:
         return float("inf")
-    if held is not None and held.until is not None and isinstance(held.action, act.DeletePod | act.FailByDeadline):
-        until = held.until
+    if (
+        in_flight is not None
+        and in_flight.until is not None
+        and isinstance(in_flight.action, act.DeletePod | act.FailByDeadline)
+    ):
+        until = in_flight.until
     outlives_at = _outlives_at(pod, job, this_pass)
     return until if outlives_at is None else max(until, outlives_at)
 
@@ -181,7 +189,7 @@ def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass
 def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | None:
     """When kubelet should have ended the pod by the deadline that was set; None: the deadline has not passed."""
     started = this_pass.world.started_at(pod)
-    if not _out_of_time(job) or started is None or pod.set_deadline_s is None:
+    if not _is_out_of_time(job) or started is None or pod.set_deadline_s is None:
         return None
     deadline = started + pod.set_deadline_s
     if deadline > this_pass.now:  # the job's time was shortened after that
@@ -193,9 +201,9 @@ def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: 
     """True if kubelet ends the pod with a longer grace than counts; only a deletion shortens the grace."""
     if pod.grace_s <= this_pass.tuning.silent_node_s:
         return False
-    held = workload.pods_in_flight.get(pod.uid)
-    if held is not None and isinstance(held.action, act.FailByDeadline) and held.until is not None:
-        return this_pass.now >= held.until
+    in_flight = workload.pods_in_flight.get(pod.uid)
+    if in_flight is not None and isinstance(in_flight.action, act.FailByDeadline) and in_flight.until is not None:
+        return this_pass.now >= in_flight.until
     outlives_at = _outlives_at(pod, job, this_pass)
     return outlives_at is not None and this_pass.now >= outlives_at
 
@@ -214,7 +222,7 @@ def goes_until(workload: Workload, pod: Pod, this_pass: Pass) -> float:
     return ends + OUTLIVES_S if ends <= this_pass.now + most_s else float("-inf")
 
 
-def _out_of_time(job: Placeholder | None) -> bool:
+def _is_out_of_time(job: Placeholder | None) -> bool:
     """True if the job reached its time limit, which does not count as a disruption (S4b)."""
     return job is not None and job.ended and not job.states.isdisjoint({"TIMEOUT", "DEADLINE"})
 

@@ -118,8 +118,8 @@ def waits_for(world: World, now: float) -> str:
     """Why it is not known yet whether anything is left, a sentence; "": it is known."""
     if why := not_known(world):
         return why
-    if held := held_back(world) or claims_held_back(world):
-        return f"{held}."
+    if why := held_back(world) or claims_held_back(world):
+        return f"{why}."
     quiet = world.quiet_until()
     if now < quiet:
         return f"For {span(quiet - now)} more, requests of a bridge that ran before may take effect."
@@ -150,7 +150,7 @@ def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
     elif now is Phase.DONE and _is_unrecorded(workload, this_pass):
         lost = world.accounting_outage
         yield f"record in Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
-    elif workload.in_flight is not None or any(held.until is None for held in workload.pods_in_flight.values()):
+    elif workload.in_flight is not None or any(each.until is None for each in workload.pods_in_flight.values()):
         yield f"finish what is under way for {what}"
     if running or not workload.members or not is_managed(workload.first, world):
         return

@@ -60,14 +60,18 @@ def observe(workload: Workload, pod: Pod) -> None:
         workload.proven[pod.uid] = workload.unanswered.pop(pod.uid)
 
 
-def observe_deletion(workload: Workload, last: Pod, held: InFlight | None = None) -> None:
+def observe_deletion(workload: Workload, last: Pod, in_flight: InFlight | None = None) -> None:
     """The pod is gone: that proves its end, and a bind only if the pod was seen on its node.
 
-    held   the action in flight on the pod: if it is an end, its answer announces the end, or is lost
+    in_flight   the action in flight on the pod: if it is an end, its answer announces the end, or is lost
     """
     action = workload.unanswered.pop(last.uid, None)
-    if held is not None and held.until is None and isinstance(held.action, DeletePod | FailByDeadline | EvictPod):
-        workload.unanswered[last.uid] = held.action
+    if (
+        in_flight is not None
+        and in_flight.until is None
+        and isinstance(in_flight.action, DeletePod | FailByDeadline | EvictPod)
+    ):
+        workload.unanswered[last.uid] = in_flight.action
     elif action is not None and (not isinstance(action, BindPod) or _shows(action, last)):
         workload.proven[last.uid] = action
 

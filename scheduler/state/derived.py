@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.model.cache import BoundedCache, BoundedDict
 from scheduler.model.kubernetes import owner_key
 from scheduler.nodes.observed import NEVER
@@ -82,7 +82,7 @@ def rebuilt(world: AnyWorld) -> AnyWorld:
         setattr(anew, index, compute(anew))
     anew.node_info = {node: there.without("") for node, there in world.node_info.items()}
     anew.affinity_index, anew.host_ports = _neighbours(world, anew.node_info), _host_ports(world)
-    anew.coming, anew.feasibility, anew.translations = None, BoundedCache(), BoundedDict(1)
+    anew.granted_unbound_pods, anew.feasibility, anew.translations = None, BoundedCache(), BoundedDict(1)
     anew.identities = Identities(world.config.policy)
     return anew
 
@@ -135,7 +135,7 @@ def _key_of_pod(world: Jobs) -> dict[str, str]:
     kept = {
         uid: entry.name
         for entry in world.quarantine.values()
-        if entry.kind is Kind.WORKLOAD and entry.dropped
+        if entry.kind is ObjectKind.WORKLOAD and entry.dropped
         for uid in entry.pods
     }
     return {uid: key for key, workload in world.workloads.items() for uid in workload.pods} | kept
@@ -213,9 +213,9 @@ def _owners_held(world: Jobs) -> int:
 
 def _parked_in(world: Jobs) -> dict[str, set[str]]:
     parked_in: dict[str, set[str]] = {}
-    for limit_class, waiting in world.parked.items():
+    for limit, waiting in world.parked.items():
         for key in waiting:
-            parked_in.setdefault(key, set()).add(limit_class)
+            parked_in.setdefault(key, set()).add(limit)
     return parked_in
 
 
@@ -379,15 +379,15 @@ def _rounds_of_reads(world: Jobs) -> Iterator[_Difference]:
 
 
 def _limits(world: Jobs) -> Iterator[_Difference]:
-    for user, held in world.limited.items():
-        for key in held:
+    for user, keys in world.limited.items():
+        for key in keys:
             workload = world.workloads.get(key)
             if workload is None or workload.refused is None:
                 yield f"limited[{user!r}]", key, "held back by a limit", "not refused"
     jobs = Counter(world.quotas.counted_in().values())
-    for limit_class in jobs.keys() | world.quotas.jobs.keys():
-        if jobs[limit_class] != world.quotas.jobs[limit_class]:
-            yield "quotas.jobs", limit_class, world.quotas.jobs[limit_class], jobs[limit_class]
+    for quota in jobs.keys() | world.quotas.jobs.keys():
+        if jobs[quota] != world.quotas.jobs[quota]:
+            yield "quotas.jobs", quota, world.quotas.jobs[quota], jobs[quota]
 
 
 def _actions_of_workloads_are_in_flight(world: Jobs) -> Iterator[_Difference]:
@@ -429,19 +429,19 @@ def _timers_and_queues(world: Jobs) -> Iterator[_Difference]:
     for place in range(1, len(world.timers)):
         if world.timers[(place - 1) // 2] > world.timers[place]:
             yield "timers", place, world.timers[place], "a heap"
-    for limit_class, waiting in world.parked.items():
+    for limit, waiting in world.parked.items():
         if set(waiting.first(len(waiting))) != set(waiting):
-            yield f"parked[{limit_class!r}]", None, waiting.first(len(waiting)), list(waiting)
+            yield f"parked[{limit!r}]", None, waiting.first(len(waiting)), list(waiting)
 
 
 def _grants_that_are_about_to_be_bound(world: Jobs) -> Iterator[_Difference]:
-    if world.coming is None:
+    if world.granted_unbound_pods is None:
         return
-    found = {each.key: (set(each.pods), each.nodes) for each in world.coming}
+    found = {each.key: (set(each.pods), each.nodes) for each in world.granted_unbound_pods}
     expected = {each.key: (set(each.pods), each.nodes) for each in world.compute_granted_unbound()}
     for key in found.keys() | expected.keys():
         if found.get(key) != expected.get(key):
-            yield "coming", key, found.get(key), expected.get(key)
+            yield "granted_unbound_pods", key, found.get(key), expected.get(key)
 
 
 def _nodes_in_step(world: Jobs) -> Iterator[_Difference]:
@@ -450,7 +450,7 @@ def _nodes_in_step(world: Jobs) -> Iterator[_Difference]:
     for name in named.keys() | state.named.keys():
         if named.get(name) != state.named.get(name):
             yield "node_state.named", name, state.named.get(name), named.get(name)
-    if world.cluster_known and world.slurm_nodes is not None and state.polled != NEVER:
+    if world.is_cluster_known and world.slurm_nodes is not None and state.polled != NEVER:
         mark = names.node_mark(world.cluster)
         ours = {name for name, node in world.slurm_nodes.items() if mark in node.features}
         for name in ours ^ state.ours:

@@ -109,10 +109,10 @@ class EarlierBinds:
         for job in self._world.placeholders.values():
             if job.key not in self._world.workloads or job.asked_at is not None or not job.shows_end:
                 continue
-            coming = self._unbound(job.key)
+            unbound = self._unbound(job.key)
             nodes = frozenset(names[name] for name in _nodes_of(job) if name in names)
-            if coming:
-                yield GrantedPods(job.key, {pod.uid: pod for pod in coming}, nodes)
+            if unbound:
+                yield GrantedPods(job.key, {pod.uid: pod for pod in unbound}, nodes)
 
     def _unbound(self, key: str) -> list[Pod]:
         workload, assumed = self._world.workloads[key], self._world.assumed

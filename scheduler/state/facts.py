@@ -122,7 +122,7 @@ class Facts(Tables):
             since = min(since, clock.ours(pod.bound_at))
         return theirs if since - EXACT_S <= theirs <= seen.started + EXACT_S else seen.started
 
-    def inherited(self, workload: Workload) -> bool:
+    def is_inherited(self, workload: Workload) -> bool:
         """True if the workload is older than this process: a previous process may have bound its pods."""
         if not self.first_listed.isdisjoint(workload.pods):
             return True
@@ -135,11 +135,11 @@ class Facts(Tables):
 
     def may_have_bound(self, workload: Workload) -> bool:
         """True if this process or a previous one may have bound pods of the workload."""
-        return workload.bound_by_this_process or self.inherited(workload)
+        return workload.bound_by_this_process or self.is_inherited(workload)
 
     def may_be_bound_yet(self, workload: Workload) -> bool:
         """True if a bind of one of its pods is in flight, or its answer was lost and the pod was not read since."""
-        binding = any(isinstance(held.action, act.BindPod) for held in workload.pods_in_flight.values())
+        binding = any(isinstance(each.action, act.BindPod) for each in workload.pods_in_flight.values())
         return binding or not self.unanswered_binds.keys().isdisjoint(workload.pods)
 
     def jobs_of(self, workload: Workload) -> list[Placeholder]:

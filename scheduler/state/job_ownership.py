@@ -52,7 +52,7 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
         return user in users or (not users and read is not None and is_orphan(world, read))
     if not users and world.config.policy.can_give(user):
         return workload.hint == job_id and any(_bridge_wrote_id(workload, pod, job_id) for pod in pods)
-    if read is None or read.submitted is None or not world.inherited(workload):
+    if read is None or read.submitted is None or not world.is_inherited(workload):
         return False
     if _is_former(world, workload, read) and _may_hold(world, workload, read):
         return True

@@ -63,11 +63,11 @@ class Jobs(Visits):
 
     def _wake_one_held_back(self, job: Placeholder) -> None:
         """A job of the bridge ended: wake the oldest workload that the limits of its user hold back (Q4)."""
-        held = self.limited.get(job.user, {})
-        able = [key for key in held if not self.is_quarantined(key)]
+        refused = self.limited.get(job.user, {})
+        able = [key for key in refused if not self.is_quarantined(key)]
         first = min(able, key=lambda key: (self.workloads[key].created, key), default=None)
         if first is not None:
-            del held[first]  # the next end releases the next one
+            del refused[first]  # the next end releases the next one
             self.workloads[first].retry_at = float("-inf")
             self.dirty[first] = None
 

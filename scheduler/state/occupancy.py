@@ -111,7 +111,7 @@ class Occupancy(Facts):
     def feasibility_changed(self) -> None:
         self.feasibility.clear()
         self.affinity_index.nodes_changed()
-        self.coming = None
+        self.granted_unbound_pods = None
         self._mark_waiting()
 
     def _mark_waiting(self) -> None:
@@ -169,27 +169,27 @@ class Occupancy(Facts):
         if not (
             pod.anti_affinity
             or pod.affinity
-            or self.affinity_index.any_anti_affinity
+            or self.affinity_index.has_anti_affinity
             or (with_granted and self.affinity_workloads)
         ):
             return NOWHERE
         if with_granted:
-            self.affinity_index.expect(self.granted_unbound())
+            self.affinity_index.set_granted(self.granted_unbound())
         return self.affinity_index.closed(pod, self.nodes or {}, own_pods, with_granted=with_granted)
 
     def compare_some(self, workload: Workload, most: int, *, with_granted: bool) -> bool:
         """Make about that number of comparisons for the next `closed_to` of its pods.  True if none is left."""
         with_granted = with_granted and bool(self.affinity_workloads)
         if with_granted:
-            self.affinity_index.expect(self.granted_unbound())
+            self.affinity_index.set_granted(self.granted_unbound())
         pods = [pod for pod in workload.pods.values() if not beyond_limits(pod)]  # the others are refused uncompared
         return self.affinity_index.prepare(workload.key, pods, most, with_granted=with_granted)
 
     def granted_unbound(self) -> Sequence[GrantedPods]:
         """The workloads with a grant that have pods which are not bound yet."""
-        if self.coming is None:
-            self.coming = tuple(self.compute_granted_unbound())
-        return self.coming
+        if self.granted_unbound_pods is None:
+            self.granted_unbound_pods = tuple(self.compute_granted_unbound())
+        return self.granted_unbound_pods
 
     def compute_granted_unbound(self) -> Iterator[GrantedPods]:
         """As `granted_unbound`, recomputed."""
@@ -198,13 +198,13 @@ class Occupancy(Facts):
             job = self.job_of.get(key)
             granted = job.grant.everywhere if job is not None and job.grant is not None else ()
             nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
-            coming = [pod for pod in workload.members if not workload.node_of(pod)]
-            if nodes and (kinds := distinct_to_affinity(coming)):
+            unbound = [pod for pod in workload.members if not workload.node_of(pod)]
+            if nodes and (kinds := distinct_to_affinity(unbound)):
                 yield GrantedPods(key, {pod.uid: pod for pod in kinds}, nodes)
 
     def grant_changed(self, workload: Workload) -> None:
         """The workload received a grant, or lost it: its nodes count as taken for affinity, or not any more (F5)."""
-        self.coming = None
+        self.granted_unbound_pods = None
         before = self.granted_pods.pop(workload.key, ())
         pods = distinct_to_affinity(workload.pods.values())
         if self.phase_of.get(workload.key) is Phase.GRANTED:
@@ -216,7 +216,7 @@ class Occupancy(Facts):
     def _forget_granted(self, key: str) -> None:
         """The workload is removed: its granted nodes do not count for affinity any more (F5)."""
         if (pods := self.granted_pods.pop(key, None)) is not None:
-            self.coming = None
+            self.granted_unbound_pods = None
             self.affinity_index.remove_granted(key)
             self._mark_concerned(pods)
 

@@ -47,7 +47,7 @@ def phase_and_job(
         return Phase.DONE, None
     candidates = [placeholders[job_id] for job_id in workload.jobs if job_id in placeholders]
     candidates += [workload.lost_job] if workload.lost_job is not None else []
-    if pod_counts.unbound < pod_counts.unfinished and orphaned(workload, candidates, absent_s):
+    if pod_counts.unbound < pod_counts.unfinished and is_orphaned(workload, candidates, absent_s):
         return Phase.ORPHANED, None
     if not pod_counts.unbound:
         return Phase.BOUND, None
@@ -61,7 +61,7 @@ def phase_and_job(
     return (Phase.GRANTED if live.holds_nodes else Phase.QUEUED), live
 
 
-def orphaned(workload: Workload, candidates: Iterable[Placeholder], absent_s: float) -> bool:
+def is_orphaned(workload: Workload, candidates: Iterable[Placeholder], absent_s: float) -> bool:
     """True if the job that the pods were bound for is proven to have ended.  Without proof the pods are left alone (V7).
 
     That job is the one that the pods name, if a read proved that it is the workload's; otherwise every job that is or may be

@@ -23,7 +23,7 @@ from dataclasses import replace
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.events import Scope
 from scheduler.model.kubernetes import Node, Pod, owner_key
 from scheduler.place.feasible import slurm_name
@@ -37,13 +37,13 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 
-def is_dropped(world: World, kind: Kind, name: str) -> bool:
+def is_dropped(world: World, kind: ObjectKind, name: str) -> bool:
     """True if the facts of the object were dropped: only its entry in quarantine is left."""
     entry = world.quarantine.get((kind, name))
     return entry is not None and entry.dropped
 
 
-def put(world: World, kind: Kind, name: str, error: Exception, readable: str = "") -> Quarantined:
+def put(world: World, kind: ObjectKind, name: str, error: Exception, readable: str = "") -> Quarantined:
     """Put the object in quarantine, or keep it there for longer.  Its facts stay."""
     at, origin = world.newest_event_at, origin_of(error)
     entry = world.quarantine.get((kind, name))
@@ -62,7 +62,7 @@ def apply_plan(world: World, plan: act.Plan) -> None:
     """Apply the part of a plan about quarantine: objects for which a rule raised, that leave quarantine, that are rebuilt."""
     for kind, name, error in plan.failed:
         _only_guarded(world, error)
-        workload = world.workloads.get(name) if kind is Kind.WORKLOAD else None
+        workload = world.workloads.get(name) if kind is ObjectKind.WORKLOAD else None
         put(world, kind, name, error, workload.readable if workload is not None else "")
         if workload is not None:
             world.count_queued(workload)
@@ -80,8 +80,8 @@ def contain(world: World, event: ev.Event, error: Exception) -> None:
     try:
         _blame(world, event, error)
     except Exception as second:  # noqa: BLE001 - a defect of the containment ends no loop either
-        put(world, Kind.SHARED, type(event).__name__, error)
-        put(world, Kind.SHARED, f"containment of {type(event).__name__}", second)
+        put(world, ObjectKind.SHARED, type(event).__name__, error)
+        put(world, ObjectKind.SHARED, f"containment of {type(event).__name__}", second)
 
 
 def _blame(world: World, event: ev.Event, error: Exception) -> None:
@@ -102,16 +102,16 @@ def _blame(world: World, event: ev.Event, error: Exception) -> None:
             contain_action(world, event.action, error, event.job_id)
             _search_job_of(world, event)
         case ev.Planned():
-            put(world, Kind.SHARED, type(event).__name__, error)
+            put(world, ObjectKind.SHARED, type(event).__name__, error)
             world.dirty.update(dict.fromkeys(event.plan.visited))  # what is not under way is decided again
         case _:
-            put(world, Kind.SHARED, type(event).__name__, error)
+            put(world, ObjectKind.SHARED, type(event).__name__, error)
 
 
 def contain_shared(world: World, what: str, error: Exception) -> None:
     """Contain an error in work for all objects together."""
     _only_guarded(world, error)
-    put(world, Kind.SHARED, what, error)
+    put(world, ObjectKind.SHARED, what, error)
 
 
 def _only_guarded(world: World, error: Exception) -> None:
@@ -130,10 +130,12 @@ def quarantine_workload(
     _only_guarded(world, error)
     before = world.workloads.get(key)
     if before is None:
-        put(world, Kind.SHARED, "an event of no workload", error)
+        put(world, ObjectKind.SHARED, "an event of no workload", error)
         return
     kept = _drop_workload(world, before, pods, [job_id for job_id in jobs if job_id is not None])
-    entry = put(world, Kind.WORKLOAD, key, error, before.readable or next((pod.full_name for pod in kept.values()), ""))
+    entry = put(
+        world, ObjectKind.WORKLOAD, key, error, before.readable or next((pod.full_name for pod in kept.values()), "")
+    )
     entry.dropped, entry.pods = True, entry.pods | kept
     entry.changes_at = world.newest_event_at + world.config.tuning.backoff_s
 
@@ -152,9 +154,9 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
             world.forget(key)
     hold = before.in_flight if before.in_flight is not None and world.is_under_way(before.in_flight.action) else None
     pods_in_flight = {
-        uid: held
-        for uid, held in before.pods_in_flight.items()
-        if held.until is not None or world.is_under_way(held.action)
+        uid: each
+        for uid, each in before.pods_in_flight.items()
+        if each.until is not None or world.is_under_way(each.action)
     }
     bare = replace(
         before,
@@ -191,7 +193,7 @@ def quarantine_pod(world: World, scope: Scope, pod: Pod, error: Exception, *, go
     _only_guarded(world, error)
     key = world.key_of_pod.get(pod.uid)
     if key is None and scope is Scope.OTHERS:
-        entry = put(world, Kind.POD, pod.uid, error, pod.full_name)
+        entry = put(world, ObjectKind.POD, pod.uid, error, pod.full_name)
         entry.pods = {pod.uid: pod} if gone_at is None else {}
         return
     key = key or names.workload_key(pod.uid)
@@ -199,7 +201,7 @@ def quarantine_pod(world: World, scope: Scope, pod: Pod, error: Exception, *, go
         world.workloads[key] = Workload(key, pod.full_name, created=pod.created)
     quarantine_workload(world, key, error, [pod])
     if gone_at is not None:
-        _remove_pod(world, world.quarantine[Kind.WORKLOAD, key], pod, gone_at)
+        _remove_pod(world, world.quarantine[ObjectKind.WORKLOAD, key], pod, gone_at)
 
 
 def quarantine_node(world: World, node: Node, error: Exception) -> None:
@@ -207,27 +209,27 @@ def quarantine_node(world: World, node: Node, error: Exception) -> None:
     _only_guarded(world, error)
     name = slurm_name(node)
     _drop_node(world, node.name, error, name)
-    world.quarantine[Kind.NODE, name].nodes[node.name] = node
+    world.quarantine[ObjectKind.NODE, name].nodes[node.name] = node
 
 
 def _drop_node(world: World, node: str, error: Exception, name: str = "") -> None:
     """name: in Slurm; "": not known."""
     known = world.nodes.pop(node, None) if world.nodes is not None else None
     name = name or (slurm_name(known) if known is not None else node)
-    world.node_state.drop(node)
+    world.node_state.drop_node(node)
     for index in (world.kubelet_silent_since, world.ready_since):
         index.pop(node, None)
     world.by_slurm_name = {slurm: there for slurm, there in world.by_slurm_name.items() if there != node}
     world.feasibility_changed()
-    entry = put(world, Kind.NODE, name, error, node)
+    entry = put(world, ObjectKind.NODE, name, error, node)
     entry.dropped = True
 
 
 def quarantine_slurm_node(world: World, name: str, error: Exception) -> None:
-    """Forget a node of Slurm whose state may be half-written.  The next poll notes it again."""
+    """Drop a node of Slurm whose state may be half-written.  The next poll notes it again."""
     _only_guarded(world, error)
-    world.node_state.drop_name(name)
-    put(world, Kind.NODE, name, error)
+    world.node_state.drop_slurm_node(name)
+    put(world, ObjectKind.NODE, name, error)
 
 
 def quarantine_job(world: World, job_id: int, error: Exception) -> None:
@@ -240,14 +242,14 @@ def quarantine_job(world: World, job_id: int, error: Exception) -> None:
     if job is not None:
         forget_job(world, job)
     if not concerned:
-        put(world, Kind.JOB, str(job_id), error, f"Slurm job {job_id}")
+        put(world, ObjectKind.JOB, str(job_id), error, f"Slurm job {job_id}")
 
 
 def _drop_read_job(world: World, event: ev.JobRead, error: Exception) -> None:
     """A job whose read could not be applied is dropped, and read again after `quarantine_s`: each read might raise."""
     quarantine_job(world, event.job_id, error)
     named = names.whose(event.job.name) if event.job is not None else None
-    if named is not None and named[1] in world.workloads and not is_dropped(world, Kind.WORKLOAD, named[1]):
+    if named is not None and named[1] in world.workloads and not is_dropped(world, ObjectKind.WORKLOAD, named[1]):
         quarantine_workload(world, named[1], error, jobs=[event.job_id])
     world.schedule_read(event.job_id, world.last_poll_began)
     world.postpone_read(event.job_id, world.newest_event_at + world.config.tuning.quarantine_s)
@@ -274,7 +276,7 @@ def contain_action(world: World, action: act.Action, error: Exception, job_id: i
     elif key := getattr(action, "key", ""):
         quarantine_workload(world, key, error, jobs=[job_id, getattr(action, "job_id", None)])
     else:
-        put(world, Kind.SHARED, type(action).__name__, error)
+        put(world, ObjectKind.SHARED, type(action).__name__, error)
     _recount(world)
 
 
@@ -309,7 +311,7 @@ def _recount(world: World) -> None:
 
 def keep_pod(world: World, pod: Pod) -> bool:
     """Keep the present state of a pod of a dropped workload.  False: it is no such pod."""
-    entry = world.quarantine.get((Kind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
+    entry = world.quarantine.get((ObjectKind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
     if entry is None or pod.uid not in entry.pods:
         return False
     entry.changed = entry.changed or entry.pods[pod.uid] != pod
@@ -319,7 +321,7 @@ def keep_pod(world: World, pod: Pod) -> bool:
 
 def let_pod_go(world: World, pod: Pod, at: float) -> bool:
     """A pod of a dropped workload is gone.  False: it is none."""
-    entry = world.quarantine.get((Kind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
+    entry = world.quarantine.get((ObjectKind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
     if entry is None or pod.uid not in entry.pods:
         return False
     _remove_pod(world, entry, pod, at)
@@ -339,14 +341,14 @@ def _remove_pod(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
 
 def kept_pod(world: World, uid: str) -> Pod | None:
     """As a pod of a dropped workload was seen last."""
-    entry = world.quarantine.get((Kind.WORKLOAD, world.key_of_pod.get(uid, "")))
+    entry = world.quarantine.get((ObjectKind.WORKLOAD, world.key_of_pod.get(uid, "")))
     return entry.pods.get(uid) if entry is not None else None
 
 
 # --- another try ----------------------------------------------------------------------------------------------------
 
 
-def try_again(world: World, kind: Kind, name: str) -> None:
+def try_again(world: World, kind: ObjectKind, name: str) -> None:
     """Rebuild the facts of a dropped object; if that raises again, it is dropped again.
 
     A workload stays in quarantine until its rule has run, too.
@@ -355,7 +357,7 @@ def try_again(world: World, kind: Kind, name: str) -> None:
     if entry is None:
         return
     pods, nodes = entry.pods, entry.nodes
-    others = kind is Kind.POD or (kind is Kind.WORKLOAD and world.workloads[name].of_other_scheduler)
+    others = kind is ObjectKind.POD or (kind is ObjectKind.WORKLOAD and world.workloads[name].of_other_scheduler)
     entry.dropped, entry.pods, entry.nodes, entry.changed = False, {}, {}, False
     for pod in pods.values():
         if entry.dropped:
@@ -365,7 +367,7 @@ def try_again(world: World, kind: Kind, name: str) -> None:
             world.apply_part(ev.PodSeen(Scope.OTHERS if others else Scope.OURS, pod))
     for node in nodes.values():
         world.apply_part(ev.NodeSeen(node))
-    if kind is Kind.WORKLOAD:
+    if kind is ObjectKind.WORKLOAD:
         for uid in entry.pods:
             world.key_of_pod[uid] = name
         workload = world.workloads[name]
@@ -383,7 +385,7 @@ def note_applied(world: World, event: ev.Event) -> None:
     """That event was applied without an error: the objects that were in quarantine for it leave quarantine."""
     match event:
         case ev.PodSeen(scope=Scope.OTHERS) | ev.PodDeleted(scope=Scope.OTHERS):
-            world.quarantine.pop((Kind.POD, event.pod.uid), None)
+            world.quarantine.pop((ObjectKind.POD, event.pod.uid), None)
         case ev.NodeSeen():
             _forget_nodes(world, {event.node.name})
         case ev.NodeDeleted():
@@ -392,9 +394,9 @@ def note_applied(world: World, event: ev.Event) -> None:
             kept = {node for entry in world.quarantine.values() for node in entry.nodes}
             _forget_nodes(world, kept - {node.name for node in event.nodes})
         case ev.JobRead():
-            world.quarantine.pop((Kind.JOB, str(event.job_id)), None)
+            world.quarantine.pop((ObjectKind.JOB, str(event.job_id)), None)
         case _:
-            world.quarantine.pop((Kind.SHARED, type(event).__name__), None)
+            world.quarantine.pop((ObjectKind.SHARED, type(event).__name__), None)
 
 
 def _forget_nodes(world: World, nodes: set[str]) -> None:

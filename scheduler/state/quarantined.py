@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.model.kubernetes import Node, Pod
 
-Subject = tuple[Kind, str]
+Subject = tuple[ObjectKind, str]
 Origin = tuple[str, str, int]
 
 
@@ -24,7 +24,7 @@ class Quarantined:
     changed    one of these was seen since; then it is tried again from `changes_at` on
     """
 
-    kind: Kind
+    kind: ObjectKind
     name: str
     readable: str
     origin: Origin
@@ -45,7 +45,7 @@ class Quarantined:
 class Alarm:
     """An entry for the log: the object that entered quarantine, and the exception with its traceback."""
 
-    kind: Kind
+    kind: ObjectKind
     readable: str
     error: Exception
 

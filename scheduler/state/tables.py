@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import names
-from scheduler.actions import Kind
+from scheduler.actions import ObjectKind
 from scheduler.events import Scope, Side
 from scheduler.model.amounts import NO_TEXT
 from scheduler.model.anomaly import Anomaly
@@ -145,7 +145,7 @@ class Tables:
         # namespaces named by the anti-affinity of pods whose grant came or went since the last pass
         self.anti_affinity_namespaces: set[str] = set()
         # workloads with a grant whose pods are not bound yet; None: to be computed
-        self.coming: tuple[GrantedPods, ...] | None = None
+        self.granted_unbound_pods: tuple[GrantedPods, ...] | None = None
         # workload with a grant to its kinds of pods, as other workloads were last woken for them
         self.granted_pods: dict[str, tuple[Pod, ...]] = {}
         # affinity terms of workloads that wait for nodes
@@ -284,7 +284,7 @@ class Tables:
         # a heap of times and keys, and the earliest time of each key
         self.timers: list[tuple[float, str]] = []
         self.wakes: dict[str, float] = {}
-        # limit class to the workloads that wait for it, and the reverse
+        # limit to the workloads that wait for it, and the reverse
         self.parked: dict[str, FairQueue] = {name: FairQueue() for name in (*act.LIMIT_CLASSES, *self.token_buckets)}
         self.parked_in: dict[str, set[str]] = {}
 
@@ -307,7 +307,7 @@ class Tables:
     def ready(self) -> bool:
         """True if everything was listed once.  Before that nothing is known to be missing."""
         return (
-            self.cluster_known
+            self.is_cluster_known
             and self.nodes is not None
             and self.slurm_nodes is not None
             and self.polled is not None
@@ -318,7 +318,7 @@ class Tables:
     def missing(self) -> list[str]:
         """The lists that have not come yet, in words."""
         lacking = {
-            "the list of namespaces": not self.cluster_known,
+            "the list of namespaces": not self.is_cluster_known,
             "the list of Kubernetes nodes": self.nodes is None,
             "the list of this scheduler's pods": Scope.OURS not in self.listed,
             "the list of other pods": Scope.OTHERS not in self.listed,
@@ -328,7 +328,7 @@ class Tables:
         return [what for what, is_missing in lacking.items() if is_missing]
 
     @property
-    def cluster_known(self) -> bool:
+    def is_cluster_known(self) -> bool:
         """True if the mark of this cluster is known."""
         return bool(self.cluster)
 
@@ -339,7 +339,7 @@ class Tables:
 
     def is_quarantined(self, key: str) -> bool:
         """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
-        return bool(self.quarantine) and (Kind.WORKLOAD, key) in self.quarantine
+        return bool(self.quarantine) and (ObjectKind.WORKLOAD, key) in self.quarantine
 
     def tenant_of(self, pod: Pod) -> Tenant | Refusal:
         """The Slurm user and the limits of the pod, by the policy and the present labels of its namespace; or a refusal."""

@@ -1,7 +1,7 @@
 """The phases of workloads, and which workloads the next pass visits.
 
 `refresh` is called whenever a fact of a workload has changed: it derives the phase, updates the indexes by phase, and marks
-the workload for a visit.  A workload is also visited when its timer is due, or when its turn in a limit class comes (`park`).
+the workload for a visit.  A workload is also visited when its timer is due, or when its turn in a limit comes (`park`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Visits(Occupancy):
             self.job_of.pop(key, None)
         before = self.phase_of.get(key)
         if now is Phase.GRANTED:
-            self.coming = None
+            self.granted_unbound_pods = None
         if before is not now:
             if before is not None:
                 self.by_phase[before].pop(key, None)
@@ -132,16 +132,16 @@ class Visits(Occupancy):
                 next_at = at
         return keys, next_at
 
-    def park(self, key: str, limit_class: str) -> None:
-        """Let the workload wait for its turn in that limit class."""
+    def park(self, key: str, limit: str) -> None:
+        """Let the workload wait for its turn in that limit."""
         if (workload := self.workloads.get(key)) is not None:
-            self.parked.setdefault(limit_class, FairQueue()).put(key, workload.namespace)
-            self.parked_in.setdefault(key, set()).add(limit_class)
+            self.parked.setdefault(limit, FairQueue()).put(key, workload.namespace)
+            self.parked_in.setdefault(key, set()).add(limit)
 
-    def unpark(self, key: str, limit_class: str = "") -> None:
-        """Let the workload wait in that limit class no more; "": in no limit class."""
+    def unpark(self, key: str, limit: str = "") -> None:
+        """Let the workload wait in that limit no more; "": in no limit."""
         waits_in = self.parked_in.get(key, set())
-        for name in [limit_class] if limit_class else list(waits_in):
+        for name in [limit] if limit else list(waits_in):
             waits_in.discard(name)
             self.parked[name].pop(key)
         if not waits_in:
@@ -159,8 +159,8 @@ class Visits(Occupancy):
     def clear_refusal(self, workload: Workload) -> None:
         """Forget that Slurm refused the workload, and that limits of its user hold it back."""
         workload.refused = None
-        for held in self.limited.values():
-            held.pop(workload.key, None)
+        for keys in self.limited.values():
+            keys.pop(workload.key, None)
 
     def back_off(
         self, workload: Workload, at: float, began: float = float("inf"), attempt: Attempt | None = None

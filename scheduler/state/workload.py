@@ -51,13 +51,19 @@ class Workload:
     bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
     refused     why Slurm refused the last submission; None: Slurm accepted it, or there was none
     retry_at    when the workload is submitted again after a refusal, epoch seconds
+    backoff     of all attempts but the kinds of Attempt
+    backoffs    kind of attempt to its backoff, if the last one failed
     asked_in    the partition of the last submission
     immediate_refused  the last immediate allocation was refused, so the next job is submitted to the queue
     updated_at  when its waiting job was updated last
     twin_searched_at  when all jobs were read last because of an unknown twin of its job
     first_bound_at  when the first bind of its present grant went out (V4)
-    backoff     of all attempts but the kinds of Attempt
-    backoffs    kind of attempt to its backoff, if the last one failed
+    lost_job    its lost job, whose id Slurm gave to another job since
+    foreign_jobs  ids of jobs with its name that belong to another user
+    may_hold    ids of such jobs on nodes of its pods that may have been submitted when its pods had that user
+    former      ids of such jobs that were submitted when its pods had another user, and that are cancelled (job_ownership.py)
+    reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7); None: no attempt was
+                answered, or an admin confirmed since that the job is gone (X6)
     anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
     late_changes  pod UID to what was changed of that pod after it was bound, until the event is posted (K8, T11)
     bound_by_this_process   this process sent a bind for one of its pods
@@ -73,12 +79,6 @@ class Workload:
     proven      pod UID to such a write that the watch has proven, until its event is posted
     releasing   the job that is being released, and the message for its pods once that is confirmed
     release_messages  pod UID to that message, once the job has ended, until the condition is set
-    lost_job    its lost job, whose id Slurm gave to another job since
-    foreign_jobs  ids of jobs with its name that belong to another user
-    may_hold    ids of such jobs on nodes of its pods that may have been submitted when its pods had that user
-    former      ids of such jobs that were submitted when its pods had another user, and that are cancelled (job_ownership.py)
-    reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7); None: no attempt was
-                answered, or an admin confirmed since that the job is gone (X6)
     story       the latest things that happened to it, each with its time, for `explain`
     """
 
@@ -124,8 +124,8 @@ class Workload:
     bound_by_bridge_before: dict[str, None] = field(default_factory=dict)
     strays: dict[str, float] = field(default_factory=dict)
     of_other_scheduler: bool = False
-    renamed: int | None = None
     job_of_other_bridge: bool | None = None
+    renamed: int | None = None
     unconfirmed_binds: dict[str, BindPod] = field(default_factory=dict)
     edited: dict[str, Edited] = field(default_factory=dict)
     renewed: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -166,21 +166,21 @@ class Workload:
 
     def end_in_flight(self, action: Action) -> InFlight | None:
         """The action is not in flight any more.  Returns its record; None: another action, or none, is in flight."""
-        held = self.in_flight
-        if held is None or held.action != action:
+        in_flight = self.in_flight
+        if in_flight is None or in_flight.action != action:
             return None
         self.in_flight = None
-        return held
+        return in_flight
 
     def end_pod_in_flight(self, uid: str, action: Action) -> InFlight | None:
         """As `end_in_flight`, for an action on that pod."""
-        held = self.pods_in_flight.get(uid)
-        return self.pods_in_flight.pop(uid) if held is not None and held.action == action else None
+        in_flight = self.pods_in_flight.get(uid)
+        return self.pods_in_flight.pop(uid) if in_flight is not None and in_flight.action == action else None
 
     def is_being_bound(self, uid: str) -> bool:
         """True if a bind of that pod is in flight."""
-        held = self.pods_in_flight.get(uid)
-        return held is not None and isinstance(held.action, BindPod)
+        in_flight = self.pods_in_flight.get(uid)
+        return in_flight is not None and isinstance(in_flight.action, BindPod)
 
     def put_on(self, uid: str, node: str) -> None:
         """A bind of the bridge put the pod on the node; the watch has not shown that yet."""

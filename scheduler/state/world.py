@@ -51,7 +51,7 @@ class World(Jobs):
 
         failed   is called with the name of a node whose state could not be noted, and the exception
         """
-        if self.cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
+        if self.is_cluster_known and self.slurm_nodes is not None and self.nodes_polled is not None:
             gres, mark = self.config.translation.gres, names.node_mark(self.cluster)
             began, at = self.nodes_polled
             self.node_state.observe_slurm(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)
@@ -80,8 +80,8 @@ class World(Jobs):
             self.foreign.discard(job_id)
             self.schedule_read(job_id, self.last_poll_began)
         self.take_out_of_indexes(key)
-        for held in self.limited.values():
-            held.pop(key, None)
+        for keys in self.limited.values():
+            keys.pop(key, None)
         self.dirty.pop(key, None)
         self.unpark(key)
         self.quotas.forget(workload)

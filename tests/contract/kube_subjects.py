@@ -330,7 +330,7 @@ class Seen:
                 while not met(self.events):
                     await self._more.wait()
         except TimeoutError:
-            pytest.fail(f"not told within {PATIENCE_S:.0f} s; told was {self.events}")
+            pytest.fail(f"nothing came within {PATIENCE_S:.0f} s; what came: {self.events}")
 
 
 class Kube:
@@ -401,17 +401,17 @@ class Kube:
                 await asyncio.sleep(0.05)
         return answer
 
-    def list_watch(self, resource: Resource[Any], told: Seen, page_size: int = 500) -> ListWatch[Any]:
-        return ListWatch(self.transport, resource, told, time.time, rng=random.Random(0), page_size=page_size)
+    def list_watch(self, resource: Resource[Any], received: Seen, page_size: int = 500) -> ListWatch[Any]:
+        return ListWatch(self.transport, resource, received, time.time, rng=random.Random(0), page_size=page_size)
 
     @asynccontextmanager
     async def watching(self, resource: Resource[Any], page_size: int = 500) -> AsyncIterator[Seen]:
         """The real list-watch, running, and the events that it sends; the list was received on entry."""
-        told = Seen()
-        task = asyncio.create_task(self.list_watch(resource, told, page_size).run())
+        received = Seen()
+        task = asyncio.create_task(self.list_watch(resource, received, page_size).run())
         try:
-            await told.until(lambda events: events)
-            yield told
+            await received.until(lambda events: events)
+            yield received
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):

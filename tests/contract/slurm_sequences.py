@@ -17,7 +17,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.slurm.client import SlurmClient
@@ -28,6 +27,7 @@ from scheduler.actions import NodeChange
 from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes
 from scheduler.translate.job_update import unchangeable
 from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Calls, Exemption, Played, compared, said
+from tests.in_process_slurm import InProcessSlurm
 from tests.patience import PATIENCE_S
 
 LOOK_S = 0.2

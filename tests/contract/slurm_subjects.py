@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import FileToken, LiteralToken, TokenSource
@@ -36,6 +35,7 @@ from bridge.slurm.user_tokens import UserTokens
 from bridge.slurm.wire import API_VERSIONS, ApiVersion
 from scheduler.model.hostlist import fold
 from scheduler.model.slurm import JobSpec, SlurmNode
+from tests.in_process_slurm import InProcessSlurm
 
 RECORDINGS = Path(__file__).parent / "recordings" / "slurm"
 NAMES = ("recorded", "simulated", "real")

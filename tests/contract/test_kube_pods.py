@@ -235,11 +235,11 @@ async def test_the_condition_about_the_job_of_a_bound_pod_leaves_that_about_its_
     await kube.bind("a", "contract-n1")
     said = SetJobCondition("key", pod.uid, pod.namespace, pod.name, names.SUSPENDED, "Suspended.", runs=False)
     await kube.client.set_job_condition(said)
-    told = await kube.read("a")
-    assert told.job_condition == Condition(False, names.SUSPENDED, "Suspended.")
-    assert told.scheduled is not None
-    assert told.scheduled.status
-    assert told.bound_at is not None
+    read = await kube.read("a")
+    assert read.job_condition == Condition(False, names.SUSPENDED, "Suspended.")
+    assert read.scheduled is not None
+    assert read.scheduled.status
+    assert read.bound_at is not None
 
 
 # --- what the rest of the spec allows ---

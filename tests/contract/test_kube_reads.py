@@ -130,11 +130,11 @@ async def test_a_claim_that_waits_for_its_consumer_gets_the_node_of_the_consumer
         await kube.make(f"/api/v1/namespaces/{kube.namespace}/persistentvolumeclaims", claim)
         [scratch] = await kube.client.read_claims(kube.namespace, ["scratch"])
         await kube.client.select_node(kube.namespace, "scratch", "x1")
-        [told] = await kube.client.read_claims(kube.namespace, ["scratch"])
+        [claim] = await kube.client.read_claims(kube.namespace, ["scratch"])
     finally:
         await kube.raw("DELETE", f"/apis/storage.k8s.io/v1/storageclasses/{storage_class}")
     assert scratch == Claim("scratch", bound=False, waits=True)
-    assert told == Claim("scratch", bound=False, waits=True, selected="x1")
+    assert claim == Claim("scratch", bound=False, waits=True, selected="x1")
 
 
 async def test_the_cluster_is_known_by_the_uid_of_kube_system(kube: Kube) -> None:

@@ -39,37 +39,37 @@ def gone(events: Sequence[Event]) -> list[str]:
 async def test_all_pages_are_one_list(kube: Kube) -> None:
     for name in ("a", "b", "c", "d", "e"):
         await kube.pod(name)
-    told = Seen()
-    state = await kube.list_watch(our_pods(kube.scheduler), told, page_size=2).step(Listing())
+    received = Seen()
+    state = await kube.list_watch(our_pods(kube.scheduler), received, page_size=2).step(Listing())
     assert isinstance(state, Watching)
-    [listed] = told.events
+    [listed] = received.events
     assert names(listed) == ["a", "b", "c", "d", "e"]
 
 
 async def test_an_empty_list_is_an_event_too(kube: Kube) -> None:
-    told = Seen()
-    await kube.list_watch(our_pods(kube.scheduler), told).step(Listing())
-    [listed] = told.events
+    received = Seen()
+    await kube.list_watch(our_pods(kube.scheduler), received).step(Listing())
+    [listed] = received.events
     assert names(listed) == []
 
 
 async def test_every_change_after_the_list_is_an_event_in_order(kube: Kube) -> None:
     await kube.pod("a")
-    async with kube.watching(our_pods(kube.scheduler)) as told:
+    async with kube.watching(our_pods(kube.scheduler)) as received:
         await kube.pod("b")
         await kube.bind("b", "contract-n1")
         await kube.raw("DELETE", kube.path("a"))
-        await told.until(lambda events: gone(events) == ["a"])
+        await received.until(lambda events: gone(events) == ["a"])
 
-    assert names(told.events[0]) == ["a"]
-    seen = [event for event in told.events if isinstance(event, PodSeen) and event.pod.name == "b"]
+    assert names(received.events[0]) == ["a"]
+    seen = [event for event in received.events if isinstance(event, PodSeen) and event.pod.name == "b"]
     assert [event.pod.node for event in seen] == ["", "contract-n1"]
     assert all(event.scope is Scope.OURS for event in seen)
 
 
 async def test_a_change_between_list_and_watch_is_not_lost(kube: Kube) -> None:
-    told = Seen()
-    watch = kube.list_watch(our_pods(kube.scheduler), told)
+    received = Seen()
+    watch = kube.list_watch(our_pods(kube.scheduler), received)
     state = await watch.step(Listing())
     assert isinstance(state, Watching)
     await kube.pod("a")
@@ -78,19 +78,19 @@ async def test_a_change_between_list_and_watch_is_not_lost(kube: Kube) -> None:
 
     params = {"watch": "true", "resourceVersion": state.version, "fieldSelector": watch.resource.selector}
     async with kube.transport.stream("/api/v1/pods", params=params, stall_s=20) as lines:
-        heard: list[tuple[str, str]] = []
+        lines_read: list[tuple[str, str]] = []
         async for line in lines:
             change = json.loads(line)
-            heard.append((change["type"], change["object"]["metadata"]["name"]))
-            if heard[-1] == ("DELETED", "a"):
+            lines_read.append((change["type"], change["object"]["metadata"]["name"]))
+            if lines_read[-1] == ("DELETED", "a"):
                 break
     # A pod on no node is first marked, then removed.
-    assert heard == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert lines_read == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
 async def test_a_watch_without_changes_ends_at_its_timeout_with_a_bookmark(kube: Kube) -> None:
-    told = Seen()
-    state = await kube.list_watch(our_pods(kube.scheduler), told).step(Listing())
+    received = Seen()
+    state = await kube.list_watch(our_pods(kube.scheduler), received).step(Listing())
     assert isinstance(state, Watching)
     params = {
         "watch": "true",
@@ -100,10 +100,10 @@ async def test_a_watch_without_changes_ends_at_its_timeout_with_a_bookmark(kube:
         "fieldSelector": f"spec.schedulerName={kube.scheduler}",
     }
     async with kube.transport.stream("/api/v1/pods", params=params, stall_s=20) as lines:
-        heard = [json.loads(line) async for line in lines]
+        lines_read = [json.loads(line) async for line in lines]
     # Nothing but bookmarks; a server where nothing at all happened since has none to give (Kubernetes facts 3).
-    assert {line["type"] for line in heard} <= {"BOOKMARK"}
-    assert all(int(line["object"]["metadata"]["resourceVersion"]) >= int(state.version) for line in heard)
+    assert {line["type"] for line in lines_read} <= {"BOOKMARK"}
+    assert all(int(line["object"]["metadata"]["resourceVersion"]) >= int(state.version) for line in lines_read)
 
 
 async def test_pods_of_other_schedulers_are_listed_only_while_they_are_on_a_node(kube: Kube) -> None:
@@ -116,16 +116,16 @@ async def test_pods_of_other_schedulers_are_listed_only_while_they_are_on_a_node
     await kube.bind("ended", "contract-n1")
     await kube.end("ended", "Succeeded")
 
-    async with kube.watching(other_pods(kube.scheduler)) as told:
+    async with kube.watching(other_pods(kube.scheduler)) as received:
         await kube.bind("waiting", "contract-n2")
-        await told.until(lambda events: any(isinstance(e, PodSeen) and e.pod.name == "waiting" for e in events))
+        await received.until(lambda events: any(isinstance(e, PodSeen) and e.pod.name == "waiting" for e in events))
         await kube.end("standing", "Failed")
-        await told.until(lambda events: "standing" in gone(events))
+        await received.until(lambda events: "standing" in gone(events))
 
-    [listed] = [event for event in told.events if isinstance(event, PodsListed)]
+    [listed] = [event for event in received.events if isinstance(event, PodsListed)]
     assert listed.scope is Scope.OTHERS
     assert [pod.name for pod in listed.pods if pod.namespace == kube.namespace] == ["standing"]
-    [left] = [event for event in told.events if isinstance(event, PodDeleted) and event.pod.name == "standing"]
+    [left] = [event for event in received.events if isinstance(event, PodDeleted) and event.pod.name == "standing"]
     # The event shows the object as it was when it last belonged to the selection.
     assert (left.scope, left.pod.phase) == (Scope.OTHERS, PodPhase.PENDING)
 
@@ -133,51 +133,51 @@ async def test_pods_of_other_schedulers_are_listed_only_while_they_are_on_a_node
 async def test_pods_of_the_bridge_are_still_listed_after_their_end(kube: Kube) -> None:
     await kube.pod("a")
     await kube.bind("a", "contract-n1")
-    async with kube.watching(our_pods(kube.scheduler)) as told:
+    async with kube.watching(our_pods(kube.scheduler)) as received:
         await kube.end("a", "Succeeded")
-        await told.until(lambda events: any(isinstance(e, PodSeen) and e.pod.finished for e in events))
-    assert gone(told.events) == []
+        await received.until(lambda events: any(isinstance(e, PodSeen) and e.pod.finished for e in events))
+    assert gone(received.events) == []
 
 
 async def test_nodes_are_read_with_their_resources(kube: Kube) -> None:
     name = kube.namespace[:50]
     spec = {"taints": [{"key": "slurm-bridge/managed", "effect": "NoSchedule"}]}
     try:
-        async with kube.watching(nodes()) as told:
+        async with kube.watching(nodes()) as received:
             await kube.make("/api/v1/nodes", {"metadata": {"name": name}, "spec": spec, "status": NODE_STATUS})
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "contract"}
             patch = {"status": {"conditions": [{**ready, "lastTransitionTime": "2026-11-21T05:00:00Z"}]}}
             await kube.raw("PATCH", f"/api/v1/nodes/{name}/status", patch, MERGE)
-            await told.until(
+            await received.until(
                 lambda events: any(isinstance(e, NodeSeen) and e.node.name == name and e.node.ready for e in events)
             )
             await kube.raw("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}}, MERGE)
-            await told.until(
+            await received.until(
                 lambda events: any(
                     isinstance(e, NodeSeen) and e.node.name == name and e.node.unschedulable for e in events
                 )
             )
             await kube.raw("DELETE", f"/api/v1/nodes/{name}")
-            await told.until(lambda events: NodeDeleted(name) in events)
+            await received.until(lambda events: NodeDeleted(name) in events)
     finally:
         await kube.raw("DELETE", f"/api/v1/nodes/{name}")
 
-    assert isinstance(told.events[0], NodesListed)
-    node = next(e.node for e in reversed(told.events) if isinstance(e, NodeSeen) and e.node.name == name)
+    assert isinstance(received.events[0], NodesListed)
+    node = next(e.node for e in reversed(received.events) if isinstance(e, NodeSeen) and e.node.name == name)
     assert node.allocatable == {"cpu": 63500, "memory": 500 * 2**30, "pods": 110, "nvidia.com/gpu": 8}
     assert "slurm-bridge/managed" in {taint.key for taint in node.taints}
 
 
 async def test_namespaces_are_read_with_their_labels(kube: Kube) -> None:
-    async with kube.watching(namespaces()) as told:
+    async with kube.watching(namespaces()) as received:
         managed = {"metadata": {"labels": {"slurm-bridge/managed": "true"}}}
         await kube.raw("PATCH", f"/api/v1/namespaces/{kube.namespace}", managed, MERGE)
-        await told.until(
+        await received.until(
             lambda events: any(
                 isinstance(e, NamespaceSeen) and "slurm-bridge/managed" in e.namespace.labels for e in events
             )
         )
-    [listed] = [event for event in told.events if isinstance(event, NamespacesListed)]
+    [listed] = [event for event in received.events if isinstance(event, NamespacesListed)]
     mine = next(namespace for namespace in listed.namespaces if namespace.name == kube.namespace)
     assert mine.uid != ""
     assert "kube-system" in {namespace.name for namespace in listed.namespaces}
@@ -195,16 +195,16 @@ async def test_a_list_whose_snapshot_has_expired_starts_again(forgetful_kube: Ku
     for name in ("a", "b", "c"):
         await kube.pod(name)
     forgetting = _ForgetsAfterOnePage(kube)
-    told = Seen()
-    watch = kube.list_watch(our_pods(kube.scheduler), told, page_size=2)
+    received = Seen()
+    watch = kube.list_watch(our_pods(kube.scheduler), received, page_size=2)
     watch.transport = forgetting
 
     assert await watch.step(Listing()) == Listing()
     assert forgetting.statuses == [200, 410]
-    assert told.events == []
+    assert received.events == []
 
     assert isinstance(await watch.step(Listing()), Watching)
-    [listed] = told.events
+    [listed] = received.events
     assert names(listed) == ["a", "b", "c", "d"]
 
 
@@ -215,12 +215,12 @@ async def test_a_watch_from_an_expired_version_lists_again(forgetful_kube: Kube)
     await kube.pod("b")
     await kube.subject.forget()
 
-    told = Seen()
-    watch = kube.list_watch(our_pods(kube.scheduler), told)
+    received = Seen()
+    watch = kube.list_watch(our_pods(kube.scheduler), received)
     assert await watch.step(Watching(pod["metadata"]["resourceVersion"])) == Listing()
-    assert told.events == []
+    assert received.events == []
     await watch.step(Listing())
-    assert names(told.events[0]) == ["a", "b"]
+    assert names(received.events[0]) == ["a", "b"]
 
 
 async def test_a_watch_of_an_unknown_field_is_refused(kube: Kube) -> None:

@@ -61,7 +61,7 @@ OPTIONS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-async def told(slurm: Slurm, job_id: int, version: ApiVersion = API_VERSIONS[0]) -> dict[str, Any]:
+async def raw_job(slurm: Slurm, job_id: int, version: ApiVersion = API_VERSIONS[0]) -> dict[str, Any]:
     """All fields that Slurm shows of that job."""
     client = slurm.other(versions=(version,))
     await client.discover()
@@ -102,13 +102,13 @@ async def test_what_was_submitted_is_read_back(slurm: Slurm, name: str) -> None:
         options = {field: value for field, (value, _, _) in OPTIONS.items()}
         spec = slurm.spec("all", **options, exclusive="exclusive", dependency=f"singleton,afterany:{before}")
         job_id = await client.submit(spec)
-        read = await told(slurm, job_id, version)
+        read = await raw_job(slurm, job_id, version)
         for _, expected, _ in (option for field, option in OPTIONS.items() if field != "begin"):
             assert shows(read, expected), expected
         assert shows(read, {"name": spec.name, "user_name": "alice", "excluded_nodes": slurm.others})
         assert read["dependency"] == f"afterany:{before}(unfulfilled)"
         # the newest version accepts how a job shares its nodes, and does not show it
-        assert (await told(slurm, job_id, API_VERSIONS[-1]))["shared"] == ["none"]
+        assert (await raw_job(slurm, job_id, API_VERSIONS[-1]))["shared"] == ["none"]
         assert await slurm.end(job_id)
 
 
@@ -117,14 +117,14 @@ async def test_each_option_is_changed_in_place_and_changed_back(slurm: Slurm, fi
     async with reservation(slurm):
         value, with_it, without = OPTIONS[field]
         job_id = await waits_till_new_year(slurm)
-        assert shows(await told(slurm, job_id), without)
+        assert shows(await raw_job(slurm, job_id), without)
         plain = slurm.spec("waits", begin=NEW_YEAR, account="teama", time_limit_min=60)
         changed = replace(plain, **{field: value})
         assert not unchangeable(changed, frozenset({field}))
         await slurm.client.update(job_id, "alice", changed, frozenset({field}))
-        assert shows(await told(slurm, job_id), with_it)
+        assert shows(await raw_job(slurm, job_id), with_it)
         await slurm.client.update(job_id, "alice", plain, frozenset({field}))
-        assert shows(await told(slurm, job_id), without)
+        assert shows(await raw_job(slurm, job_id), without)
         assert await slurm.end(job_id)
 
 
@@ -132,9 +132,9 @@ async def test_a_dependency_is_changed_in_place_and_removed(slurm: Slurm) -> Non
     before, job_id = await waits_till_new_year(slurm, "before"), await waits_till_new_year(slurm)
     changed = slurm.spec("waits", dependency=f"singleton,afterany:{before}")
     await slurm.client.update(job_id, "alice", changed, frozenset({"dependency"}))
-    assert (await told(slurm, job_id))["dependency"] == f"afterany:{before}(unfulfilled)"
+    assert (await raw_job(slurm, job_id))["dependency"] == f"afterany:{before}(unfulfilled)"
     await slurm.client.update(job_id, "alice", slurm.spec("waits"), frozenset({"dependency"}))
-    assert (await told(slurm, job_id))["dependency"] == ""
+    assert (await raw_job(slurm, job_id))["dependency"] == ""
 
 
 REFUSED: dict[str, tuple[dict[str, Any], int]] = {
@@ -158,17 +158,17 @@ async def test_an_unlimited_time_limit_of_a_waiting_job_is_silently_ignored(slur
     assert unchangeable(slurm.spec("waits"), frozenset({"time_limit_min"})) == {"time_limit_min"}
     body = json.dumps({"time_limit": {"set": False}}).encode()
     await slurm.client.ask("update", "POST", f"job/{job_id}", _ENVELOPE, body, user="alice")
-    assert (await told(slurm, job_id))["time_limit"] == number(9)
+    assert (await raw_job(slurm, job_id))["time_limit"] == number(9)
 
 
 async def test_switches_without_a_time_wait_as_long_as_slurms_admin_allows(slurm: Slurm) -> None:
     job_id = await waits_till_new_year(slurm, switches=(1, LONGEST_WAIT_S))
-    assert (await told(slurm, job_id))["maximum_switch_wait_time"] == 300
+    assert (await raw_job(slurm, job_id))["maximum_switch_wait_time"] == 300
 
 
 async def test_an_unlimited_time_limit_is_read_back(slurm: Slurm) -> None:
     """T7: a service in a partition without a limit, and one whose partition has one."""
     endless = await waits_till_new_year(slurm, "endless", time_limit_min=UNLIMITED)
-    assert (await told(slurm, endless))["time_limit"] == {"set": False, "infinite": True, "number": 0}
+    assert (await raw_job(slurm, endless))["time_limit"] == {"set": False, "infinite": True, "number": 0}
     short = await waits_till_new_year(slurm, "short", partition="short", time_limit_min=5)
-    assert (await told(slurm, short))["time_limit"] == number(5)
+    assert (await raw_job(slurm, short))["time_limit"] == number(5)

@@ -95,7 +95,7 @@ async def test_a_nudge_changes_nothing_of_the_job(slurm: Slurm) -> None:
     await slurm.client.nudge(queued, "alice")
     after = await read(slurm, queued)
     assert after.comment == "new"
-    told = (
+    fields = (
         "name",
         "user",
         "account",
@@ -107,7 +107,7 @@ async def test_a_nudge_changes_nothing_of_the_job(slurm: Slurm) -> None:
         "dependency",
         "tasks",
     )
-    assert [getattr(after, each) for each in told] == [getattr(before, each) for each in told]
+    assert [getattr(after, each) for each in fields] == [getattr(before, each) for each in fields]
 
 
 async def test_a_waiting_job_is_changed_in_place_and_keeps_its_age(slurm: Slurm) -> None:

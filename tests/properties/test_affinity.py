@@ -149,9 +149,11 @@ class Crowd:
 
 @given(steps)
 @settings(max_examples=150)
-def test_what_is_counted_is_what_the_definition_says_after_any_history(told: list[tuple[str, object, object]]) -> None:
+def test_what_is_counted_is_what_the_definition_says_after_any_history(
+    history: list[tuple[str, object, object]],
+) -> None:
     crowd = Crowd()
-    for step in told:
+    for step in history:
         match step:
             case "comes", Pod() as new, str(node):
                 crowd.comes(new, node)
@@ -165,11 +167,11 @@ def test_what_is_counted_is_what_the_definition_says_after_any_history(told: lis
 
 @given(steps)
 @settings(max_examples=50)
-def test_what_outgrows_the_memory_is_counted_again(told: list[tuple[str, object, object]]) -> None:
+def test_what_outgrows_the_memory_is_counted_again(history: list[tuple[str, object, object]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in OUTGROWN:
             patch.setattr(module, name, 1)
-        test_what_is_counted_is_what_the_definition_says_after_any_history.hypothesis.inner_test(told)  # type: ignore[attr-defined]
+        test_what_is_counted_is_what_the_definition_says_after_any_history.hypothesis.inner_test(history)  # type: ignore[attr-defined]
 
 
 # A workload waits with a pod, and perhaps with others; one waits no more; or a pod comes to a node or leaves one.
@@ -187,13 +189,13 @@ waits = st.lists(
 @given(waits)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_pod_that_comes_or_leaves_concerns_the_waiting_workloads_whose_terms_select_it(
-    few: int, monkeypatch: pytest.MonkeyPatch, told: list[tuple[str, int, Pod | None]]
+    few: int, monkeypatch: pytest.MonkeyPatch, history: list[tuple[str, int, Pod | None]]
 ) -> None:
     monkeypatch.setattr(term_index, "FEW", few)
     monkeypatch.setattr(term_index, "MAX_DEAD", 1)
     waiting: dict[str, list[Pod]] = {}
     index = WaitingTerms()
-    for what, number, one in told:
+    for what, number, one in history:
         key = f"w{number}"
         if what == "waits" and one is not None:
             waiting.setdefault(key, []).append(one)
@@ -232,32 +234,32 @@ moments = st.lists(
 
 @given(moments)
 @settings(max_examples=150)
-def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_history(
-    told: list[tuple[str, object, object]],
+def test_granted_pods_close_nodes_as_the_definition_says_after_any_history(
+    history: list[tuple[str, object, object]],
 ) -> None:
-    crowd, coming = Crowd(), dict[str, GrantedPods]()
-    for step in told:
+    crowd, granted = Crowd(), dict[str, GrantedPods]()
+    for step in history:
         match step:
             case "comes", Pod() as new, str(node):
                 crowd.comes(replace(new, uid=f"there-{new.uid}"), node)
             case "expects", dict(found), None:
-                coming = {
+                granted = {
                     key: GrantedPods(key, {each.uid: each for each in some}, on) for key, (some, on) in found.items()
                 }
-                crowd.affinity_index.expect(tuple(coming.values()))
+                crowd.affinity_index.set_granted(tuple(granted.values()))
             case "expects no more", None, str(key):
-                coming.pop(key, None)
+                granted.pop(key, None)
                 crowd.affinity_index.remove_granted(key)
             case "is edited", dict(to), str(key):
-                if (of := coming.get(key)) is not None:
-                    coming[key] = GrantedPods(
+                if (of := granted.get(key)) is not None:
+                    granted[key] = GrantedPods(
                         key, {each.uid: replace(each, labels=to) for each in of.pods.values()}, of.nodes
                     )
-                    crowd.affinity_index.expect(tuple(coming.values()))
+                    crowd.affinity_index.set_granted(tuple(granted.values()))
             case "prepares", list(some), int(most):
                 crowd.affinity_index.prepare("ours", some, most, with_granted=True)
             case "asks", Pod() as new, str(key):
-                others = [each for each in coming.values() if each.key != key]
+                others = [each for each in granted.values() if each.key != key]
                 both = {
                     node: [
                         *crowd.on(node),
@@ -266,7 +268,7 @@ def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_his
                     for node in NODES
                 }
                 found = crowd.affinity_index.closed(new, NODES, OwnPods(key), with_granted=True)
-                assert found == closed_with_expected(new, {node: crowd.on(node) for node in NODES}, both)
+                assert found == closed_with_granted(new, {node: crowd.on(node) for node in NODES}, both)
                 assert crowd.affinity_index.closed(new, NODES, OwnPods(key)) == closed_by_definition(
                     new, {node: crowd.on(node) for node in NODES}
                 )
@@ -274,14 +276,14 @@ def test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_his
 
 @given(moments)
 @settings(max_examples=50)
-def test_what_outgrows_the_memory_of_expected_pods_is_counted_again(told: list[tuple[str, object, object]]) -> None:
+def test_what_outgrows_the_memory_of_granted_pods_is_counted_again(history: list[tuple[str, object, object]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in OUTGROWN:
             patch.setattr(module, name, 1)
-        test_pods_that_are_expected_close_nodes_as_the_definition_says_after_any_history.hypothesis.inner_test(told)  # type: ignore[attr-defined]
+        test_granted_pods_close_nodes_as_the_definition_says_after_any_history.hypothesis.inner_test(history)  # type: ignore[attr-defined]
 
 
-def closed_with_expected(new: Pod, there: Mapping[str, list[Pod]], both: Mapping[str, list[Pod]]) -> set[str]:
+def closed_with_granted(new: Pod, there: Mapping[str, list[Pod]], both: Mapping[str, list[Pod]]) -> set[str]:
     """Expected pods shut nodes; a node is opened by them only to the first of those that want each other."""
     shut = closed_by_definition(replace(new, affinity=()), both)
     for term in new.affinity:
@@ -303,7 +305,7 @@ def test_pods_that_are_about_to_come_count_on_each_of_their_nodes(
         crowd.comes(replace(each, uid=f"other-{number}"), node)
     guest = replace(new, uid="guest", labels={"app": "a"}, anti_affinity=new.affinity)
     at_once = {guest.uid: guest}
-    crowd.affinity_index.expect(
+    crowd.affinity_index.set_granted(
         (GrantedPods("another", at_once, granted), GrantedPods("ours", at_once, frozenset(NODES)))
     )
     both = {node: [*crowd.on(node), *([guest] if node in granted else [])] for node in NODES}

@@ -186,7 +186,7 @@ class Defects(Histories):
     def no_half_written_facts(self) -> None:
         world = self.world
         for uid, key in world.key_of_pod.items():
-            entry = world.quarantine.get((act.Kind.WORKLOAD, key))
+            entry = world.quarantine.get((act.ObjectKind.WORKLOAD, key))
             assert uid in world.workloads[key].pods or (entry is not None and uid in entry.pods), "no pod is lost"
         for key, workload in world.workloads.items():
             fresh = PodCounts()
@@ -212,7 +212,7 @@ class Defects(Histories):
         assert +world.queued_in == Counter(world.partition_of.values())
 
     def known_of(self, key: str) -> Collection[str]:
-        entry = self.world.quarantine.get((act.Kind.WORKLOAD, key))
+        entry = self.world.quarantine.get((act.ObjectKind.WORKLOAD, key))
         return {*super().known_of(key), *(entry.pods if entry is not None else ())}
 
     def stands_on_its_job(self, one: Pod) -> bool:

@@ -20,7 +20,7 @@ from scheduler.actions import (
     SetNodeCondition,
     TaintNode,
     UnmarkNode,
-    as_found,
+    is_as_found,
 )
 from scheduler.events import ActionEnded, NodeDeleted, NodeSeen, Planned, SlurmNodesPolled
 from scheduler.model.kubernetes import Condition, Node, Taint
@@ -137,7 +137,7 @@ class Sides:
 
     def perform(self, action: Action, fate: Outcome) -> None:
         known = self.slurm.get(action.name) if isinstance(action, ChangeNode | RemoveNode) else None
-        if known is not None and not as_found(action, known):  # the actor looks first
+        if known is not None and not is_as_found(action, known):  # the actor looks first
             self.story.world.apply(ActionEnded(action, Outcome.DONE, self.now, self.now))
             return
         refused = self.forbids(action)

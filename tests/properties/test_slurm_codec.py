@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from bridge.errors import RemoteError
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm import admin_reads
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.poll import unread_jobs, unread_names
@@ -29,6 +28,7 @@ from bridge.slurm.wire import LAST_MOMENT
 from scheduler.events import JobsPolled, SlurmNodesPolled
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.status import clock
+from tests.in_process_slurm import InProcessSlurm
 
 NOW = 1_800_000_000.0
 DEEP = "[" * 1500 + "]" * 1500

@@ -12,6 +12,7 @@ from bridge.simulation.kube.objects import Object
 from bridge.simulation.slurm.jobs import SimJob
 from bridge.simulation.virtual_time import run
 from scheduler import names
+from tests.batch_job import batch_job
 from tests.simulation.life import Life, invariants
 
 SPACE = "alice-a"
@@ -60,7 +61,7 @@ class Calm(Life):
         if kind == "alone":
             self.kube.create(self.kube_clock(), "pods", made)
         elif kind == "batch":
-            self.kube.create(self.kube_clock(), "jobs", objects.batch_job(SPACE, kind, template))
+            self.kube.create(self.kube_clock(), "jobs", batch_job(SPACE, kind, template))
         else:
             self.kube.create(self.kube_clock(), "replicasets", objects.replica_set(SPACE, kind, 1, template))
         self.inner.wake()

@@ -19,11 +19,12 @@ from bridge.errors import Unanswered, Unreachable
 from bridge.kube.transport import NO_PARAMS, Call
 from bridge.kube.transport import Reply as KubeReply
 from bridge.simulation.fault_injection import Outage
-from bridge.simulation.invariants import Invariants, Violation
+from bridge.simulation.invariants import Violation
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.slurm.transport import Reply as SlurmReply
+from tests.simulation.arrivals import ArrivalInvariants
 
 T = TypeVar("T")
 LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time is for (ARCHITECTURE 3)
@@ -97,7 +98,7 @@ class SlurmEnd:
     """slurmrestd, as bridge.slurm.transport.Transport.  Every request that takes effect is shown to the invariants."""
 
     def __init__(
-        self, cluster: SlurmCluster, faults: Faults, invariants: Invariants, clock: Callable[[], float]
+        self, cluster: SlurmCluster, faults: Faults, invariants: ArrivalInvariants, clock: Callable[[], float]
     ) -> None:
         self._cluster, self._faults, self._invariants, self._clock = cluster, faults, invariants, clock
 
@@ -122,7 +123,7 @@ class KubeEnd:
     process  number of the bridge process that sends by this; None: the present one, as the invariants know it
     """
 
-    def __init__(self, inner: InProcessKube, faults: Faults, invariants: Invariants) -> None:
+    def __init__(self, inner: InProcessKube, faults: Faults, invariants: ArrivalInvariants) -> None:
         self._inner, self._faults, self._invariants = inner, faults, invariants
         self._lists: dict[tuple[str, str], KubeReply] = {}
         self.process: int | None = None

@@ -22,7 +22,7 @@ from bridge.preflight.rights import RightsMonitor
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
 from bridge.simulation.given import Given, Gives, Who
-from bridge.simulation.invariants import Invariants, Violation
+from bridge.simulation.invariants import Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
@@ -38,6 +38,7 @@ from scheduler import names
 from scheduler.actions import Action
 from scheduler.events import AbsenceConfirmed, ActionEnded, Event, PodsListed, PolicyChanged
 from scheduler.state.world import World
+from tests.simulation.arrivals import ArrivalInvariants
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
 from tests.simulation.processes import PausingLoop
 from tests.simulation.strangers import NOBODYS_ID, UNMANAGED, stranger
@@ -161,12 +162,12 @@ HASTY_SETTINGS = SETTINGS.model_copy(
 )
 
 
-def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float]) -> Invariants:
+def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float]) -> ArrivalInvariants:
     """The invariants, on the truth of both clusters."""
     system = kube.store.get("namespaces", "", "kube-system")
     assert system is not None
     mark = names.cluster_id(system["metadata"]["uid"])
-    made = Invariants(KubeSimulatedObservations(kube), SlurmSimulatedObservations(slurm), USERS, clock, mark)
+    made = ArrivalInvariants(KubeSimulatedObservations(kube), SlurmSimulatedObservations(slurm), USERS, clock, mark)
     labels = {name: {MANAGED: "true", USER_LABEL: user} for name, user in USERS.items()}
     made.given = Given(_of_managed(POLICIES[0].gives), labels)
     return made
@@ -181,7 +182,7 @@ def _of_managed(gives: Gives) -> Gives:
 class _Listener:
     """The bridge's own story, for a failure's report."""
 
-    invariants: Invariants
+    invariants: ArrivalInvariants
     listed: bool = False
 
     def planned(self, action: Action, at: float) -> None:
@@ -229,7 +230,7 @@ class Life:
     slurm: SlurmCluster = field(init=False)
     inner: InProcessKube = field(init=False)
     faults: Faults = field(init=False)
-    invariants: Invariants = field(init=False)
+    invariants: ArrivalInvariants = field(init=False)
     bridge: Bridge | None = None
     policy: AnyPolicy = POLICIES[0]
     identities: ClassVar[bool] = True
@@ -338,10 +339,15 @@ class Life:
 
     def _release(self) -> None:
         """An admin confirms that the vanished jobs are gone (X6): until then their pods take room from others."""
-        if self.bridge is not None and self.bridge.world.held_back_since is not None:
+        if self.bridge is not None and self._holds_back(self.bridge.world):
             self.invariants.note("the admin: slurm-bridge release")
             self.invariants.calm_since = self.clock()
             self.bridge.loop.emit(AbsenceConfirmed(self.clock()))
+
+    @staticmethod
+    def _holds_back(world: World) -> bool:
+        """True if the bridge ends no pod of many jobs that vanished, whether it read these jobs or only pods show them."""
+        return world.held_back_since is not None or world.claims_held_back_since is not None
 
     async def _slurm_lives(self) -> None:
         while True:

@@ -23,7 +23,6 @@ from bridge.kube.transport import Call
 from bridge.kube.transport import Reply as KubeReply
 from bridge.preflight.rights import RightsMonitor
 from bridge.replica import Replica
-from bridge.simulation.invariants import Invariants
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.virtual_time import START
@@ -32,6 +31,7 @@ from bridge.slurm.token import LiteralToken
 from bridge.slurm.transport import Reply as SlurmReply
 from scheduler.actions import Action
 from scheduler.events import PolicyChanged
+from tests.simulation.arrivals import ArrivalInvariants
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
 from tests.simulation.life import HASTY_SETTINGS, SETTINGS, AnyPolicy, Life, _Listener
 from tests.simulation.processes import Process, outside
@@ -47,7 +47,11 @@ class FencedKube(KubeEnd):
     """The API server, for one process: what it sent goes on without it."""
 
     def __init__(
-        self, inner: InProcessKube, faults: Faults, invariants: Invariants, may_write: Callable[[], bool] = lambda: True
+        self,
+        inner: InProcessKube,
+        faults: Faults,
+        invariants: ArrivalInvariants,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(inner, faults, invariants)
         self._may_write = may_write
@@ -69,7 +73,7 @@ class FencedSlurm(SlurmEnd):
         self,
         cluster: SlurmCluster,
         faults: Faults,
-        invariants: Invariants,
+        invariants: ArrivalInvariants,
         clock: Callable[[], float],
         may_write: Callable[[], bool],
     ) -> None:
@@ -90,7 +94,7 @@ class _Pauses(_Listener):
 
     on_planned: Callable[[], None] = field(default=lambda: None)
 
-    def __init__(self, invariants: Invariants, on_planned: Callable[[], None]) -> None:
+    def __init__(self, invariants: ArrivalInvariants, on_planned: Callable[[], None]) -> None:
         _Listener.__init__(self, invariants)
         self.on_planned = on_planned
 

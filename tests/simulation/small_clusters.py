@@ -15,12 +15,12 @@ from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.simulation.virtual_time import START
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
+from tests.in_process_slurm import InProcessSlurm
 
 SPACE = "hpc"
 SETTINGS = Settings.model_validate({"policy": {"default": {"user": "alice"}}, "managed_namespaces": [SPACE]})

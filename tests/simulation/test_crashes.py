@@ -17,6 +17,7 @@ from bridge.simulation.kube import objects as objects
 from scheduler import decide as passes
 from scheduler import names
 from scheduler.events import Event, PodsListed, Scope
+from tests.batch_job import batch_job
 from tests.simulation.calm import SPACE, Calm
 from tests.simulation.disturbed import Place, Played, Story, kills, observations, play, unanswered
 
@@ -183,7 +184,7 @@ async def a_member_of_a_gang_is_replaced(life: Calm) -> None:
     template = objects.pod(SPACE, "t", requests={"cpu": "2"}, annotations={P + names.GANG_SIZE: "2"}, grace_s=5)
     template = {"metadata": {"annotations": template["metadata"]["annotations"]}, "spec": template["spec"]}
     spec = {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
-    life.kube.create(life.kube_clock(), "jobs", objects.batch_job(SPACE, "batch", template, **spec))
+    life.kube.create(life.kube_clock(), "jobs", batch_job(SPACE, "batch", template, **spec))
     life.inner.wake()
     await life.until(lambda: len([pod for pod in life.pods_of("batch") if life.runs_now(pod)]) == 2)
     life.kube.remove(life.kube_clock(), "pods", life.pods_of("batch")[0], None)

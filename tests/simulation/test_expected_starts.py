@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.simulation.slurm.jobs import SimJob, SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.slurm.client import SlurmClient
@@ -23,6 +22,7 @@ from scheduler.events import JobRead, JobsPolled
 from scheduler.model.kubernetes import Pod
 from scheduler.state.estimates import Estimate
 from tests.builders import START, Story, pod
+from tests.in_process_slurm import InProcessSlurm
 
 STEP_S = 30.0
 JOBS = 250

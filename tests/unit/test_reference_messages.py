@@ -36,8 +36,8 @@ NO_MESSAGE = {
     # `uninstall`
     "scheduler.rules.reconcile_nodes": (
         r", (which an admin|once no job) .*|(look at|remove|resume) Slurm .*|(take \{taint\})?the [tc].*"
-        r"| \\\(by .*| \(by .*"  # the signature of a bridge with another name: docs/scale.md
     ),
+    "scheduler.rules.node_condition": r" \\\(by .*| \(by .*",  # the signature of a bridge with another name: docs/scale.md
     "scheduler.model.text": r"a time that has no date|%Y.*|\{…\} s",  # times
     "scheduler.policy.rules": r"The policy| for \{user\}|rule \{place\}.*|.*\n.*",  # keys; docs/settings.md
     "scheduler.nodes.registration": r".*\n.*",  # docs/settings.md

@@ -15,11 +15,11 @@ from bridge.policy_file import privileged_user
 from bridge.preflight.checks import check_slurm, token_lacks_node_rights, users_without_token
 from bridge.settings import Settings
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from bridge.slurm.wire import API_VERSIONS
 from scheduler.events import Side
+from tests.in_process_slurm import InProcessSlurm
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings.model_validate({"slurm_url": "http://127.0.0.1:6820"})

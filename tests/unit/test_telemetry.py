@@ -222,10 +222,10 @@ def test_a_rejected_observation_is_logged_once_and_so_is_its_end(caplog: pytest.
         story.polls(listed, at=START + at)
         telemetry.passed(story.world, 0.01, 0.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "not believed: mass absence",
+        "observation rejected: mass absence",
         "Slurm no longer lists 11 of 11 jobs: no pod is ended for it. If they are gone: slurm-bridge release",
-        "not believed: absent job came back, 11 times",
-        "not believed: id given out again",
+        "observation rejected: absent job came back, 11 times",
+        "observation rejected: id given out again",
         "nothing is held back any more: what was missing is settled",
     ]
 
@@ -237,8 +237,8 @@ def test_rejections_of_one_reason_share_a_line_while_they_go_on(caplog: pytest.L
         reject(story.world, Anomaly.NOT_ITS_USER)
         telemetry.passed(story.world, 0.01, 0.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "not believed: name of ours, user of another",
-        "not believed: name of ours, user of another, 3 times",
+        "observation rejected: name of ours, user of another",
+        "observation rejected: name of ours, user of another, 3 times",
     ]
 
 

@@ -87,11 +87,6 @@ def replica_set(name_space: str, name: str, replicas: int, template: Object) -> 
     }
 
 
-def batch_job(name_space: str, name: str, template: Object, **spec: Any) -> Object:
-    """A batch Job; `completions`, `parallelism`, `backoffLimit`, `activeDeadlineSeconds` … by their API names."""
-    return {"metadata": {"namespace": name_space, "name": name}, "spec": {**spec, "template": template}}
-
-
 def host_ports(pod: Object) -> list[HostPort]:
     """The ports of its node that its containers listen on."""
     return [

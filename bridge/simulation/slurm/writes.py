@@ -116,11 +116,11 @@ def _taken_together(asked: Asked, components: list[Any]) -> tuple[SimJob, Warnin
     if not all(cluster.could(job.wanted) for job in jobs):
         cluster.cancel(jobs[0].id, asked.now)
         raise SlurmRefusal(2014)
-    told = [warning for job, warnings in drafts for warning in (*warnings, *_waits_for_nodes(job))]
-    if told:
-        said = f"HetJob submission resulted in non-zero return code: {told[0]['description']}"
-        told.insert(0, {"description": said, "source": "slurm_submit_batch_het_job()"})
-    return jobs[0], tuple(told)
+    warnings = [each for job, of_draft in drafts for each in (*of_draft, *_waits_for_nodes(job))]
+    if warnings:
+        said = f"HetJob submission resulted in non-zero return code: {warnings[0]['description']}"
+        warnings.insert(0, {"description": said, "source": "slurm_submit_batch_het_job()"})
+    return jobs[0], tuple(warnings)
 
 
 def _keep_apart(jobs: list[SimJob], components: list[Any]) -> None:

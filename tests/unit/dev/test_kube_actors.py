@@ -14,6 +14,7 @@ from bridge.simulation.kube.actors import SOME_S
 from bridge.simulation.kube.cluster import KubeCluster, Refusal
 from bridge.simulation.kube.objects import EXIT_CODE, RUN_S, START_S, STOP_S
 from bridge.simulation.kube.store import selection
+from tests.batch_job import batch_job
 
 START = 1_800_000_000.0
 ROOT = Path(__file__).parents[3]
@@ -307,7 +308,7 @@ def run_bound(cluster: Cluster, seconds: int) -> None:
 def test_an_indexed_batch_job_runs_each_index_once_and_completes() -> None:
     cluster = Cluster()
     template = objects.pod("hpc", "x", annotations={RUN_S: "5"})
-    job = objects.batch_job("hpc", "train", template, completions=4, parallelism=2, completionMode="Indexed")
+    job = batch_job("hpc", "train", template, completions=4, parallelism=2, completionMode="Indexed")
     cluster.kube.create(START, "jobs", job)
     cluster.pass_time(0.5)
     assert len(cluster.phases()) == 2
@@ -325,7 +326,7 @@ def test_an_indexed_batch_job_runs_each_index_once_and_completes() -> None:
 def test_a_batch_job_gives_up_after_its_backoff_limit() -> None:
     cluster = Cluster()
     template = objects.pod("hpc", "x", annotations={RUN_S: "1", EXIT_CODE: "1"})
-    cluster.kube.create(START, "jobs", objects.batch_job("hpc", "train", template, backoffLimit=2))
+    cluster.kube.create(START, "jobs", batch_job("hpc", "train", template, backoffLimit=2))
     run_bound(cluster, 30)
     assert cluster.phases() == ["Failed"] * 3
     done = cluster.kube.store.get("jobs", "hpc", "train")

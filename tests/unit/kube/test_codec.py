@@ -254,14 +254,6 @@ def test_the_nodes_where_a_pod_may_run_are_read() -> None:
             {"operator": "Exists"},
             {"key": "k", "value": "v"},
         ],
-        containers=[
-            {"name": "c", "ports": [{"containerPort": 80}, {"hostPort": 8080, "protocol": "UDP", "hostIP": "::1"}]}
-        ],
-        volumes=[
-            {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
-            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
-            {"name": "e", "emptyDir": {}},
-        ],
     )
     assert pod.node_affinity == (
         NodeTerm((Requirement("disk", "In", ("ssd", "nvme")),)),
@@ -272,6 +264,20 @@ def test_the_nodes_where_a_pod_may_run_are_read() -> None:
         Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),
         Toleration("", "Exists"),
         Toleration("k", "Equal", "v"),
+    )
+    assert pod.refused_fields == ()
+
+
+def test_the_host_ports_and_the_claims_of_a_pod_are_read() -> None:
+    pod = read(
+        containers=[
+            {"name": "c", "ports": [{"containerPort": 80}, {"hostPort": 8080, "protocol": "UDP", "hostIP": "::1"}]}
+        ],
+        volumes=[
+            {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"name": "e", "emptyDir": {}},
+        ],
     )
     assert pod.host_ports == (HostPort(8080, "UDP", "::1"),)
     assert pod.claims == ("data", "a-scratch")

@@ -29,12 +29,12 @@ from bridge.simulation.kube import objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.simulation.slurm.jobs import SimPartition
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
 from scheduler import names
 from scheduler.model.slurm import JobSpec
+from tests.in_process_slurm import InProcessSlurm
 from tests.patience import PATIENCE_S
 from tests.unit.doctor.clusters import kubeconfig
 

@@ -20,10 +20,10 @@ WITHOUT_ENDER = {act.NudgeScheduler, act.SetNodeCondition, act.TaintNode, act.Un
 
 def test_the_union_of_actions_names_every_class_that_declares_a_kind() -> None:
     declaring = {each for each in vars(act).values() if dataclasses.is_dataclass(each) and hasattr(each, "effect")}
-    assert declaring == set(act.KINDS)
+    assert declaring == set(act.ACTIONS)
 
 
-@pytest.mark.parametrize("kind", act.KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", act.ACTIONS, ids=lambda kind: kind.__name__)
 def test_each_action_class_declares_its_kind_itself(kind: type[act.Action]) -> None:
     for name, of in DECLARED.items():
         assert isinstance(vars(kind).get(name), of), name
@@ -31,7 +31,7 @@ def test_each_action_class_declares_its_kind_itself(kind: type[act.Action]) -> N
     assert not any("__dict__" in vars(base) for base in kind.__mro__), "a base without slots"
 
 
-@pytest.mark.parametrize("kind", act.KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", act.ACTIONS, ids=lambda kind: kind.__name__)
 def test_a_setting_limits_the_actions_of_each_class_except_the_rare_classes(kind: type[act.Action]) -> None:
     limits = {each.name for each in dataclasses.fields(Tuning)}
     assert kind.limit_class in limits or kind in UNLIMITED
@@ -39,8 +39,8 @@ def test_a_setting_limits_the_actions_of_each_class_except_the_rare_classes(kind
 
 
 def test_the_world_notes_the_begin_of_every_action_and_the_end_of_answered_actions() -> None:
-    assert set(plans._ON_PLANNED) == set(act.KINDS)
-    assert set(results._ON_ENDED) == set(act.KINDS) - WITHOUT_ENDER
+    assert set(plans._ON_PLANNED) == set(act.ACTIONS)
+    assert set(results._ON_ENDED) == set(act.ACTIONS) - WITHOUT_ENDER
 
 
 ABOUT = {

@@ -219,7 +219,7 @@ def _does_not_note_that_a_job_is_absent(world: World) -> None:
 
 
 def _expects_a_bind_that_no_grant_allows(world: World) -> None:
-    world.coming = [GrantedPods("nobody", {}, frozenset({"x1"}))]
+    world.granted_unbound_pods = [GrantedPods("nobody", {}, frozenset({"x1"}))]
 
 
 def _calls_another_clusters_node_its_own(world: World) -> None:
@@ -273,7 +273,7 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
         (_forgets_that_a_workload_waits_for_its_turn, "parked_in"),
         (_attaches_a_workload_to_a_job_that_it_does_not_know, "jobs"),
         (_does_not_note_that_a_job_is_absent, "absent"),
-        (_expects_a_bind_that_no_grant_allows, "coming"),
+        (_expects_a_bind_that_no_grant_allows, "granted_unbound_pods"),
         (_calls_another_clusters_node_its_own, "node_state.ours"),
     ],
 )

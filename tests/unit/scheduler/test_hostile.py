@@ -197,21 +197,22 @@ def test_a_pod_whose_node_affinity_is_long_takes_more_of_a_pass_and_not_a_second
     assert names.workload_key(late.uid) in second.visited, "another namespace has its turn"
 
 
+def unlike(gang: str) -> list[Pod]:
+    """The members of a gang, each with labels and anti-affinity of its own."""
+    said_of = [said(("l", "NotIn", (f"b{number}", f"{gang}{number}"))) for number in range(SIZE * MEMBER_TERMS)]
+    return [
+        pod(
+            f"{gang}{number}",
+            labels={names.PREFIX + names.GANG: gang, "l": f"{gang}{number}"},
+            says={"gang-size": str(SIZE)},
+            anti_affinity=tuple(said_of[number * MEMBER_TERMS : (number + 1) * MEMBER_TERMS]),
+        )
+        for number in range(SIZE)
+    ]
+
+
 def test_a_gang_that_asks_beside_another_whose_bind_waits_is_compared_with_it_over_several_passes() -> None:
-    """Each pod had labels and anti-affinity of its own: one look at 500 pods beside 500 others took 3.8 s."""
-
-    def unlike(gang: str) -> list[Pod]:
-        said_of = [said(("l", "NotIn", (f"b{number}", f"{gang}{number}"))) for number in range(SIZE * MEMBER_TERMS)]
-        return [
-            pod(
-                f"{gang}{number}",
-                labels={names.PREFIX + names.GANG: gang, "l": f"{gang}{number}"},
-                says={"gang-size": str(SIZE)},
-                anti_affinity=tuple(said_of[number * MEMBER_TERMS : (number + 1) * MEMBER_TERMS]),
-            )
-            for number in range(SIZE)
-        ]
-
+    """One look at 500 pods beside 500 others took 3.8 s."""
     nodes = [node(f"n{number}") for number in range(2 * SIZE)]
     story = Story(CONFIG, nodes, checked=False)
     story.sees(*unlike("a"))
@@ -257,7 +258,7 @@ def test_nothing_is_remembered_of_a_gang_whose_bind_waits_when_it_is_gone() -> N
     assert affinity_index._by_workload.anti_affinity
     story.sees(PodDeleted(Scope.OURS, first, NOW + 3))
     assert world.phase_of.get(names.workload_key(first.uid)) is not Phase.GRANTED
-    assert (affinity_index._granted_pods, affinity_index._expected, affinity_index._prepared) == ({}, None, {})
+    assert (affinity_index._granted_pods, affinity_index._granted_source, affinity_index._prepared) == ({}, None, {})
     assert not affinity_index._by_workload.anti_affinity
     assert not affinity_index._by_workload._counts
     assert not affinity_index._by_workload._changes

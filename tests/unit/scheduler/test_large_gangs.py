@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, Kind, Plan, SubmitJob
+from scheduler.actions import AllocateNow, ObjectKind, Plan, SubmitJob
 from scheduler.apply import membership
 from scheduler.decide import decide
 from scheduler.events import OwnerRead, PodsListed, Scope
@@ -237,7 +237,7 @@ def test_an_error_while_a_gang_is_settled_concerns_that_gang_alone(monkeypatch: 
     key = the_gang(story).key
     monkeypatch.setattr(membership, "rank_of", lambda _: 1 / 0)
     story.plan(NOW)
-    assert list(story.world.quarantine) == [(Kind.WORKLOAD, key)]
+    assert list(story.world.quarantine) == [(ObjectKind.WORKLOAD, key)]
     assert not story.world.unsettled
 
 

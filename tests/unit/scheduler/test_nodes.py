@@ -21,7 +21,7 @@ from scheduler.actions import (
     SetNodeCondition,
     TaintNode,
     UnmarkNode,
-    as_found,
+    is_as_found,
 )
 from scheduler.events import (
     NodeDeleted,
@@ -624,7 +624,7 @@ def test_what_an_admin_drained_is_not_removed_and_so_not_registered_again_as_if_
     ],
 )
 def test_a_node_that_an_admin_changed_since_the_decision_is_not_changed(now: SlurmNode, same: bool) -> None:
-    assert as_found(ChangeNode("x1", DRAIN, CORDONED, in_slurm()), now) is same
+    assert is_as_found(ChangeNode("x1", DRAIN, CORDONED, in_slurm()), now) is same
 
 
 # --- what Slurm says of a node cannot be read -------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from scheduler.actions import (
     BindPod,
     CancelJob,
     DeletePod,
-    Kind,
+    ObjectKind,
     Outcome,
     ReadClaims,
     ReadJob,
@@ -67,9 +67,9 @@ def test_a_rule_that_raises_stops_one_pod_and_no_other(monkeypatch: pytest.Monke
     planned = story.decides(NOW)
     assert about(planned, BAD) == []
     assert [type(each) for each in about(planned, GOOD)] == [AllocateNow]
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     [alarm] = story.world.alarms
-    assert (alarm.kind, alarm.readable) == (Kind.WORKLOAD, "hpc/bad")
+    assert (alarm.kind, alarm.readable) == (ObjectKind.WORKLOAD, "hpc/bad")
     assert isinstance(alarm.error, Defect)
 
 
@@ -189,7 +189,7 @@ def test_nothing_is_done_to_a_pod_that_runs_and_its_job_lives_on(monkeypatch: py
     story.polls({17: "CANCELLED"}, at=NOW + 61)
     acts += story.decides(NOW + 70)
     assert not [each for each in acts if isinstance(each, CancelJob | DeletePod | SubmitJob | AllocateNow)]
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
 
 
 def test_a_bound_pod_says_it_by_an_event_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_a_missing_job_in_quarantine_does_not_hold_the_others_back_for_ever(monk
     assert story.world.held_back_since is not None
     breaks_rule(monkeypatch, Phase.BOUND, "bad")
     story.decides(NOW + 3)
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     story.polls(dict.fromkeys(range(101, 113), "RUNNING"), at=NOW + 4)
     for number, each in enumerate(crowd[1:]):
         story.reads(job_of(each, 101 + number, "RUNNING"), at=NOW + 5)
@@ -270,7 +270,7 @@ def test_a_pod_that_was_dropped_is_tried_again_when_it_changes(monkeypatch: pyte
     mend()
     story.sees(BAD)  # the same event twice: no change
     story.decides(NOW + 2)
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     story.sees(replace(BAD, labels={"a": "b"}))
     story.decides(NOW + 3)
     assert len(about(story.decides(NOW + 3), BAD)) == 1
@@ -318,7 +318,7 @@ def test_a_running_pod_that_was_dropped_learns_that_its_jobs_id_is_another_jobs(
     mend = breaks(monkeypatch, job_reads, "_disprove", lambda *_: True)
     strangers = Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=NOW + 40)
     story.reads(strangers, at=NOW + 61)
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     mend()
     asked: list[Action] = []
     for at in (62, 70, 61 + AGAIN_S, 62 + AGAIN_S, 63 + AGAIN_S, 66 + AGAIN_S):
@@ -345,7 +345,7 @@ def test_a_granted_pod_that_was_dropped_closes_no_node(monkeypatch: pytest.Monke
     breaks(monkeypatch, pods, "take_hint", of("bad"))
     story.decides(NOW + 3)
     story.sees(replace(bad, labels={"app": "a", "b": "c"}))
-    assert quarantined(story) == {(Kind.WORKLOAD, key(bad))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(bad))}
     assert not story.world.closed_to(other, story.world.own_pods(key(other), [other]), with_granted=True)
     assert key(other) in story.world.dirty
 
@@ -363,7 +363,7 @@ def test_a_waiting_pod_that_was_dropped_is_not_asked_for_twice(monkeypatch: pyte
         for read in [each for each in acts if isinstance(each, ReadJob) and story.world.is_under_way(each)]:
             story.sees(JobRead(17, NOW + at + 0.5, NOW + at + 0.6, job_of(BAD, 17, "PENDING")))
             story.ended(read, at=NOW + at + 0.6)
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}  # nothing was seen of it since
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}  # nothing was seen of it since
     acts += story.decides(NOW + AGAIN_S) + story.decides(NOW + AGAIN_S + 1)
     assert story.world.phase_of[key(BAD)] is Phase.QUEUED
     assert not [each for each in acts if isinstance(each, CancelJob | SubmitJob | AllocateNow)]
@@ -456,7 +456,7 @@ def test_one_job_of_a_poll_that_cannot_be_applied_does_not_lose_the_others(monke
     mend = breaks(monkeypatch, job_polls, "_poll_shows", lambda _, job_id, *__: job_id == 17)
     story.polls({17: "CANCELLED", 18: "CANCELLED"}, at=NOW + 2)
     assert story.world.placeholders[18].ended
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     mend()
     story.sees(replace(bad, labels={"a": "b"}))
     for at in (14, 14.1):
@@ -473,7 +473,7 @@ def test_a_job_that_cannot_be_applied_is_read_again_after_a_while(monkeypatch: p
     [read] = story.acts(ReadJob, NOW)
     story.reads(job_of(BAD, 17, "RUNNING"), at=NOW + 1)
     story.ended(read, at=NOW + 1)
-    assert quarantined(story) == {(Kind.JOB, "17")}
+    assert quarantined(story) == {(ObjectKind.JOB, "17")}
     assert story.acts(ReadJob, NOW + 2) == []
     mend()
     [read] = story.acts(ReadJob, NOW + AGAIN_S + 1)
@@ -490,7 +490,7 @@ def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
     story = Story(guarded=True)
     beside, odd = pod("beside", cpu=3000, node="x1"), pod("odd", node="x1")
     story.sees(PodsListed(Scope.OTHERS, (beside, odd), NOW))
-    assert quarantined(story) == {(Kind.POD, odd.uid)}
+    assert quarantined(story) == {(ObjectKind.POD, odd.uid)}
     assert story.world.node_info["x1"].taken["cpu"] == 3000
     story.sees(GOOD)
     assert len(about(story.decides(NOW), GOOD)) == 1
@@ -510,7 +510,7 @@ def test_a_node_that_cannot_be_applied_is_used_by_no_pod_and_kept_from_no_pod(
     story = Story(guarded=True)
     changed = (node("x1", cpu=63000), node("x2"))
     story.sees(*([NodesListed(changed)] if listed else [NodeSeen(each) for each in changed]))
-    assert quarantined(story) == {(Kind.NODE, "x1")}
+    assert quarantined(story) == {(ObjectKind.NODE, "x1")}
     assert set(story.world.nodes or {}) == {"x2"}
     story.sees(GOOD)
     [asked] = story.acts(AllocateNow, NOW)
@@ -538,7 +538,7 @@ def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
     story = Story(replace(CONFIG, shared_nodes=True), guarded=True)
     shown = [each.node for each in story.acts(SetNodeCondition, NOW)]
     assert shown == ["x2"]
-    assert quarantined(story) == {(Kind.NODE, "x1")}
+    assert quarantined(story) == {(ObjectKind.NODE, "x1")}
     assert story.acts(SetNodeCondition, NOW + 1) == []
     mend()
     assert [each.node for each in story.acts(SetNodeCondition, NOW + AGAIN_S)] == ["x1"]
@@ -592,7 +592,7 @@ def test_a_pod_that_comes_while_its_cluster_is_unknown_is_contained_too(monkeypa
 
     assert known is not None
     story.sees(NamespacesListed(tuple(known.values())))
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     assert key(GOOD) in story.world.workloads
 
 

@@ -15,7 +15,7 @@ from scheduler.actions import (
     CancelJob,
     DeletePod,
     FailByDeadline,
-    Kind,
+    ObjectKind,
     Outcome,
     PollNodes,
     ReadClaims,
@@ -82,7 +82,7 @@ def test_another_error_of_the_same_pod_is_logged_too(monkeypatch: pytest.MonkeyP
     breaks(monkeypatch, pods, "take_hint", sees_bad)
     story.sees(replace(BAD, labels={"a": "b"}))
     assert [str(alarm.error) for alarm in story.world.alarms] == [Phase.UNSUBMITTED.value, "take_hint"]
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
 
 
 def test_an_error_of_the_containment_itself_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_the_deletion_of_a_pod_that_the_world_did_not_know_is_contained_too(monk
     breaks(monkeypatch, pods, "_forget_pod", anything)
     story = guarded()
     story.sees(PodDeleted(Scope.OURS, BAD, NOW))
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     for at in (NOW + 1, NOW + AGAIN_S + 1, NOW + AGAIN_S + 2, NOW + AGAIN_S + 3):
         story.decides(at)
     assert (quarantined(story), story.world.workloads) == (set(), {})
@@ -141,7 +141,7 @@ def test_a_pod_of_another_scheduler_that_cannot_be_judged_as_a_stray_takes_room_
     there = pod("there", cpu=3000, node="x1", scheduler_name="default-scheduler")
     mend = breaks(monkeypatch, strays, "note", lambda _, seen: seen.name == "there")
     story.sees(PodSeen(Scope.OTHERS, there))
-    assert quarantined(story) == {(Kind.POD, there.uid)}
+    assert quarantined(story) == {(ObjectKind.POD, there.uid)}
     assert story.world.node_info["x1"].taken["cpu"] == 3000
     mend()
     story.sees(PodDeleted(Scope.OTHERS, there, NOW))
@@ -156,7 +156,7 @@ def test_volumes_that_cannot_be_applied_stop_their_pod_alone(monkeypatch: pytest
     [read] = story.acts(ReadClaims, NOW)
     monkeypatch.setattr(story.world, "claims", None)
     story.sees(ClaimsRead(read.uid, (Claim("data", bound=True),), NOW + 1))
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     monkeypatch.undo()
     story.ended(read, at=NOW + 1)
     later = NOW + 1 + AGAIN_S
@@ -190,7 +190,7 @@ def test_while_it_cannot_be_judged_if_many_jobs_are_missing_no_pod_is_ended_for_
                 story.ended(action, at=NOW + at)
     assert {each.spec.required_nodes for each in acts if isinstance(each, AllocateNow)} == {"x1"}, "S7"
     assert not [each for each in acts if isinstance(each, DeletePod | FailByDeadline)]
-    assert quarantined(story) == {(Kind.SHARED, "whether many jobs are missing")}
+    assert quarantined(story) == {(ObjectKind.SHARED, "whether many jobs are missing")}
     mend()
     story.polls({}, at=NOW + 30)
     [again] = [each for each in story.decides(NOW + 30) if not isinstance(each, SetPodCondition)]
@@ -212,7 +212,7 @@ def test_a_read_that_cannot_be_applied_drops_the_workload_whose_name_the_job_has
     [read] = story.acts(ReadJob, START + 1)
     story.reads(job_of(BAD, 17, "RUNNING"), at=START + 2, granted=grant(17))
     story.ended(read, at=START + 2)
-    assert quarantined(story) == {(Kind.JOB, "17"), (Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.JOB, "17"), (ObjectKind.WORKLOAD, key(BAD))}
     assert about(story.decides(NOW), BAD) == []
     mend()
     acts: list[Action] = []
@@ -240,7 +240,7 @@ def test_an_event_about_all_objects_that_cannot_be_applied_is_forgotten_when_the
     mend = breaks(monkeypatch, broken, name, anything)
     story = Story(guarded=True)
     story.sees(event)
-    assert quarantined(story) == {(Kind.SHARED, type(event).__name__)}
+    assert quarantined(story) == {(ObjectKind.SHARED, type(event).__name__)}
     mend()
     story.sees(event)
     assert quarantined(story) == set()
@@ -252,7 +252,7 @@ def test_a_plan_that_cannot_be_applied_is_decided_again(monkeypatch: pytest.Monk
     mend = breaks(monkeypatch, plans, "_leave_nodes_out", anything)
     [lost] = story.acts(AllocateNow, NOW)
     assert not story.world.is_under_way(lost)
-    assert quarantined(story) == {(Kind.SHARED, "Planned")}
+    assert quarantined(story) == {(ObjectKind.SHARED, "Planned")}
     mend()
     [asked] = story.acts(AllocateNow, NOW + 1)
     assert story.world.is_under_way(asked)
@@ -274,7 +274,7 @@ def test_what_else_is_in_flight_stays_in_flight_when_the_end_of_one_action_canno
     before = story.world.under_way["submits"]
     breaks(monkeypatch, submission_results, "_forget_lost", anything)
     story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     assert story.world.under_way["submits"] == before - 1
     again = story.decides(NOW + 1)
     assert not [each for each in again if isinstance(each, AllocateNow | ReadClaims | ReadOwner)], "they are in flight"
@@ -285,10 +285,10 @@ def test_what_else_is_in_flight_stays_in_flight_when_the_end_of_one_action_canno
 
 
 def test_a_node_whose_removal_could_not_be_applied_is_gone_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = breaks(monkeypatch, NodeState, "forget", lambda _, before: before.name == "x1")
+    mend = breaks(monkeypatch, NodeState, "remove_node", lambda _, before: before.name == "x1")
     story = guarded()
     story.sees(NodeDeleted("x1"))
-    assert quarantined(story) == {(Kind.NODE, "x1")}
+    assert quarantined(story) == {(ObjectKind.NODE, "x1")}
     assert set(story.world.nodes or {}) == {"x2"}
     mend()
     story.sees(NodeSeen(node("x1")))
@@ -303,7 +303,7 @@ def test_a_slurm_node_whose_state_cannot_be_noted_does_not_lose_the_others(monke
     silent = replace(slurm_node("x1"), states=frozenset({"IDLE", "EXTERNAL", "NOT_RESPONDING"}))
     both = (silent, replace(silent, name="x2"))
     story.sees(SlurmNodesPolled(both, (), NOW))
-    assert quarantined(story) == {(Kind.NODE, "x1")}
+    assert quarantined(story) == {(ObjectKind.NODE, "x1")}
     assert story.world.node_state.silent == {"x2": NOW}
     mend()
     story.sees(SlurmNodesPolled(both, (), NOW + 30))
@@ -328,7 +328,7 @@ def test_the_end_of_an_action_on_a_node_that_cannot_be_applied_is_about_that_nod
     monkeypatch.setitem(results._ON_ENDED, broken, lambda *_: 1 / 0)  # type: ignore[arg-type]
     story.ended(action, at=NOW + 1)
     [(kind, name)] = quarantined(story)
-    assert (kind, name) == (Kind.NODE, "x3" if broken is RegisterNode else getattr(action, "node", ""))
+    assert (kind, name) == (ObjectKind.NODE, "x3" if broken is RegisterNode else getattr(action, "node", ""))
     assert not story.world.is_under_way(action)
     assert all(story.world.is_under_way(each) for each in rest)
     monkeypatch.undo()
@@ -347,7 +347,7 @@ def test_a_poll_of_nodes_whose_end_cannot_be_applied_is_not_in_flight_for_ever(m
     [poll] = story.acts(PollNodes, NOW + 1)
     monkeypatch.setitem(results._ON_ENDED, PollNodes, lambda *_: 1 / 0)  # type: ignore[arg-type]
     story.ended(poll, at=NOW + 2)
-    assert quarantined(story) == {(Kind.SHARED, "PollNodes")}
+    assert quarantined(story) == {(ObjectKind.SHARED, "PollNodes")}
     assert not story.world.is_under_way(poll)
     story.decides(NOW + 2 + AGAIN_S)
     assert quarantined(story) == set()
@@ -360,7 +360,7 @@ def test_an_owner_that_cannot_be_applied_to_one_pod_is_applied_to_the_others(mon
     breaks(monkeypatch, pod_references, "settle", lambda _, workload: workload.readable == "hpc/bad")
     story.sees(OwnerRead(OWNER, None, NOW + 1, "hpc"))
     story.ended(read, at=NOW + 1)
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     assert len(about(story.decides(NOW + 1), GOOD)) == 1
 
 
@@ -375,7 +375,7 @@ def test_a_pod_that_cannot_be_judged_when_its_namespace_becomes_managed_stops_no
     story.sees(PodSeen(Scope.OTHERS, odd), PodSeen(Scope.OTHERS, there))
     breaks(monkeypatch, strays, "note", lambda _, seen: seen.name == "odd")
     story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "true"})))
-    assert quarantined(story) == {(Kind.POD, odd.uid)}
+    assert quarantined(story) == {(ObjectKind.POD, odd.uid)}
     assert [each.readable for each in story.world.workloads.values()] == ["hpc/there"]
 
 
@@ -401,6 +401,6 @@ def test_a_contained_error_leaves_an_allocation_in_flight_in_the_partition_in_wh
     story.sees(SlurmNodesPolled(nodes, (Partition("main", default=True),), NOW + 0.1))
     breaks(monkeypatch, submission_results, "_submitted", lambda _, workload, *__: workload.readable == BAD.full_name)
     story.ended(asked[key(BAD)], at=NOW + 0.2, job_id=17, grant=grant(17))
-    assert quarantined(story) == {(Kind.WORKLOAD, key(BAD))}
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
     story.ended(asked[key(GOOD)], at=NOW + 0.3, job_id=18, grant=grant(18, "x2"))
     assert not any(story.world.immediate_in_flight.values())

@@ -17,8 +17,8 @@ from scheduler.rules.identity import (
     cancel_twins,
     cancel_twins_of_others,
     find_unseen_job,
+    is_trusted,
     read_job,
-    trusted,
 )
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.in_flight import InFlight
@@ -132,7 +132,7 @@ def test_a_job_that_was_read_before_slurmctld_was_away_is_read_again_and_not_can
     [action] = actions(cancel(job, workload, Pass(story.world, NOW), "why"))
     assert isinstance(action, ReadJob)
     job.known_since = START + 5
-    assert trusted(job, Pass(story.world, NOW)), "it was read when slurmctld was back"
+    assert is_trusted(job, Pass(story.world, NOW)), "it was read when slurmctld was back"
 
 
 def test_no_job_is_cancelled_while_another_action_of_its_workload_is_in_flight_or_slurm_is_away(

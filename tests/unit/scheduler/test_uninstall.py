@@ -38,7 +38,8 @@ from scheduler.events import (
 )
 from scheduler.model.kubernetes import Condition, Namespace, PodPhase
 from scheduler.rules import uninstall
-from scheduler.rules.reconcile_nodes import CORDONED, LEAVES
+from scheduler.rules.node_condition import LEAVES
+from scheduler.rules.reconcile_nodes import CORDONED
 from scheduler.state.phase import Phase
 from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, pod
 from tests.defects import breaks_rule

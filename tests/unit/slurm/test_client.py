@@ -11,11 +11,11 @@ import pytest
 
 from bridge.errors import ContractError, Unanswered, Unauthorized
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import FileToken, LiteralToken
 from bridge.slurm.transport import Reply
 from scheduler.model.slurm import JobSpec
+from tests.in_process_slurm import InProcessSlurm
 
 NOW = 1_800_000_000.0
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.in_process import InProcessSlurm
 from bridge.simulation.slurm.jobs import SimPartition
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.costs import MOST_RUNNING, NO_ACCOUNTING, RunningJob, Terms, billing_of, terms_of, used_of, weights_in
@@ -16,6 +15,7 @@ from bridge.slurm.limits import known_limits
 from bridge.slurm.token import LiteralToken
 from scheduler.model.limits import Limit, LimitsOf
 from scheduler.model.slurm import JobSpec
+from tests.in_process_slurm import InProcessSlurm
 
 WEIGHTS = "CPU=1.0,Mem=0.25G,GRES/gpu=10.0"
 JOB = JobSpec("name", "bob", 2, 2048, gres=(("gpu", 3),))
