@@ -11,7 +11,7 @@ SLICE_S = 0.002
 class Pace:
     """Slices of work, and a rest after each.
 
-    rest       the length of a rest, as a multiple of the slice before it
+    rest       times the slice
     worked_s   seconds of work in the slices that have ended
     """
 

@@ -19,7 +19,7 @@ log = logging.getLogger("slurm-bridge")
 
 
 class Delivery(SpanExporter):
-    """Passes spans to another exporter, and logs when that begins or ceases to fail.
+    """Sends by another exporter.
 
     exporter   makes the other exporter, which is given `leave_out`
     where      the endpoint, for people
@@ -72,7 +72,7 @@ class Delivery(SpanExporter):
 
 
 class ToDebugLog(logging.Handler):
-    """Writes the lines of another logger to the debug log."""
+    """Lowers what another logger says to the debug log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
@@ -80,7 +80,7 @@ class ToDebugLog(logging.Handler):
 
 
 def lower(logger: str) -> None:
-    """Let the lines of that logger go to the debug log."""
+    """What that logger says goes to the debug log."""
     found = logging.getLogger(logger)
     found.propagate = False
     found.handlers = [ToDebugLog()]

@@ -23,7 +23,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import ObjectKind
 from scheduler.model.cache import BoundedCache, BoundedDict
-from scheduler.model.kubernetes import owner_key
+from scheduler.model.kubernetes import Node, owner_key
 from scheduler.nodes.observed import NEVER
 from scheduler.place.affinity import AffinityIndex
 from scheduler.place.feasible import slurm_name
@@ -92,10 +92,9 @@ def _compare(index: str, found: Any, expected: Any) -> None:
         return
     if not isinstance(expected, Mapping):
         raise InvalidIndex(index, None, found, expected)
-    for key in dict.fromkeys((*expected, *found)):
-        is_, should_be = found.get(key, _NOTHING), expected.get(key, _NOTHING)
-        if is_ != should_be and not (isinstance(expected, Counter) and {is_, should_be} == {0, _NOTHING}):
-            raise InvalidIndex(index, key, is_, should_be)
+    none = 0 if isinstance(expected, Counter) else _NOTHING
+    key = next(each for each in (*expected, *found) if found.get(each, none) != expected.get(each, none))
+    raise InvalidIndex(index, key, found.get(key, _NOTHING), expected.get(key, _NOTHING))
 
 
 # --- indexes that the facts determine -------------------------------------------------------------------------------
@@ -145,20 +144,21 @@ def _node_of(world: Jobs) -> dict[str, str]:
     return {uid: node for node, there in world.node_info.items() for uid in there.pods}
 
 
-def _named(world: Jobs) -> dict[str, list[str]]:
+def _named(nodes: Mapping[str, Node]) -> dict[str, list[str]]:
     """Slurm's names to the Kubernetes nodes that claim them."""
     named: dict[str, list[str]] = {}
-    for node in (world.nodes or {}).values():
+    for node in nodes.values():
         named.setdefault(slurm_name(node), []).append(node.name)
     return named
 
 
 def _by_slurm_name(world: Jobs) -> dict[str, str]:
-    return {name: nodes[0] for name, nodes in _named(world).items() if len(nodes) == 1}
+    only = {name: nodes[0] for name, nodes in _named(world.nodes_with_names()).items() if len(nodes) == 1}
+    return {name: node for name, node in only.items() if node in (world.nodes or {})}
 
 
 def _contested(world: Jobs) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(sorted(nodes)) for name, nodes in _named(world).items() if len(nodes) > 1}
+    return {name: tuple(sorted(nodes)) for name, nodes in _named(world.nodes_with_names()).items() if len(nodes) > 1}
 
 
 def _searching(world: Jobs) -> dict[str, None]:
@@ -446,7 +446,7 @@ def _grants_that_are_about_to_be_bound(world: Jobs) -> Iterator[_Difference]:
 
 def _nodes_in_step(world: Jobs) -> Iterator[_Difference]:
     state = world.node_state
-    named = {name: set(nodes) for name, nodes in _named(world).items()}
+    named = {name: set(nodes) for name, nodes in _named(world.nodes or {}).items()}
     for name in named.keys() | state.named.keys():
         if named.get(name) != state.named.get(name):
             yield "node_state.named", name, state.named.get(name), named.get(name)

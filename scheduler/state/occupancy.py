@@ -6,7 +6,7 @@ which it is planned (`assume`), so that no other pod is given the same room.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from scheduler.events import Side
 from scheduler.model.kubernetes import Node, Pod
@@ -122,10 +122,16 @@ class Occupancy(Facts):
     def map_names(self) -> None:
         """Map Slurm's node names to Kubernetes nodes.  A name of several nodes maps to none: one may be an impostor."""
         claims: dict[str, list[str]] = {}
-        for node in (self.nodes or {}).values():
+        for node in self.nodes_with_names().values():
             claims.setdefault(slurm_name(node), []).append(node.name)
-        self.by_slurm_name = {name: nodes[0] for name, nodes in claims.items() if len(nodes) == 1}
+        known = self.nodes or {}
+        self.by_slurm_name = {name: nodes[0] for name, nodes in claims.items() if len(nodes) == 1 and nodes[0] in known}
         self.contested = {name: tuple(sorted(nodes)) for name, nodes in claims.items() if len(nodes) > 1}
+
+    def nodes_with_names(self) -> Mapping[str, Node]:
+        """The Kubernetes nodes that claim a name in Slurm: also nodes in quarantine, which no pod uses."""
+        kept = {name: node for entry in self.quarantine.values() for name, node in entry.nodes.items()}
+        return kept | (self.nodes or {})
 
     def note_health(self, nodes: Iterable[Node], new: Collection[str]) -> None:
         """Note since when these nodes are ready, or silent, by the bridge's clock.  new: names of unknown nodes"""

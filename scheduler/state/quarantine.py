@@ -208,21 +208,23 @@ def quarantine_node(world: World, node: Node, error: Exception) -> None:
     """Drop a Kubernetes node: for pods and for Slurm it does not exist until it is tried again."""
     _only_guarded(world, error)
     name = slurm_name(node)
-    _drop_node(world, node.name, error, name)
-    world.quarantine[ObjectKind.NODE, name].nodes[node.name] = node
+    _forget_nodes(world, {node.name}, except_in=name)  # it may have had another name in Slurm before
+    _drop_node(world, node.name, error, name, node)
 
 
-def _drop_node(world: World, node: str, error: Exception, name: str = "") -> None:
-    """name: in Slurm; "": not known."""
+def _drop_node(world: World, node: str, error: Exception, name: str = "", kept: Node | None = None) -> None:
+    """name: in Slurm; "": not known.  kept: the node as it was seen last; None: it is gone"""
     known = world.nodes.pop(node, None) if world.nodes is not None else None
     name = name or (slurm_name(known) if known is not None else node)
     world.node_state.drop_node(node)
     for index in (world.kubelet_silent_since, world.ready_since):
         index.pop(node, None)
-    world.by_slurm_name = {slurm: there for slurm, there in world.by_slurm_name.items() if there != node}
-    world.feasibility_changed()
     entry = put(world, ObjectKind.NODE, name, error, node)
     entry.dropped = True
+    if kept is not None:
+        entry.nodes[node] = kept
+    world.map_names()
+    world.feasibility_changed()
 
 
 def quarantine_slurm_node(world: World, name: str, error: Exception) -> None:
@@ -399,10 +401,17 @@ def note_applied(world: World, event: ev.Event) -> None:
             world.quarantine.pop((ObjectKind.SHARED, type(event).__name__), None)
 
 
-def _forget_nodes(world: World, nodes: set[str]) -> None:
-    """These nodes are known again, or do not exist any more: remove them from entries, and entries without nodes."""
-    for entry in [each for each in world.quarantine.values() if not nodes.isdisjoint(each.nodes)]:
+def _forget_nodes(world: World, nodes: set[str], except_in: str = "") -> None:
+    """These nodes are known again, or do not exist any more: remove them from entries, and entries without nodes.
+
+    except_in   the name in Slurm of a node whose entry keeps them
+    """
+    entries = [each for each in world.quarantine.values() if not nodes.isdisjoint(each.nodes)]
+    for entry in [each for each in entries if each.name != except_in]:
         for node in nodes:
             entry.nodes.pop(node, None)
         if not entry.nodes:
             world.quarantine.pop((entry.kind, entry.name), None)
+    if entries:
+        world.map_names()
+        world.feasibility_changed()

@@ -12,7 +12,9 @@ from scheduler.actions import AllocateNow, BindPod, CancelJob, SetPodCondition, 
 from scheduler.events import PodDeleted, PodSeen, Scope
 from scheduler.model.kubernetes import Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec
-from scheduler.place.affinity import AffinityIndex, OwnPods
+from scheduler.place import affinity
+from scheduler.place.affinity import AffinityIndex, GrantedPods, OwnPods
+from scheduler.place.affinity_terms import FEW, TermIndex
 from scheduler.place.fit import NodeInfo
 from tests.builders import START, Story, grant, job_of, pod
 
@@ -228,3 +230,66 @@ def test_a_pod_with_affinity_to_a_pod_that_waits_for_room_is_not_granted_and_rel
     [bind] = story.acts(BindPod, NOW + 3)
     assert bind.uid == db.uid
     assert asked(story, NOW + 3.1).excluded_nodes == "x2"
+
+
+# --- the index --------------------------------------------------------------------------------------------------------
+
+
+def test_counts_that_are_dropped_because_too_many_pods_changed_are_counted_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(affinity, "MAX_CHANGES", 2)
+    there = {"x1": NodeInfo(), "x2": NodeInfo()}
+    index = AffinityIndex(there)
+
+    def comes(name: str, on: str) -> None:
+        there[on].put(standing(name, on))
+        index.came(standing(name, on), on)
+
+    new = app("new", anti_affinity=of_app("a"))
+    comes("first", "x1")
+    assert index.closed(new, there, OwnPods()) == {"x1"}
+    for number in range(3):
+        comes(f"more-{number}", "x2")
+    assert index._on_nodes._counts == {}
+    assert index.closed(new, there, OwnPods()) == {"x1", "x2"}
+
+
+def test_a_granted_pod_that_is_bound_or_changes_its_labels_closes_its_granted_nodes_no_more() -> None:
+    index = AffinityIndex({})
+    new = app("new", anti_affinity=of_app("a"))
+
+    def granted_pods(key: str, on: str, *pods: Pod) -> GrantedPods:
+        return GrantedPods(key, {each.uid: each for each in pods}, frozenset({on}))
+
+    def closed_to_new(*coming: GrantedPods) -> frozenset[str]:
+        index.set_granted(coming)
+        return index.closed(new, ("x1", "x2"), OwnPods(), with_granted=True)
+
+    one, two = granted_pods("one", "x1", app("one")), granted_pods("two", "x2", app("two"))
+    assert closed_to_new(one, two) == {"x1", "x2"}
+    assert closed_to_new(one, granted_pods("two", "x2", app("two", "b"))) == {"x1"}
+    assert closed_to_new(granted_pods("two", "x2", app("two", "b"))) == set()
+    assert closed_to_new(one, two) == {"x1", "x2"}
+    assert closed_to_new(two) == {"x2"}
+
+
+def test_a_list_of_terms_is_held_until_its_holder_has_left_as_often_as_it_came() -> None:
+    index, terms = TermIndex(), of_app("a")
+    assert index.left(terms, "x1") is None
+    held = index.came(terms, "x1")
+    index.came(terms, "x1")
+    index.left(terms, "x1")
+    assert index.holders() == {terms: {"x1": 1}}
+    assert index.selecting(app("new")) == [held]
+    index.left(terms, "x1")
+    assert (bool(index), index.holders()) == (False, {})
+
+
+def test_a_query_that_was_interrupted_finds_terms_that_came_meanwhile() -> None:
+    index, new = TermIndex(), app("new")
+    for number in range(FEW + 1):
+        index.came((PodTerm((Requirement("app", "NotIn", (f"{number}",)),), frozenset({"other"})),), "x1")
+    assert index.selecting_if_few(new) is None
+    late = index.came(of_app("a"), "x2")
+    assert index.selecting(new) == [late]

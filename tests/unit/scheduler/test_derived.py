@@ -182,6 +182,19 @@ def _awaits_owners_that_were_not_asked_for(world: World) -> None:
     world.reading_refs.add("nobody")
 
 
+def _awaits_limits_that_were_not_asked_for(world: World) -> None:
+    world.reading_limits.add("alice")
+
+
+def _takes_a_running_pod_off_its_node(world: World) -> None:
+    """Its node and the index agree, and both differ from the pod."""
+    there = world.node_info["x1"]
+    world.host_ports.left(RUNNING, "x1")
+    world.affinity_index.left(RUNNING, "x1")
+    there.remove(RUNNING.uid)
+    del world.node_of[RUNNING.uid]
+
+
 def _disorders_the_timers(world: World) -> None:
     world.timers[:] = [(START + 9, "a"), (START + 5, "b")]
 
@@ -207,6 +220,11 @@ def _counts_a_node_of_no_name(world: World) -> None:
 def _forgets_that_a_workload_waits_for_its_turn(world: World) -> None:
     world.park(key_of(WAITING), "submits")
     world.parked_in.clear()
+
+
+def _never_serves_a_namespace_that_waits_for_its_turn(world: World) -> None:
+    world.park(key_of(WAITING), "submits")
+    world.parked["submits"]._queues.clear()
 
 
 def _attaches_a_workload_to_a_job_that_it_does_not_know(world: World) -> None:
@@ -265,12 +283,15 @@ def _calls_another_clusters_node_its_own(world: World) -> None:
         (_awaits_the_end_of_an_action_that_was_not_sent, "in_flight of hpc/queued"),
         (_awaits_a_read_that_was_not_sent, "reading"),
         (_awaits_owners_that_were_not_asked_for, "reading_refs"),
+        (_awaits_limits_that_were_not_asked_for, "reading_limits"),
+        (_takes_a_running_pod_off_its_node, "node_of"),
         (_disorders_the_timers, "timers"),
         (_gives_a_workload_the_job_of_another, "job_of"),
         (_believes_what_another_policy_would_decide, "asked_as"),
         (_gives_a_pod_a_component_that_it_was_not_submitted_in, "components"),
         (_counts_a_node_of_no_name, "node_state.named"),
         (_forgets_that_a_workload_waits_for_its_turn, "parked_in"),
+        (_never_serves_a_namespace_that_waits_for_its_turn, "parked['submits']"),
         (_attaches_a_workload_to_a_job_that_it_does_not_know, "jobs"),
         (_does_not_note_that_a_job_is_absent, "absent"),
         (_expects_a_bind_that_no_grant_allows, "granted_unbound_pods"),
@@ -383,3 +404,12 @@ def test_an_edited_pod_is_not_held_back_by_its_users_limit_any_more() -> None:
 def test_a_node_that_is_called_otherwise_in_slurm_is_named_again(world: World) -> None:
     world.apply(NodeSeen(node("x2", labels={names.SLURM_NODE_LABEL: "another"})))
     assert world.by_slurm_name == {"x1": "x1", "another": "x2"}
+
+
+def test_a_count_of_zero_is_no_difference_and_does_not_hide_one(world: World) -> None:
+    world.queued_in["gone"] = 0
+    world.validate()
+    world.queued_in["main"] += 1
+    with pytest.raises(InvalidIndex) as found:
+        world.validate()
+    assert (found.value.index, found.value.key) == ("queued_in", "main")

@@ -8,7 +8,7 @@ from scheduler.actions import NudgeScheduler, ReadJob, SetPodCondition, SubmitJo
 from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.slurm import Job
 from scheduler.rules.status import brief, clock
-from scheduler.state.estimates import Estimate
+from scheduler.state.estimates import MOST_PARTITIONS, MOST_RATIOS, Estimate, StartEstimates
 from tests.builders import START, Story, job_of, pod
 
 NOW = START + 20
@@ -204,3 +204,36 @@ def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> No
     }
     assert all("Job " in messages[-1] for messages in written.values()), "in the end each gives the reason"
     assert reads <= 8 * 400 + 8
+
+
+def started(estimates: StartEstimates, partition: str, *ratios: float) -> None:
+    """Jobs that waited so many times as long as Slurm expected."""
+    for ratio in ratios:
+        estimates.started([Estimate(partition, NOW, NOW + 1000)], NOW + 1000 * ratio)
+
+
+def test_an_interval_forgets_how_slurm_estimated_long_ago() -> None:
+    estimates = StartEstimates()
+    started(estimates, "main", *[9.0] * MOST_RATIOS)
+    started(estimates, "main", *[0.5] * (MOST_RATIOS - 1))
+    interval = estimates.interval("main", NOW + 100, NOW)
+    assert interval is not None
+    assert interval.latest == NOW + 50, "one of the old ratios is left, and an interval leaves out the most extreme"
+    started(estimates, "main", 0.25)
+    assert max(estimates._seen["main"].ordered) == 0.5
+
+
+def test_of_many_partitions_the_one_that_started_no_job_for_longest_is_forgotten() -> None:
+    estimates = StartEstimates()
+    started(estimates, "first", *[0.5] * 9)
+    for number in range(MOST_PARTITIONS - 2):
+        started(estimates, f"p{number}", 0.5)
+    started(estimates, "main", *[0.5] * 9)
+    started(estimates, "first", 0.5)
+    started(estimates, "another", 0.5)
+    assert estimates.interval("first", NOW + 100, NOW) is not None
+    started(estimates, *("main", 0.5))
+    for number in range(MOST_PARTITIONS - 1):
+        started(estimates, f"q{number}", 0.5)
+    assert estimates.interval("first", NOW + 100, NOW) is None
+    assert estimates.interval("main", NOW + 100, NOW) is not None

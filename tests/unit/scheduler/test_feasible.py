@@ -10,7 +10,7 @@ from scheduler import names
 from scheduler.model.kubernetes import HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
 from scheduler.model.slurm import JobSpec, SlurmNode
 from scheduler.place.feasible import Feasible, feasible, slurm_name
-from scheduler.place.fit import checks, matcher, node_requirements, untolerated
+from scheduler.place.fit import NodeInfo, blocked, checks, matcher, node_requirements, untolerated
 from scheduler.place.host_ports import HostPorts
 from scheduler.place.host_ports import ports_conflict as ports_conflict_
 from tests.builders import amounts, node, pod, slurm_node
@@ -293,3 +293,42 @@ def test_volumes_with_equal_node_affinity_are_judged_once() -> None:
     far = (term(Requirement("zone", "In", ("b",))),)
     made = checks(node_requirements(pod(), JobSpec("", "", 1, 1), "", (near,) * 63 + (far,)))
     assert [reaches(node("x1", labels={"zone": "a"})) for reaches in made.volumes] == [True, False]
+
+
+def with_port(name: str, **fields: Any) -> Pod:
+    return pod(name, host_ports=(HostPort(8080),), **fields)
+
+
+def test_a_host_port_that_two_pods_of_a_node_hold_is_taken_until_both_are_gone() -> None:
+    there = NodeInfo()
+    leaving, new = with_port("leaving", deleting_at=100.0), with_port("new")
+    there.put(leaving)
+    there.put(with_port("follows"))
+    there.remove(leaving.uid)
+    assert [each.name for each in there.listening(new.host_ports)] == ["follows"]
+    there.remove("uid-follows")
+    assert list(there.listening(new.host_ports)) == []
+
+
+def test_a_pod_does_not_wait_for_its_own_host_port_nor_a_terminating_one_for_good() -> None:
+    there = NodeInfo()
+    there.put(with_port("new"))
+    assert blocked(with_port("new"), node(), "x1", [there]) is None
+    there.put(with_port("leaving", deleting_at=100.0))
+    waits = blocked(with_port("new"), node(), "x1", [there])
+    assert waits is not None
+    assert waits.until is not None
+    there.put(with_port("stays"))
+    waits = blocked(with_port("new"), node(), "x1", [there])
+    assert waits is not None
+    assert (waits.why, waits.until) == ("on node x1 other pods take the host port that it needs", None)
+
+
+def test_an_update_of_a_terminating_pod_does_not_prolong_its_grace() -> None:
+    there = NodeInfo()
+    there.put(pod("leaving", deleting_at=100.0, grace_s=30.0), at=80.0)
+    ends = there.grace_ends("uid-leaving")
+    there.put(pod("leaving", deleting_at=100.0, grace_s=30.0, labels={"a": "b"}), at=20.0)
+    assert there.grace_ends("uid-leaving") == ends
+    there.put(pod("leaving", deleting_at=70.0, grace_s=0.0), at=20.0)
+    assert there.grace_ends("uid-leaving") != ends

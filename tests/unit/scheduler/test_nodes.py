@@ -749,3 +749,34 @@ def test_while_a_condition_is_being_written_it_is_not_written_again() -> None:
     nodes.sees(NodeSeen(labelled(in_slurm=None, labels={**LABEL, "a": "b"})))
     nodes.world.node_state.writes_in_flight.add("x1")
     assert [each for each in nodes.looks(NOW + 1) if isinstance(each, SetNodeCondition)] == []
+
+
+def test_nodes_of_slurm_that_are_polled_before_kubernetes_was_listed_are_compared_after_the_list() -> None:
+    story = Story(CONFIG, nodes=())
+    silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
+    story.world.nodes = None
+    story.sees(SlurmNodesPolled((silent,), PARTITIONS, NOW))
+    assert story.world.node_state.silent == {}
+    story.sees(NodesListed((labelled(),)), SlurmNodesPolled((silent,), PARTITIONS, NOW + 30))
+    assert story.world.node_state.silent == {"x1": NOW + 30}
+
+
+def test_the_refusal_of_a_node_is_forgotten_with_the_node() -> None:
+    nodes = Nodes([labelled(in_slurm=None, taints=())])
+    [register] = [each for each in nodes.looks() if isinstance(each, RegisterNode)]
+    nodes.ended(register, Outcome.REFUSED, at=NOW + 1, number=2018)
+    nodes.shows(at=NOW + 2)
+    assert set(nodes.world.node_state.failed) == {"x1"}
+    nodes.sees(NodeDeleted("x1"))
+    nodes.shows(at=NOW + 3)
+    assert nodes.world.node_state.failed == {}
+
+
+def test_what_is_known_of_the_kubelets_of_nodes_is_forgotten_with_nodes_that_a_list_lacks() -> None:
+    here = labelled("x1", ready_since=START - 100), labelled("x2", ready_since=START - 100, kubelet_silent_since=START)
+    nodes = Nodes(here)
+    assert (set(nodes.world.ready_since), set(nodes.world.kubelet_silent_since)) == ({"x1", "x2"}, {"x2"})
+    nodes.sees(NodesListed(here[:1]))
+    assert (set(nodes.world.ready_since), set(nodes.world.kubelet_silent_since)) == ({"x1"}, set())
+    nodes.sees(NodesListed(here[:1]))
+    assert nodes.world.node_state.named == {"x1": {"x1"}}

@@ -387,6 +387,23 @@ def test_a_gang_is_dropped_and_recreated_as_a_whole(monkeypatch: pytest.MonkeyPa
     assert asked.spec.tasks == 3
 
 
+def test_a_gang_that_cannot_be_rebuilt_yet_loses_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, says = {names.PREFIX + names.GANG: "ring"}, {"gang-size": "3"}
+    ring = [pod(f"w-{number}", labels=labels, says=says) for number in range(3)]
+    mend = breaks(monkeypatch, pods, "take_hint", lambda _, __, seen: seen.name == "w-0")
+    story = Story(guarded=True)
+    story.sees(*ring)
+    [gang] = set(story.world.key_of_pod.values())
+    story.decides(NOW)
+    story.decides(NOW + AGAIN_S)
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, gang)}, "the first pod raised again"
+    assert story.world.key_of_pod == dict.fromkeys([each.uid for each in ring], gang)
+    mend()
+    story.decides(NOW + 2 * AGAIN_S)
+    [asked] = story.acts(AllocateNow, NOW + 2 * AGAIN_S + 1)
+    assert (asked.spec.tasks, quarantined(story)) == (3, set())
+
+
 def test_a_message_for_a_pod_that_is_in_another_gang_after_the_quarantine_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -494,8 +511,10 @@ def test_another_schedulers_pod_that_cannot_be_counted_is_quarantined_by_itself(
     assert story.world.node_info["x1"].taken["cpu"] == 3000
     story.sees(GOOD)
     assert len(about(story.decides(NOW), GOOD)) == 1
-    mend()
     story.decides(NOW + AGAIN_S)
+    assert quarantined(story) == {(ObjectKind.POD, odd.uid)}, "it raised again"
+    mend()
+    story.decides(NOW + 2 * AGAIN_S)
     assert quarantined(story) == set()
     assert story.world.node_info["x1"].taken["cpu"] == 4000
 
@@ -528,6 +547,36 @@ def test_a_node_in_quarantine_that_is_gone_is_forgotten(monkeypatch: pytest.Monk
     story = Story(guarded=True)
     story.sees(NodeSeen(node("x1", cpu=63000)))
     story.sees(NodeDeleted("x1"))
+    assert quarantined(story) == set()
+
+
+def test_the_last_state_of_a_node_that_changed_its_name_in_quarantine_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scheduler.nodes.observed import NodeState
+
+    mend = breaks(monkeypatch, NodeState, "observe", lambda _, __, seen, *___: seen.name == "x1")
+    story = Story(guarded=True)
+    story.sees(NodeSeen(node("x1", cpu=63000)))
+    story.sees(NodeSeen(node("x1", labels={names.SLURM_NODE_LABEL: "renamed"})))
+    mend()
+    story.decides(NOW + AGAIN_S)
+    assert story.world.by_slurm_name == {"x2": "x2", "renamed": "x1"}
+    assert quarantined(story) == set()
+
+
+def test_of_two_nodes_in_quarantine_with_one_name_in_slurm_the_other_is_tried_again_when_one_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from scheduler.nodes.observed import NodeState
+
+    mend = breaks(monkeypatch, NodeState, "observe", lambda _, __, seen, *___: seen.name != "x2")
+    story = Story(guarded=True)
+    story.sees(NodeSeen(node("x1", cpu=63000)), NodeSeen(node("twin", labels={names.SLURM_NODE_LABEL: "x1"})))
+    assert quarantined(story) == {(ObjectKind.NODE, "x1")}
+    story.sees(NodeDeleted("x1"))
+    assert quarantined(story) == {(ObjectKind.NODE, "x1")}
+    mend()
+    story.decides(NOW + AGAIN_S)
+    assert set(story.world.nodes or {}) == {"x2", "twin"}
     assert quarantined(story) == set()
 
 

@@ -74,6 +74,12 @@ def test_without_a_guard_an_error_in_an_event_goes_on(monkeypatch: pytest.Monkey
         Story().sees(BAD)
 
 
+def test_without_a_guard_an_error_about_one_of_many_nodes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, NodeState, "_note", lambda _, name, *__: name == "x1")
+    with pytest.raises(Defect):
+        Story()
+
+
 def test_another_error_of_the_same_pod_is_logged_too(monkeypatch: pytest.MonkeyPatch) -> None:
     breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = guarded()
@@ -281,6 +287,25 @@ def test_what_else_is_in_flight_stays_in_flight_when_the_end_of_one_action_canno
     assert [each.job_id for each in again if isinstance(each, ReadJob)] == [17]
 
 
+def test_an_answer_about_a_workload_that_is_gone_and_that_cannot_be_applied_stops_no_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = guarded()
+    story.queues(BAD, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.loses(BAD, NOW + 2)
+    [cancel] = story.acts(CancelJob, NOW + 2)
+    story.world.forget(key(BAD))
+    monkeypatch.setitem(results._ON_ENDED, CancelJob, lambda *_: 1 / 0)  # type: ignore[arg-type]
+    story.ended(cancel, at=NOW + 3)
+    assert quarantined(story) == {(ObjectKind.SHARED, "an event of no workload")}
+    assert story.world.in_flight == {}
+    story.sees(GOOD)
+    assert [type(each) for each in about(story.decides(NOW + 3), GOOD)] == [AllocateNow]
+    story.decides(NOW + 3 + AGAIN_S)
+    assert quarantined(story) == set()
+
+
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +335,25 @@ def test_a_slurm_node_whose_state_cannot_be_noted_does_not_lose_the_others(monke
     assert story.world.node_state.silent == {"x2": NOW, "x1": NOW + 30}
     story.decides(NOW + 30)
     assert quarantined(story) == set()
+
+
+def test_a_name_that_two_nodes_claim_stays_contested_while_one_of_them_is_in_quarantine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one may be an impostor."""
+    story = guarded()
+    twin = node("twin", labels={names.SLURM_NODE_LABEL: "x1"})
+    story.sees(NodeSeen(twin))
+    assert story.world.contested == {"x1": ("twin", "x1")}
+    breaks(monkeypatch, NodeState, "observe", lambda _, __, seen, *___: seen.name == "twin")
+    story.sees(NodeSeen(replace(twin, unschedulable=True)))
+    assert quarantined(story) == {(ObjectKind.NODE, "x1")}
+    assert (set(story.world.nodes or {}), set(story.world.contested["x1"])) == ({"x1", "x2"}, {"x1", "twin"})
+    story.sees(GOOD)
+    [asked] = story.acts(AllocateNow, NOW)
+    assert asked.spec.excluded_nodes == "x1"
+    story.sees(NodeDeleted("twin"))
+    assert (story.world.contested, story.world.by_slurm_name) == ({}, {"x1": "x1", "x2": "x2"})
 
 
 LABELLED = node("x3", labels={names.EXTERNAL_NODE_LABEL: "true"}, address="198.51.100.7", ready=True, ready_since=START)

@@ -318,3 +318,48 @@ def test_an_answer_about_a_workload_that_is_gone_leaves_nothing_behind(action: A
     world = story.world
     assert (world.workloads, world.placeholders, world.in_flight) == ({}, {}, {})
     assert world.under_way.total() == 0
+
+
+TRAIN_POD = (key_of(OLD), OLD.uid, "hpc", "old")
+SUBMISSION = SubmitJob(key_of(OLD), SPEC, "why")
+NOT_AWAITED = [
+    SUBMISSION,
+    AllocateNow(key_of(OLD), SPEC, "why"),
+    CancelJob(key_of(OLD), 17, SPEC.name, "alice", "why"),
+    UpdateJob(key_of(OLD), 17, "alice", SPEC, frozenset({"nice"}), "why"),
+    RecordEnd(key_of(OLD), 17, "alice", 0, "Succeeded", "why"),
+    FindJobs(key_of(OLD), SPEC.name, "why"),
+    BindPod(*TRAIN_POD, "x2", 17, {}, "why"),
+    DeletePod(*TRAIN_POD, "why"),
+    SetDeadline(*TRAIN_POD, 60, "why"),
+]
+
+
+def answered_late(story: Story, action: Action, outcome: Outcome, **answer: int) -> None:
+    """The answer to an action that the workload of its pod does not await: the facts about it were rebuilt meanwhile (X8)."""
+    story.world.in_flight[id(action)] = action
+    story.world.under_way[action.limit_class] += 1
+    if isinstance(action, AllocateNow):
+        story.world.immediate_in_flight["main"] += 1
+    story.ended(action, outcome, at=NOW, **answer)
+    story.world.validate()
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("action", NOT_AWAITED, ids=lambda action: type(action).__name__)
+def test_an_answer_that_a_waiting_workload_does_not_await_holds_nothing(action: Action, outcome: Outcome) -> None:
+    story = Story()
+    story.sees(OLD)
+    answered_late(story, action, outcome, **({"number": 2013} if outcome is Outcome.REFUSED else {}))
+    world = story.world
+    [workload] = world.workloads.values()
+    assert (workload.in_flight, workload.pods_in_flight, workload.reacquired) == (None, {}, None)
+    assert (world.placeholders, world.unanswered_binds, world.in_flight) == ({}, {}, {})
+
+
+def test_a_job_that_the_workload_does_not_await_any_more_is_its_job_nevertheless() -> None:
+    story = Story()
+    story.sees(OLD)
+    answered_late(story, SUBMISSION, Outcome.DONE, job_id=17)
+    job = story.world.placeholders[17]
+    assert (job.key, job.asked_for, story.world.phase_of[key_of(OLD)]) == (key_of(OLD), frozenset(), Phase.QUEUED)

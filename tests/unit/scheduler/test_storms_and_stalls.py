@@ -13,7 +13,7 @@ from scheduler.events import PodSeen as Seen
 from scheduler.model.kubernetes import Taint
 from scheduler.model.slurm import Partition
 from scheduler.policy.rules import Choice, Policy, Rule
-from tests.builders import ALICE, CONFIG, START, Story, grant, job_of, node, pod, slurm_node
+from tests.builders import ALICE, CONFIG, START, Story, grant, job_of, node, pod, slurm_node, without
 
 NOW = START + 20
 TRAIN = pod("train", created=START - 60)  # older than this process
@@ -126,6 +126,41 @@ def test_a_job_that_cannot_be_read_keeps_neither_others_nor_pods_waiting() -> No
     assert reads[5] == 1
     assert reads[9] == 6
     assert story.world.unread == []
+
+
+def cannot_be_read(*job_ids: int, **tuning: float) -> Story:
+    """Jobs whose reads failed so often that they are read seldom; all of them are due at NOW."""
+    story = Story(without(CONFIG, **tuning))
+    story.polls(dict.fromkeys(job_ids, "RUNNING"), at=START)
+    for job_id in job_ids:
+        story.world.postpone_read(job_id, NOW)
+    return story
+
+
+def test_jobs_whose_reads_failed_are_read_seldom_and_each_read_is_sent_once() -> None:
+    story = cannot_be_read(5, 9)
+    assert story.acts(ReadJob, NOW - 1) == []
+    reads = story.acts(ReadJob, NOW)
+    assert [each.job_id for each in reads] == [5, 9]
+    assert story.acts(ReadJob, NOW + 1) == [], "they are in flight"
+    for read in reads:
+        story.ended(read, Outcome.UNKNOWN, at=NOW + 2)
+    assert story.acts(ReadJob, NOW + 3) == []
+
+
+def test_jobs_whose_reads_failed_take_turns_with_other_reads() -> None:
+    story = cannot_be_read(5, 9, reads=1)
+    [first] = story.acts(ReadJob, NOW)
+    story.ended(first, Outcome.UNKNOWN, at=NOW + 1)
+    assert [each.job_id for each in story.acts(ReadJob, NOW + 1)] == [9]
+
+
+def test_of_many_jobs_whose_reads_failed_one_is_read_a_second() -> None:
+    story = cannot_be_read(5, 7, 9, unknown_rate=1)
+    assert [each.job_id for each in story.acts(ReadJob, NOW)] == [5]
+    plan = story.plan(NOW + 0.1)
+    assert (list(plan.actions), plan.wake_at) == ([], pytest.approx(NOW + 1, abs=0.01))
+    assert [each.job_id for each in story.acts(ReadJob, NOW + 1.01)] == [7]
 
 
 def test_if_the_only_node_could_not_be_used_that_is_reported_and_tried_again_when_there_is_room() -> None:

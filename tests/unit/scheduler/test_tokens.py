@@ -82,3 +82,14 @@ def test_slurm_is_asked_to_look_at_its_queue_in_the_name_of_a_user_who_has_a_tok
     story.polls({5: "COMPLETED", 16: "PENDING", 17: "PENDING"}, at=NOW + 2)
     [nudge] = story.acts(NudgeScheduler, NOW + 2)
     assert (nudge.job_id, nudge.user) == (17, "bob")
+
+
+def test_slurm_is_not_asked_to_look_at_its_queue_as_a_user_without_a_token() -> None:
+    story = Story(TWO)
+    story.queues(pod("train"), 17, at=NOW)
+    story.polls({17: "PENDING", 5: "RUNNING"}, at=NOW + 1)
+    story.sees(TokenMissing("alice", NOW + 1))
+    story.polls({17: "PENDING"}, at=NOW + 2)
+    assert story.acts(NudgeScheduler, NOW + 3) == []
+    story.sees(TokenUsable("alice", NOW + 4))
+    assert [each.job_id for each in story.acts(NudgeScheduler, NOW + 4)] == [17]

@@ -351,6 +351,7 @@ def test_a_drain_of_its_own_on_another_node_is_undone_once() -> None:
     [resume] = nodes.looks()
     assert isinstance(resume, ChangeNode)
     assert resume.change is NodeChange.RESUME
+    assert not [each for each in nodes.looks(NOW + 0.5) if isinstance(each, ChangeNode)], "it is under way"
     nodes.ended(resume, at=NOW + 1)
     nodes.shows(shared, at=NOW + 2)  # another bridge of this Kubernetes drained it again
     [release] = nodes.looks(NOW + 2)
