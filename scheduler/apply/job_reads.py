@@ -266,6 +266,8 @@ def _take_over(world: World, workload: Workload, job: Placeholder, states: State
         return
     if before.lost(world.config.tuning.absent_s):
         workload.hint, workload.lost_job = job.id, None
+    elif not before.proven and before.alive:  # one of the two is not theirs, and may be a job that has no pod
+        world.schedule_read(before.id, world.last_poll_began)
 
 
 def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:

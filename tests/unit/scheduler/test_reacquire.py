@@ -710,6 +710,28 @@ def test_a_gang_of_which_one_pod_names_the_new_job_already_follows_that_one(orde
     assert ended == dict.fromkeys(("ring-0", "ring-1"), "Slurm job 30 ended: CANCELLED")
 
 
+def test_a_job_that_has_no_pod_is_ended_although_a_pod_with_a_new_job_names_its_id() -> None:
+    """Slurm lost the job of the pod and gave its id to a job of another pod.  The process ended before the pod named its job.
+
+    A pod that names a running job is enough to leave the pod alone, but the job of the other pod is read.
+    """
+    story = Story()
+    story.sees(story.bound(replace(TRAIN, created=START - 100), 17, "x2", started=START - 90))
+    gone = job_of(pod("gone", created=START - 60), 17, submitted=START - 40)
+    jobs = {17: gone, 30: job_of(TRAIN, 30, submitted=START - 40, nodes="x2")}
+    cancelled = set[int]()
+    for second in range(60):
+        story.polls(dict.fromkeys(jobs.keys() - cancelled, "RUNNING"), at=NOW + second)
+        for action in story.decides(NOW + second):
+            assert not isinstance(action, FailByDeadline | AllocateNow)
+            if isinstance(action, ReadJob):
+                story.reads(jobs[action.job_id], at=NOW + second, granted=grant(action.job_id, "x2", gpu=1))
+            if isinstance(action, CancelJob):
+                cancelled.add(action.job_id)
+            story.ended(action, at=NOW + second)
+    assert cancelled == {17}
+
+
 def test_what_another_tenants_pod_shows_does_not_keep_a_pod_running_without_a_job() -> None:
     story = Story()
     story.sees(replace(story.bound(TRAIN, 17, "x2"), created=START - 100, started=START - 90))
