@@ -15,7 +15,7 @@ from scheduler.model.slurm import Job, is_ended
 from scheduler.state import quarantine
 from scheduler.state.job_ownership import belongs_to
 from scheduler.state.named_job import has_bind_annotations, shown_id
-from scheduler.state.phase import chosen
+from scheduler.state.phase import Phase, chosen
 from scheduler.state.placeholder import PENDING, RUNNING, Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -145,6 +145,26 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
         world.set_states(job, read.states, job.read_began)
         world.touch(job)
     return bool(followed)
+
+
+def read_renamed_again(world: World) -> None:
+    """The policy or labels changed: read jobs that had another name, and a user that the policy did not give, again.
+
+    Their pods name them still, and run without a job that ends with them (L4).
+    """
+    for key in world.by_phase[Phase.BOUND]:
+        workload = world.workloads[key]
+        job_id = workload.hint
+        if job_id is None or workload.renamed != job_id or job_id in workload.jobs:
+            continue
+        pod = next((pod for pod in workload.unfinished if shown_id(pod) == job_id), None)
+        if pod is None:
+            continue
+        if job_id not in world.placeholders:
+            _add_hinted_job(world, workload, pod, job_id)
+        workload.jobs.add(job_id)
+        world.placeholders[job_id].hinted_by.add(key)
+        world.schedule_read(job_id, world.last_poll_began)
 
 
 def _may_be_their_job(world: World, workload: Workload, read: Job) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler import events as ev
+from scheduler.apply.hinted_jobs import read_renamed_again
 from scheduler.policy.tenants import Identities
 from scheduler.state.phase import Phase
 from scheduler.state.quotas import Quotas
@@ -70,6 +71,7 @@ def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.unmapped.clear()
+    read_renamed_again(world)
 
 
 def read_first(world: World, namespaces: Collection[str] | None = None) -> None:

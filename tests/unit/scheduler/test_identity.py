@@ -22,7 +22,7 @@ from scheduler.actions import (
     SetPodCondition,
     UpdateJob,
 )
-from scheduler.events import ActionEnded
+from scheduler.events import ActionEnded, PolicyChanged
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy, Rule, Tenant
@@ -238,6 +238,17 @@ def test_after_a_restart_the_end_of_a_renamed_job_of_its_user_on_its_node_ends_t
     assert [each.reason for each in done if isinstance(each, FailByDeadline)][:1] == (
         ["Slurm job 17 ended: TIMEOUT"] if ends else []
     )
+
+
+def test_the_pod_of_a_renamed_job_ends_with_it_although_no_rule_gave_its_user_when_the_job_ended() -> None:
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("bob")),))))
+    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
+    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    ended = Job(17, "pretty", "alice", frozenset({"NODE_FAIL"}), nodes="x1", submitted=START - 55)
+    assert not [each for each in reads_all(story, {17: ended}, NOW) if isinstance(each, FailByDeadline)]
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), ALICE),)), NOW + 100))
+    done = reads_all(story, {17: ended}, NOW + 101)
+    assert [each.reason for each in done if isinstance(each, FailByDeadline)][:1] == ["Slurm job 17 ended: NODE_FAIL"]
 
 
 def test_the_pod_of_a_renamed_job_that_slurm_lost_ends_although_an_attempt_to_replace_the_job_got_its_id() -> None:
