@@ -322,8 +322,7 @@ def _sentence(
         case Phase.ORPHANED:
             over = f"It is on node {workload.node_of(pod)}, and its Slurm job is over: {_ends(workload, this_pass)}."
             return f"{over} {_shown(decision, pod)}".rstrip()
-        case Phase.DONE:
-            return _why_done(pod)
+    return _why_done(pod)
 
 
 def _state(workload: Workload, pod: Pod, refusal: Refusal | None, decision: Decision, phase: Phase) -> str:

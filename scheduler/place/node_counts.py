@@ -40,8 +40,6 @@ def shared(least: int | None, most: int | None, components: Sequence[Counted]) -
     gets more nodes than it has pods, because Slurm refuses that (2025).  The sums do not depend on what nodes there are.
     """
     specs = [each.spec for each in components]
-    if len(components) == 1:
-        return specs
     needed = [each.fewest for each in components]
     if most is not None and sum(needed) > most:
         return Refusal(

@@ -122,8 +122,6 @@ def _take_note(note: Note, workload: Workload, this_pass: Pass) -> None:
 def _charge(workload: Workload, this_pass: Pass) -> None:
     """Count a submission against the limits of the policy's rule."""
     quotas = this_pass.world.quotas
-    if not quotas.limited:
-        return
     if (quota := quotas.quota(workload)) is not None and not quotas.has_one(workload):
         this_pass.used[quota] += 1
     if (rate := quotas.rate(workload)) is not None:

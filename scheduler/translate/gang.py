@@ -49,9 +49,6 @@ def together(asked: Sequence[tuple[Pod, JobSpec]]) -> JobSpec | Refusal:
 
 def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list[Pod]]]:
     """The shapes and their pods, in the order in which they first come: each is a component of the job (W7)."""
-    if len(asked) == 1:
-        [(pod, spec)] = asked
-        return [(spec, [pod])]
     begin = max((spec.begin for _, spec in asked if spec.begin is not None), default=None)
     found: dict[JobSpec, list[Pod]] = {}
     same: dict[int, list[Pod]] = {}

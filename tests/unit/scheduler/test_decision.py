@@ -12,7 +12,18 @@ from scheduler import names
 from scheduler.decide import RULES
 from scheduler.events import Planned
 from scheduler.model.kubernetes import Pod
-from scheduler.rules.decision import NOTHING, combine, in_turn, note, plan_action, wait_for, wake
+from scheduler.model.slurm import JobSpec
+from scheduler.rules.decision import (
+    NOTHING,
+    BindTogether,
+    Decision,
+    combine,
+    in_turn,
+    note,
+    plan_action,
+    wait_for,
+    wake,
+)
 from scheduler.rules.driver import apply
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -218,3 +229,38 @@ def test_the_workload_is_forgotten_and_its_node_left_out_by_the_driver() -> None
     assert plan.excluded == {workload.key: "x1"}
     assert plan.forgotten == (workload.key,)
     assert plan.written_off == ((workload.key, "u"),)
+
+
+def test_binds_that_go_together_are_actions_and_each_part_in_turn_has_its_reason_to_wait() -> None:
+    bind = act.BindPod(key_of(TRAIN), TRAIN.uid, "hpc", "train", "x1", 17, {}, "why")
+    assert [*Decision((BindTogether((bind,)),)).actions] == [bind]
+    assert [*in_turn((plan_action(read(1)), wake(9.0, "first"))).reasons_to_wait] == ["first"]
+
+
+def test_an_optional_read_is_left_out_if_other_reads_take_all_the_room() -> None:
+    story = waiting(reads=1)
+    workload, this_pass = visit(story)
+    apply(plan_action(read(1)) + plan_action(read(2), is_optional=True), workload, this_pass)
+    plan = this_pass.plan()
+    assert (plan.actions, plan.parked) == ((read(1),), {})
+
+
+def test_a_plan_about_objects_that_are_gone_changes_nothing() -> None:
+    """An error of the bridge's own may remove them while the plan is applied (X8)."""
+    story = waiting()
+    spec = JobSpec("job", "alice", 1, 1)
+    plan = act.Plan(
+        parked={"submits": ("gone",)},
+        forgotten=("gone",),
+        excluded={"gone": "x1"},
+        left_out={"gone": frozenset({"x1"})},
+        written_off=(("gone", "uid-gone"), (key_of(TRAIN), "uid-gone")),
+        adopted=((99, spec),),
+        settled=("gone",),
+        retried=((act.ObjectKind.NODE, "gone"),),
+    )
+    story.sees(Planned(plan, NOW))
+    world = story.world
+    world.validate()
+    assert (set(world.workloads), world.placeholders, world.crowded, world.quarantine) == ({key_of(TRAIN)}, {}, {}, {})
+    assert (world.parked_in, world.workloads[key_of(TRAIN)].written_off) == ({}, frozenset())

@@ -413,3 +413,31 @@ def test_a_count_of_zero_is_no_difference_and_does_not_hide_one(world: World) ->
     with pytest.raises(InvalidIndex) as found:
         world.validate()
     assert (found.value.index, found.value.key) == ("queued_in", "main")
+
+
+def test_a_pod_that_is_gone_is_not_held_back_by_its_users_limit_any_more() -> None:
+    story = Story(without(CONFIG, validate_every=1))
+    waits = pod("waits")
+    story.sees(waits)
+    [now] = story.acts(AllocateNow, START + 20)
+    story.ended(now, Outcome.REFUSED, at=START + 20, number=2013)
+    [queued] = story.acts(SubmitJob, START + 20)
+    story.ended(queued, Outcome.REFUSED, at=START + 21, number=2050, later=True)
+    story.loses(waits, START + 22)
+    story.decides(START + 23)
+    assert (story.world.workloads, story.world.limited) == ({}, {"alice": {}})
+
+
+def test_indexes_are_checked_after_every_so_many_events() -> None:
+    story = Story(without(CONFIG, validate_every=1000))
+    story.world.queued_in["main"] += 1
+    story.sees(pod())
+    story.world.applied = 999
+    with pytest.raises(InvalidIndex):
+        story.sees(pod("another"))
+
+
+def test_a_pod_of_another_scheduler_without_a_node_is_no_concern(world: World) -> None:
+    before = set(world.workloads)
+    world.apply(PodSeen(Scope.OTHERS, pod("foreign", scheduler_name="default-scheduler")))
+    assert (set(world.workloads), "uid-foreign" in world.node_of) == (before, False)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.model.kubernetes import OwnerRef
+from scheduler.actions import AllocateNow, ReadOwner
+from scheduler.events import OwnerRead
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod
 from scheduler.model.refusal import Refusal
-from scheduler.translate.grouping import Group, group_of, natural, rank_of
-from tests.builders import OWNER, pod
+from scheduler.translate.grouping import MAX_SIZE, POD_GROUP, Group, group_of, natural, rank_of
+from tests.builders import OWNER, START, Story, pod
 
 OWN = "slurm-bridge/"
 JOB = OwnerRef("batch/v1", "Job", "train", "uid-job")
@@ -121,3 +123,52 @@ def test_a_gang_without_a_name_is_refused() -> None:
     refused = group_of(pod(labels={names.PREFIX + names.GANG: ""}))
     assert isinstance(refused, Refusal)
     assert refused.message == "Label slurm-bridge/gang is empty: give the name of the gang."
+
+
+# --- sizes that an object defines -----------------------------------------------------------------------------------
+
+
+def of_pod_group(name: str) -> Pod:
+    return pod(name, labels={POD_GROUP: "ring"})
+
+
+def test_a_pod_group_defines_the_size_of_its_gang_once_it_is_read() -> None:
+    story = Story()
+    story.sees(of_pod_group("w-0"), of_pod_group("w-1"))
+    [read] = story.acts(ReadOwner, START + 20)
+    assert (read.ref.kind, read.ref.name) == ("PodGroup", "ring")
+    [workload] = story.world.workloads.values()
+    assert workload.gathered == "It is not known yet how many pods PodGroup ring has; 2 are here."
+    story.sees(OwnerRead(read.ref, Owner(read.ref, members=2), START + 21, "hpc"))
+    story.ended(read, at=START + 21)
+    [asked] = story.acts(AllocateNow, START + 21)
+    assert asked.spec.tasks == 2
+
+
+def test_a_pod_group_that_wants_more_pods_than_a_gang_may_have_gives_no_size() -> None:
+    story = Story()
+    story.sees(of_pod_group("w-0"))
+    [read] = story.acts(ReadOwner, START + 20)
+    story.sees(OwnerRead(read.ref, Owner(read.ref, members=MAX_SIZE + 1), START + 21, "hpc"))
+    story.ended(read, at=START + 21)
+    [workload] = story.world.workloads.values()
+    assert (workload.size, story.acts(AllocateNow, START + 21)) == (0, [])
+
+
+def test_a_gang_whose_pods_are_gone_before_its_pod_group_is_read_leaves_nothing_behind() -> None:
+    story = Story()
+    story.sees(of_pod_group("w-0"))
+    [read] = story.acts(ReadOwner, START + 20)
+    story.loses(of_pod_group("w-0"), START + 20)
+    story.decides(START + 21)
+    assert story.world.workloads == {}
+    story.sees(OwnerRead(read.ref, Owner(read.ref, members=1), START + 22, "hpc"))
+    story.ended(read, at=START + 22)
+    assert (story.world.workloads, story.world.waits_for_owner) == ({}, {})
+
+
+def test_a_pod_by_itself_has_no_object_that_defines_a_size() -> None:
+    story = Story()
+    story.sees(pod())
+    [workload] = story.world.workloads.values()
+    assert story.world.size_source_of(workload) is None

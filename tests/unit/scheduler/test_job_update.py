@@ -11,7 +11,8 @@ from scheduler import names
 from scheduler.actions import CancelJob, Outcome, PollNodes, ReadJob, RestoreKeys, SetPodCondition, UpdateJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
-from scheduler.model.slurm import Job, Partition
+from scheduler.model.slurm import Job, JobSpec, Partition
+from scheduler.translate import job_update
 from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node
 
 NOW = START + 20
@@ -363,3 +364,12 @@ def test_a_hostlist_that_is_none_is_replaced(nonsense: str) -> None:
     story = adopted(nonsense)
     [update] = story.acts(UpdateJob, NOW + 1)
     assert (update.changes, update.spec.excluded_nodes) == ({"excluded_nodes"}, "")
+
+
+def test_a_job_of_a_previous_process_with_other_components_is_compared_as_its_pods_are_wanted_now() -> None:
+    part = JobSpec("ring", "alice", 2, 1, excluded_nodes="x1")
+    wanted = JobSpec("ring", "alice", 1, 1, parts=(part,))
+    alike = replace(job_of(TRAIN, 18, "PENDING"), excluded_nodes="x2")
+    both = replace(job_of(TRAIN, 17, "PENDING"), excluded_nodes="x3", parts=(alike,))
+    assert [each.excluded_nodes for each in job_update.adopted(wanted, both).parts] == ["x2"]
+    assert job_update.adopted(wanted, replace(both, parts=())).parts == (part,)

@@ -12,6 +12,7 @@ from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, Outcome, ReadJob, RestoreKeys, SetPodCondition
 from scheduler.events import NamespaceSeen, PodsListed, Scope
 from scheduler.model.kubernetes import Namespace, Pod
+from scheduler.state.own_keys import own_annotation
 from tests.builders import CONFIG, START, Story, grant, job_of, pod
 
 NOW = START + 20
@@ -177,3 +178,14 @@ def test_what_a_member_wrote_into_job_gpus_takes_no_device_from_the_others() -> 
     story.sees(replace(second, uid="uid-new", created=NOW + 2))
     [bind] = story.acts(BindPod, NOW + 20)
     assert bind.annotations[names.JOB_GPUS] == "1"
+
+
+def test_what_a_bind_in_flight_writes_counts_before_the_watch_shows_it() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    assert len(story.acts(BindPod, NOW)) == 1
+    [workload] = story.world.workloads.values()
+    assert own_annotation(workload, TRAIN, names.JOB_ID) == "17"
+    assert own_annotation(workload, replace(TRAIN, annotations={names.JOB_GPUS: "0"}), names.JOB_GPUS) == ""

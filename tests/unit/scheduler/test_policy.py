@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.apply.events import new_world
+from scheduler.events import JobsPolled
 from scheduler.model.kubernetes import Requirement
 from scheduler.model.refusal import Refusal
 from scheduler.policy import tenants
 from scheduler.policy.rules import ANY, Choice, Policy, Rule, Tenant
 from scheduler.policy.tenants import Identities
+from tests.builders import CONFIG, START, Story, pod
 
 ALICE, BOB, CAROL = Tenant("alice"), Tenant("bob"), Tenant("carol")
 
@@ -126,3 +129,20 @@ def test_what_tenants_can_count_up_is_forgotten_and_computed_again(monkeypatch: 
         assert found.user == f"sa{number}"
         assert len(identities._known) <= 3
     assert identities.of("hpc", {}, "sa9") is found, "the last answers are remembered"
+
+
+def test_pods_have_one_tenant_only_if_all_of_them_are_managed_and_are_given_the_same() -> None:
+    world = Story().world
+    mine, theirs = pod("mine"), pod("theirs", namespace="other")
+    known = world.known_tenant([mine, pod("another")])
+    assert known is not None
+    assert known.tenant.user == "alice"
+    for others in ((), (mine, theirs), (mine, pod("wild", namespace="unmanaged"))):
+        assert world.known_tenant(others) is None
+
+
+def test_before_the_first_poll_no_pod_waits_for_jobs_to_be_read() -> None:
+    world = new_world(CONFIG, started=START)
+    assert world.scan_ends_at == float("-inf")
+    world.apply(JobsPolled(START, START, {}))
+    assert world.scan_ends_at > START

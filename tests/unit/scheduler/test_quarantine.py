@@ -390,15 +390,17 @@ def test_a_gang_is_dropped_and_recreated_as_a_whole(monkeypatch: pytest.MonkeyPa
 def test_a_gang_that_cannot_be_rebuilt_yet_loses_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, says = {names.PREFIX + names.GANG: "ring"}, {"gang-size": "3"}
     ring = [pod(f"w-{number}", labels=labels, says=says) for number in range(3)]
-    mend = breaks(monkeypatch, pods, "take_hint", lambda _, __, seen: seen.name == "w-0")
+    broken = ["w-2"]
+    breaks(monkeypatch, pods, "take_hint", lambda _, __, seen: seen.name in broken)
     story = Story(guarded=True)
     story.sees(*ring)
+    broken[:] = ["w-0"]
     [gang] = set(story.world.key_of_pod.values())
     story.decides(NOW)
     story.decides(NOW + AGAIN_S)
     assert quarantined(story) == {(ObjectKind.WORKLOAD, gang)}, "the first pod raised again"
     assert story.world.key_of_pod == dict.fromkeys([each.uid for each in ring], gang)
-    mend()
+    broken.clear()
     story.decides(NOW + 2 * AGAIN_S)
     [asked] = story.acts(AllocateNow, NOW + 2 * AGAIN_S + 1)
     assert (asked.spec.tasks, quarantined(story)) == (3, set())

@@ -43,6 +43,7 @@ from scheduler.events import (
 from scheduler.model.kubernetes import Claim, Namespace, PodTerm, Requirement
 from scheduler.model.slurm import Partition
 from scheduler.nodes.observed import NodeState
+from scheduler.place import fit
 from scheduler.state import quarantine, strays
 from scheduler.state.phase import Phase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, node, pod, slurm_node, without
@@ -72,6 +73,12 @@ def test_without_a_guard_an_error_in_an_event_goes_on(monkeypatch: pytest.Monkey
     breaks(monkeypatch, pods, "take_hint", sees_bad)
     with pytest.raises(Defect):
         Story().sees(BAD)
+
+
+def test_without_a_guard_an_error_in_the_counts_of_a_node_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, fit, "needs", lambda one: one.name == "odd")
+    with pytest.raises(Defect):
+        Story().sees(PodSeen(Scope.OTHERS, pod("odd", node="x1")))
 
 
 def test_without_a_guard_an_error_about_one_of_many_nodes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

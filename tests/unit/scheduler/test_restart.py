@@ -31,6 +31,7 @@ from scheduler.events import (
     PredecessorDrained,
     Scope,
     Side,
+    SlurmNodesPolled,
 )
 from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
@@ -51,6 +52,7 @@ from tests.builders import (
     key_of,
     node,
     pod,
+    slurm_node,
     without,
 )
 
@@ -523,3 +525,20 @@ def test_a_pod_that_came_and_went_before_its_cluster_was_known_leaves_nothing_be
     assert world.workloads == {}
     world.apply(NamespacesListed((KUBE_SYSTEM,)))
     assert [each.readable for each in world.workloads.values() if each.pods] == ["hpc/stays"]
+
+
+def test_a_standby_that_leads_now_binds_only_after_both_lists_of_pods_were_read_again() -> None:
+    story = Story()
+    story.sees(PodsListed(Scope.OURS, (TRAIN,), START, inherited=True))
+    story.sees(PodsListed(Scope.OTHERS, (), START, inherited=True))
+    story.sees(PodsListed(Scope.OURS, (TRAIN,), START + 1))
+    assert story.world.pods_inherited == {Scope.OTHERS}
+    story.sees(PodsListed(Scope.OTHERS, (), START + 1))
+    assert story.world.pods_inherited == set()
+
+
+def test_partitions_stay_as_they_were_known_while_slurm_does_not_list_them() -> None:
+    story = Story()
+    before = story.world.partitions
+    story.sees(SlurmNodesPolled((slurm_node("x1"),), None, START + 30))
+    assert story.world.partitions == before != {}

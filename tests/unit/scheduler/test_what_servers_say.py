@@ -10,7 +10,7 @@ from scheduler import names
 from scheduler.model.kubernetes import Undecoded
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, Partition, SlurmNode, holds_nodes
-from scheduler.model.trace_context import parsed
+from scheduler.model.trace_context import parsed, trace_of
 from scheduler.nodes.registration import MAX_PARTITIONS, ExternalNodes, registration
 from scheduler.state.named_job import shown_id
 from scheduler.translate.grouping import COMPLETION_INDEX, by_rank
@@ -106,3 +106,9 @@ def test_a_node_names_at_most_so_many_partitions() -> None:
         found = registration(there, ExternalNodes(), {}, known, "mark")
         assert isinstance(found, Refusal) == bool(said)
         assert said in (found.message if isinstance(found, Refusal) else "")
+
+
+def test_a_traceparent_that_is_none_leaves_the_workload_its_own_trace() -> None:
+    own = f"00-{'a' * 32}-{'b' * 16}-01"
+    assert trace_of(own, [own, "nonsense", f"00-{'0' * 32}-{'b' * 16}-01"]).caller is None
+    assert trace_of(own, ["nonsense", f"00-{'c' * 32}-{'d' * 16}-01"]).caller == parsed(f"00-{'c' * 32}-{'d' * 16}-01")
