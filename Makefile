@@ -43,6 +43,7 @@ unit: setup
 # What the core's own tests reach is counted; counting doubles their time.
 	$(BIN)/coverage run -m pytest -q tests/unit/scheduler
 	$(BIN)/coverage report
+	$(BIN)/coverage json -q --fail-under=0 -o - | $(BIN)/python -m tests.branch_coverage
 	$(BIN)/pytest -q tests/unit tests/properties --ignore=tests/unit/scheduler
 
 simulation: setup  ## 1,000 seeds of the real core and executor on the simulated clusters
