@@ -62,6 +62,12 @@ def test_a_pod_whose_node_is_known_lands_nowhere_else() -> None:
     assert on(story, "x1") == []
 
 
+def test_a_pod_whose_node_is_known_lands_nowhere_else_after_its_job_ended() -> None:
+    story = found_by_a_new_process("CANCELLED")
+    story.sees(story.bound(FIRST, 17, "x2"))
+    assert on(story, "x1") == []
+
+
 @pytest.mark.parametrize("key", ["another", key_of(FIRST)])
 def test_a_pod_whose_earlier_job_has_ended_may_still_land_on_its_nodes(key: str) -> None:
     story = found_by_a_new_process("CANCELLED")

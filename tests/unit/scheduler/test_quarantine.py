@@ -104,6 +104,17 @@ def test_an_object_in_quarantine_is_tried_again_after_a_while_and_when_it_change
     assert quarantined(story) == set()
 
 
+def test_a_workload_that_is_gone_leaves_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
+    story = Story(guarded=True)
+    story.sees(BAD)
+    story.decides(NOW)
+    story.loses(BAD, NOW + 0.5)
+    story.world.forget(key(BAD))
+    story.decides(NOW + 1)
+    assert quarantined(story) == set()
+
+
 def test_a_change_of_the_pod_is_worth_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
     mend = breaks_rule(monkeypatch, Phase.UNSUBMITTED, "bad")
     story = Story(guarded=True)

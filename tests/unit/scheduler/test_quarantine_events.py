@@ -17,9 +17,11 @@ from scheduler.actions import (
     FailByDeadline,
     ObjectKind,
     Outcome,
+    Plan,
     PollNodes,
     ReadClaims,
     ReadJob,
+    ReadLimits,
     ReadOwner,
     RegisterNode,
     SetNodeCondition,
@@ -35,12 +37,14 @@ from scheduler.events import (
     NodeDeleted,
     NodeSeen,
     OwnerRead,
+    Planned,
     PodDeleted,
     PodSeen,
     Scope,
     SlurmNodesPolled,
 )
 from scheduler.model.kubernetes import Claim, Namespace, PodTerm, Requirement
+from scheduler.model.limits import LimitsOf
 from scheduler.model.slurm import Partition
 from scheduler.nodes.observed import NodeState
 from scheduler.place import fit
@@ -292,6 +296,21 @@ def test_what_else_is_in_flight_stays_in_flight_when_the_end_of_one_action_canno
     again = story.decides(NOW + 1)
     assert not [each for each in again if isinstance(each, AllocateNow | ReadClaims | ReadOwner)], "they are in flight"
     assert [each.job_id for each in again if isinstance(each, ReadJob)] == [17]
+
+
+def test_limits_that_are_being_read_are_not_read_twice_after_an_answer_that_could_not_be_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story(guarded=True)
+    story.sees(BAD)
+    [asked] = story.acts(AllocateNow, NOW)
+    limits = ReadLimits(key(GOOD), LimitsOf("alice", "teama", "normal"), "the limits of alice in account teama")
+    story.sees(Planned(Plan((limits,)), NOW))
+    breaks(monkeypatch, submission_results, "_forget_lost", anything)
+    story.ended(asked, at=NOW + 1, job_id=17, grant=grant(17))
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
+    assert story.world.reading_limits == {limits.of}
+    story.world.validate()
 
 
 def test_an_answer_about_a_workload_that_is_gone_and_that_cannot_be_applied_stops_no_pod(

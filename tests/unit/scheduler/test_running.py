@@ -706,6 +706,30 @@ def test_a_job_that_is_yet_to_be_read_is_read_before_its_pods_need_their_grace()
     assert story.decides(ENDS - 369) == [ReadJob(17, "when does job 17 end?", key_of(asked))]
 
 
+def test_the_job_of_a_service_that_is_yet_to_be_read_is_read_before_its_replicas_have_to_move() -> None:
+    story = Story(ALONE)
+    story.world.owners["hpc", OWNER.uid] = None
+    replica = replace(web("web-1"), annotations={names.PREFIX + "time-limit": "60"})
+    story.runs(replica, 17, at=NOW)
+    moves_at = ENDS - ALONE.tuning.service_notice_s
+    assert [each for each in story.decides(moves_at - 1) if isinstance(each, ReadJob)] == []
+    assert story.acts(ReadJob, moves_at + 1) == [ReadJob(17, "when does job 17 end?", key_of(replica))]
+
+
+def test_a_pod_that_kubelet_has_not_started_gets_no_deadline() -> None:
+    """Kubelet counts the deadline from the start of the pod."""
+    story = Story(without(ALONE, start_timeout_s=0))
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(waits := replace(shown, phase=PodPhase.PENDING, bound_at=NOW))
+    told(story, waits, at=NOW + 1)
+    near = ENDS - 45
+    told(story, waits, at=near)
+    assert not story.acts(SetDeadline, near)
+    story.sees(started := replace(waits, phase=PodPhase.RUNNING, started=near))
+    told(story, started, at=near + 1)
+    assert len(story.acts(SetDeadline, near + 1)) == 1
+
+
 def test_a_pod_that_outlives_its_grace_after_slurms_end_is_deleted_with_a_second() -> None:
     """Kubelet counts the grace that the pod asked for; only a deletion can shorten that."""
     story = Story(ALONE)
