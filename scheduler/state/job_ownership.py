@@ -59,7 +59,7 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
     if workload.hint != job_id:
         return False
     submitted, is_ordinary = read.submitted, world.config.policy.is_ordinary(user)
-    naming = (pod for pod in workload.unfinished if is_bound_for(pod, job_id))
+    naming = (pod for pod in pods if is_bound_for(pod, job_id))
     return is_ordinary and any(may_be_its_job(world, pod, submitted) for pod in naming)
 
 

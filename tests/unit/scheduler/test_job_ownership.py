@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.actions import AllocateNow, Outcome
 from scheduler.events import PolicyChanged
-from scheduler.model.kubernetes import Pod
+from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy, Rule, Tenant
 from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray, living_stray
@@ -162,6 +162,23 @@ def test_a_job_that_another_user_made_under_the_name_of_a_gang_is_not_its_job_be
     assert workload.pod_counts.unbound == 1
     assert is_its(story, workload, job("carol"))
     assert not is_its(story, workload, job("carol", submitted=START - 400))
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_the_job_of_pods_that_have_ended_is_theirs_though_no_rule_gives_its_user_any_more(is_deleted: bool) -> None:
+    """Otherwise the job runs on for nothing, beside the job that the waiting pods of the gang get (V1, L2)."""
+    gang: dict[str, Any] = {"labels": {"slurm-bridge/gang": "g"}, "says": {"gang-size": "2"}, "created": START - 600}
+    bind = {**OF_A_BIND, "slurm-bridge/size": "2", "slurm-bridge/job-id": "17"}
+    runs = replace(pod("runs", **gang), node="x1", started=START - 500)
+    runs = replace(runs, annotations={**runs.annotations, **bind})
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), BOB),))), pods=(runs, pod("waits", **gang)))
+    [workload] = story.world.workloads.values()
+    if is_deleted:
+        story.loses(runs, START + 5)
+    else:
+        story.sees(replace(runs, phase=PodPhase.SUCCEEDED))
+    assert is_its(story, workload, job("carol"))
+    assert not is_its(story, workload, job("carol", submitted=START - 400)), "another job has the id now"
 
 
 def test_a_pod_that_came_after_the_start_makes_no_job_its_own_by_naming_it() -> None:
