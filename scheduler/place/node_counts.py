@@ -63,8 +63,9 @@ def needed_in_all(components: Sequence[Counted], nodes: int) -> str:
     if len(components) == 1:
         return f"One kind of pods of this gang needs at least {nodes:,} nodes."
     return (
-        f"{len(components)} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind nodes "
-        f"of its own: at least {nodes:,} nodes in all.{_AS_IF_ALL if any(each.is_limited for each in components) else ''}"
+        f"{len(components):,} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind "
+        f"nodes of its own: at least {nodes:,} nodes in all."
+        f"{_AS_IF_ALL if any(each.is_limited for each in components) else ''}"
     )
 
 

@@ -98,9 +98,9 @@ def _cannot_share_out(components: Sequence[JobSpec], nodes: int, where: str, do:
     limited = any(spec.min_nodes is not None or spec.max_nodes is not None for spec in components)
     limits = ", with the numbers of nodes that min-nodes and max-nodes leave to each kind" if limited else ""
     return (
-        f"{len(components)} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind nodes "
-        f"of its own. The {nodes:,} nodes{where} that can run some of them cannot be shared out like that{limits}, even "
-        f"when they are empty. {do}"
+        f"{len(components):,} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind "
+        f"nodes of its own. The {nodes:,} nodes{where} that can run some of them cannot be shared out like that{limits}, "
+        f"even when they are empty. {do}"
     )
 
 
