@@ -1,8 +1,8 @@
 """Connects the parts of `slurm-bridge run`: from settings to a running bridge, and back when the process ends.
 
-`Bridge` is the bridge between any two transports; the simulated clusters use it as it is.  `run` finds the two real ones,
-waits for them and checks them (bridge/preflight/).  A mistake is one sentence and exit code 2.  Pods and /readyz report a
-later failure, and the bridge goes on once it is mended.
+`Bridge` is a bridge between any two transports; the simulated clusters use the same class.  `run` connects to the two real
+clusters, waits until they answer, and checks them (bridge/preflight/).  A mistake in the settings ends the process with one
+sentence and exit code 2.  A failure after the start is shown on pods and on /readyz, and the bridge goes on once it is over.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from scheduler.tuning import Config
 log = logging.getLogger("slurm-bridge")
 
 TRACES = 2000  # workloads whose steps are kept in memory, for the page
-READY_ASKED_S = 0.2  # between two checks of readiness, until the first success
+READY_ASKED_S = 0.2  # pause between two checks of readiness, until the first success
 
 
 class Bridge:
@@ -67,7 +67,7 @@ class Bridge:
     mirror   what the watches of a replica that begins to lead have observed; None: the bridge watches by itself
     leads    returns True if this replica may act now
     slurm_user   SlurmUser of slurm.conf, to which no pod is mapped; "": not known
-    leaving, traced  as of Config
+    leaving, traced  as the fields of Config
     """
 
     def __init__(
@@ -154,9 +154,10 @@ class Bridge:
 def watches_of(
     settings: Settings, transport: KubeTransport, clock: Callable[[], float], rng: random.Random | None = None
 ) -> Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]:
-    """Returns a function that makes the watches of these settings: emit, on_undecoded -> KubeWatches.
+    """Return a factory of watches: called with (emit, on_undecoded), it returns KubeWatches.
 
-    No list of any of these watches is older than what another of them has emitted.
+    All watches of one factory share the versions that they have seen.  So none of them emits a list that is older than what
+    another one has emitted.
     """
     seen = SeenVersions()
 
@@ -170,7 +171,7 @@ def watches_of(
 
 
 def _config(settings: Settings, slurm: SlurmClient, slurm_user: str, leaving: str) -> Config:
-    """The scheduler's configuration.  While the bridge leaves, pods that bypass Slurm are not ended."""
+    """The scheduler's configuration.  During an uninstall (`leaving`), pods that bypass Slurm are not ended."""
     accounting = slurm.discovery is not None and slurm.discovery.accounting
     config = settings.config(accounting=accounting, slurm_user=slurm_user)
     return replace(config, leaving=leaving, bypass="warn") if leaving else config
@@ -183,11 +184,11 @@ async def run(
     act: Callable[[Clusters, Lease | None, asyncio.Event], Awaitable[None]] | None = None,
     leaving: str = "",
 ) -> None:
-    """Run until SIGTERM or SIGINT.  Raises ConfigError for a mistake that no waiting mends.
+    """Run until SIGTERM or SIGINT.  Raises ConfigError for a mistake that waiting does not mend.
 
-    path, reread   the settings file, and how it is read again when it changes; without them the policy stays as it is
-    act            what is done between the two clusters until the event is set; None: pods are scheduled
-    leaving        as of Config
+    path, reread   the settings file, and a function that reads it again; without them the policy never changes
+    act            called once both clusters have answered, runs until the event is set; None: schedule pods
+    leaving        as the field of Config
     """
     checks.check_tuning(settings)
     bearers = Bearers.of(settings.http_token_file, settings.http_nodes_token_file)
@@ -217,7 +218,7 @@ async def _connected(
 ) -> Clusters | None:
     """Answer HTTP, and wait for both clusters; None if a signal ends the process before they answer.
 
-    Raises ConfigError for a mistake that no waiting mends.
+    Raises ConfigError for a mistake that waiting does not mend.
     """
     clock = SlewedClock()
     telemetry = Telemetry(clock=clock, recent=TRACES)
@@ -230,7 +231,7 @@ async def _connected(
         runner = await starting.serve(*address)
         stack.push_async_callback(runner.cleanup)
     _watch_credentials(connections, starting, telemetry)
-    if (slurm_user := await _found(connections, settings, waiting, signalled)) is None:
+    if (slurm_user := await _wait_for_clusters(connections, settings, waiting, signalled)) is None:
         return None
     _report_tokens(connections.tokens, settings, slurm_user, clock(), telemetry)
     transport, kube = await connections.transport(), await connections.kube()
@@ -248,7 +249,7 @@ def _connections(settings: Settings, stack: AsyncExitStack, clock: SlewedClock, 
     return connections
 
 
-async def _found(
+async def _wait_for_clusters(
     connections: Connections, settings: Settings, waiting: Waiting, signalled: asyncio.Event
 ) -> str | None:
     """Wait for both clusters.  Returns SlurmUser ("": not known); None if a signal ends the process before they answer."""
@@ -298,12 +299,12 @@ def _report_tokens(tokens: Tokens, settings: Settings, slurm_user: str, now: flo
 
 @dataclass(slots=True)
 class Clusters:
-    """Both clusters as they were found.  It makes a bridge between them: one, or one each time that this replica leads.
+    """The connections to both clusters.  `bridge` makes a bridge between them, each time that this replica begins to lead.
 
-    bearers          as of Health
-    slurm_user       as of Bridge
-    file             the settings file, from which the policy is read again; None: the policy stays as it is
-    leaving          as of Config
+    bearers          as in Health
+    slurm_user       as in Bridge
+    file             the settings file, from which the policy is read again; None: the policy never changes
+    leaving          as the field of Config
     rejection        why Slurm rejected the token of an action, a sentence (executor.py); "": it rejected none
     """
 
@@ -351,7 +352,7 @@ class Clusters:
     def bridge(self, mirror: Mirror | None = None, lease: Lease | None = None) -> Bridge:
         """A new bridge; from now on /readyz and the metrics show this bridge."""
         bridge = Bridge(
-            self._in_force,
+            self._current_settings,
             self.kube,
             self.transport,
             self.connections.slurm,
@@ -390,12 +391,12 @@ class Clusters:
         self.starting.health = self.health
 
     @property
-    def _in_force(self) -> Settings:
+    def _current_settings(self) -> Settings:
         """The settings, with the policy that was read last."""
         return self.file.settings if self.file is not None else self.settings
 
     def _degraded(self, world: World) -> list[str]:
-        settings, users = self._in_force, self.connections.tokens.users
+        settings, users = self._current_settings, self.connections.tokens.users
         about_file = self.file.notes(self.clock()) if self.file is not None else []
         about_users = checks.users_without_token(users, settings, self.clock()) if users is not None else []
         rejected = [why] if (why := self.rejection()) else []
@@ -424,9 +425,9 @@ class Clusters:
 
 
 def _tune_gc() -> None:
-    """Ten thousand pods are a million long-lived objects: collect rarely, and never the objects that exist now.
+    """Collect garbage rarely, and never the objects that exist now: ten thousand pods are a million long-lived objects.
 
-    A thirtieth of them is garbage; to find it would take a twentieth of a second of the start.
+    A thirtieth of the present objects is garbage, and is kept: to find it would make the start 0.05 s longer.
     """
     gc.set_threshold(50_000, 20, 50)
     gc.enable()

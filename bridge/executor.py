@@ -1,7 +1,7 @@
-"""Performs actions.  No other module catches the errors of calls to Kubernetes and Slurm for an action.
+"""Performs actions, and turns each error of a call to Kubernetes or Slurm into the outcome of its action.
 
-Every action ends in exactly one ActionEnded, whose outcome says whether it took effect (errors.py).  A read emits an event of
-its own before that.  Nothing is decided or repeated here: the scheduler decides when to try again.
+Every action ends in exactly one ActionEnded, whose outcome says whether the action took effect (errors.py).  Before that,
+most reads emit an event with what was read.  Nothing is decided or repeated here: the scheduler decides when to retry.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from scheduler.state.in_flight import Announced
 
 log = logging.getLogger("slurm-bridge")
 
-# Kubernetes events are not needed for correctness: they wait while binds and deletions are in flight, and are dropped if too
-# many wait (O1).
+# Kubernetes events are not needed for correctness: each waits up to EVENT_PATIENCE_S while urgent actions (binds, deletions)
+# are in flight, and is dropped if too many wait (O1).
 MAX_EVENTS_WAITING = 10_000
 EVENT_PATIENCE_S = 1.0
 MAX_UNDECODED_POSTED = 4096
@@ -56,16 +56,16 @@ OWN_ERROR = Refusal(
 NO_LONGER_LEADS = Refusal(
     names.REFUSED, "this replica of slurm-bridge does not lead any more; the leader goes on.", later=True
 )
-QueuedEvent = tuple[float, str, str, str, str, str, bool]
+QueuedEvent = tuple[float, str, str, str, str, str, bool]  # time, namespace, name, uid, reason, message, warning
 
 
 class Executor:
-    """Performs actions: `perform` sends one, and returns its outcome.
+    """Performs actions: `perform` performs one action and returns its outcome.
 
     emit         receives what was read
     poll_nodes   polls the nodes of Slurm now
     guard        reports the bridge's own errors
-    leads        returns True if this replica may act; otherwise an action that ends has an unknown outcome
+    leads        returns True if this replica may act; if not, before or after an action, the action's outcome is unknown
     on_dropped   called for each Kubernetes event that is not posted
     """
 
@@ -90,17 +90,20 @@ class Executor:
         self._queued_events: asyncio.Queue[QueuedEvent] = asyncio.Queue(MAX_EVENTS_WAITING)
         self._on_dropped = on_dropped
         self._undecoded_posted: dict[str, str] = {}  # by UID: why
-        self._urgent = 0
-        self._calm = asyncio.Event()
-        self._calm.set()
+        self._urgent_in_flight = 0
+        self._none_urgent = asyncio.Event()
+        self._none_urgent.set()
         self._rejection, self._rejected_at = "", float("-inf")
 
     def rejection(self) -> str:
-        """Why Slurm rejected the token of an action in the last minutes, a sentence for the admin; "": it rejected none."""
+        """Why Slurm rejected the token of an action in the last minutes, a sentence for the admin; "": it did not."""
         return self._rejection if self._clock() - self._rejected_at < REJECTION_SHOWN_S else ""
 
     def _note_rejection(self, error: RemoteError) -> None:
-        """Log why Slurm rejected the token, once while that lasts.  Messages on pods refer to the log and to /readyz."""
+        """Log why Slurm rejected the token, once as long as the reason stays the same.
+
+        Messages on pods refer to the log and to /readyz.
+        """
         why = f"Slurm: {error.message.rstrip(' .?!')} (error {error.code})."
         if why != self.rejection():
             log.warning("%s", why)
@@ -116,7 +119,7 @@ class Executor:
 
     async def _performed(self, action: Action, began: float) -> ActionEnded:
         try:
-            with self._before_events(action):
+            with self._delaying_events(action):
                 ended = await self._PERFORMERS[type(action)](self, action, began)
         except RemoteError as error:
             if _is_token_rejected(error):
@@ -129,25 +132,25 @@ class Executor:
         return ended or ActionEnded(action, Outcome.DONE, began, self._clock())
 
     @contextlib.contextmanager
-    def _before_events(self, action: Action) -> Iterator[None]:
-        """While an urgent action is in flight, no event is posted."""
-        self._urgent += action.urgent
-        if self._urgent:
-            self._calm.clear()
+    def _delaying_events(self, action: Action) -> Iterator[None]:
+        """Delay the posting of events while the action is in flight, if the action is urgent."""
+        self._urgent_in_flight += action.urgent
+        if self._urgent_in_flight:
+            self._none_urgent.clear()
         try:
             yield
         finally:
-            self._urgent -= action.urgent
-            if not self._urgent:
-                self._calm.set()
+            self._urgent_in_flight -= action.urgent
+            if not self._urgent_in_flight:
+                self._none_urgent.set()
 
     async def post_events(self) -> None:
-        """Post the queued Kubernetes events, one after the other.  Never returns."""
+        """Post the queued Kubernetes events, one after the other; each waits a while for urgent actions.  Never returns."""
         while True:
             at, namespace, name, uid, reason, message, warning = await self._queued_events.get()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EVENT_PATIENCE_S):
-                    await self._calm.wait()
+                    await self._none_urgent.wait()
             try:
                 await self._kube.post_event(namespace, name, uid, reason, message, at, warning=warning)
             except RemoteError:
@@ -157,7 +160,10 @@ class Executor:
                 self._on_dropped()
 
     def _announce(self, action: Announced) -> None:
-        """Queue the event of a confirmed write, if it has one.  If no answer came, the event waits for proof of the write."""
+        """Queue the event of an action that the server confirmed, if the action has one.
+
+        Not called if no answer came: then the scheduler announces the action once it has proof (confirmation.py).
+        """
         if not has_event(action):
             return
         reason, message, warning = event_of(action)
@@ -240,7 +246,7 @@ class Executor:
     async def _record_end(self, action: act.RecordEnd, began: float) -> None:
         await self._slurm.record_end(action.job_id, action.user, action.exit_code, action.comment)
 
-    async def _nodes(self, action: act.PollNodes, began: float) -> None:
+    async def _poll_nodes_now(self, action: act.PollNodes, began: float) -> None:
         await self._poll_nodes()
 
     async def _register_node(self, action: act.RegisterNode, began: float) -> None:
@@ -345,7 +351,7 @@ class Executor:
         act.ReadClaims: _read_claims,
         act.SelectVolumeNode: _select_volume_node,
         act.ReadPod: _read_pod,
-        act.PollNodes: _nodes,
+        act.PollNodes: _poll_nodes_now,
         act.RegisterNode: _register_node,
         act.ChangeNode: _change_node,
         act.RemoveNode: _remove_node,
@@ -357,12 +363,12 @@ class Executor:
 
 
 def _may_be_ours(job: Job, action: act.ReadJob) -> bool:
-    """True if its name is a placeholder's, or if a workload needs it: its user may have renamed it."""
+    """True if the job has a placeholder's name, or is read for a workload, whose job may have been renamed by its user."""
     return bool(action.key) or names.whose(job.name) is not None
 
 
 def _outcome(error: RemoteError) -> Outcome:
-    """Did it take effect?  A ContractError of a write proves nothing either way."""
+    """The outcome that the error proves.  Unanswered and ContractError prove nothing: the outcome is unknown."""
     if isinstance(error, Refused):
         return Outcome.REFUSED
     return Outcome.UNREACHED if isinstance(error, Unreachable) else Outcome.UNKNOWN

@@ -1,9 +1,11 @@
-"""The bridge's HTTP endpoints: /healthz (the loop turns), /readyz (it can work, or why not), /metrics, /explain, /nodes,
-/release, and the page.
+"""The bridge's HTTP endpoints: /healthz, /readyz, /metrics, /explain, /nodes, /release, and the page.
 
-/healthz, /readyz and /metrics show no pod and need no authentication.  /explain (one pod), /nodes (sums by node), what the
-page reads (all pods) and /release (the only request that changes anything) require a client on the same machine, or a bearer
-token (bridge/http_access.py).
+/healthz answers 200 while the loop makes passes.  /readyz answers 200 while the bridge can do its work; if not, it says why.
+These two and /metrics show no pod, and need no authentication.  /explain (one pod), /nodes (sums by node), the data of the
+page (all pods) and /release (the only request that changes anything) require a client on the same machine, or a bearer token
+(bridge/http_access.py).
+
+`Starting` answers until a bridge acts, and while this replica stands by; `Health` answers while a bridge acts.
 """
 
 from __future__ import annotations
@@ -45,14 +47,14 @@ from scheduler.state.phase import Phase
 from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
-PAGE_EVERY_S = 1.0  # between two looks, while a browser reads the page
-STANDSTILL_S = 3 * HEARTBEAT_S
+PAGE_EVERY_S = 1.0  # between two updates of the page, while a browser shows it
+STANDSTILL_S = 3 * HEARTBEAT_S  # without a pass for so long, the process is not healthy
 INTERNAL = "slurm-bridge had an internal error; the admin finds it in the log of slurm-bridge.\n"
 
 
 def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[str]:
     """Every reason why a bridge cannot do its work now."""
-    reasons = [_away(side, away.why) for side, away in world.outages.items()]
+    reasons = [_with_side(side, away.why) for side, away in world.outages.items()]
     reasons += [f"waiting for {what}" for what in world.missing]
     if world.held_back_since is not None:
         reasons.append(f"since {time_of_day(world.held_back_since, now)}: {held_back(world)}")
@@ -60,8 +62,8 @@ def not_ready(world: World, tokens: Sequence[TokenSource], now: float) -> list[s
     return reasons + [each for each in troubles if each and not any(each in reason for reason in reasons)]
 
 
-def _away(side: Side, why: str) -> str:
-    """The reason, beginning with the name of the side."""
+def _with_side(side: Side, why: str) -> str:
+    """The reason, with the name of the side at its beginning."""
     return why if why.startswith(f"{side.value}: ") else f"{side.value}: {why}"
 
 
@@ -106,7 +108,7 @@ def degraded(world: World, now: float) -> list[str]:
 
 
 def explained(world: World, request: web.Request, now: float) -> web.Response:
-    """`?namespace=&pod=`: 200 and scheduler.explain.Explanation as JSON; 404 where no such pod is ours."""
+    """Answer `?namespace=&pod=`: 200 and a scheduler.explain.Explanation as JSON; 404 if the bridge has no such pod."""
     namespace, name = asked_for(request)
     key = key_of(world, namespace, name)
     if key is None:
@@ -115,12 +117,12 @@ def explained(world: World, request: web.Request, now: float) -> web.Response:
 
 
 def asked_for(request: web.Request) -> tuple[str, str]:
-    """Namespace and name of the pod."""
+    """The namespace and the name of the pod for which the request asks."""
     return request.query.get("namespace", "default"), request.query.get("pod", "")
 
 
 def too_many() -> web.Response:
-    """429: more requests than can be answered beside the bridge's work."""
+    """429: too many requests at a time; to answer them all would delay the bridge's work."""
     text = "Too many requests at once; try again in a second.\n"
     return web.Response(text=text, status=429, headers={"Retry-After": "1"})
 
@@ -144,7 +146,7 @@ def measure_rights(rights: RightsMonitor, telemetry: Telemetry) -> None:
 
 
 class _Endpoints:
-    """What a replica answers both as leader and as standby: metrics, access, and the time."""
+    """What `Health` and `Starting` have in common: /metrics, the checks of access, and the time."""
 
     def __init__(self, telemetry: Telemetry, clock: Callable[[], float], bearers: Bearers) -> None:
         self._telemetry = telemetry
@@ -172,11 +174,11 @@ class _Endpoints:
 class Health(_Endpoints):
     """The endpoints of one bridge.
 
-    tokens   the bridge's own token, and the acting token if there is one
+    tokens   the bridge's own Slurm token, and the acting token if there is one
     bearers  the tokens that requests for /explain, /nodes and /release must carry
-    degraded further problems that do not stop the bridge, a sentence each
+    degraded returns further problems that do not stop the bridge, a sentence each
     lease_trouble   why the lease cannot be renewed now; "": it can be renewed, or there is none
-    calls_trouble   why no call to Kubernetes was answered for a while; "": calls are answered.  The watches may go on
+    calls_trouble   why no call to Kubernetes was answered for a while, even if the watches go on; "": calls are answered
     """
 
     def __init__(
@@ -222,12 +224,12 @@ class Health(_Endpoints):
         counter("slurm_bridge_own_errors", "errors of slurm-bridge itself, by what they concern", self._errors)
 
     def follow(self, loop: Loop) -> None:
-        """Answer for the bridge of this loop from now on: the same process leads again."""
+        """Answer for the bridge of this loop from now on.  Called for the first bridge, and when this replica leads again."""
         self._loop, self._acts = loop, True
         self._survey = NodeSurvey(failed=self._node_failed)
 
     def stand_by(self) -> None:
-        """The bridge of this loop acts no more: the metrics of its World, which become outdated, are left out."""
+        """The bridge does not act any more: leave out the metrics of its World, because they become outdated."""
         self._acts = False
 
     def _while_it_acts(self, register: Register) -> Register:
@@ -282,7 +284,7 @@ class Health(_Endpoints):
         return [(self._loop.world.dropped_records, {})]
 
     def not_turning(self) -> str:
-        """Why it is not healthy; "": it is."""
+        """Why the process is not healthy: its loop makes no passes; "": it is healthy."""
         age = self._clock() - self._loop.passed
         return f"the loop has stood still for {span(age)}" if age > STANDSTILL_S else ""
 
@@ -290,13 +292,13 @@ class Health(_Endpoints):
         """Every reason why the bridge cannot do its work now."""
         reasons = not_ready(self._loop.world, self._tokens, self._clock())
         if Side.KUBERNETES not in self._loop.world.outages and (why := self._calls_trouble()):
-            reasons.insert(0, _away(Side.KUBERNETES, why))
+            reasons.insert(0, _with_side(Side.KUBERNETES, why))
         return reasons
 
     # --- HTTP -----------------------------------------------------------------------------------------------------
 
     async def healthz(self, _: web.Request) -> web.Response:
-        """200 ok, or 500 and why."""
+        """Answer 200 ok, or 500 and why the process is not healthy."""
         why = self.not_turning()
         return web.Response(text=f"{why or 'ok'}\n", status=500 if why else 200)
 
@@ -342,7 +344,7 @@ class Health(_Endpoints):
         self._loop.guard.caught(error, "nodes", f"node {name} in /nodes")
 
     async def nodes(self, request: web.Request) -> web.Response:
-        """200 and what node_survey says; http_access decides which clients get an answer."""
+        """Answer 200 and the survey of nodes (node_survey.py); http_access decides which clients get an answer."""
         if (no := self.nodes_refused(request)) is not None:
             return no
         try:
@@ -369,7 +371,7 @@ class Health(_Endpoints):
         )
 
     async def serve(self, host: str, port: int) -> web.AppRunner:
-        """Start listening; the caller cleans the runner up.  Raises ConfigError if the address cannot be used."""
+        """Start listening; the caller calls `cleanup` of the runner.  Raises ConfigError if the address cannot be used."""
         return await serve(lambda: self, host, port)
 
 
@@ -382,7 +384,7 @@ class StandingBy:
 
     def not_ready(self) -> list[str]:
         """Every reason why this replica could not lead now."""
-        waits = [_away(Side.KUBERNETES, self._mirror.outage.why)] if self._mirror.outage is not None else []
+        waits = [_with_side(Side.KUBERNETES, self._mirror.outage.why)] if self._mirror.outage is not None else []
         waits += [self._lease.trouble] if self._lease.trouble else []
         return waits + [f"waiting for {what}" for what in self._mirror.missing()]
 
@@ -391,16 +393,16 @@ class StandingBy:
         return f"standby, {self._lease.holder or 'nobody'} leads"
 
     def whom_to_ask(self) -> str:
-        """Why this replica does not answer, and which one does, as a line."""
+        """A line that says why this replica does not answer, and which replica does."""
         if leader := self._lease.holder:
             return f"This replica of slurm-bridge is standby, replica {leader} leads: ask {leader}.\n"
         return "This replica of slurm-bridge is standby, and none leads now: ask again in some seconds.\n"
 
 
 class Starting(_Endpoints):
-    """The endpoints while no bridge acts; once `health` is set, its answers are used.
+    """The endpoints while no bridge acts.  Once `health` is set, `Health` answers all requests instead.
 
-    reasons   by cluster, why it has not answered yet; may change
+    reasons   by cluster, why the cluster has not answered yet; the caller may change it
     standby   set while this replica stands by; None: the bridge is about to start
     notes     further problems that do not stop the bridge, a sentence each
     """
@@ -425,7 +427,7 @@ class Starting(_Endpoints):
         return await serve(lambda: self.health or self, host, port)
 
     async def healthz(self, _: web.Request) -> web.Response:
-        """200: a bridge that waits must not be restarted."""
+        """Answer 200, because a bridge that waits must not be restarted."""
         return web.Response(text="ok\n")
 
     def not_ready(self) -> list[str]:
@@ -490,7 +492,7 @@ async def _scraped(request: web.Request, telemetry: Telemetry, share: Share) -> 
 async def serve(answers: Callable[[], Health | Starting], host: str, port: int) -> web.AppRunner:
     """Start listening; each request is answered by what `answers` returns at that moment.
 
-    The caller cleans the runner up.  Raises ConfigError if the address cannot be used.
+    The caller calls `cleanup` of the runner.  Raises ConfigError if the address cannot be used.
     """
     app = web.Application()
     app.on_response_prepare.append(_with_headers)

@@ -1,7 +1,7 @@
 """The one loop: observe, decide, act; always in this order, at its own pace (ARCHITECTURE 1).
 
-No event triggers an action directly.  Events wait in a queue; when the loop is ready it applies all of them, decides once,
-and starts the actions of the decision.  However many events came, the decision is about the facts as they are now.
+No event triggers an action directly.  Events wait in a queue.  In each pass the loop applies all queued events to the World,
+decides once, and starts the actions of that plan.  So a plan is about the present facts, however many events came.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from scheduler.state.world import World
 P = ParamSpec("P")
 
 HEARTBEAT_S = 5.0
-PASS_EVERY_S = 0.005  # events that come within this time share a pass, whose own cost is that of two visits
-AGAIN_S = 1.0  # after a pass in which nothing could be decided
+PASS_EVERY_S = (
+    0.005  # events that come within this time share one pass, because a pass alone costs as much as two visits
+)
+AGAIN_S = 1.0  # pause after a pass in which an exception prevented every decision
 
 
 class Observer(Protocol):
@@ -52,9 +54,9 @@ class Observer(Protocol):
 
 
 class Loop:
-    """Owns the world: no other code changes it.
+    """Owns the World: no other code changes it.
 
-    passed   when the last pass ended, by the loop's clock; if that is long ago, the process is not healthy
+    passed   when the last pass began to decide, by the loop's clock; if that is long ago, the process is not healthy
     guard    reports the bridge's own errors
     leads    returns True if this replica may act; otherwise nothing is decided
     """
@@ -78,7 +80,7 @@ class Loop:
         self._events: deque[Event] = deque()
         self._oldest_at = 0.0  # when the oldest event of the queue came, by time.perf_counter
         self._news = asyncio.Event()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._finishing = False
         self.passed = clock()
 
@@ -95,18 +97,21 @@ class Loop:
         `run` goes on without deciding anything; it is cancelled next.
         """
         self._finishing = True
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=within_s)
-        return len(self._under_way)
+        if self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=within_s)
+        return len(self._in_flight)
 
     def is_drained(self) -> bool:
-        """True if no request of this process, or of a previous one, can take effect any more."""
+        """True if no request that this process or a previous one sent can take effect any more."""
         now, world = self._clock(), self.world
         is_settled = now >= self._unknown_at + world.config.tuning.settle_s
-        return not self._under_way and is_settled and now >= world.quiet_until()
+        return not self._in_flight and is_settled and now >= world.quiet_until()
 
     async def run(self) -> None:
-        """Never returns.  Cancelling it cancels the actions in flight, whose outcome the next process finds by reading."""
+        """Run passes.  Never returns.
+
+        To cancel this cancels the actions in flight; the next process reads what became of them.
+        """
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -134,7 +139,7 @@ class Loop:
             plan = decide(self.world, now)
         except Exception as error:  # noqa: BLE001 - contained, or raised
             self.guard.caught(error, "pass", "nothing could be decided")
-            return now + AGAIN_S  # if it lasts, /healthz reports that no pass ends
+            return now + AGAIN_S  # `passed` stays as it is, so /healthz reports an exception that lasts
         self.world.apply(Planned(plan, now))
         self._notify(self._observer.passed, self.world, time.perf_counter() - began, lag_s)
         for action in plan.actions:
@@ -142,9 +147,9 @@ class Loop:
                 continue
             self._notify(self._observer.planned, action, now)
             task = tasks.create_task(self._perform(action))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
-        self._sound_alarms()
+            self._in_flight.add(task)
+            task.add_done_callback(self._in_flight.discard)
+        self._report_alarms()
         self.passed = now
         return plan.wake_at
 
@@ -155,7 +160,7 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - contained, or raised
             self.guard.caught(error, "observer", "metrics, traces and log")
 
-    def _sound_alarms(self) -> None:
+    def _report_alarms(self) -> None:
         alarms, self.world.alarms = self.world.alarms, []
         for alarm in alarms:
             self.guard.alarm(alarm)

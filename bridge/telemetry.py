@@ -48,9 +48,10 @@ from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.rivals import another_bridge
 from scheduler.state.world import World
 
+# The limits of the histograms' buckets.
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
-REJECTED_EVERY_S = 10.0  # between two lines of the log about observations that are rejected for one reason
-MAX_FIRST_SEEN = 20_000
+REJECTED_EVERY_S = 10.0  # between two lines of the log about observations that are rejected for the same reason
+MAX_FIRST_SEEN = 20_000  # entries of each dictionary that `_remember` fills
 MAX_SPANS_A_TRACE = 32
 log = logging.getLogger("slurm-bridge")
 
@@ -87,7 +88,7 @@ class RecentSpans:
         self._spans: OrderedDict[str, list[Span]] = OrderedDict()
 
     def add(self, key: str, span: Span) -> None:
-        """Keep it."""
+        """Keep the step, unless the workload has MAX_SPANS_A_TRACE steps already."""
         kept = self._spans.setdefault(key, [])
         if len(kept) < MAX_SPANS_A_TRACE:
             kept.append(span)
@@ -101,10 +102,10 @@ class RecentSpans:
 
 
 class Telemetry:
-    """Observer of the loop, and hooks of both clients.
+    """The observer of the loop (loop.Observer), and the hooks of both clients.
 
-    exporter   receives spans; None: as the environment says (tracing/export.py)
-    recent     of how many workloads the steps are kept in memory
+    exporter   receives spans; None: the exporter that the environment configures (tracing/export.py)
+    recent     number of workloads whose steps are kept in memory
     """
 
     def __init__(
@@ -118,7 +119,8 @@ class Telemetry:
         named = not str(given.attributes[SERVICE_NAME]).startswith("unknown_service")
         resource = given if named else given.merge(Resource({SERVICE_NAME: "slurm-bridge"}))
         self._registry = CollectorRegistry()
-        reader = PrometheusMetricReader(registry=self._registry)  # its own, so that two bridges do not mix
+        # A registry of its own, so that the metrics of two bridges in one process do not mix.
+        reader = PrometheusMetricReader(registry=self._registry)
         self._meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         self._meter = self._meters.get_meter("slurm-bridge")
         self._make_instruments(self._meter)
@@ -127,14 +129,14 @@ class Telemetry:
         self._unreadable_logged: dict[str, str] = {}
         self.latencies = LatencyHistory()  # of binds
         self.recent = RecentSpans(recent)
-        self._keeps = recent > 0
+        self._keeps_steps = recent > 0
         self._export = SpanExport(exporter or exporter_of_environment(), resource)
         what = "spans that the Collector did not take"
         self.counter("slurm_bridge_spans_dropped", what, lambda: [(self._export.dropped, {})])
         self._recorder = Recorder(self._export, clock, self._first_seen) if self._export.on else None
         self.outages: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
-        # Rejected observations in the log, by reason: how many, when.
+        # By reason: how many rejected observations the log has mentioned, and when it did last.
         self._logged: dict[Anomaly, tuple[int, float]] = {}
         self._held_back = False
         self._accounting_outage: AccountingOutageBegan | None = None
@@ -142,7 +144,7 @@ class Telemetry:
         self._claims_held_back = False
 
     def _make_instruments(self, meter: Meter) -> None:
-        # Not OpenTelemetry's: an observation takes five times as long there, and each pod has several.
+        # Of prometheus_client: an observation with OpenTelemetry takes five times as long, and each pod has several.
         self._calls = self._histogram(
             "slurm_bridge_call_seconds", "calls by side, operation and outcome", "side", "operation", "outcome"
         )
@@ -159,7 +161,7 @@ class Telemetry:
         self._unreadable = meter.create_counter(
             "slurm_bridge_unreadable_items", "1", "items of lists that were left out"
         )
-        # Counted here and read at each scrape: an OpenTelemetry instrument takes ten times as long, and each pod has several.
+        # Counted here and read at each scrape: an OpenTelemetry counter takes ten times as long, and a pod has several.
         self._actions: Counter[tuple[str, str]] = Counter()
         self.counter("slurm_bridge_actions", "actions by kind and outcome", self._actions_so_far)
         self._events_dropped = 0
@@ -170,7 +172,7 @@ class Telemetry:
         return Histogram(name, what, labels, registry=self._registry, buckets=SECONDS)
 
     def left_out(self, side: str) -> Callable[[str, str, str], None]:
-        """The hook for items of lists that could not be read: each is counted each time, and logged once."""
+        """The hook for items of lists that could not be read.  Each item is counted each time, and logged once."""
 
         def on_left_out(what: str, which: str, why: str) -> None:
             self._unreadable.add(1, {"side": side, "list": what})
@@ -183,11 +185,11 @@ class Telemetry:
         return on_left_out
 
     def unsolicited(self) -> None:
-        """A connection to slurmrestd answered twice, or without a request."""
+        """Count that a connection to slurmrestd answered twice, or without a request."""
         self.rejected["doubled answer"] += 1
 
     def event_dropped(self) -> None:
-        """A Kubernetes event was not posted."""
+        """Count a Kubernetes event that was not posted."""
         self._events_dropped += 1
 
     @property
@@ -200,7 +202,9 @@ class Telemetry:
     def on_call(self, side: str) -> Callable[[str, float, str], None]:
         """The hook for the calls of one client."""
 
-        known: dict[tuple[str, str], Histogram] = {}  # to look a series up costs as much as to observe
+        known: dict[
+            tuple[str, str], Histogram
+        ] = {}  # `labels()` costs as much as an observation, so its results are kept
 
         def called(operation: str, seconds: float, outcome: str) -> None:
             if (series := known.get((operation, outcome))) is None:
@@ -255,7 +259,7 @@ class Telemetry:
             log.log(level, "%s %s: %s", type(action).__name__, action.subject, action.reason)
 
     def seen(self, event: Event, world: World) -> None:
-        """Log when an outage begins or ends; remember when a new pod was first seen."""
+        """Log when an outage begins or ends, and record the times at which a pod is first seen, starts, and is deleted."""
         if self._recorder is not None:
             self._recorder.seen(event, world)
         if isinstance(event, PodSeen):
@@ -280,7 +284,7 @@ class Telemetry:
             )
 
     def passed(self, world: World, took_s: float, lag_s: float) -> None:
-        """Log what the scheduler rejects or holds back, and the end of it."""
+        """Record how long the pass took; log what the scheduler rejects or holds back, and when it ceases to."""
         self._passes.observe(took_s)
         self._lag.observe(lag_s)
         self._log_rejected(world)
@@ -298,7 +302,7 @@ class Telemetry:
             log.warning("%s", claims_held_back(world) or "the jobs that pods from before the start show are settled")
 
     def _log_rejected(self, world: World) -> None:
-        """A line for each reason, and no further line for it within REJECTED_EVERY_S: then that line has the sum."""
+        """Log a line for each reason, at most one within REJECTED_EVERY_S; it has the number since the last line."""
         now = self._clock()
         for why, count in world.rejected.items():
             logged, at = self._logged.get(why, (0, float("-inf")))
@@ -309,7 +313,7 @@ class Telemetry:
             self._logged[why] = count, now
 
     def ended(self, event: ActionEnded, world: World) -> None:
-        """Count the action; a bind and a release add steps to what the page shows."""
+        """Count the action, log it if it failed, and add the steps that the page shows of a bind or of an end."""
         if self._recorder is not None:
             self._recorder.ended(event, world)
         kind = type(event.action).__name__
@@ -329,7 +333,7 @@ class Telemetry:
                 if cancel.pod_message:  # only the cancel of a grant that cannot be used has news for its pods
                     self._grants_released.add(1)
                 if cancel.record:
-                    self._keep(cancel.key, "released", event.began, event.at)
+                    self._add_step(cancel.key, "released", event.began, event.at)
             case act.SetJobCondition() as written:
                 self._conditions_written.add(1, {"reason": written.condition})
             case (act.DeletePod() | act.FailByDeadline()) as end:
@@ -337,7 +341,7 @@ class Telemetry:
                 job_id = workload.hint if workload and workload.hint is not None else 0
                 job = world.placeholders.get(job_id)
                 if job is None or not job.alive:  # the job ended first, which is the end of the workload
-                    self._keep(end.key, "released", event.began, event.at)
+                    self._add_step(end.key, "released", event.began, event.at)
 
     def _bound(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
         created = self._created(bind)
@@ -354,7 +358,7 @@ class Telemetry:
         trace_id = self._trace_id(pod, bind.key, world)
         self._latency.bound(bind, created, event.at, labels, outcome, trace_id)
         _remember(self._starting, bind.uid, _Starting(event.at, labels, bind.key, trace_id))
-        if self._keeps:
+        if self._keeps_steps:
             # Slurm's times are in whole seconds: a submission is never before the creation.
             asked = max(created, bind.asked) if bind.asked is not None else event.began
             granted = bind.granted if bind.granted is not None else event.began
@@ -363,25 +367,25 @@ class Telemetry:
                 ("granted", asked, granted),
                 ("bound", granted, event.at),
             ):
-                self._keep(bind.key, name, start, end)
+                self._add_step(bind.key, name, start, end)
 
     def _started(self, pod: Pod) -> None:
-        """The containers of a bound pod started; a pod that ended unseen has started, too."""
+        """Record that the containers of a bound pod started.  A pod whose end is seen first has started, too."""
         starting = self._starting.pop(pod.uid, None)
         if starting is None:
             return
         now = self._clock()
         self._latency.runs(now - starting.at, starting.labels, starting.trace_id)
-        self._keep(starting.key, "started", starting.at, now)
+        self._add_step(starting.key, "started", starting.at, now)
 
     def _trace_id(self, pod: Pod, key: str, world: World) -> str:
-        """The trace that exemplars name."""
+        """The id of the workload's trace, for exemplars."""
         own, said = names.traceparent(world.cluster, key), pod.annotations.get(names.TRACEPARENT)
         return trace_of(own, (said,) if said is not None else ()).root.trace_id
 
-    def _keep(self, key: str, name: str, start: float, end: float) -> None:
+    def _add_step(self, key: str, name: str, start: float, end: float) -> None:
         """Keep a step for the page, with times that a browser can show."""
-        if self._keeps:
+        if self._keeps_steps:
             began = nanoseconds(start)
             self.recent.add(key, Span(name, began / 1e9, max(began, nanoseconds(end)) / 1e9))
 
@@ -389,13 +393,16 @@ class Telemetry:
         return [(count, {"action": kind, "outcome": outcome}) for (kind, outcome), count in self._actions.items()]
 
     def _created(self, bind: act.BindPod) -> float:
-        """When the pod was created; creationTimestamp has whole seconds, so the watch's time is used if it is within that."""
+        """When the pod was created.
+
+        creationTimestamp has whole seconds.  So the time at which the watch showed the pod is used if it is near enough.
+        """
         seen = self._first_seen.pop(bind.uid, None)
         return seen if seen is not None and 0 <= seen - bind.created < 1.5 else bind.created
 
 
 def _remember(kept: dict[Any, Any], uid: str | int, what: Any) -> None:
-    """Bounded: the oldest goes first."""
+    """Add the entry, and remove the oldest entries if there are more than MAX_FIRST_SEEN."""
     kept[uid] = what
     while len(kept) > MAX_FIRST_SEEN:
         del kept[next(iter(kept))]

@@ -1,8 +1,8 @@
-"""`slurm-bridge explain`: the history of one pod, its feasible nodes, its job as it is or would be, and why it waits (O4).
+"""`slurm-bridge explain`: the history of one pod, its feasible nodes, its present or future job, and why it waits (O4).
 
-The running bridge knows most, so it is asked first (`GET /explain` of its HTTP address).  If none answers, a World is made
-here from lists of both clusters; it lacks only what the bridge remembers.  For a manifest (-f) pods that do not exist are
-added to this World.  Nothing is submitted and nothing is written.
+The running bridge knows most, so the command asks it first (`GET /explain` of its HTTP address).  If no bridge answers, the
+command makes a World from lists of both clusters; it lacks only what a bridge remembers.  For a manifest (-f) the command
+adds the manifest's pods, which do not exist, to such a World.  Nothing is submitted and nothing is written.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from scheduler.state.world import World
 
 BRIDGE_DEADLINE_S = 10.0
 REFUSING = (401, 403, 421, 429, 503)  # statuses with which a bridge says why it does not answer
-LONG_AGO_S = 3600.0  # the World counts as started long ago, so that it has no quiet period
+LONG_AGO_S = 3600.0  # the World gets a start so long ago, so that it is not in its quiet period
 INSTEAD = "Both clusters were asked instead"
 NO_POLICY = (
     "No policy was read, so it is not known here who the pods are in Slurm, nor what they may ask for. "
     "The bridge has the policy, and may decide otherwise about the Slurm user and the job."
 )
 NAME_SETTINGS = "Name the settings of the bridge with --config FILE (SLURM_BRIDGE_CONFIG)."
-MOST_JOBS = 5  # of one name in accounting: the newest are read
+MOST_JOBS = 5  # the most jobs of one name in accounting that are read, the newest ones
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0; 2, with one line, if a settings file, a manifest or a cluster cannot be read.
+    """Print the explanation and return 0.  Raises ConfigError if a settings file, a manifest or a cluster cannot be read.
 
-    options   by field of Settings; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "wide", "json")
+    options   fields of Settings by name; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "wide", "json")
     """
     chosen = settings.load(options, os.environ)
     try:
@@ -99,14 +99,14 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
 
 
 def _one_line(error: BridgeError) -> str:
-    """The error, and for an error of a cluster the command that finds more."""
+    """The error as a line; after an error of a cluster, with the command that shows more."""
     return f"{said(error)} slurm-bridge doctor looks further." if isinstance(error, RemoteError) else said(error)
 
 
 async def _ask_bridge(
     chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str
 ) -> tuple[Explanation | None, str]:
-    """The explanation of the running bridge, and ""; or None, and why there is none, as a sentence."""
+    """The running bridge's explanation and "", or None and a sentence that says why there is none."""
     url = options.get("bridge") or chosen.http_url
     if not url:
         return None, "No bridge was asked: the settings name no http address."
@@ -150,7 +150,7 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
         world = await clusters.world()
         for group in found.groups:
             world.apply(ev.OwnerRead(group.ref, group.owner, now, group.namespace))
-        for each in found.planned:  # all of them first: some may be one gang
+        for each in found.planned:  # all pods first, because some may be members of one gang
             for owner in each.owners:
                 world.apply(ev.OwnerRead(owner.ref, owner, now, each.pod.namespace))
             for pod in each.pods:
@@ -172,7 +172,7 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
 
 
 def _left_out(found: manifest.Contents) -> Iterator[str]:
-    """What is not explained, and why."""
+    """Sentences about the objects that are not explained, with the reason."""
     if found.podless:
         yield f"Makes no pods, and is left out: {', '.join(found.podless)}."
     if found.foreign:
@@ -197,7 +197,7 @@ def _foreign(objects: Sequence[str]) -> str:
 
 
 class _Clusters:
-    """Both clusters, read and never changed.  Every method may raise what bridge/errors.py lists."""
+    """Both clusters; they are read and never changed.  Every method may raise the errors of bridge/errors.py."""
 
     def __init__(self, chosen: Settings, stack: AsyncExitStack) -> None:
         self.chosen = chosen
@@ -219,7 +219,7 @@ class _Clusters:
         return slurm
 
     async def world(self) -> World:
-        """Everything that the bridge would know after its first lists."""
+        """A World with all facts that a bridge has after its first lists."""
         transport, slurm = await self.transport(), await self.slurm()
         accounting = slurm.discovery is not None and slurm.discovery.accounting
         now = time.time()
@@ -248,14 +248,14 @@ class _Clusters:
                 f"pod {namespace}/{name} is for the scheduler {pod.scheduler_name}, not for {self.chosen.scheduler_name}."
             )
         world = await self.world()
-        if key_of(world, namespace, name) is None:  # it came after the list
+        if key_of(world, namespace, name) is None:  # the pod was created after the list
             world.apply(ev.PodSeen(Scope.OURS, pod))
         await self.complete(world, pod.uid)
         key = key_of(world, namespace, name)
         assert key is not None, "the pod was just applied to the world"
         await self._read_jobs(world, key)
         explanation = explain(world, key, time.time())
-        # The next step and the time of each observation are known to a running bridge alone.
+        # Only a running bridge knows the next step, and when it observed what.
         return replace(
             explanation, next=(), story=((pod.created, f"pod {pod.full_name} created"), *_times(explanation))
         )
@@ -267,7 +267,7 @@ class _Clusters:
         return await slurm_survey.trial(await self.slurm(), explanation.spec)
 
     async def costs(self, explanation: Explanation) -> Costs | None:
-        """What its job costs, or would cost; None: there is no job to submit."""
+        """What the pod's job costs or would cost; None: there is no job to submit."""
         spec = explanation.spec
         if spec is None:
             return None
@@ -278,7 +278,7 @@ class _Clusters:
             partition = next((each.name for each in await slurm.partitions() if each.default), "")
         account, qos = (job.account, job.qos) if job is not None else (spec.account, spec.qos)
         asked = (spec.user, account, partition, qos)
-        if asked not in self._terms:  # the pods of a manifest mostly have the same
+        if asked not in self._terms:  # mostly the same for all pods of a manifest
             self._terms[asked] = await terms_of(slurm, *asked)
         return Costs(billing_of(spec, self._terms[asked]), self._terms[asked])
 
@@ -291,7 +291,7 @@ class _Clusters:
             return None
 
     async def complete(self, world: World, uid: str) -> None:
-        """Read what the pods of its workload refer to: owners, the object that defines the gang size, and volumes."""
+        """Read what the pods of that pod's workload refer to: owners, volumes, and the object that defines the gang size."""
         workload = world.workloads[world.key_of_pod[uid]]
         group, kube = workload.group, await self.kube()
         claims: dict[tuple[str, ...], tuple[Claim, ...]] = {}
@@ -305,7 +305,9 @@ class _Clusters:
         if size_source is not None and owner_key(namespace, size_source) not in world.owners:
             owner = await kube.read_owner(size_source, namespace)
             world.apply(ev.OwnerRead(size_source, owner, time.time(), namespace))
-        if settle(world, workload):  # no decision waits for owners here, so a gang is counted again at once
+        if settle(
+            world, workload
+        ):  # no rule runs here that would wait for owners, so the gang is counted again at once
             world.refresh(workload)
         settle_all(world)
 
@@ -316,7 +318,7 @@ class _Clusters:
             world.apply(ev.OwnerRead(ref, owner, time.time(), pod.namespace))
 
     async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
-        """The bridge reads only the grant of a running job; the rest of the job is read here."""
+        """The explanation with the jobs that the bridge has not read itself: of a running job it reads only the grant."""
         unread = {job_id for job_id, _ in known.states} - {job.id for job in known.jobs}
         if not unread:
             return known
@@ -330,7 +332,7 @@ class _Clusters:
         return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
 
     async def _read_jobs(self, world: World, key: str) -> None:
-        """Read the job that the pod shows; else the jobs of its name in accounting."""
+        """Read the job whose id the pod shows; if it shows none, the jobs of the workload's name in accounting."""
         slurm, workload = await self.slurm(), world.workloads[key]
         spec = explain(world, key, time.time()).spec
         found = [workload.hint] if workload.hint is not None else []

@@ -1,4 +1,4 @@
-"""An explanation for people, on a terminal, and for programs, as JSON with the request that Slurm would get."""
+"""An explanation as text for a terminal, and as JSON for programs, with the request that Slurm would get."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from scheduler.rules.status import clock
 from scheduler.state.phase import Phase
 from scheduler.state.visits import NO_CONTENDER
 
-MOST_NODES = 8  # that are named
+MOST_NODES = 8  # the most nodes that are named
 NARROWEST = 40  # columns; a narrower terminal breaks the lines itself
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One pod.
+    """The explanation of one pod.
 
-    title    what it is about
-    planned  it does not exist, a manifest would make it
-    notes    what is not in this, and why
-    trial    whether Slurm itself would take the job; None: it was not asked
+    title    which pod it explains
+    planned  True if the pod does not exist, and a manifest would make it
+    notes    sentences about what is missing here, and why
+    trial    Slurm's verdict on the job; None: Slurm was not asked
     costs    what the job costs; None: there is no job, or a note says why it is not shown
     """
 
@@ -50,7 +50,7 @@ class Answer:
 
 
 def as_text(answers: Sequence[Answer], width: int, now: float) -> str:
-    """width: columns; now: epoch seconds."""
+    """The answers as text.  width: columns; now: epoch seconds"""
     width = max(width, NARROWEST)
     return "\n\n".join("\n".join(map(printable, _lines(each, width, now))) for each in answers)
 
@@ -188,7 +188,7 @@ def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _needs(spec: JobSpec) -> str:
-    """Lines with the needs of one pod, the number of pods, and the limits of their placement."""
+    """A line with the needs of one pod, the number of pods, and the limits of their placement."""
     devices = "".join(f", {count:,} {name}" for name, count in spec.gres)
     one = f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices}"
     if spec.tasks == 1:
@@ -213,20 +213,20 @@ def _nodes(what: Explanation, width: int) -> Iterator[str]:
     yield ""
     yield f"Nodes that can run it: {len(nodes.usable):,} of {nodes.count:,}"
     if nodes.usable:
-        yield from wrapped(_some(nodes.usable), width)
+        yield from wrapped(_first_names(nodes.usable), width)
     if nodes.away:
-        yield from wrapped(f"of these, Slurm allocates to no job: {_some(nodes.away)}", width)
+        yield from wrapped(f"of these, Slurm allocates to no job: {_first_names(nodes.away)}", width)
     for why, count in nodes.misses:
         yield from wrapped(f"{count:,} {why}", width)
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = len(names) - MOST_NODES
     return ", ".join(names[:MOST_NODES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
-    """The story that the bridge remembers, and the events of Kubernetes, in the order of time."""
+    """Lines with the steps that the bridge remembers and the events of Kubernetes, in the order of time."""
     lines = [(at, what) for at, what in answer.explanation.story]
     lines += [
         (each.at, f"{each.reason}: {each.message}" + (f" ({each.count:,} times)" if each.count > 1 else ""))

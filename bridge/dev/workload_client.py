@@ -1,6 +1,6 @@
-"""A user of the cluster: makes pods by the API, watches what becomes of them, and tidies up.
+"""A simulated user of the cluster: creates pods by the API, watches them, and deletes them at the end.
 
-Durations (create → bind) are measured by what this user sees, over the same API as kubectl.
+Durations (create → bind) are measured by what this user observes over the Kubernetes API, as with kubectl.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ ENDED = ("Succeeded", "Failed")
 class PodHistory:
     """The observed times of one pod, epoch seconds; None: not yet.
 
-    created   when this client created it; None: another client did
-    gone      it was deleted; last its last state
+    last      the last observed state of the pod
+    created   when this client created the pod; None: another client did
+    gone      True if the pod does not exist any more
     """
 
     name: str
@@ -43,7 +44,7 @@ class PodHistory:
 
     @property
     def phase(self) -> str:
-        """As Kubernetes says."""
+        """The pod's phase in Kubernetes."""
         return str(self.last["status"].get("phase", "Pending"))
 
     @property
@@ -53,13 +54,13 @@ class PodHistory:
 
     @property
     def job(self) -> int | None:
-        """The Slurm job that it was bound for."""
+        """The Slurm job for which the pod was bound; None: it is not bound."""
         said_by_bridge = (self.last["metadata"].get("annotations") or {}).get(names.JOB_ID)
         return int(said_by_bridge) if said_by_bridge and self.node else None
 
     @property
     def says(self) -> str:
-        """Why it waits."""
+        """Why the pod waits, as its condition PodScheduled says; "": it does not wait."""
         for each in self.last["status"].get("conditions") or []:
             if each["type"] == "PodScheduled" and each["status"] == "False":
                 return str(each.get("message", ""))
@@ -67,7 +68,11 @@ class PodHistory:
 
 
 class WorkloadClient:
-    """Makes and watches pods in one namespace.  on_change: called with a pod whose state has changed."""
+    """Creates and watches pods in one namespace.
+
+    lives       the pods that it has observed, by UID
+    on_change   called with a pod whose state has changed
+    """
 
     def __init__(self, transport: Transport, space: str, clock: Callable[[], float]) -> None:
         self._transport = transport
@@ -77,24 +82,23 @@ class WorkloadClient:
         self.on_change: Callable[[PodHistory], None] = lambda _life: None
 
     async def open(self) -> None:
-        """Create the namespace, after that of an earlier run is gone.
+        """Create the namespace, once the namespace of an earlier run is gone, and wait until it accepts pods.
 
-        If it does not accept pods in time, or the wait is cancelled, it is deleted again.
-        Raises ConfigError.
+        If it does not accept pods in time, or the wait is cancelled, it is deleted again.  Raises ConfigError.
         """
-        await self._make()
+        await self._create_namespace()
         try:
-            await self._ready()
+            await self._wait_until_ready()
         except BaseException:
-            await self._unmake()
+            await self._delete_namespace()
             raise
 
-    async def _make(self) -> None:
+    async def _create_namespace(self) -> None:
         meta = {"name": self._space, "labels": {names.MANAGED_LABEL: "true"}}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
         try:
             async with asyncio.timeout(NAMESPACE_S):
-                while await self._is_going():  # noqa: ASYNC110 - polled: there is no event
+                while await self._is_terminating():  # noqa: ASYNC110 - polled: there is no event
                     await asyncio.sleep(AGAIN_S)
                 await self._send("POST", "/api/v1/namespaces", body)
         except Conflict:
@@ -106,10 +110,10 @@ class WorkloadClient:
             why = said(error) if isinstance(error, RemoteError) else f"an earlier one is there for {NAMESPACE_S:.0f} s."
             raise ConfigError(f"the namespace {self._space} cannot be made: {why}") from None
 
-    async def _ready(self) -> None:
+    async def _wait_until_ready(self) -> None:
         try:
             async with asyncio.timeout(NAMESPACE_S):
-                while not await self._takes_pods():  # noqa: ASYNC110 - polled: there is no event
+                while not await self._accepts_pods():  # noqa: ASYNC110 - polled: there is no event
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
             raise ConfigError(
@@ -121,7 +125,7 @@ class WorkloadClient:
                 f"the namespace {self._space} was made, but its service account default cannot be seen: {said(error)}"
             ) from None
 
-    async def _unmake(self) -> None:
+    async def _delete_namespace(self) -> None:
         try:
             await self.close()
         except RemoteError as error:
@@ -130,15 +134,15 @@ class WorkloadClient:
                 f"kubectl delete namespace {self._space}"
             ) from None
 
-    async def _is_going(self) -> bool:
+    async def _is_terminating(self) -> bool:
         try:
             found = _read(await self._send("GET", f"/api/v1/namespaces/{self._space}"))
         except NotFound:
             return False
         return bool(found["metadata"].get("deletionTimestamp"))
 
-    async def _takes_pods(self) -> bool:
-        """Pods are refused until the namespace has its service account."""
+    async def _accepts_pods(self) -> bool:
+        """True if the namespace has its service account; before that, the API server refuses pods."""
         path = f"/api/v1/namespaces/{self._space}/serviceaccounts/default"
         try:
             await self._send("GET", path)
@@ -147,7 +151,7 @@ class WorkloadClient:
         return True
 
     async def create(self, resource: str, thing: Object) -> str:
-        """Make a pod, or a "replicasets"; its uid.  Raises RemoteError."""
+        """Create an object and return its UID.  resource: "pods" or "replicasets".  Raises RemoteError."""
         began = self._clock()
         made = _read(await self._send("POST", self._path(resource), thing))
         uid = str(made["metadata"]["uid"])
@@ -157,7 +161,7 @@ class WorkloadClient:
         return uid
 
     async def delete(self, resource: str, name: str) -> None:
-        """With its grace, and what it owns; gone already is as good.  Raises RemoteError."""
+        """Delete the object with its grace, and the objects that it owns, if it still exists.  Raises RemoteError."""
         try:
             await self._send("DELETE", f"{self._path(resource)}/{quote(name)}", {"propagationPolicy": "Background"})
         except NotFound:
@@ -179,7 +183,7 @@ class WorkloadClient:
         return found
 
     async def watch(self) -> None:
-        """See what becomes of every pod, for ever."""
+        """Record the states of all pods in `lives`.  Never returns."""
         while True:
             try:
                 listed = _read(await self._send("GET", self._path("pods")))
@@ -187,7 +191,7 @@ class WorkloadClient:
                 for pod in listed["items"]:
                     self._see(pod)
                 for life in [life for uid, life in self.lives.items() if uid not in present and life.last]:
-                    self._lose(life)
+                    self._note_gone(life)
                 params = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"]}
                 async with self._transport.stream(self._path("pods"), params=params, stall_s=STALL_S) as lines:
                     await self._follow(lines)
@@ -203,7 +207,7 @@ class WorkloadClient:
                 self._see(event["object"])
             elif event["type"] == "DELETED":
                 self._see(event["object"])
-                self._lose(self.lives[event["object"]["metadata"]["uid"]])
+                self._note_gone(self.lives[event["object"]["metadata"]["uid"]])
 
     def _see(self, pod: Object) -> None:
         life = self.lives.setdefault(pod["metadata"]["uid"], PodHistory(pod["metadata"]["name"], pod))
@@ -214,7 +218,7 @@ class WorkloadClient:
             life.ended = self._clock()
         self.on_change(life)
 
-    def _lose(self, life: PodHistory) -> None:
+    def _note_gone(self, life: PodHistory) -> None:
         if not life.gone:
             life.gone = True
             life.ended = life.ended or self._clock()

@@ -1,9 +1,9 @@
-"""Finds the API server, its authorities and the credentials, as kubectl does.
+"""Finds the API server, its certificate authorities and the credentials, as kubectl does.
 
-The `kubernetes` package reads kubeconfigs and the service account (paths, base64, merged files, TLS, proxies).  The modules
-beside this one do what the package does not: messages that hold no secret (kubeconfig.py), credentials that change
-(kept_credentials.py), exec plugins that fail (exec_plugin.py).  Auth providers are refused: the package renews OIDC tokens
-without verifying the server that issues them.
+The `kubernetes` package reads kubeconfigs and the service account (paths, base64, merged files, TLS, proxies).  Other modules
+of bridge/kube/ do what the package does not: messages without secrets (kubeconfig.py), credentials that change
+(kept_credentials.py), exec plugins that fail (exec_plugin.py).  Auth providers of a kubeconfig are refused, because the
+package renews OIDC tokens without verifying the server that issues them.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ async def load(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """Find the cluster: `kubeconfig` (one path), else $KUBECONFIG, else ~/.kube/config, else the service account.
+    """The access to the cluster, from the first of: `kubeconfig` (one path), $KUBECONFIG, ~/.kube/config, service account.
 
-    context   of the kubeconfig; "": its current one
-    now   seconds, for ages; wall: epoch seconds, by which an exec plugin says when its credentials end
+    context   name of a context of the kubeconfig; "": its current context
+    now       seconds, for ages
+    wall      epoch seconds, for the times at which the credentials of an exec plugin expire
 
     Raises ConfigError with one sentence.
     """
@@ -65,7 +66,7 @@ def path_of(kubeconfig: str | None = None, environ: Mapping[str, str] = os.envir
 
 
 def namespace_of(kubeconfig: str | None = None, context: str = "", environ: Mapping[str, str] = os.environ) -> str:
-    """The namespace that kubectl would use: of the context, or of the pod that this is.  Raises ConfigError."""
+    """The namespace that kubectl would use: the context's, or that of the pod in which this runs.  Raises ConfigError."""
     if path := path_of(kubeconfig, environ):
         return kubeconfigs.namespace_of(path, context) or "default"
     in_pod = Path(SERVICE_ACCOUNT) / "namespace"

@@ -4,10 +4,11 @@ Every write names the pod's uid, so that it affects only the pod for which it wa
 binding and a patch have the uid in their metadata, a deletion has it as a precondition.  If the pod has another uid, the
 answer is a Conflict.
 
-    returns             the change happened, now or before, and the server said so
-    Refused and below   it did not happen
-    Unreachable         nothing was sent
-    Unanswered          it may have happened, or may yet; also a 5xx, and a ContractError of a write
+    returns                 the server confirmed that the change happened, by this call or before
+    Refused and subclasses  the change did not happen
+    Unreachable             nothing was sent
+    Unanswered              the change may have happened, or may still happen; also after a 5xx
+    ContractError           as Unanswered, for a write
 
 Answers are judged in responses.py.  Nothing is repeated here, because the scheduler decides when to repeat.
 """
@@ -107,9 +108,9 @@ class KubeClient:
     async def bind(self, action: BindPod) -> None:
         """Bind the pod to the node and write the annotations, in one write.
 
-        Returns when the pod is bound to that node, by this call or an earlier one for the same job.  Raises Conflict: it is
-        bound elsewhere or for another job, is another incarnation, gated or being deleted; NotFound: it is gone.  The server
-        does not look whether the node exists or fits: the caller has.  Source: Kubernetes facts 1.
+        Returns when the pod is bound to that node, by this call or an earlier one for the same job.  Raises Conflict if
+        the pod is bound elsewhere or for another job, has another uid, is gated or is being deleted; NotFound if it is gone.
+        The API server does not check that the node exists, or that the pod fits; the scheduler did (Kubernetes facts 1).
         """
         body = {
             "apiVersion": "v1",
@@ -121,11 +122,11 @@ class KubeClient:
         try:
             await self._write("bind", "POST", path, body)
         except Conflict as conflict:
-            if not await self._stands_on(action):
+            if not await self._is_bound_as_planned(action):
                 raise conflict from None
 
-    async def _stands_on(self, action: BindPod) -> bool:
-        """After a conflict: True if the pod is as an earlier, unanswered bind of the bridge makes it."""
+    async def _is_bound_as_planned(self, action: BindPod) -> bool:
+        """After a conflict: True if the pod is bound as this action binds it, so an earlier, unanswered bind took effect."""
         try:
             pod = await self.read_pod(action.namespace, action.name)
         except RemoteError as error:
@@ -135,7 +136,7 @@ class KubeClient:
         return pod.annotations.get(names.JOB_ID) == action.annotations.get(names.JOB_ID)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod as it is now; None: the server says that there is none."""
+        """The pod as it is now; None: the server says that no such pod exists."""
         try:
             reply = await self._read("read pod", _pod_path(namespace, name))
         except NotFound:
@@ -156,28 +157,29 @@ class KubeClient:
         }
         if action.grace_s is not None:
             options["gracePeriodSeconds"] = action.grace_s
-        async with self._unless_refused(action):
+        async with self._taking_back_if_refused(action):
             try:
                 await self._write("delete pod", "DELETE", _pod_path(action.namespace, action.name), options)
             except (NotFound, Conflict) as no:
-                await self._must_be_gone(no, action)
+                await self._raise_unless_gone(no, action)
 
     async def fail_by_deadline(self, action: FailByDeadline) -> None:
-        """Say why, then let the kubelet fail the pod at once (activeDeadlineSeconds 1); object and logs stay.
+        """Have kubelet fail the pod at once (activeDeadlineSeconds 1); the pod's object and its logs stay.
 
-        If the failure `counts`, the condition is not set: with DisruptionTarget controllers would not count it.
-        Returns when it is written, or this incarnation is gone.  The field can be lowered on a bound pod, never raised.
+        The condition DisruptionTarget is written first, with the reason.  If the failure `counts`, the condition is not
+        written, because controllers do not count the failure of a pod with DisruptionTarget.
+        Returns when the deadline is written, or this incarnation is gone.  On a bound pod the deadline can only be lowered.
         """
         if action.counts:
             await self._set_deadline("end pod", action, 1)
         elif await self._set_disruption_target(action):
-            async with self._unless_refused(action):
+            async with self._taking_back_if_refused(action):
                 await self._set_deadline("end pod", action, 1)
 
     async def set_deadline(self, action: SetDeadline) -> None:
         """Have kubelet fail the pod that many seconds after kubelet accepted it (activeDeadlineSeconds, S4b).
 
-        Returns when it is written, or this incarnation is gone.  Raises Invalid if its deadline is nearer already.
+        Returns when the deadline is written, or this incarnation is gone.  Raises Invalid if the pod has an earlier deadline.
         """
         await self._set_deadline("set deadline", action, action.seconds)
 
@@ -186,12 +188,12 @@ class KubeClient:
         try:
             await self._patch(operation, _pod_path(action.namespace, action.name), body, MERGE)
         except (NotFound, Conflict) as no:
-            await self._must_be_gone(no, action)
+            await self._raise_unless_gone(no, action)
 
     async def evict(self, action: EvictPod) -> None:
-        """Ask the Eviction API: a deletion with the pod's grace, unless a PodDisruptionBudget is in the way.
+        """Delete the pod by the Eviction API, with the pod's grace, unless a PodDisruptionBudget forbids it.
 
-        Returns when this incarnation is being deleted or is gone.  Raises Exhausted if a budget refuses it now.
+        Returns when this incarnation is being deleted or is gone.  Raises Exhausted if a budget forbids it now.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -203,12 +205,12 @@ class KubeClient:
             await self._write("evict", "POST", f"{_pod_path(action.namespace, action.name)}/eviction", body)
         except (NotFound, Conflict, Unanswered) as no:
             # Unanswered: if another pod has the name now, the API server repeats the eviction for ten seconds by itself.
-            await self._must_be_gone(no, action)
+            await self._raise_unless_gone(no, action)
 
     async def set_condition(self, action: SetPodCondition) -> None:
         """Write PodScheduled=False with the reason and message of the action.
 
-        Raises NotFound, Conflict if the pod is gone, is another incarnation, or has not the version of the action any more.
+        Raises NotFound if the pod is gone; Conflict if it has another uid, or not the resourceVersion of the action any more.
         """
         condition = ("PodScheduled", "False", action.condition, action.message)
         await self._set_condition("report", action.namespace, action.name, action.uid, condition, action.version)
@@ -229,23 +231,23 @@ class KubeClient:
     async def _set_disruption_target(self, action: DeletePod | FailByDeadline) -> bool:
         """Set the condition DisruptionTarget.  Returns False if this incarnation is gone.
 
-        Kubernetes defines this condition as an announcement ("about to be terminated"), and failure policies of Jobs read it
-        at the pod's end, which may come within milliseconds of the write that ends the pod.  So it is written before
-        (docs/decisions/0004).
+        Kubernetes defines this condition as an announcement ("about to be terminated").  Failure policies of Jobs read it
+        when the pod ends, which may be milliseconds after the write that ends the pod.  So the condition is written before
+        that write (docs/decisions/0004).
         """
         try:
             condition = ("DisruptionTarget", "True", names.ENDED, action.reason)
             await self._set_condition("say disruption", action.namespace, action.name, action.uid, condition)
         except (NotFound, Conflict) as no:
-            await self._must_be_gone(no, action)
+            await self._raise_unless_gone(no, action)
             return False
         return True
 
     @contextlib.asynccontextmanager
-    async def _unless_refused(self, action: DeletePod | FailByDeadline) -> AsyncIterator[None]:
-        """If the API server refuses for good to end the pod, take the condition DisruptionTarget back.
+    async def _taking_back_if_refused(self, action: DeletePod | FailByDeadline) -> AsyncIterator[None]:
+        """Remove the condition DisruptionTarget if the API server refuses, inside the `with`, to end the pod.
 
-        After a conflict or a full queue the write is repeated soon, so that the announcement stays true.
+        After a conflict, or if the server is busy, the condition stays: the scheduler soon tries to end the pod again.
         """
         try:
             yield
@@ -259,10 +261,11 @@ class KubeClient:
                 await self._patch("take disruption back", path, body, STRATEGIC)
             raise
 
-    async def _must_be_gone(self, no: NotFound | Conflict | Unanswered, action: _Ending) -> None:
-        """Raises *no* if the pod still exists.
+    async def _raise_unless_gone(self, no: NotFound | Conflict | Unanswered, action: _Ending) -> None:
+        """Raise *no* if the pod of the action still exists.
 
-        A conflict mostly means that another pod has the name now, but a write may also lose against too many other writes.
+        A conflict mostly means that another pod has the name now.  It may also mean that other writes of the same pod were
+        faster, again and again.
         """
         if isinstance(no, NotFound):
             return
@@ -279,9 +282,10 @@ class KubeClient:
         condition: tuple[str, str, str, str],
         version: str = "",
     ) -> None:
-        """A strategic patch merges conditions by type, so conditions of other components stay.
+        """Write one condition of a pod: its type, status, reason and message.
 
-        The time is now, always: Kubernetes takes a DisruptionTarget back that is two minutes old on a living pod.
+        A strategic merge patch merges conditions by type, so the conditions of other components stay.  lastTransitionTime is
+        always now, because Kubernetes removes a DisruptionTarget that is two minutes old from a living pod.
         """
         kind, status, reason, message = condition
         said = {
@@ -298,7 +302,7 @@ class KubeClient:
     # --- nodes ---
 
     async def set_node_condition(self, action: SetNodeCondition) -> None:
-        """Write how Slurm sees the node: our condition, beside kubelet's.
+        """Write the bridge's own condition on the node: the node's state in Slurm.
 
         Raises NotFound, Conflict if the node is gone or is another incarnation.
         """
@@ -315,9 +319,9 @@ class KubeClient:
         await self._patch_node_conditions("show node", action.node, action.uid, said)
 
     async def taint_node(self, node: str, uid: str) -> None:
-        """Keep other schedulers away; nothing that runs there is touched (NoSchedule).
+        """Add the bridge's taint, which keeps pods of other schedulers away.  Running pods are not affected (NoSchedule).
 
-        Taints have no key to merge by: the whole list is written, on condition that no other client wrote meanwhile.
+        Taints have no key to merge by.  So the whole list is written, with the resourceVersion that was read as precondition.
         Raises NotFound, Conflict (another incarnation, or another client was faster).
         """
         meta, taints = await self._taints(node)
@@ -326,7 +330,7 @@ class KubeClient:
             await self._write_taints(node, uid, meta, [*taints, ours])
 
     async def unmark_node(self, node: str, uid: str) -> None:
-        """Take our taint, then our condition; the condition last, since it says that the taint is ours.
+        """Remove the bridge's taint, then its condition; the condition last, since it shows that the taint is the bridge's.
 
         Raises NotFound, Conflict (another incarnation, or another client was faster).
         """
@@ -353,17 +357,17 @@ class KubeClient:
     async def post_event(
         self, namespace: str, name: str, uid: str, reason: str, message: str, at: float, *, warning: bool = False
     ) -> None:
-        """An event on the pod, or where namespace is "" on the node of that name.
+        """Post an event on the pod or, if the namespace is "", on the node of that name.
 
-        The same event again raises the count of the first, also across restarts of the bridge.
+        If the same event was posted before, its count is raised instead, also across restarts of the bridge.
 
         at   when it happened, epoch seconds
 
-        core/v1, because `kubectl describe` shows counts and spans of these.  Raises what any write raises; an event is
-        worth no repetition.
+        The API is core/v1, because `kubectl describe` shows the count and the time span of its events.  Raises as any write;
+        the caller need not repeat it.
         """
         message = message[:EVENT_MESSAGE_MOST]
-        # The name follows from the content, so that a later process finds the event of an earlier one.
+        # The name is made from the content, so that a later process finds the event of an earlier process.
         digest = hashlib.sha256("\0".join((uid, reason, message)).encode()).hexdigest()[:16]
         event = f"{name[:200]}.{digest}"
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
@@ -402,7 +406,7 @@ class KubeClient:
         }
 
     async def _count_event(self, path: str, event: str, at: float) -> bool:
-        """Raise the count of the event.  Returns False if the server has forgotten it (events live an hour)."""
+        """Raise the count of the event.  Returns False if the server has deleted the event (events live an hour)."""
         count = self._events[event] + 1
         body = {"count": count, "lastTimestamp": _rfc3339(at)}
         try:
@@ -428,7 +432,10 @@ class KubeClient:
     # --- what pods refer to ---
 
     async def read_owner(self, ref: OwnerRef, namespace: str) -> Owner | None:
-        """A controller or a group; None: kind not known or not served, object gone or recreated, or not readable (W2)."""
+        """The controller or group that the reference names (W2).
+
+        None: its kind is not known or not served, the object is gone or was recreated, or the bridge may not read it.
+        """
         group = ref.api_version.rpartition("/")[0]
         optional = MAY_BE_MISSING.get((group, ref.kind))
         version, plural = optional or OWNERS.get((group, ref.kind), ("", ""))
@@ -449,7 +456,7 @@ class KubeClient:
         return owner if by_name or not ref.uid or owner.ref.uid == ref.uid else None
 
     async def read_claims(self, namespace: str, names: Sequence[str]) -> tuple[Claim, ...]:
-        """Persistent volume claims, in the order asked; what cannot be used says why in words."""
+        """The persistent volume claims of these names, in that order; `problem` of a claim says why it cannot be used."""
         return tuple(await asyncio.gather(*(self._read_claim(namespace, name) for name in names)))
 
     async def _read_claim(self, namespace: str, name: str) -> Claim:
@@ -473,7 +480,7 @@ class KubeClient:
         return Claim(name, True, node_terms(affinity.required) if affinity else None)
 
     async def _unbound(self, name: str, claim: WireClaim) -> Claim:
-        """A claim without a volume: it waits for the selected node of its pod (F4), or shows what is wrong."""
+        """A claim without a volume: it waits until a node is selected for its pod (F4), or `problem` says what is wrong."""
         storage_class = claim.spec.storage_class_name
         if not storage_class:
             return Claim(name, False, problem=f"claim {name} is not bound to a volume yet")
@@ -512,7 +519,7 @@ class KubeClient:
     async def can_i(
         self, verb: str, resource: str, *, group: str = "", subresource: str = "", namespace: str = ""
     ) -> bool:
-        """True if the bridge has this right.  namespace ""   in all namespaces"""
+        """True if the bridge has this right in the namespace, or in all namespaces if *namespace* is ""."""
         asked = {"verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -523,7 +530,7 @@ class KubeClient:
         return codec.is_allowed((await self._write("check rights", "POST", path, body)).body)
 
     async def server_version(self) -> str:
-        """As the server calls itself: "v1.36.3"."""
+        """The server's version, as in "v1.36.3"."""
         return codec.git_version((await self._read("read version", "/version")).body)
 
     # --- calls ---
@@ -541,7 +548,7 @@ class KubeClient:
     async def _call(
         self, operation: str, method: str, path: str, params: Mapping[str, str], body: bytes | None, content_type: str
     ) -> Reply:
-        """One exchange, classified and reported to `on_call`."""
+        """Send one request.  Raises the error that its answer means; reports duration and outcome to `on_call`."""
         loop = asyncio.get_running_loop()
         began, outcome = loop.time(), "abandoned"
         try:
@@ -557,7 +564,7 @@ class KubeClient:
                 self.on_forbidden(_namespace_of(path))
             if error.operation == operation:
                 raise
-            raise _as(operation, error) from None
+            raise _with_operation(operation, error) from None
         except BridgeError as error:
             outcome = type(error).__name__.lower()
             raise
@@ -568,7 +575,7 @@ class KubeClient:
             self.on_call(operation, loop.time() - began, outcome)
 
 
-def _as(operation: str, error: RemoteError) -> RemoteError:
+def _with_operation(operation: str, error: RemoteError) -> RemoteError:
     """The error with the name of the operation: the transport knows only the method."""
     renamed = type(error)(operation, error.side, error.message, error.code)
     if isinstance(error, Exhausted) and isinstance(renamed, Exhausted):
@@ -592,7 +599,7 @@ def _node_path(name: str) -> str:
 
 
 def _q(segment: str) -> str:
-    """One segment of a path, whatever is in it."""
+    """The text, quoted as one segment of a path."""
     return quote(segment, safe="")
 
 

@@ -1,17 +1,17 @@
 """One exchange with the API server, or one stream of lines from it; each failure says whether anything was sent.
 
-A `Transport` knows HTTP and nothing of Kubernetes.  There are two: `HttpTransport` here, and the simulated cluster's
-in-process one.  The client interprets the status.  A broken connection is classified here, because only here it is known how
-far the request got:
+A `Transport` knows HTTP and nothing of Kubernetes.  There are two: `HttpTransport` here, and the in-process transport of the
+simulated cluster.  The client interprets the status of an answer (client.py).  A broken connection is classified here,
+because only this module knows how far the request got:
 
-    Unreachable   no byte of the request left us (no route, no connection, TLS refused, no connection free for too long)
-    Unanswered    it left, and no whole answer came back
+    Unreachable   no byte of the request was sent (no route, no connection, TLS refused, no connection free for too long)
+    Unanswered    a byte may have been sent, and no complete answer came back
 
-aiohttp repeats a GET, PUT or DELETE by itself when a pooled connection turns out to be closed; here only a GET is repeated,
-since a DELETE may have been done.
+If a pooled connection turns out to be closed, only a GET is repeated.  aiohttp itself would also repeat a PUT or DELETE,
+which may have taken effect.
 
-Calls and watches have connections apart, so that a burst of calls cannot starve a watch, and TCP keepalive finds a dead
-path within half a minute, long before a silent watch could.
+Calls and watches have separate connections, so that a burst of calls cannot delay a watch.  TCP keepalive finds a dead
+connection within half a minute, long before a watch would notice that no data comes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from scheduler.model.text import span
 
 SIDE = "Kubernetes"
 USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"
-MAX_CALLS = 48  # a burst waits for the server: with 16 at a time a fifth less of it is done a second
+MAX_CALLS = 48  # calls at a time; with 16, a burst is a fifth slower, because each call waits for the server
 CONNECT_DEADLINE_S = 5.0
-OPEN_DEADLINE_S = 15.0  # until a watch is accepted
-FAILING_S = 3.0  # calls that fail for so long, one after the other, are more than a hiccup
-# An object is at most 1.5 MiB in etcd, and six times that in JSON (every character escaped).  An answer has to be held and
-# decoded in one piece while everything else waits; a page that is longer is asked for in smaller ones.
+OPEN_DEADLINE_S = 15.0  # until the server accepts a watch
+FAILING_S = 3.0  # if all calls fail for so long, that is reported
+# An object is at most 1.5 MiB in etcd, and six times that in JSON (every character escaped).  An answer is decoded in one
+# piece, and the event loop waits meanwhile.  If a page of a list is longer than this, smaller pages are requested.
 MAX_BODY = MAX_LINE = 16 * 2**20
-HEAD = 64 * 2**10  # of an answer or a line that is longer: it says which object it is about
+HEAD = 64 * 2**10  # bytes that are kept of a longer answer or line: they show which object it is about
 NO_PARAMS: Mapping[str, str] = {}
 KEEPALIVE = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -61,7 +61,7 @@ log = logging.getLogger("slurm-bridge")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, whole.  Header names are in lower case."""
+    """A complete answer.  Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -73,8 +73,8 @@ class Call:
     """One request.
 
     path        with its leading slash
-    deadline_s  for the whole of it, until the last byte of the answer: credentials and a second try are part of it, and the
-                wait for a free connection is not (connection_limit.py)
+    deadline_s  until the last byte of the answer, with the reading of credentials and a second try; without the wait for a
+                free connection (connection_limit.py)
     """
 
     method: str
@@ -111,14 +111,14 @@ class Transport(Protocol):
     async def exchange(self, call: Call) -> Reply:
         """Send one request and read its whole answer, whatever its status.
 
-        Raises Unreachable, Unanswered; Unauthorized where our own credentials cannot be renewed after a 401.
+        Raises Unreachable, Unanswered; Unauthorized if the bridge's credentials cannot be renewed after a 401.
         """
         ...
 
     def stream(
         self, path: str, *, params: Mapping[str, str] = NO_PARAMS, stall_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open a stream; inside the `async with` it has been accepted, and the iterator gives its lines.
+        """Open a stream.  Inside the `async with` the server has accepted it, and the iterator gives its lines.
 
         A line longer than MAX_LINE comes as `Cut`.  The iterator ends when the server ends the stream.  Entering raises
         StreamRefused, Unreachable, Unanswered; iterating raises Unanswered when the stream breaks or no byte came for
@@ -133,7 +133,12 @@ class Transport(Protocol):
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a request."""
+    """The progress of a request, by which a failure is classified.
+
+    authenticated   the credentials were read
+    sent            a byte of the request may have been sent
+    may_send        asked right before the first byte; if it returns False, nothing is sent
+    """
 
     authenticated: bool = False
     sent: bool = False
@@ -141,14 +146,14 @@ class _Progress:
 
 
 @dataclass(slots=True)
-class _Answered:
-    """Notes if calls are answered.  Open watches go on while calls fail, for instance after a wrong certificate authority.
+class _CallHealth:
+    """Records if calls are answered.  Watches do not show it: an open watch goes on while all new connections fail.
 
-    since     monotonic seconds of the first of the calls that failed one after the other; None: the last one was answered
-    lasted_s  seconds from then to the last of them
-    why       the error of the last of them
-    ever      a call was answered; before that the start says what it waits for
-    is_logged      the log has the trouble
+    since      when the present row of failed calls began, monotonic seconds; None: the last call was answered
+    lasted_s   seconds from the first failed call of the row to the last one
+    why        the error of the last failed call of the row
+    ever       a call was answered at some time; before that, the checks at start report failures
+    is_logged  the log has the trouble
     """
 
     since: float | None = None
@@ -159,11 +164,11 @@ class _Answered:
 
     @property
     def trouble(self) -> str:
-        """The last error, once calls have failed for a while; "": they have not."""
+        """The last error, if all calls have failed for FAILING_S or longer; "": otherwise."""
         return self.why if self.lasted_s >= FAILING_S else ""
 
     def ended(self, error: BridgeError | None) -> None:
-        """A call was answered, or why it was not."""
+        """Record the end of a call.  error: why it was not answered; None: it was answered"""
         if error is None:
             self.since, self.lasted_s, self.why, self.ever = None, 0.0, "", True
         else:
@@ -192,7 +197,7 @@ class HttpTransport:
     access: Access
     agent: str = USER_AGENT
     may_write: Callable[[], bool] = lambda: True
-    _answered_last: _Answered = field(default_factory=_Answered)
+    _call_health: _CallHealth = field(default_factory=_CallHealth)
     _limit: ConnectionLimit = field(init=False)
     _calls: aiohttp.ClientSession | None = None
     _watches: aiohttp.ClientSession | None = None
@@ -206,35 +211,35 @@ class HttpTransport:
         try:
             reply = await self._in_time(call, progress)
         except (Unreachable, Unanswered, Unauthorized) as error:
-            if progress.may_send():  # else it was held back here
-                self._answered_last.ended(error)
+            if progress.may_send():  # otherwise the request was stopped here, which shows nothing about the server
+                self._call_health.ended(error)
             raise
-        self._answered_last.ended(None)
+        self._call_health.ended(None)
         return reply
 
     def trouble(self) -> str:
         """Why no call was answered for a while, as a sentence; "": calls are answered, or nothing was asked."""
-        return self._answered_last.trouble
+        return self._call_health.trouble
 
     async def _in_time(self, call: Call, progress: _Progress) -> Reply:
         try:
             async with self._limit.connection(call.method.lower()), asyncio.timeout(call.deadline_s):
-                return await self._answered(call, progress)
+                return await self._authenticated(call, progress)
         except TimeoutError as error:
             raise self._broken(call.method, error, progress, call.deadline_s) from None
 
-    async def _answered(self, call: Call, progress: _Progress) -> Reply:
+    async def _authenticated(self, call: Call, progress: _Progress) -> Reply:
         if self._calls is None:
             self._calls = _session()
         who = await self.access.credentials()
         reply = await self._exchange_once(self._calls, who, call, progress)
         if reply.status == 401:
-            # A 401 did nothing, so a second try with other credentials is no repetition.
+            # A request with answer 401 had no effect, so it may be sent again with other credentials.
             progress.sent = progress.authenticated = False
-            if await self._renewed(who):
+            if await self._renew(who):
                 reply = await self._exchange_once(self._calls, await self.access.credentials(), call, progress)
             if reply.status == 401:
-                self._refused()
+                self._raise_if_rejected()
         return reply
 
     async def _exchange_once(
@@ -242,7 +247,7 @@ class HttpTransport:
     ) -> Reply:
         progress.authenticated = True
         try:
-            return await self._asked(session, who, call, progress)
+            return await self._send(session, who, call, progress)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             stale = progress.sent and not isinstance(error, aiohttp.ClientConnectorError)
             if not stale or call.method != "GET":
@@ -250,11 +255,11 @@ class HttpTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._broken(call.method, error, progress, call.deadline_s) from None
         try:
-            return await self._asked(session, who, call, progress)
+            return await self._send(session, who, call, progress)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._broken(call.method, error, progress, call.deadline_s) from None
 
-    async def _asked(self, session: aiohttp.ClientSession, who: Credentials, call: Call, progress: _Progress) -> Reply:
+    async def _send(self, session: aiohttp.ClientSession, who: Credentials, call: Call, progress: _Progress) -> Reply:
         async with session.request(
             call.method,
             self.access.server + call.path,
@@ -284,7 +289,7 @@ class HttpTransport:
                 raise StreamRefused(await _whole(response, "GET"))
             yield _lines(response, self.access.server, stall_s)
         finally:
-            # No goodbye: it is half the watch's nature to be left in the middle, and a TLS goodbye outlives the session.
+            # Abort instead of closing: a watch is mostly left before its end, and a TLS shutdown would outlive the session.
             if response.connection and response.connection.transport:
                 response.connection.transport.abort()
             response.close()
@@ -298,13 +303,13 @@ class HttpTransport:
         response = await self._open(self._watches, who, path, params, stall_s, progress)
         if response.status == 401:
             progress.sent = progress.authenticated = False
-            if await self._renewed(who):
+            if await self._renew(who):
                 response.release()
                 who = await self.access.credentials()
                 response = await self._open(self._watches, who, path, params, stall_s, progress)
             if response.status == 401 and self.access.refused():
                 response.release()
-                self._refused()
+                self._raise_if_rejected()
         return response
 
     async def _open(
@@ -329,14 +334,14 @@ class HttpTransport:
 
     def _headers(self, who: Credentials, content_type: str | None) -> CIMultiDict[str]:
         headers = CIMultiDict(who.headers)
-        # Not gzip: it costs the server more time than a cluster's network costs us.
+        # Not gzip: compression costs the server more time than it saves on a cluster's network.
         headers.update({"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self.agent})
         if content_type:
             headers["Content-Type"] = content_type
         return headers
 
     def _target(self, who: Credentials) -> dict[str, Any]:
-        """The key of the connection pool: connections that were made with an older certificate are not used again."""
+        """Options of a request by which aiohttp pools connections, so that none with an older certificate is used again."""
         return {
             "ssl": who.tls or True,
             "server_hostname": self.access.server_hostname,
@@ -350,12 +355,13 @@ class HttpTransport:
                 await session.close()
         self._calls = self._watches = None
 
-    def _refused(self) -> None:
-        """The credentials are rejected, and there are no newer ones.  Raises Unauthorized if the source knows the reason."""
+    def _raise_if_rejected(self) -> None:
+        """Raise Unauthorized if the source of the credentials knows why the server rejects them."""
         if why := self.access.refused():
             raise Unauthorized("authenticate", SIDE, why, 401)
 
-    async def _renewed(self, who: Credentials) -> bool:
+    async def _renew(self, who: Credentials) -> bool:
+        """Renew the credentials that the server rejected.  Returns True if there are newer ones."""
         try:
             return await self.access.renew(who.generation)
         except ConfigError as error:
@@ -386,7 +392,7 @@ def _session() -> aiohttp.ClientSession:
 
 
 async def _mark_sent(_session: object, context: Any, _params: object) -> None:
-    """Called as the first byte goes out; before that a failure is known to have had no effect."""
+    """Called right before the first byte is sent.  A request that failed before this call had no effect."""
     if not context.trace_request_ctx.may_send():
         raise not_sent("write", SIDE)
     context.trace_request_ctx.sent = True

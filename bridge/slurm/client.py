@@ -1,11 +1,12 @@
-"""The Slurm client, over its REST interface: one method for each call.
+"""The client of slurmrestd: one method for each call.
 
-Every method sends one request, checks the answer (responses.py) and returns the scheduler's nouns (codec.py).  All may raise
-what bridge/errors.py lists: Refused and its kinds (nothing happened), Unreachable (nothing was sent), Unanswered and, for a
-write, ContractError (it may have taken effect: read before repeating it).  "Raises" below names what is particular.
+Every method sends one request, checks the answer (responses.py) and returns values of the scheduler's model (codec.py).
+Every method may raise the errors of bridge/errors.py: Refused and its subclasses (nothing happened), Unreachable (nothing was
+sent), Unanswered and, for a write, ContractError (it may have taken effect: read before you repeat it).  "Raises" in a
+method's docstring names only errors that mean something particular there; numbers are Slurm's error numbers.
 
-Jobs are made, changed and ended *as their tenant* (I2): `X-SLURM-USER-NAME` beside our token, or beside the tenant's own
-(user_tokens.py).  So Slurm itself refuses to end another user's job that reuses an id (V6).
+Jobs are made, changed and ended *as their tenant* (I2): a request has the header `X-SLURM-USER-NAME`, and the bridge's token
+or the token of that user (user_tokens.py).  So Slurm itself refuses to end a job of another user that has a reused id (V6).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from scheduler.model.slurm import Grant, Job, JobSpec, NodeSpec, Partition, Slur
 from scheduler.policy import unknown_names
 
 TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - its name
-RENEWING = (401, 511)  # the token was not accepted: bad, expired or foreign
+RENEWING = (401, 511)  # statuses of a token that was not accepted: bad, expired or of another cluster
 OnCall = Callable[[str, float, str], None]
 OnLeftOut = Callable[[str, str, str], None]
 
@@ -66,13 +67,13 @@ _ACCOUNTED = ListDecoder("jobs", wire.AccountedJob, "job_id")
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """The Slurm and the API version that `discover()` found.
+    """What `discover()` found: the release of Slurm, and the API version to use.
 
     api         the API version that is used from now on
     release     Slurm's release, "26.05.5"
     cluster     Slurm's ClusterName
-    accounting  slurmdbd is there: jobs can be found by name, ends recorded
-    responding  slurmctld answers slurmrestd
+    accounting  True if there is a slurmdbd: jobs can be found by name, and their ends recorded
+    responding  True if slurmctld answers slurmrestd
     slurm_user  SlurmUser of slurm.conf; "": not read
     """
 
@@ -88,18 +89,18 @@ def _no_hook(operation: str, seconds: float, outcome: str) -> None:
     """Does nothing."""
 
 
-def _no_witness(what: str, which: str, why: str) -> None:
+def _no_left_out_hook(what: str, which: str, why: str) -> None:
     """Does nothing."""
 
 
 class SlurmClient:
-    """One Slurm cluster.  Call `discover()` first: everything else needs the API version.
+    """One Slurm cluster.  Call `discover()` first: all other methods need the API version.
 
-    transport     for everything but the poll
-    tokens        the bridge's own token: sees all jobs, and acts for users unless `acting_tokens` does
-    polls         transport of `states()`, so that a burst does not delay the poll; None: the same
-    acting_tokens the token of the acting role, if it is another one (ARCHITECTURE 4)
-    user_tokens   the token of each user, for requests as that user; `acting_tokens` is then for nodes
+    transport     for all calls but the poll
+    tokens        the bridge's own token: sees all jobs, and acts for users if `acting_tokens` is None
+    polls         transport of `listed_states()`, so that a burst does not delay the poll; None: *transport*
+    acting_tokens the token for requests as a user and for changes of nodes; None: *tokens*
+    user_tokens   a token for each user, for requests as that user; `acting_tokens` is then for nodes only
     deadline_s    for each call, a second attempt with a renewed token included
     on_call       called with (operation, seconds, outcome) for each call; outcome: "ok" or the error's class in lower case
     on_undecodable called with (list, id or name, why) for each item of a list that could not be read, each time
@@ -116,7 +117,7 @@ class SlurmClient:
         versions: tuple[ApiVersion, ...] = API_VERSIONS,
         deadline_s: float = DEFAULT_DEADLINE_S,
         on_call: OnCall = _no_hook,
-        on_undecodable: OnLeftOut = _no_witness,
+        on_undecodable: OnLeftOut = _no_left_out_hook,
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -133,10 +134,10 @@ class SlurmClient:
         self._stopwatch = stopwatch
         self._discovery: Discovery | None = None
         self._states_reader = Unchanged(_STATES)
-        self._shown: tuple[ListAnswer[wire.JobState], Listed[Mapping[int, States]]] | None = None
+        self._decoded_states: tuple[ListAnswer[wire.JobState], Listed[Mapping[int, States]]] | None = None
         # CPUs a core by node, from the last nodes(): resources/ has cores only.
         self._cpus_per_core: Mapping[str, int] = {}
-        self._single_cpus: bool | None = None  # whether Slurm allocates single threads of a core; None: not known
+        self._single_cpus: bool | None = None  # True if Slurm allocates single threads of a core; None: not known
 
     @property
     def discovery(self) -> Discovery | None:
@@ -146,7 +147,7 @@ class SlurmClient:
     # --- Slurm itself
 
     async def discover(self) -> Discovery:
-        """Find the newest API version that both know (`GET ping/` of each, newest first).
+        """Find the newest API version that slurmrestd and this client know (`GET ping/` of each version, newest first).
 
         Raises ContractError if slurmrestd serves none of them: this Slurm is too old, or the URL leads elsewhere.
         """
@@ -184,9 +185,10 @@ class SlurmClient:
 
         Returns the job id of the granted job; `grant(id)` reads its nodes.
         Only for a job that depends on nothing but singleton, may begin now and is not heterogeneous.
-        Raises Exhausted (no room now: 2013, 2016, 2040, 2068; a limit: 2050), Conflict (2038: a twin of this name lives; look
-        for it), Invalid (not possible as asked; 2018: a node in `excluded_nodes` is gone).  A refusal leaves a FAILED
-        record, and where partitions preempt, 2016 may have ended lower jobs already: callers limit its rate (ARCHITECTURE 5).
+        Raises Exhausted (no room now: 2013, 2016, 2040, 2068; a limit: 2050), Conflict (2038: another job of this name lives;
+        find it), Invalid (not possible as asked; 2018: a node in `excluded_nodes` does not exist).  A refusal leaves a FAILED
+        record in accounting.  If partitions preempt, 2016 may have ended lower jobs already.  So callers limit the rate of
+        these calls (ARCHITECTURE 5).
         """
         body = bodies.job_body(spec, immediate=True)
         return (await self._write("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id
@@ -202,9 +204,9 @@ class SlurmClient:
         return (await self._write("submit", "POST", self._path("job/submit"), body, _ID, user=spec.user)).job_id
 
     async def update(self, job_id: int, user: str, spec: JobSpec, changes: frozenset[str]) -> None:
-        """Give the named fields of `spec` to a job of that user (`POST job/{id}`).
+        """Set fields of a job of that user to their values in `spec` (`POST job/{id}`).
 
-        changes  none that is unchangeable (scheduler/translate/job_update.py)
+        changes  names of these fields; each must be changeable (scheduler/translate/job_update.py)
         Raises Invalid if Slurm does not change such a field of a waiting or running job (2073, 2036, 2002) or the job
         has ended (2084), NotFound if it is gone.
         """
@@ -224,8 +226,8 @@ class SlurmClient:
 
         The request names no signal, because a signal breaks external nodes (Slurm facts 2).
         With the id of its leader, a whole heterogeneous job ends; with the id of another component, that component alone.
-        Returns False if the job does not exist any more: it had ended already, Slurm does not know it, or another job has
-        its id (2021, 2017, 2172).  (Also if one component had ended before, and the others ended now.)
+        Returns False if the job had ended already (2021), Slurm does not know it (2017), or another job has its id (2172).
+        Also returns False if one component had ended before, and this call ended the others.
         Raises Invalid if the job is not that user's (2002).
         """
         body = msgspec.json.encode({"jobs": [str(job_id)], "job_name": name})
@@ -248,14 +250,14 @@ class SlurmClient:
         Returns the same object as long as nothing changes; callers must not change it.
         """
         answer = await self._get("states", self._path("jobs/state/"), self._states_reader, transport=self._polls)
-        if self._shown is None or self._shown[0] is not answer:
-            self._shown = answer, self._report_left_out("jobs/state", codec.job_states(answer))
-        return self._shown[1]
+        if self._decoded_states is None or self._decoded_states[0] is not answer:
+            self._decoded_states = answer, self._report_left_out("jobs/state", codec.job_states(answer))
+        return self._decoded_states[1]
 
     async def job(self, job_id: int) -> Job | None:
         """One job, a heterogeneous one with all its components (`GET job/{id}`, 2 ms).
 
-        None only where Slurm itself says that it knows no such job (2017).
+        None only if Slurm itself answers that it knows no such job (2017).
         """
         try:
             answer = await self._get("job", self._path(f"job/{job_id}"), _JOB)
@@ -263,27 +265,27 @@ class SlurmClient:
             if error.code != NO_SUCH_JOB:
                 raise
             return None
-        return _sensible("job", lambda a: codec.job(a, job_id), answer)
+        return _decoded("job", lambda a: codec.job(a, job_id), answer)
 
     async def grant(self, job_id: int, user: str) -> Grant:
         """The grant of a running job or component, node by node (`GET resources/{id}`, 0.3 kB a node).
 
-        user   the user of the job: Slurm shows this to the job's user and to operators alone (2010)
-        Raises NotFound if the job is gone, Invalid if it has no nodes, yet or any more (2085).
+        user   the user of the job: Slurm shows a grant only to the job's user and to operators (2010)
+        Raises NotFound if the job is gone, Invalid if it has no nodes yet, or no nodes any more (2085).
         """
         answer = await self._get(
             "grant", self._path(f"resources/{job_id}"), _RESOURCES, user=self._with_own_token(user)
         )
         held = await self._held_cpus(job_id) if self._shows_too_many_cpus(answer) else {}
-        return _sensible("grant", lambda a: codec.grant(a, job_id, self._cpus_per_core, held), answer)
+        return _decoded("grant", lambda a: codec.grant(a, job_id, self._cpus_per_core, held), answer)
 
     def _shows_too_many_cpus(self, answer: wire.ResourcesAnswer) -> bool:
-        """True if a node may have one thread of a core: Slurm shows the core, so the tasks of a node are not known."""
+        """True if the answer may count too many CPUs: it counts whole cores, but the job may hold one thread of a core."""
         shared = any(node.node in self._cpus_per_core for node in answer.nodes)
         return self._single_cpus is not False and shared and len(answer.nodes) > 1
 
     async def _held_cpus(self, job_id: int) -> Mapping[str, int]:
-        """Node name to CPUs of that job; {} where Slurm gives away whole cores."""
+        """Node name to the CPUs that the job holds there; {} if Slurm allocates whole cores."""
         answer = await self._get("grant", self._path(f"job/{job_id}"), _HELD)
         self._single_cpus, held = codec.cpus_held(answer, job_id)
         return held if self._single_cpus else {}
@@ -301,9 +303,9 @@ class SlurmClient:
         return self._report_left_out("nodes", codec.nodes(answer))
 
     async def node(self, name: str) -> SlurmNode:
-        """One node (`GET node/{name}`).  Raises Unanswered if Slurm has none: its answer has no number for that."""
+        """One node (`GET node/{name}`).  Raises Unanswered if Slurm has no such node: its answer has no error number."""
         answer = await self._get("node", self._path(_node_path(name)), _NODE)
-        return _sensible("node", lambda a: codec.node(a, name), answer)
+        return _decoded("node", lambda a: codec.node(a, name), answer)
 
     async def partitions(self) -> tuple[Partition, ...]:
         """Every partition that can be read; see listed_partitions()."""
@@ -325,32 +327,32 @@ class SlurmClient:
     async def register_node(self, spec: NodeSpec) -> None:
         """Register one external node (`POST new/node`).  It survives a restart of slurmctld.
 
-        One a call: Slurm reads the devices of several for the first alone.
-        A GRES that slurm.conf does not know is dropped without a word.
+        One node a call, because of several nodes Slurm reads the devices of the first alone.
+        Slurm drops a GRES that slurm.conf does not know, and reports no error.
         Raises Conflict (2168: it exists), Unauthorized, Invalid (2010: not this token's to do).
         """
-        await self._change("register_node", "POST", "new/node/", bodies.node_body(spec))
+        await self._change_nodes("register_node", "POST", "new/node/", bodies.node_body(spec))
 
     async def change_node(self, name: str, change: NodeChange, reason: str) -> None:
         """Drain the node, resume it, or set it down, which ends its jobs for good (`POST node/{name}`).
 
-        reason   kept by Slurm while it is drained or down
+        reason   Slurm shows it while the node is drained or down
         Raises Invalid (2018: Slurm has no such node; 2010: not this token's to do).
         """
-        await self._change("change_node", "POST", _node_path(name), bodies.node_change_body(change, reason))
+        await self._change_nodes("change_node", "POST", _node_path(name), bodies.node_change_body(change, reason))
 
     async def remove_node(self, name: str) -> None:
         """Delete a node that was registered by `new/node` (`DELETE node/{name}`).
 
         Raises Exhausted (2016: it is busy), Invalid (2018: Slurm has no such node; 2028: it is in slurm.conf).
         """
-        await self._change("remove_node", "DELETE", _node_path(name), b"")
+        await self._change_nodes("remove_node", "DELETE", _node_path(name), b"")
 
     async def reconfigure(self) -> None:
         """Have slurmctld read its configuration again (`GET reconfigure/`, seconds): nodes of slurm.conf respond again."""
-        await self._change("reconfigure", "GET", "reconfigure/", b"")
+        await self._change_nodes("reconfigure", "GET", "reconfigure/", b"")
 
-    async def _change(self, operation: str, method: str, rest: str, body: bytes) -> None:
+    async def _change_nodes(self, operation: str, method: str, rest: str, body: bytes) -> None:
         await self._call(
             operation,
             method,
@@ -364,17 +366,17 @@ class SlurmClient:
     # --- accounting
 
     async def find(self, name: str) -> tuple[int, ...]:
-        """Ids of jobs of exactly this name that accounting believes to live; () where there is no slurmdbd.
+        """Ids of jobs of exactly this name that have not ended according to accounting; () if there is no slurmdbd.
 
-        Accounting may lag behind slurmctld and still believe in a job that slurmctld lost: read what is found.
-        Raises ContractError if a record can be read so little that it may be any job.
+        Accounting may be behind slurmctld, and may list a job that slurmctld lost: the caller reads each job that is found.
+        Raises ContractError if a record is unreadable in a way that it may be any job.
         """
         if not self._accounting:
             return ()
         path = f"/slurmdb/{self._api}/jobs/?{urlencode({'job_name': name})}"
         answer = await self._get("find", path, _ACCOUNTED)
         self._report_left_out("slurmdb jobs", Listed(None, answer.left_out))
-        return _sensible("find", lambda a: codec.live_ids(a, name), answer)
+        return _decoded("find", lambda a: codec.live_ids(a, name), answer)
 
     async def record_end(self, job_id: int, user: str, exit_code: int, comment: str) -> bool:
         """Write how the pods ended into an ended job's accounting record (derived exit code and comment, S2).
@@ -404,9 +406,10 @@ class SlurmClient:
         user: str = "",
         side: str = "slurm",
     ) -> _E:
-        """A read that the bridge itself does not need (admin_reads.py).
+        """Send a read that only commands for admins need (admin_reads.py).
 
-        rest   what follows the API version; side: "slurm", or "slurmdb" for accounting
+        rest   the path after the API version
+        side   "slurm", or "slurmdb" for accounting
         """
         target = f"/{side}/{self._api}/{rest}"
         return await self._call(operation, method, target, body, decoder, user=user, transport=self._transport)
@@ -477,7 +480,7 @@ class SlurmClient:
             raise
         except Unauthorized as error:
             outcome = "unauthorized"
-            raise self._explained(error, tokens, user) from None
+            raise self._with_advice(error, tokens, user) from None
         except RemoteError as error:
             outcome = type(error).__name__.lower()
             raise
@@ -497,9 +500,9 @@ class SlurmClient:
         tokens: TokenSource,
         user: str,
     ) -> Reply:
-        """The answer.  If Slurm does not accept the token and there is a newer one, the request is repeated with that one.
+        """Send the request.  If Slurm does not accept the token and there is a newer token, send the request again with it.
 
-        One deadline holds for both: what was asked the second time had no effect the first time.
+        The first request had no effect then.  Both requests share one deadline.
         """
         began = self._stopwatch()
         headers = self._headers(operation, tokens, user)
@@ -523,7 +526,7 @@ class SlurmClient:
         left_s = max(0.0, self._deadline_s - (self._stopwatch() - began))
         try:
             return await transport.exchange(method, target, headers, body, deadline_s=left_s)
-        except RemoteError as error:  # in our own words: "allocate" says more than a path
+        except RemoteError as error:  # the transport names the path; "allocate" says more
             raise type(error)(operation, SIDE, error.message, error.code) from None
 
     def _headers(self, operation: str, tokens: TokenSource, user: str) -> dict[str, str]:
@@ -533,7 +536,7 @@ class SlurmClient:
                 "Accept": "application/json",
                 "Content-Type": "application/json",  # without it: 500 "Unspecified error"
             }
-        except ConfigError as error:  # at run time the file may vanish: nothing is sent without it
+        except ConfigError as error:  # the token file cannot be read (any more), so nothing is sent
             if isinstance(tokens, UserToken):
                 raise self._no_token_of(user, operation, str(error)) from None
             raise Unauthorized(operation, SIDE, str(error)) from None
@@ -542,7 +545,7 @@ class SlurmClient:
         return headers
 
     def _with_own_token(self, user: str) -> str:
-        """The user, if each user has a token; "": the bridge's own token has the right."""
+        """*user* if each user has a token; otherwise "", because the bridge's own token may send this request."""
         return user if self.user_tokens is not None else ""
 
     def _tokens_for(self, user: str) -> TokenSource:
@@ -552,14 +555,17 @@ class SlurmClient:
         return self._acting_tokens if self.user_tokens is None else self.user_tokens.of(user)
 
     def _no_token_of(self, user: str, operation: str, why: str, code: int = 401, token: str = "") -> NoUserToken:
-        """token, code: what Slurm did not accept, and its number; "" and 401: there is none to send."""
+        """Record that the bridge has no usable token of that user, and return the error that says so.
+
+        token, code   the token that Slurm did not accept, and Slurm's error number; "" and 401: there is no token to send
+        """
         assert self.user_tokens is not None
         message = f"slurm-bridge cannot act as Slurm user {user}: {why}"
         self.user_tokens.refused(user, message, token)
         return NoUserToken(operation, SIDE, message, code)
 
-    def _explained(self, error: Unauthorized, tokens: TokenSource, user: str) -> Unauthorized:
-        """The error, with what to do if the token itself shows the cause."""
+    def _with_advice(self, error: Unauthorized, tokens: TokenSource, user: str) -> Unauthorized:
+        """The error, with advice about the token that was not accepted."""
         if isinstance(error, NoUserToken):
             return error
         trouble = problem(tokens, self._clock())
@@ -577,7 +583,7 @@ def _node_path(name: str) -> str:
     return f"node/{quote(name, safe='')}"
 
 
-def _sensible(operation: str, decode: Callable[[_A], _N], answer: _A) -> _N:
+def _decoded(operation: str, decode: Callable[[_A], _N], answer: _A) -> _N:
     """Decode an answer.  Raises ContractError if the answer makes no sense."""
     try:
         return decode(answer)

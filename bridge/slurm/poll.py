@@ -1,9 +1,9 @@
 """The one poller: it reads the states of all jobs, and the nodes of Slurm (ARCHITECTURE 5, Q1).
 
-`jobs/state` serves every workload with 80 bytes a job; the bridge never sends `GET /jobs` (20 kB a job, and slurmrestd
-keeps the memory).  slurmctld starts jobs on a one-second tick.  So while placeholders wait, there are two polls a second,
-and one of them is sent just after that tick.  A grant is then seen some 30 ms after it happened, without more calls.  If a
-poll of very many jobs takes a second or more, the poller pauses twice as long as the poll took, at most 3 s.
+One `jobs/state` answers for all workloads, with 80 bytes a job.  The bridge never sends `GET /jobs`, whose answer has 20 kB a
+job and stays in slurmrestd's memory.  slurmctld starts jobs on a one-second tick.  So while placeholders wait, there are two
+polls a second, and one of them is sent just after that tick: a grant is seen some 30 ms after it happened, without more
+calls.  After each poll the poller pauses twice as long as the poll took, or longer; 3 s are enough for that reason.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from scheduler.events import (
 from scheduler.model.slurm import Partition, States, holds_nodes
 
 TICK_S = 1.0
-BEHIND_TICK_S = 0.03  # after its tick slurmctld needs this long until its answers show the starts
-BUSY = 2  # factor of the interval during a burst; ends are still seen within 2.5 s
-NARROW_S = 0.05  # a window this narrow is good enough to aim at
-REST = 2  # the pause after a slow poll is this many times as long as the poll took
-MOST_REST_S = 3.0  # so that the end of a job is handled within 5 s
+BEHIND_TICK_S = 0.03  # how long after its tick slurmctld's answers show the jobs that it started
+BUSY = 2  # factor of the interval during a burst of immediate allocations; ends of jobs are still seen within 2.5 s
+NARROW_S = 0.05  # if the window is this narrow, its end counts as the tick
+REST = 2  # the pause after a poll is at least this many times as long as the poll took
+MOST_REST_S = 3.0  # the longest such pause, so that the end of a job is handled within 5 s
 FIRST_BACKOFF_S = 0.5
 ACCOUNTING_RETRY_S = 5.0
 MAX_RETRY_AFTER_S = 30.0  # even if a proxy asks for a longer pause: ends of pods wait for the polls
@@ -46,9 +46,9 @@ MAX_BACKOFF_S = 3.0  # so that ends and new pods are handled within 5 s after an
 class Tick:
     """The offset of slurmctld's tick within the second, estimated from the observed starts of jobs.
 
-    If a poll shows that a job has started, the job started since the poll before.  Each start narrows the window.  A window
-    of a second or more has every offset in it: while polls take about half a second or more, nothing is learnt.  Such polls
-    are so far apart that a poll just behind the tick would show a start hardly sooner.
+    If a poll shows that a job has started, the tick was in the window between the previous poll and this one.  Each start
+    narrows the window of possible offsets.  A window of a second or more contains every offset, so nothing is learnt while
+    polls take about half a second or more.  Such polls are so far apart that aiming at the tick would hardly help.
     """
 
     def __init__(self) -> None:
@@ -72,16 +72,17 @@ class Tick:
 
     @property
     def aim(self) -> float:
-        """The moment of a second at which to poll: just after the tick if it is known, else in the middle of its window."""
+        """The offset within a second at which to poll: just after the tick if it is known, else the middle of its window."""
         if self._low is None:
             return 0.0
         share = 1.0 if self._width <= NARROW_S else 0.5
         return (self._low + self._width * share + (BEHIND_TICK_S if share == 1.0 else 0.0)) % TICK_S
 
     def next_poll(self, now: float, *, every_s: float) -> float:
-        """About `every_s` from now, at the chosen moment of a second (of a half or a third of it if `every_s` is shorter).
+        """The time of the next poll (epoch seconds): about `every_s` from now, and a whole number of steps from `aim`.
 
-        The steps divide the second.  Steps of 0.6 s would drift against slurmctld's tick, and see a start up to 0.6 s late.
+        A step is the largest equal part of a second that is not longer than `every_s`.  Steps that do not divide the second,
+        such as 0.6 s, would drift against slurmctld's tick, and show a start up to 0.6 s late.
         """
         step = TICK_S / math.ceil(TICK_S / every_s)
         after = now + every_s - step
@@ -93,7 +94,7 @@ class Poller:
     """Polls Slurm and emits events; decides nothing.
 
     waiting      returns True if jobs of the bridge wait in Slurm's queue: then there are two polls a second
-    allocating   returns True while immediate allocations are in flight: then there are half as many polls as usual
+    allocating   returns True while immediate allocations are in flight: then, if no job waits, there are half as many polls
     accounting_outage  returns True during an outage of slurmdbd: then slurmdbd is asked again every few seconds
     interval_s, nodes_interval_s   seconds between two polls of jobs, and of nodes
     """
@@ -119,8 +120,8 @@ class Poller:
         self._interval_s = interval_s
         self._nodes_interval_s = nodes_interval_s
         self._tick = Tick()
-        self._before: tuple[float, Mapping[int, States]] | None = None
-        self._took_s = 0.0  # the last poll
+        self._last_poll: tuple[float, Mapping[int, States]] | None = None
+        self._took_s = 0.0  # how long the last poll took
         self._in_outage = False
         self._nodes_due = float("-inf")
         self._accounting_due = float("-inf")
@@ -135,7 +136,7 @@ class Poller:
                     await self._try_accounting()
                 if self._clock() >= self._nodes_due:
                     await self.poll_nodes()
-                self._note_answers()
+                self._note_outage_end()
                 backoff_s = FIRST_BACKOFF_S
                 next_at = self._next_poll()
             except RemoteError as error:
@@ -148,8 +149,8 @@ class Poller:
     def _next_poll(self) -> float:
         """The time of the next poll.
 
-        While jobs wait, it is just after slurmctld's tick, which starts jobs.  During a burst it is later, because a poll of
-        thousands of jobs delays allocations.
+        While jobs wait, the poll is just after slurmctld's tick, which starts jobs.  Otherwise, during a burst of immediate
+        allocations, the interval is longer, because a poll of thousands of jobs delays allocations.
         """
         now, rest_s = self._clock(), min(REST * self._took_s, MOST_REST_S)
         if self._waiting():
@@ -162,14 +163,14 @@ class Poller:
         listed = await self._client.listed_states()
         states = listed.found
         ended = self._clock()
-        if self._before is not None:
-            low, before = self._before
+        if self._last_poll is not None:
+            low, before = self._last_poll
             if states is not before and any(
                 holds_nodes(now) and not holds_nodes(before.get(job, now)) for job, now in states.items()
             ):
                 self._tick.started_between(low, ended)
         self._took_s = ended - began
-        self._before = (began, states)
+        self._last_poll = (began, states)
         self._emit(JobsPolled(began, ended, states, unread_jobs(listed.left_out)))
 
     async def poll_nodes(self) -> None:
@@ -201,8 +202,8 @@ class Poller:
         if await self._read_partitions() is not None:
             self._nodes_due = float("-inf")
 
-    def _note_answers(self) -> None:
-        """Note that Slurm answered all requests of a round: it is not back if it answers only a part of them."""
+    def _note_outage_end(self) -> None:
+        """Report the end of an outage.  Called only after Slurm answered all requests of a round."""
         if self._in_outage:
             self._in_outage = False
             self._emit(OutageEnded(Side.SLURM, self._clock()))

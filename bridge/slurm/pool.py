@@ -1,17 +1,17 @@
 """One request and its answer; each failure says whether the request may have taken effect.
 
-slurmrestd is a small HTTP/1.1 server whose behaviour breaks ordinary clients (Slurm facts 4, 5): 26.05 answers errors twice
-on one connection, so the second copy would be read as the answer to the next request; a call may hang for ever; a server with
-too many connections lets a new one hang.  Hence:
+slurmrestd is a small HTTP/1.1 server whose behaviour breaks ordinary clients (Slurm facts 4, 5).  26.05 sends some error
+answers twice on one connection, so a client would read the second copy as the answer to its next request.  A call may hang
+for ever.  If too many connections are open, a new connection hangs.  Hence:
 
 * A connection carries one exchange at a time.  It is dropped if it receives bytes without a request, an answer other than
   200, or `Connection: close`.
 * The number of connections is fixed.  A request waits for a free one before its deadline begins (connection_limit.py).
-* If the name has several addresses, they are tried as browsers do: the next one a quarter of a second later.
+* If the host name has several addresses, each further address is tried a quarter of a second later, as browsers do.
 * A firewall may forget an idle connection, and drop what is sent on it.  So a connection that was idle for long is closed
-  instead of used, and the kernel probes the others and closes those that do not acknowledge.
-* Nothing was sent (no connection came about, or none was free for too long): Unreachable.  A byte may have left and no whole
-  answer came: Unanswered.  An answer that is no HTTP, or larger than the limit: ContractError.
+  instead of used.  The kernel probes the other idle connections, and closes those whose other end does not acknowledge.
+* If nothing was sent (no connection was established, or none was free for too long), the error is Unreachable.  If a byte may
+  have been sent and no complete answer came, it is Unanswered.  If the answer is no HTTP or too large, it is ContractError.
 
 The poller has a pool of its own with one connection, so a burst of submissions never delays it (Slurm facts 5).
 No header is logged or put into an error, because one of them is the token.
@@ -38,11 +38,11 @@ from bridge.slurm.tls import TlsFiles
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply
 from scheduler.model.text import span
 
-# 8 connections carry all that slurmctld can do (Slurm facts 5), and slurmrestd takes 124 in all.
+# With 8 connections slurmctld is the bottleneck (Slurm facts 5).  slurmrestd accepts 124 connections in all.
 DEFAULT_CONNECTIONS = 8
 # jobs/state of 10,000 jobs is 0.8 MB, nodes/ of 5,000 nodes 12.8 MB (Slurm facts 5).
 DEFAULT_ANSWER_LIMIT = 64 * 1024 * 1024
-# The shortest memory of connections that is met in practice is a minute (proxies, address translation).
+# In practice, proxies and address translation forget an idle connection after one minute at the earliest.
 DEFAULT_IDLE_S = 30.0
 NEXT_ADDRESS_S = 0.25  # RFC 8305
 # TCP keepalive: seconds without traffic before the first probe, between probes, and their number; 15 s in all.
@@ -52,10 +52,10 @@ KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2}
 class HttpPool:
     """The real transport: a few keep-alive connections to one slurmrestd.
 
-    base_url     "http://host:6820" or "https://host/slurm-api": a path is put before every target
-    connections  how many exchanges may be under way at once
-    ssl_context  for https, instead of tls
-    tls          for https; None: the system's trust, and no client certificate
+    base_url     "http://host:6820" or "https://host/slurm-api"; its path is the prefix of every target
+    connections  the most exchanges at a time
+    ssl_context  for https; replaces *tls*
+    tls          for https; None: the system's certificate authorities, and no client certificate
     idle_s       a connection that was idle for longer is not used again
     on_unsolicited  called each time that a connection answers twice, or without a request
     may_write    an attribute, called right before a request that changes something is sent; if it returns False, the
@@ -78,8 +78,8 @@ class HttpPool:
         self.may_write: Callable[[], bool] = lambda: True
         self._server = _Server.of(base_url)
         self._tls = tls or TlsFiles()
-        self._given = ssl_context
-        self._context()  # files that cannot be used are reported at start
+        self._given_context = ssl_context
+        self._context()  # raises now, at start, if the TLS files cannot be used
         self._idle_s = idle_s
         self._limit = ConnectionLimit(connections, SIDE, str(self._server))
         self._idle: list[Connection] = []
@@ -94,7 +94,7 @@ class HttpPool:
         self.close()
 
     def close(self) -> None:
-        """Drop the idle connections; exchanges under way end by themselves."""
+        """Drop the idle connections; exchanges in flight end by themselves."""
         while self._idle:
             self._idle.pop().drop()
 
@@ -132,7 +132,7 @@ class HttpPool:
             raise self._closed(request, closed, new=True) from None
 
     def _closed(self, request: Request, closed: ClosedError, *, new: bool = False) -> Unanswered | Unreachable:
-        """new: the connection was made for this request."""
+        """The error of a request whose connection was closed.  new: the connection was made for this request"""
         why = f"{self._server} closed the connection"
         if closed.tls is not None:
             why = self._tls.why_not(str(self._server), closed.tls)
@@ -144,7 +144,7 @@ class HttpPool:
         try:
             reply = await connection.ask(request)
         except BaseException:
-            # After a deadline or a cancelled caller an answer may still come: no other caller may read it.
+            # After a timeout or a cancellation an answer may still come, and no other caller may read it.
             connection.drop()
             raise
         if connection.reusable:
@@ -155,7 +155,7 @@ class HttpPool:
         return reply
 
     def _take_idle(self) -> Connection | None:
-        """The connection that was used last; connections that were idle too long are closed."""
+        """Take the idle connection that was used last, and close those that were idle for too long; None: there is none."""
         oldest = asyncio.get_running_loop().time() - self._idle_s
         context = self._context()
         kept: list[Connection] = []
@@ -169,7 +169,7 @@ class HttpPool:
 
     def _context(self) -> ssl.SSLContext | None:
         """The TLS context of new connections; None: they are not encrypted."""
-        return (self._given or self._tls.context()) if self._server.secure else None
+        return (self._given_context or self._tls.context()) if self._server.secure else None
 
     async def _connect(self, request: Request) -> Connection:
         loop = asyncio.get_running_loop()
@@ -180,7 +180,7 @@ class HttpPool:
             connected = await aiohappyeyeballs.start_connection(
                 await server.addresses(), happy_eyeballs_delay=NEXT_ADDRESS_S, loop=loop
             )
-            _watched(connected)
+            _set_keepalive(connected)
             _, connection = await loop.create_connection(
                 lambda: Connection(self._answer_limit, self._on_unsolicited, lambda: self.may_write()),
                 sock=connected,
@@ -199,8 +199,8 @@ class HttpPool:
         return connection
 
 
-def _watched(connection: socket.socket) -> None:
-    """Let the kernel find out that the other end is gone, or that what was sent does not arrive."""
+def _set_keepalive(connection: socket.socket) -> None:
+    """Make the kernel close the connection if the other end is gone, or does not acknowledge what was sent."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         for name, value in KEEPALIVE.items():
@@ -210,7 +210,7 @@ def _watched(connection: socket.socket) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """The address of slurmrestd.  prefix: a path before every target, without a slash at its end."""
+    """The address of slurmrestd.  prefix: the path before every target, without a slash at its end"""
 
     host: str
     port: int
@@ -236,14 +236,14 @@ class _Server:
         return f"{host}:{self.port}"
 
     async def addresses(self) -> Sequence[aiohappyeyeballs.AddrInfoType]:
-        """All of them.  Raises OSError."""
-        try:  # an address needs no resolver, and no thread for it
+        """All addresses of the host.  Raises OSError."""
+        try:  # a numeric address needs no resolver, and no thread for the resolver
             return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             return await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
 
     def why_not(self, error: OSError) -> str:
-        """Why no connection came about, for a person."""
+        """Why no connection could be established, for a person."""
         if isinstance(error, ConnectionRefusedError):
             return f"nothing listens at {self}; is slurmrestd running there?"
         if isinstance(error, socket.gaierror):

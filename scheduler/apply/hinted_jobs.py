@@ -1,8 +1,8 @@
-"""Jobs that are known only because pods show their ids (`Placeholder.hinted_by`): a pod's word is no proof (ARCHITECTURE 4).
+"""Jobs that are known only because pods show their ids (`Placeholder.hinted_by`).  An id on a pod is a hint, and no proof.
 
-A bound pod may show the id of the job that a previous process bound it for (its user may have renamed that job), an id that
-Slurm gave to another job since, or any id, because people can write annotations.  So a hint keeps the bridge from ending the
-pod, and never makes it act on the job.
+The id that a bound pod shows may be one of three: the id of the job for which a previous process bound the pod (the job's
+user may have renamed the job); an id that Slurm has given to another job since; or any number, because people can write
+annotations.  So a hint keeps the bridge from ending the pod, and never makes the bridge act on the job (ARCHITECTURE 4).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from scheduler.state.world import World
 
 
 def take_hint(world: World, workload: Workload, pod: Pod) -> None:
-    """Take the job id that the pod shows: enough to leave the pod alone, never enough to act (ARCHITECTURE 4)."""
+    """Take the job id that the pod shows as a hint, and attach the job of that id to the workload."""
     job_id = _new_hint(workload, pod)
     if job_id is None or _is_written_by_other_client(world, workload, pod, job_id):
         return
     leaves = pod.finished or pod.deleting_at is not None
     if workload.hint is None or not (leaves or _is_bound_by_other_client(workload, pod)):
-        # Otherwise the last pod of the gang's former job, or a pod that another client bound, would hide the gang's job.
+        # A pod that is about to go, or that another client bound, must not replace the hint to the gang's present job.
         workload.hint = job_id
-    # The facts about its job were dropped (`quarantine`).
+    # True if quarantine dropped the facts about the workload's job.
     dropped = workload.bound_by_this_process and not world.jobs_of(workload)
     if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
         if world.polled is not None and job_id not in world.states and (not pod.node or pod.finished):
@@ -45,7 +45,10 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
 
 
 def _new_hint(workload: Workload, pod: Pod) -> int | None:
-    """The job id that the pod shows, by its annotation or, before the bind, by its condition; None: none, or a known one."""
+    """The job id that the pod shows in its annotation or, before the bind, in its condition.
+
+    None: the pod shows no id, or the id that is the workload's hint already.
+    """
     job_id = shown_id(pod) if pod.node else None
     condition = workload.shown_condition(pod)
     if job_id is None and not pod.node and condition is not None and not workload.jobs:
@@ -54,21 +57,21 @@ def _new_hint(workload: Workload, pod: Pod) -> int | None:
 
 
 def _is_written_by_other_client(world: World, workload: Workload, pod: Pod, job_id: int) -> bool:
-    """True if no bind of the bridge can have written that id: it was edited since, or the job is missing already."""
+    """True if no bind of the bridge can have written that id: the annotation was edited, or the job is absent already."""
     edited = workload.edited.get(pod.uid)
     if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.bound_by_bridge_before:
-        return True  # the bind of the bridge wrote another id, which was edited before the watch showed the bind
+        return True  # the bridge's bind wrote another id; a client edited it before the watch showed the bind
     known = world.placeholders.get(job_id)
     return known is not None and known.absent and not known.proven and not world.may_have_bound(workload)
 
 
 def _add_hinted_job(world: World, workload: Workload, pod: Pod, job_id: int) -> None:
-    """Add a record of the job, which only a pod shows.  The read of the job shows whose it is."""
+    """Add a record of a job that only a pod shows.  A read of the job will show to which workload it belongs."""
     states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
     world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
-    if world.is_inherited(workload):  # a pod that came after the start may show a foreign job, which is read
+    if world.is_inherited(workload):  # for a pod that came after the start, the job is read: it may be foreign
         world.stop_reading(job_id)
-    if job_id in world.foreign:  # it may have been the job of these pods until its id was given out again
+    if job_id in world.foreign:  # these pods may have had a job of this id before Slurm gave the id to another job
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.expected.add(job_id)
@@ -87,20 +90,23 @@ def detach_false_hints(world: World, job: Placeholder) -> None:
 
 
 def drop_hint(world: World, job: Placeholder) -> None:
-    """Remove a job whose id pods show, and that is not their job."""
+    """Remove the job: pods show its id, and it is not their job."""
     _detach_others(world, job, frozenset())
     world.drop(job)
 
 
 def _detach_others(world: World, job: Placeholder, followed_by: frozenset[str]) -> None:
-    """Detach the job from workloads that show its id, do not follow it, and do not run for it."""
+    """Detach the job from workloads that show its id, unless they follow it or may run for it.
+
+    followed_by   keys of the workloads that follow the job
+    """
     for workload in world.workloads_of(job):
         if workload.key not in followed_by and not _may_run_for(workload, job):
             detach_unproven(world, workload, job)
 
 
 def detach_unproven(world: World, workload: Workload, job: Placeholder) -> None:
-    """Detach the job, whose id a pod of the workload shows without being bound for it."""
+    """Detach the job from the workload: a pod shows the job's id, and was not bound for the job."""
     if workload.hint == job.id:
         workload.hint = None
     workload.jobs.discard(job.id)
@@ -118,17 +124,20 @@ def is_depended_on(world: World, job: Placeholder) -> bool:
 
 
 def _may_run_for(workload: Workload, job: Placeholder) -> bool:
-    """True if running pods name a job that may be the workload's, renamed: the end of another job does not end them (V7)."""
+    """True if pods of the workload run and name this job, which may be the workload's job, renamed.
+
+    Then the end of another job does not end these pods (V7).
+    """
     running = any(workload.node_of(pod) for pod in workload.unfinished)
     return running and workload.hint == workload.renamed == job.id
 
 
 def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
-    """Decide if the job of another name, as old as the pods that show its id, is their job, renamed (docs/decisions/0003).
+    """Decide if workloads follow a job whose name is not theirs, because it may be their job, renamed (docs/decisions/0003).
 
-    If a job with the workload's own name holds the nodes of the pods, that job is the workload's, and another client wrote
-    this id.  A workload follows the job if the job has its user and has, or had, its nodes: the job's end ends its pods.
-    Returns True if a workload follows the job.
+    The job is as old as the pods that show its id.  A workload follows the job if the job has the workload's user and has, or
+    had, the nodes of its pods: then the job's end ends the pods.  But if a job with the workload's own name holds these
+    nodes, that job is the workload's, and another client wrote this id.  Returns True if a workload follows the job.
     """
     followed = set()
     for workload in world.workloads_of(job):
@@ -148,9 +157,10 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
 
 
 def read_renamed_again(world: World) -> None:
-    """The policy or labels changed: read jobs that had another name, and a user that the policy did not give, again.
+    """Read renamed jobs again, after a change of policy or labels.
 
-    Their pods name them still, and run without a job that ends with them (L4).
+    When such a job was read before, the policy did not give its user, so its workload did not follow it.  The workload's pods
+    still name the job, and run without a job that ends with them (L4).
     """
     for key in world.by_phase[Phase.BOUND]:
         workload = world.workloads[key]
@@ -168,10 +178,10 @@ def read_renamed_again(world: World) -> None:
 
 
 def _may_be_their_job(world: World, workload: Workload, read: Job) -> bool:
-    """True if the job, which has another name, has the user and the nodes of the pods that show its id.
+    """True if the job, whose name is not the workload's, has the user and the nodes of the pods that show its id.
 
-    As the name is no proof, the policy must still be able to give the job's user.  Pods that another client bound may name a
-    job of their user, too; so the pods must have all annotations that a bind of the bridge writes.
+    The name does not prove the owner, so the policy must still be able to give the job's user.  A pod that another client
+    bound may also name a job of its user, so the pods must have all annotations that a bind of the bridge writes.
     """
     bound_pods = [pod for pod in workload.unfinished if workload.node_of(pod)]
     if workload.strays or not all(has_bind_annotations(pod) for pod in bound_pods):

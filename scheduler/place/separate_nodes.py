@@ -1,12 +1,13 @@
-"""Nodes for each component of one job: whether all nodes suffice when they are empty, and which are kept for which (F3, W7).
+"""Can each component of a heterogeneous job have nodes of its own, and which nodes must it leave to the others? (F3, W7)
 
-Slurm never gives one node to two components of one job (Slurm facts 11).  A job whose components cannot share out the nodes
-would wait for ever.  So would a job of which one component takes the only node of another one: Slurm gives nodes to the
-components in their order, and does not look ahead.  Where nodes are so scarce, each component excludes nodes of the others.
+Slurm never gives one node to two components of one job (Slurm facts 11).  If the nodes cannot be divided among the components
+even when all nodes are empty, the job would wait for ever.  It would also wait for ever if one component took the only node
+that another component can use, because Slurm gives nodes to the components in their order and does not look ahead.  Where
+nodes are so scarce, each component excludes the nodes that the others need.
 
-Nodes that hold equally many tasks of each component are one class.  A search gives each component numbers of nodes of each
-class.  In nearly all clusters the first try succeeds.  The search has a limit, because the problem is hard in general: beyond
-the limit the job is submitted, and Slurm judges.
+Two nodes are of one class if they hold equally many tasks of each component.  A search decides how many nodes of each class
+each component gets.  In nearly all clusters the first try succeeds.  The number of steps is limited, because the problem is
+hard in general: beyond the limit the job is submitted, and Slurm judges.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from scheduler.place.capacity import fewest_holding, rooms_on
 from scheduler.place.node_counts import Counted, needed_in_all
 
 MOST_STEPS = 2000  # of the search: some 5 ms
-_Class = tuple[int, ...]  # how many tasks of each component such a node holds
+_Class = tuple[int, ...]  # how many tasks of each component a node of this class holds, by index of the component
 
 
 @dataclass(frozen=True, slots=True)
 class _Needs:
-    """What one component needs: room for these tasks on at least and at most so many nodes (None: any number)."""
+    """What one component needs: room for `tasks` on at least `least` and at most `most` nodes (None: any number)."""
 
     tasks: int
     least: int
@@ -39,7 +40,7 @@ def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partit
 
     parts   each component, and the nodes that it may use
     """
-    held = _held(parts, memory=False)
+    held = _tasks_held(parts, memory=False)
     counted = [_counted(spec, rooms) for (spec, _), rooms in zip(parts, held, strict=True)]
     every = frozenset().union(*held)
     where = f" of Slurm partition {partition}" if partition else ""
@@ -61,16 +62,16 @@ def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partit
 
 
 def kept_for_others(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, memory: bool) -> list[frozenset[str]]:
-    """For each component, the nodes that it must leave to the others, so that they can start whatever nodes it gets.
+    """For each component, the nodes that it must leave to the others, so that they can start whichever nodes it gets.
 
-    None if there are enough nodes in any case, or if there is no division of the nodes.
+    All sets are empty if there are enough nodes in any case, or if the search found no division of the nodes.
 
     parts   each component, and the nodes that it may use
     memory  True if Slurm counts memory
     """
-    held, needs = _held(parts, memory=memory), [_needs(spec) for spec, _ in parts]
+    held, needs = _tasks_held(parts, memory=memory), [_needs(spec) for spec, _ in parts]
     nothing = [frozenset[str]()] * len(parts)
-    if all(_suffice(index, needs, held) for index in range(len(parts))):
+    if all(_can_start_in_any_case(index, needs, held) for index in range(len(parts))):
         return nothing
     classes = _classes(held)
     division = _Search(needs).division(Counter(classes.values()))
@@ -84,8 +85,8 @@ def kept_for_others(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, m
     return [(every - kept) & rooms.keys() for kept, rooms in zip(own, held, strict=True)]
 
 
-def _suffice(index: int, needs: Sequence[_Needs], held: Sequence[Mapping[str, int]]) -> bool:
-    """True if the component can start even if each other component takes as many of its best nodes as it may."""
+def _can_start_in_any_case(index: int, needs: Sequence[_Needs], held: Sequence[Mapping[str, int]]) -> bool:
+    """True if the component can start even if the other components take as many of its best nodes as they may."""
     others = [rooms for other, rooms in enumerate(held) if other != index]
     taken = sum(min(each.tasks, each.most or each.tasks) for other, each in enumerate(needs) if other != index)
     shared = sorted((room for name, room in held[index].items() if any(name in each for each in others)), reverse=True)
@@ -105,7 +106,7 @@ def _cannot_share_out(components: Sequence[JobSpec], nodes: int, where: str, do:
 
 
 def _counted(spec: JobSpec, rooms: Mapping[str, int]) -> Counted:
-    """The component with the number of nodes that it has at least; one task has one node, whatever `min_nodes` is."""
+    """The component, and the fewest nodes that it takes.  One task takes one node, whatever `min_nodes` is."""
     needs = _needs(spec)
     fewest = max(needs.least, fewest_holding(needs.tasks, rooms.values()))
     return Counted(spec, fewest, spec.tasks, len(rooms), spec.tasks > 1 and spec.tasks_per_node is not None)
@@ -119,10 +120,10 @@ def _needs(spec: JobSpec) -> _Needs:
     return _Needs(count, count, spec.max_nodes)
 
 
-def _held(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, memory: bool) -> list[dict[str, int]]:
-    """For each component, the number of tasks that each of its nodes holds when it is empty.
+def _tasks_held(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, memory: bool) -> list[dict[str, int]]:
+    """For each component, by node name, how many of its tasks the node holds when the node is empty.
 
-    With `tasks_per_node`, 1 if the node holds that many, as Slurm requires.
+    If the component has `tasks_per_node`: 1 if the node holds that many tasks, as Slurm requires; otherwise 0.
     """
     found = []
     for spec, nodes in parts:
@@ -135,18 +136,19 @@ def _held(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, memory: boo
 
 
 def _classes(held: Sequence[Mapping[str, int]]) -> dict[str, _Class]:
-    """The class of each node.  held: what `_held` returns"""
+    """The class of each node.  held: what `_tasks_held` returns"""
     return {name: tuple(rooms.get(name, 0) for rooms in held) for rooms in held for name in rooms}
 
 
 class _Search:
-    """A search for nodes for each component.  It is given up after MOST_STEPS steps."""
+    """A depth-first search for a division of the nodes among the components.  It gives up after MOST_STEPS steps."""
 
     def __init__(self, needs: Sequence[_Needs]) -> None:
         self._needs = needs
         self._steps = 0
+        # Known dead ends: position in the order, and the nodes that are left there.
         self._failed: set[tuple[int, tuple[tuple[_Class, int], ...]]] = set()
-        self._order: list[int] = []
+        self._order: list[int] = []  # indexes of components, in the order in which they get nodes
 
     @property
     def is_given_up(self) -> bool:
@@ -159,12 +161,12 @@ class _Search:
         classes   how many nodes of each class there are
         """
         count = {index: sum(n for each, n in classes.items() if each[index]) for index in range(len(self._needs))}
-        self._order = sorted(count, key=lambda index: count[index])  # few choices first
-        found = self._from(0, classes)
+        self._order = sorted(count, key=lambda index: count[index])  # components with the fewest usable nodes first
+        found = self._divide_from(0, classes)
         return [found[index] for index in range(len(self._needs))] if found is not None else None
 
-    def _from(self, position: int, classes: Counter[_Class]) -> dict[int, Counter[_Class]] | None:
-        """The same for the components from this position of the order on, with these nodes."""
+    def _divide_from(self, position: int, classes: Counter[_Class]) -> dict[int, Counter[_Class]] | None:
+        """As `division`, for the components from this position of the order on, and the nodes that are left; by index."""
         if position == len(self._order):
             return {}
         state = position, tuple(sorted(classes.items()))
@@ -175,14 +177,17 @@ class _Search:
         useful = [each for each in classes if each[index] and classes[each]]
         useful.sort(key=lambda each: (sum(bool(each[other]) for other in later), -each[index]))
         for chosen in self._choices(index, useful, classes):
-            if (others := self._from(position + 1, classes - chosen)) is not None:
+            if (others := self._divide_from(position + 1, classes - chosen)) is not None:
                 return others | {index: chosen}
         if not self.is_given_up:
             self._failed.add(state)
         return None
 
     def _choices(self, index: int, useful: Sequence[_Class], classes: Counter[_Class]) -> Iterator[Counter[_Class]]:
-        """Each choice of nodes for the component that holds its tasks on an allowed number of nodes, and no needless node."""
+        """Each choice of nodes that satisfies the component's needs, and has no node that is not needed.
+
+        useful   the classes from which to choose, in the order in which they are tried
+        """
         needs, held = self._needs[index], sum(each[index] * classes[each] for each in useful)
 
         def choices(at: int, tasks: int, least: int, left: int) -> Iterator[Counter[_Class]]:

@@ -1,7 +1,7 @@
-"""The nodes of a gang's job: how many each component takes, and how many pods each node gets (W7, F5).
+"""The layout of a gang's job: how many nodes each component takes, and how many pods each node gets (W7, F5).
 
 Affinity and anti-affinity of pods of one component become options of that component.  Components never share a node (Slurm
-facts 11), so anti-affinity between them needs no option, and affinity between them cannot be had.
+facts 11).  So anti-affinity between components needs no option, and affinity between components is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.world import World
 from scheduler.translate.gang import components
 
-_APART = (
+_AFFINITY_BETWEEN_COMPONENTS = (
     "The required pod affinity of this gang wants its pods on one node, but they ask for different resources or nodes, and "
     "Slurm gives each kind nodes of its own. Let all pods ask for the same, or make the affinity a preference."
 )
@@ -44,12 +44,13 @@ _SOME_ON_ONE = (
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A component of a job, and where it may run.
+    """A component of a job, and the nodes where it may run.
 
-    spec     with the options that the affinity of its pods among themselves requires (F5)
-    usable   the nodes that it may use; most: how many of its pods each node holds as Kubernetes counts, by name
+    spec     the component, with the options that the anti-affinity among its pods requires (F5)
+    usable   the nodes that the component may use
+    most     node name to the most pods of the component that the node holds, as Kubernetes counts
     memory   True if Slurm counts memory
-    on_one_node   True if the affinity of its pods wants some of them on one node, so that all of them get one
+    on_one_node   True if the affinity wants some of its pods on one node: then all of its pods are asked for on one node
     """
 
     spec: JobSpec
@@ -75,7 +76,11 @@ class _Site:
         return 1 if self.on_one_node else self.spec.tasks
 
     def laid_out(self, spec: JobSpec, readable: str) -> JobSpec | Refusal:
-        """The component, which is `spec` with its share of nodes, with the number of pods of each node."""
+        """*spec* with the number of pods for each node, or why that is impossible.
+
+        spec       this component, with its share of the gang's nodes
+        readable   the gang, for people
+        """
         if spec.tasks == 1:
             return spec
         if self.on_one_node:
@@ -92,7 +97,7 @@ class _Site:
         return replace(found, message=f"{on_one} {found.message}")
 
     def _too_few(self, spec: JobSpec, readable: str) -> Refusal | None:
-        """Why there are never enough nodes for pods that keep apart; None: there are."""
+        """Why there can never be enough nodes for pods that anti-affinity keeps apart; None: there are enough."""
         usable, at_most = len(self.usable), spec.max_nodes
         if usable < spec.tasks:
             lacking = f"only {usable:,} {'node' if usable == 1 else 'nodes'} can run them"
@@ -115,15 +120,15 @@ class _Site:
 
 
 def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], this_pass: Pass) -> JobSpec | Refusal:
-    """The job of a gang, with the number of nodes, and of pods of each node, where these have to be specified.
+    """The job of a gang, with its number of nodes and the number of pods for each node, where Slurm has to be told these.
 
     readable   the gang, for people
     spec       all components, as `together` gives them
-    asked      what each pod asks for alone
+    asked      each pod, and what it would ask for alone
     """
     parts = components(asked)
     if has_affinity_between([pods for _, pods in parts]):
-        return Refusal(names.REFUSED, _APART)
+        return Refusal(names.REFUSED, _AFFINITY_BETWEEN_COMPONENTS)
     sites = [_site(each, pods, this_pass) for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True)]
     at_most = sum(site.most_nodes for site in sites)
     if spec.min_nodes is not None and spec.min_nodes > at_most:
@@ -139,12 +144,12 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
         if isinstance(found, Refusal):
             return found
         laid.append(found)
-    laid = _kept_apart(laid, this_pass)
+    laid = _without_nodes_of_others(laid, this_pass)
     return replace(laid[0], parts=tuple(laid[1:]))
 
 
-def _kept_apart(components: Sequence[JobSpec], this_pass: Pass) -> list[JobSpec]:
-    """The components, each without the nodes that the others need."""
+def _without_nodes_of_others(components: Sequence[JobSpec], this_pass: Pass) -> list[JobSpec]:
+    """The components; each excludes the nodes that the others need (separate_nodes.py)."""
     world = this_pass.world
     parts = [(spec, usable_nodes(spec, world)) for spec in components]
     this_pass.effort += sum(len(nodes) for _, nodes in parts)
@@ -176,7 +181,7 @@ def _site(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> _Site:
 
 
 def usable_nodes(spec: JobSpec, world: World) -> list[SlurmNode]:
-    """The Slurm nodes that the placeholder may use."""
+    """The Slurm nodes that a job of this specification may use: those of its partition, without the excluded ones."""
     partition, excluded = spec.partition or world.default_partition, frozenset(expand(spec.excluded_nodes))
     nodes = (world.slurm_nodes or {}).values()
     return [each for each in nodes if partition in ("", *each.partitions) and each.name not in excluded]

@@ -1,4 +1,4 @@
-"""The submission of a workload: translation, feasible nodes, step of the ladder (rules T and F, ARCHITECTURE 5)."""
+"""The submission of a workload: translation, feasible nodes, and the request for nodes (rules T and F, ARCHITECTURE 5)."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, job_pods: _JobPods, this_
 
 
 def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], this_pass: Pass) -> Decision:
-    """The ladder (ARCHITECTURE 5): nodes at once if that is likely to be granted, else a place in the queue.
+    """Ask Slurm for nodes at once if these are likely to be granted, else for a place in the queue (ARCHITECTURE 5).
 
     asked   what each pod asks for alone
     """

@@ -1,4 +1,4 @@
-"""ORPHANED and DONE: the job is over and its pods follow; the pods are over and their job follows (S2–S4)."""
+"""ORPHANED: the job is over, so its pods are ended.  DONE: the pods are over, so their job is ended (S2–S4)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_records import DeletedPod
 from scheduler.state.workload import Workload
 
-OUTLIVES_S = 30.0  # a pod that outlives its deadline and its grace by so long is ended by other means
-AT_ONCE_S = 1  # grace of a deletion after a grace that is over; with 0 the object would go before its containers
-UNREAD_S = 300.0  # so long after a start a job waits for the JobSet to be read that may be its own
-NAMED_MOST = 3  # pods that a record names one by one
+OUTLIVES_S = 30.0  # a pod that still runs so long after its deadline and its grace is ended by other means
+AT_ONCE_S = (
+    1  # grace of a second deletion, after the first grace is over; with 0 the object would go before its containers
+)
+UNREAD_S = 300.0  # after a start, a job without pods is kept for so long while a JobSet is unread that may have made it
+NAMED_MOST = 3  # the most pods that a record names one by one
 
 
 def end_pods(workload: Workload, this_pass: Pass) -> Decision:
-    """The job is over while pods run: the pods show why, and are ended with grace (S4)."""
+    """The rule of ORPHANED: the job is over while pods run.  The pods show why, and are ended with grace (S4)."""
     world = this_pass.world
     own = [each for each in world.jobs_of(workload) if each.key in (None, workload.key)]
     job = next((each for each in own if each.id == workload.hint), own[-1] if own else None)
@@ -50,14 +52,15 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     if held_back is not None:
         return held_back
     pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
-    why = _why_ended(workload, job)  # the other pods wait for these, and for another job; or another client bound them
-    return combine(_end_by(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_the_former(
+    # Pods that are not bound for the job wait until these have ended, and for another job; or another client bound them.
+    why = _why_ended(workload, job)
+    return combine(_end_by(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_former_pods(
         workload, this_pass
     )
 
 
 def _end_by(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass: Pass) -> Decision:
-    """End one pod of the job, which is over, unless the pod is ending already."""
+    """End one pod of a job that is over, unless the pod is being ended already."""
     until = max(being_ended(workload, pod, job, this_pass), goes_until(workload, pod, this_pass))
     if this_pass.now < until:
         return wake(until)
@@ -67,8 +70,11 @@ def _end_by(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass:
     return end_pod(workload, pod, why, this_pass, job=job, counts=_is_out_of_time(job), bucket=bucket)
 
 
-def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
-    """New members of a gang wait until the pods of its former job have ended; for pods on a dead node as long as S8 says."""
+def _wait_for_former_pods(workload: Workload, this_pass: Pass) -> Decision:
+    """New members of a gang wait until the pods of its former job have ended.
+
+    A pod whose node's kubelet does not report counts as ended after the time of S8.
+    """
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     former = [pod for pod in workload.unfinished if workload.node_of(pod)]
     if not waiting or not former:
@@ -97,7 +103,10 @@ def _wait_for_the_former(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
-    """When a pod that is being ended on a dead node counts as over; None: the node's kubelet will report it."""
+    """When a pod counts as over that is being ended on a node whose kubelet does not report.
+
+    None: the pod is not being ended, or the node's kubelet reports.
+    """
     silent = _silent_until(pod, this_pass)
     ends = this_pass.world.grace_ends(pod)
     if ends is None:
@@ -113,7 +122,8 @@ def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
 def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_held: bool) -> Decision | None:
     """The decision while the pods may keep running although none of their jobs is known to live; None: they may not.
 
-    Slurm does not answer (X1), another job of these pods may be found, or their nodes may be granted to them again (S7).
+    They may while Slurm does not answer (X1), while jobs are still to be read that may be theirs, while a job of a former
+    policy may hold their nodes, and while their nodes may be granted to them again (S7).
     """
     if Side.SLURM in this_pass.world.outages:
         return NOTHING
@@ -131,7 +141,7 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_he
 
 
 def _may_have_former_job(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decision | None:
-    """The decision while a job of another user may hold the place of the pods (job_ownership.py).  None: no such job."""
+    """The decision while a job of another user may hold the nodes of the pods (job_ownership.py); None: there is none."""
     states = this_pass.world.states
     holder = next((job_id for job_id in workload.may_hold if holds_nodes(states.get(job_id, frozenset()))), None)
     if holder is None or lost.ended:
@@ -145,7 +155,7 @@ def _may_have_former_job(workload: Workload, lost: Placeholder, this_pass: Pass)
 
 
 def _left_alone(workload: Workload, job: Placeholder) -> Decision:
-    """Pods of a namespace that is not managed (any more) are left alone though Slurm knows no such job, and show that."""
+    """The namespace is not managed (any more): the pods show that Slurm does not know their job, and are not ended."""
     message = (
         f"Slurm knows no job {job.id} of this pod. The pod is left alone, and no job is requested for it. "
         f"{not_managed(workload.pod)}"
@@ -154,9 +164,10 @@ def _left_alone(workload: Workload, job: Placeholder) -> Decision:
 
 
 def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
-    """Many jobs vanished together: the pods show that, and no job counts as lost before an admin confirms it (X6).
+    """The decision while many jobs vanished together (X6): the pods show that, and are not ended.  None: it is not so.
 
-    The nodes may be granted to them meanwhile, so the workload is visited for the next attempt (S7).
+    No job counts as lost before an admin confirms it.  Meanwhile the bridge tries to get the nodes granted to these pods
+    again, so the workload is visited at the time of the next attempt (S7).
     """
     world = this_pass.world
     if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.confirmed_gone:
@@ -171,7 +182,7 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
 
 
 def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
-    """Until when the pod is left to an end in flight, or to the deadline that was set (S4b)."""
+    """Until when to wait for an action in flight that ends the pod, or for the deadline that was set (S4b); -inf: neither."""
     in_flight = workload.pods_in_flight.get(pod.uid)
     until = float("-inf")
     if in_flight is not None and in_flight.until is None:
@@ -187,7 +198,7 @@ def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass
 
 
 def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | None:
-    """When kubelet should have ended the pod by the deadline that was set; None: the deadline has not passed."""
+    """Until when to wait for kubelet to end the pod by the deadline that was set; None: no such deadline has passed."""
     started = this_pass.world.started_at(pod)
     if not _is_out_of_time(job) or started is None or pod.set_deadline_s is None:
         return None
@@ -198,7 +209,7 @@ def _outlives_at(pod: Pod, job: Placeholder | None, this_pass: Pass) -> float | 
 
 
 def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> bool:
-    """True if kubelet ends the pod with a longer grace than counts; only a deletion shortens the grace."""
+    """True if the pod still runs after the longest grace that counts.  Only a deletion can shorten kubelet's grace."""
     if pod.grace_s <= this_pass.tuning.silent_node_s:
         return False
     in_flight = workload.pods_in_flight.get(pod.uid)
@@ -209,9 +220,10 @@ def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: 
 
 
 def goes_until(workload: Workload, pod: Pod, this_pass: Pass) -> float:
-    """Until when a pod that is being deleted is left to end by itself; -inf: not at all.
+    """Until when to wait for the end of a pod that is being deleted.
 
-    The client that deletes a pod chooses its grace.  A later deletion can shorten a grace that is longer than it may be.
+    -inf: do not wait, because the pod is not being deleted, or its grace is longer than `_most_grace`.  The client that
+    deletes a pod chooses the grace; a second deletion can shorten it.
     """
     if pod.deleting_at is None:
         return float("-inf")
@@ -228,7 +240,7 @@ def _is_out_of_time(job: Placeholder | None) -> bool:
 
 
 def is_service(pod: Pod) -> bool:
-    """True if its controller replaces the pod whenever it ends, and counts no failures."""
+    """True if the pod's controller replaces the pod whenever it ends, and counts no failures."""
     return pod.owner is not None and pod.restart_policy == "Always"
 
 
@@ -255,14 +267,14 @@ def end_pod(
 ) -> Decision:
     """End one pod (S4).
 
-    A pod with a controller is deleted, so that the controller recreates it.  Any other pod is ended by kubelet, and its
-    object stays.  If kubelet gives a pod a longer grace than counts, the pod is deleted after that.  A pod that is being
-    deleted is deleted again, with a shorter grace.
+    A pod with a controller is deleted, so that the controller recreates it.  Any other pod is ended by kubelet, by a
+    deadline, and its object stays.  If that pod still runs after the longest grace that counts, it is deleted.  A pod that is
+    being deleted is deleted again, with a shorter grace.
 
-    job       its job, which has ended; None: it has a job, or never had one
-    counts    its controller counts the end as a failure: kubelet ends the pod, unless the pod is a service
-    grace_s   of the deletion; None: the pod's own, capped as `_most_grace` says
-    bucket    the token bucket that the end takes from; "": none
+    job       the pod's job, which has ended; None: the job lives, or the pod never had one
+    counts    True if the controller shall count the end as a failure: then kubelet ends the pod, unless it is a service
+    grace_s   grace of the deletion; None: the pod's own grace, at most `_most_grace`
+    bucket    the token bucket from which this action takes a token; "": none
     """
     deadline = pod.deleting_at is None and (pod.owner is None or (counts and not is_service(pod)))
     if grace_s is None and _outlives(workload, pod, job, this_pass):
@@ -279,7 +291,10 @@ def end_pod(
 
 
 def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str]:
-    """The longest grace that the end of that pod may have, and why: no job holds its nodes (S4), or its devices (G3)."""
+    """The longest grace that the pod may have to end, in seconds, and the reason, for a person.
+
+    While it ends, no job holds its node (S4) and, on a shared node, its devices (G3).
+    """
     world, tuning = this_pass.world, this_pass.tuning
     counts_s = max(AT_ONCE_S, int(tuning.silent_node_s)), "a longer grace does not count (tuning: silent_node_s)"
     if pod.grace_s <= tuning.revoke_grace_max_s:
@@ -292,7 +307,7 @@ def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str
 
 
 def end_job(workload: Workload, this_pass: Pass) -> Decision:
-    """No pod runs or waits any more: its job ends, and accounting learns how the pods ended (S2, S3)."""
+    """The rule of DONE: no pod runs or waits any more.  End the job, and record in accounting how the pods ended (S2, S3)."""
     if workload.in_flight is not None:
         return NOTHING
     for job in this_pass.world.jobs_of(workload):
@@ -300,14 +315,14 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
             return read_job(job, workload, this_pass, f"is job {job.id} the placeholder of pods that are gone?")
         if job.key == workload.key and job.alive:
             return _end_own_job(workload, job, this_pass)
-    job_of_theirs = this_pass.world.claimed_job(workload)
-    if job_of_theirs is not None and may_be_unrecorded(job_of_theirs, workload, this_pass):
-        if this_pass.now < this_pass.world.quiet_until():  # there are more urgent things to read after a start
+    claimed = this_pass.world.claimed_job(workload)
+    if claimed is not None and may_be_unrecorded(claimed, workload, this_pass):
+        if this_pass.now < this_pass.world.quiet_until():  # after a start, other reads are more urgent
             return wake(this_pass.world.quiet_until())
-        why = f"is job {job_of_theirs.id}, which ended, that of {workload.readable}?"
-        return read_job(job_of_theirs, workload, this_pass, why)
-    if job_of_theirs is not None and is_to_be_recorded(job_of_theirs, workload, this_pass):
-        return _record(job_of_theirs, workload, this_pass)
+        why = f"is job {claimed.id}, which ended, that of {workload.readable}?"
+        return read_job(claimed, workload, this_pass, why)
+    if claimed is not None and is_to_be_recorded(claimed, workload, this_pass):
+        return _record(claimed, workload, this_pass)
     if workload.pods or workload.unanswered or workload.proven:
         return NOTHING
     search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
@@ -318,7 +333,7 @@ def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
     """End the job of the pods, unless one of the pods may still run."""
     if this_pass.world.has_undecoded_pods(workload, job.user):
         return NOTHING  # visited again when that pod is decoded, or is gone
-    if not workload.pods and not workload.deleted_pods and _may_be_of_a_stage(this_pass):
+    if not workload.pods and not workload.deleted_pods and _may_be_of_unread_jobset(this_pass):
         return wake(this_pass.now + 1.0)
     may_run_until = max(
         (_may_run_until(gone, this_pass) for gone in workload.deleted_pods.values()), default=float("-inf")
@@ -328,8 +343,8 @@ def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
     return cancel(job, workload, this_pass, _why_done(workload, job), record=_record_of(workload, job))
 
 
-def _may_be_of_a_stage(this_pass: Pass) -> bool:
-    """True if a job without pods may be that of a JobSet's stage, whose pods are known once the JobSet is read."""
+def _may_be_of_unread_jobset(this_pass: Pass) -> bool:
+    """True if a job without pods may belong to a stage of a JobSet: the stage's pods are known once the JobSet is read."""
     world = this_pass.world
     if this_pass.now >= world.started + UNREAD_S:
         return False
@@ -339,28 +354,28 @@ def _may_be_of_a_stage(this_pass: Pass) -> bool:
 
 
 def _may_run_until(gone: DeletedPod, this_pass: Pass) -> float:
-    """Until when a pod may run that was removed from the API server while its node's kubelet did not report (S8)."""
+    """Until when a pod may still run whose object is deleted; later than its grace if its node's kubelet is silent (S8)."""
     silent = _silent_until(gone.pod, this_pass)
     return gone.until if silent is None or gone.until <= gone.at else max(gone.until, silent)
 
 
 def _silent_until(pod: Pod, this_pass: Pass) -> float | None:
-    """When the pods of its node count as over, because the node's kubelet does not report; None: it reports."""
+    """When the pods of this pod's node count as over because the node's kubelet does not report; None: kubelet reports."""
     since = this_pass.world.kubelet_silent_since.get(pod.node)
     return since + this_pass.tuning.silent_node_s if since is not None else None
 
 
 def silent_until(workload: Workload, this_pass: Pass) -> float | None:
-    """When the job ends because its pods are being deleted on nodes whose kubelets do not report (S8); None: it does not.
+    """When to end a job whose pods are being deleted on nodes whose kubelets do not report (S8); None: not for that.
 
-    The job ends if all of its pods are being deleted there.  The job of a gang also ends if other members wait for the places
-    of such pods.  Slurm may then grant these places again; new pods are bound there when the deleted pods are gone (F6).
+    The job ends if all of its pods are being deleted on such nodes.  The job of a gang also ends if new members wait for the
+    places of such pods.  Slurm may then grant these places again; new pods are bound there when the old pods are gone (F6).
     """
     if not this_pass.world.kubelet_silent_since:
         return None
     until = float("-inf")
     in_vain = any(not workload.node_of(pod) for pod in workload.members)
-    leaving = _leaving(workload)
+    leaving = _being_deleted(workload)
     for pod in leaving if in_vain and leaving else workload.unfinished:
         silent = _silent_until(pod, this_pass)
         ends = this_pass.world.grace_ends(pod)
@@ -372,33 +387,33 @@ def silent_until(workload: Workload, this_pass: Pass) -> float | None:
 
 def end_job_of_silent_node(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """End the job of pods that are being deleted on nodes whose kubelets will never report their end (S8)."""
-    where = ", ".join(sorted({pod.node for pod in _leaving(workload)}))
+    where = ", ".join(sorted({pod.node for pod in _being_deleted(workload)}))
     silent_s = this_pass.tuning.silent_node_s
     why = f"its pods are being deleted, and node {where} has said nothing for {span(silent_s)}"
     return cancel(job, workload, this_pass, why)
 
 
-def _leaving(workload: Workload) -> list[Pod]:
+def _being_deleted(workload: Workload) -> list[Pod]:
     return [pod for pod in workload.unfinished if pod.deleting_at is not None]
 
 
-def _all_that_were(workload: Workload, job: Placeholder) -> list[Pod]:
-    """The pods that ran for this job, without pods of other jobs of the gang."""
+def _pods_of(workload: Workload, job: Placeholder) -> list[Pod]:
+    """The present and deleted pods of the workload that ran for this job, without pods of other jobs of the gang."""
     every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
     return [pod for pod in every if pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)]
 
 
 def _why_done(workload: Workload, job: Placeholder) -> str:
-    return _ends_of(workload, _all_that_were(workload, job)) or "its workload does not exist"
+    return _ends_of(workload, _pods_of(workload, job)) or "its workload does not exist"
 
 
 def _record_of(workload: Workload, job: Placeholder) -> str:
-    """The ends of its pods, for accounting; "": none of them ever ran on a node."""
-    return _ends_of(workload, [pod for pod in _all_that_were(workload, job) if pod.node])
+    """How the job's pods ended, for accounting; "": none of them was ever bound to a node."""
+    return _ends_of(workload, [pod for pod in _pods_of(workload, job) if pod.node])
 
 
 def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
-    """The end of each pod; of many pods the counts, and the worst pod, because sacct shows one line."""
+    """How each pod ended.  Of many pods: the counts, and the pod with the highest exit code, as sacct shows one line."""
     if len(pods) <= NAMED_MOST:
         return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
     counts = Counter(_how_ended(pod) for pod in pods)
@@ -441,7 +456,7 @@ def _record(job: Placeholder, workload: Workload, this_pass: Pass) -> Decision:
     if this_pass.now < (retry_from := workload.retry_from(Attempt.RECORD)):
         return wake(retry_from)
     own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
-    said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record says it anyway
+    said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record names it anyway
     comment = "; ".join([*said, _record_of(workload, job)])
-    code = max(pod.exit_code or 0 for pod in _all_that_were(workload, job))
+    code = max(pod.exit_code or 0 for pod in _pods_of(workload, job))
     return plan_action(act.RecordEnd(workload.key, job.id, job.user, code, comment, f"accounting: {comment}"))

@@ -1,16 +1,17 @@
 """Which jobs with a name of the bridge belong to it: their Slurm user decides (ARCHITECTURE 4).
 
 The job of a known workload must have the user that the policy gives its pods.  The policy and the labels of a namespace
-change while jobs wait and run.  A job stays the workload's if this process submitted it, or submitted one as that user and
-has no answer, or if pods that a previous process bound name its id and are as old as the job.
+change while jobs wait and run.  A job with another user stays the workload's in three cases: this process submitted it; this
+process submitted a job as that user and has no answer; or pods that a previous process bound name its id, and are as old as
+the job.
 
 A job with the workload's name and a user that the policy does not give its pods any more is a stray: a previous process
 submitted it under another policy, before the pods showed its id.  The bridge cancels it and submits another job, unless
-pods of the workload may be on its nodes.  A job that was made after the last change of policy and labels, and after the
-start, is foreign: another client chose that name.
+pods of the workload may be on its nodes.  A job that was submitted after the last change of policy and labels, and after
+the start, is foreign: another client chose that name.
 
-A foreign job that is older than that may hold the place of pods whose own job Slurm lost (`may_hold_place`): the bridge
-leaves both alone while that job runs.
+A foreign job that was submitted before that change may hold the nodes of pods whose own job Slurm lost (`may_hold_place`).
+The bridge leaves that job and these pods alone while that job runs.
 
 A job without known pods is an orphan of the bridge if a rule names its user.  If only a template can give that user, the
 namespace that the job names must give it, or not exist any more.
@@ -32,18 +33,21 @@ from scheduler.state.world import World
 
 
 def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: Job | None) -> bool:
-    """True if the job of that id and user, which has the workload's name, is the workload's.
+    """True if the job of that id and user belongs to the workload.  The job has the workload's name.
 
     read   what was read of the job; None: nothing yet
 
     If the policy gives the pods no user (any more), the job may be of any user that the policy can give, but only if a pod
-    shows the job's id as the bridge writes it.  Otherwise any user of the policy could end pods with which the bridge has
-    nothing to do, and a client that binds a pod itself could have the bridge cancel a job of any user.
+    shows the job's id as the bridge writes it.  Without that condition any user of the policy could end pods with which the
+    bridge has nothing to do, and a client that binds a pod itself could make the bridge cancel a job of any user.
 
-    If the policy gives the pods another user, the job is theirs if the bridge bound them for it and it is as old as they
-    are, even if the policy cannot give its user any more; or if it is a former job (`_is_former`) that holds their nodes.
+    If the policy gives the pods another user, the job belongs to the workload in two cases: the bridge bound the pods for the
+    job, and the job is as old as they are (the policy may not be able to give the job's user any more); or the job is of a
+    former policy (`_is_of_former_policy`) and holds the nodes of the pods.
     """
-    if _submitted_by_this_process(world, workload, job_id, user, read) or _asked_as(world, workload, user, read):
+    if _submitted_by_this_process(world, workload, job_id, user, read) or _may_have_submitted_as(
+        world, workload, user, read
+    ):
         return True
     pods = [*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values())]
     tenants = [world.tenant_of(pod) for pod in pods]
@@ -54,7 +58,7 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
         return workload.hint == job_id and any(_bridge_wrote_id(workload, pod, job_id) for pod in pods)
     if read is None or read.submitted is None or not world.is_inherited(workload):
         return False
-    if _is_former(world, workload, read) and _may_hold(world, workload, read):
+    if _is_of_former_policy(world, workload, read) and _may_hold_pods(world, workload, read):
         return True
     if workload.hint != job_id:
         return False
@@ -72,20 +76,20 @@ def _bridge_wrote_id(workload: Workload, pod: Pod, job_id: int) -> bool:
 
 
 def is_stray(world: World, workload: Workload, job: Job) -> bool:
-    """True if the job, which has the name of the workload and is not the workload's, is a stray (see the module).
+    """True if the job is a stray (see the module).  The job has the workload's name, and does not belong to the workload.
 
-    False while the policy gives the pods no user: they have no other job, and may be given the user of this one again.
+    False while the policy gives the pods no user: the pods have no other job, and may get the user of this job again.
     """
-    return _is_former(world, workload, job) and not _may_hold(world, workload, job)
+    return _is_of_former_policy(world, workload, job) and not _may_hold_pods(world, workload, job)
 
 
 def may_hold_place(world: World, workload: Workload, job: Job) -> bool:
-    """True if the job, which has the name of the workload and is foreign, may hold the nodes of the pods for them.
+    """True if the foreign job, which has the workload's name, may hold the nodes on which the workload's pods run.
 
-    A former policy, or former labels of the namespace, may have given its user; that is not known any more.  So the bridge
-    neither cancels the job (V6) nor ends the pods for want of a job while it runs (V7).
+    A former policy, or former labels of the namespace, may have given the job's user; the bridge does not know these any
+    more.  So while the job runs, the bridge neither cancels it (V6) nor ends the pods because they have no job (V7).
     """
-    return _is_submitted_before_change(world, workload, job) and _may_hold(world, workload, job)
+    return _is_submitted_before_change(world, workload, job) and _may_hold_pods(world, workload, job)
 
 
 def _is_submitted_before_change(world: World, workload: Workload, job: Job) -> bool:
@@ -95,8 +99,11 @@ def _is_submitted_before_change(world: World, workload: Workload, job: Job) -> b
     return job.submitted is not None and world.clocks[Side.SLURM].ours(job.submitted) <= latest
 
 
-def _is_former(world: World, workload: Workload, job: Job) -> bool:
-    """True if the job was asked for before the start or the last change of policy or labels, as another of its users."""
+def _is_of_former_policy(world: World, workload: Workload, job: Job) -> bool:
+    """True if the job was submitted before the last change of policy or labels, or before the start, as a former user.
+
+    A former user is one that the policy can give, and does not give the pods of this workload any more.
+    """
     if not _is_submitted_before_change(world, workload, job):
         return False
     tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
@@ -105,7 +112,7 @@ def _is_former(world: World, workload: Workload, job: Job) -> bool:
 
 
 def former_key(workload: Workload, user: str) -> str:
-    """The key of a stray of the workload.  No pod has that key, so the job is cancelled as an orphan is."""
+    """The key of a stray of the workload.  No pod has that key, so the stray is cancelled like a job without pods."""
     return f"{workload.key}@{user}"
 
 
@@ -115,7 +122,7 @@ def living_stray(world: World, workload: Workload) -> Placeholder | None:
     return next((job for job in jobs if job and job.alive and job.key == former_key(workload, job.user)), None)
 
 
-def _may_hold(world: World, workload: Workload, job: Job) -> bool:
+def _may_hold_pods(world: World, workload: Workload, job: Job) -> bool:
     """True if a pod of the workload may be on a node of the job."""
     pod_nodes = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
     if not pod_nodes or not holds_nodes(job.states):
@@ -127,7 +134,7 @@ def _may_hold(world: World, workload: Workload, job: Job) -> bool:
 
 
 def is_orphan(world: World, job: Job) -> bool:
-    """True if a job with a name of the bridge, without known pods, is the bridge's."""
+    """True if the job, which has a name of the bridge and no known pods, belongs to the bridge."""
     policy = world.config.policy
     if not policy.can_give(job.user):
         return False
@@ -140,7 +147,7 @@ def is_orphan(world: World, job: Job) -> bool:
 
 
 def _namespace(job: Job) -> str:
-    """The namespace that the job names, in its name or, if its user chose that, at the end of its comment; "": none."""
+    """The namespace in the job's name or, if the user chose the job's name, at the end of its comment; "": none."""
     for text in (job.name.rpartition("~")[0], job.comment.rpartition("; ")[2]):
         namespace, slash, _ = text.partition("/")
         if slash:
@@ -148,8 +155,8 @@ def _namespace(job: Job) -> str:
     return ""
 
 
-def _asked_as(world: World, workload: Workload, user: str, read: Job | None) -> bool:
-    """True if this process submitted a job as that user, no answer shows its outcome, and this may be the job."""
+def _may_have_submitted_as(world: World, workload: Workload, user: str, read: Job | None) -> bool:
+    """True if this process submitted a job as that user, the outcome is not known, and this job may be that job."""
     in_flight = workload.in_flight.action if workload.in_flight is not None else None
     if isinstance(in_flight, AllocateNow | SubmitJob) and in_flight.spec.user == user:
         return True

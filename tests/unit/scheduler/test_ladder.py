@@ -1,4 +1,4 @@
-"""Which rung of the ladder is asked (ARCHITECTURE 5): nodes at once only where that is likely to be granted."""
+"""Nodes at once, or a place in the queue (ARCHITECTURE 5): nodes at once only if these are likely to be granted."""
 
 from __future__ import annotations
 
