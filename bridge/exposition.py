@@ -6,7 +6,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, exposition
 from prometheus_client.openmetrics import exposition as openmetrics
 
-# A time for each series: these would double the number of lines, and no query uses them.
+# The creation times of all series would double the number of lines, and no query uses them.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 

@@ -4,8 +4,9 @@
       create_to_submit  submit_to_grant  grant_to_bind  bind_to_running
       └──────────── create_to_bind ────────────┘
 
-They are prometheus_client's, because OpenTelemetry's exporter for Prometheus writes no exemplars.  An exemplar is the trace
-id of one observation in a bucket; it is no label, so the number of time series does not grow with the pods.
+The histograms are those of prometheus_client, because OpenTelemetry's exporter for Prometheus writes no exemplars.  An
+exemplar is the trace id of one observation in a bucket.  It is no label, so the number of time series does not grow with the
+pods.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Latency:
     def labels_of(self, job: Placeholder | None, default_partition: str) -> Labels:
         """Partition and QOS that the job asked for; "default" for a QOS that it did not name.
 
-        A submission's own words count, because Slurm's are read of jobs that wait alone.
+        The values of the submission count first: the values of Slurm are read only of jobs that wait.
         """
         spec = job.spec or job.adopted_as if job is not None else None
         if spec is not None:
@@ -82,7 +83,7 @@ class Latency:
         return self._bounded.of(spec.partition or default_partition or DEFAULT, spec.qos or DEFAULT)
 
     def submitted(self, labels: Labels) -> None:
-        """Begin the series of a job that was submitted at 0: an increase of a series that was absent is not seen."""
+        """Begin the series of a submitted job with 0: Prometheus sees no increase of a series that was absent before."""
         self._of(labels)
 
     def bound(self, bind: BindPod, created: float, at: float, labels: Labels, outcome: str, trace_id: str) -> None:

@@ -28,8 +28,8 @@ from scheduler.place.fit import BLOCKING
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
-REST = 3  # times a slice: an answer takes a quarter of the time while it is made
-# An answer is kept so many times its processor time: answers take a twentieth of the time, however often one is asked for.
+REST = 3  # a rest is three slices long: while an answer is made, it takes a quarter of the loop's time
+# An answer is kept for 19 times its processor time: answers take a twentieth of the time, however many are requested.
 KEPT = 19
 REASON_MOST = 200  # characters
 MIB = 2**20
@@ -149,7 +149,7 @@ class NodeSurvey:
         if self._making is None and self._timer() >= self._kept_until:
             self._making = asyncio.create_task(self._make(world, now), name="nodes")
         if self._making is not None:
-            # A client that leaves does not stop it: otherwise clients that come and leave would have it made for ever.
+            # The work goes on if the client leaves: otherwise clients that come and leave would let it begin again for ever.
             await asyncio.shield(self._making)
         return self._body
 

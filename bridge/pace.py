@@ -11,7 +11,7 @@ SLICE_S = 0.002
 class Pace:
     """Slices of work, and a rest after each.
 
-    rest       times the slice
+    rest       the length of a rest, as a multiple of the slice before it
     worked_s   seconds of work in the slices that have ended
     """
 

@@ -76,15 +76,13 @@ def read(path: str, namespace: str, now: float, *, usual: str = "default") -> Co
 
 def _in_namespace(thing: dict[str, Any], namespace: str) -> dict[str, Any]:
     meta = thing.get("metadata")
-    return (
-        thing
-        if not isinstance(meta, dict) or meta.get("namespace")
-        else {**thing, "metadata": {**meta, "namespace": namespace}}
-    )
+    if not isinstance(meta, dict) or meta.get("namespace"):
+        return thing
+    return {**thing, "metadata": {**meta, "namespace": namespace}}
 
 
 def _is_foreign(thing: Mapping[str, Any]) -> bool:
-    """Kubernetes' own API groups have no dot in their name, or end in .k8s.io; .x-k8s.io are others'."""
+    """True unless the kind is of Kubernetes itself: its API groups have no dot, or end in .k8s.io (but not in .x-k8s.io)."""
     group = str(thing.get("apiVersion") or "").rpartition("/")[0]
     return "." in group and not group.endswith(".k8s.io")
 

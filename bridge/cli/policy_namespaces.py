@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bridge.cli.doctor.choices import choices_of
-from bridge.cli.doctor.findings import Result, count, error, ok, some, unknown, warning
+from bridge.cli.doctor.findings import Result, count, error, ok, some, warning
 from bridge.cli.doctor.slurm_checks import accepted, refused
 from bridge.cli.doctor.views import Choice, Observations
 from scheduler.model.kubernetes import Namespace
@@ -156,8 +156,7 @@ def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
 
 def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Result]:
     """Users, accounts, partitions and QOS that were filled in, and that Slurm does not take; each once."""
-    if seen.jobs.missing is not None:
-        yield unknown(f"not checked: {seen.jobs.missing.because or seen.jobs.missing.why}")
+    if seen.jobs.missing is not None:  # the checks of Slurm say so
         return
     wrong: dict[Choice, list[Pods]] = {}
     for each in found:

@@ -138,9 +138,9 @@ class _Dev:
 
     async def _headless(self, session: Session, workload_client: WorkloadClient, load: Load) -> int:
         pods = self._options.pods or HEADLESS_PODS
-        run = Run(session, workload_client, load, pods, self._tell, GIVE_UP_S + A_POD_S * pods)
+        run = Run(session, workload_client, load, pods, self._print_event, GIVE_UP_S + A_POD_S * pods)
         stalled = ""
-        self._tell(
+        self._print_event(
             "", f"Kubernetes {session.kube.version}, Slurm {session.slurm.release}; the real bridge between them"
         )
         try:
@@ -160,7 +160,7 @@ class _Dev:
             print(f"slurm-bridge: {stalled}", file=sys.stderr)  # noqa: T201 - the one line
         return exit_code(result)
 
-    def _tell(self, who: str, what: str) -> None:
+    def _print_event(self, who: str, what: str) -> None:
         if self._options.output != "json":
             _say(f"{time.time() - self._began:8.3f}  {who:<16} {what}" if who else f"\n{'':10}— {what}")
 
@@ -170,7 +170,7 @@ class _Dev:
             "all invariants held" if not result["violations"] else "INVARIANTS BROKEN: " + "; ".join(result["broken"])
         )
         counts = f"{result['bound']:,} of {result['pods']:,} pods bound, {result['failed']:,} failed"
-        self._tell("", f"{counts}; {kept} ({checks:,} checks)")
+        self._print_event("", f"{counts}; {kept} ({checks:,} checks)")
         for name, key in (("at once", "at_once"), ("all", "all")):
             took = result["create_to_bind_ms"][key]
             if took["n"]:

@@ -47,13 +47,13 @@ class Run:
 
     async def go(self, services: Sequence[Kind]) -> None:
         """Perform the run.  Raises StalledError, RemoteError."""
-        self.workload_client.on_change = self._tell
+        self.workload_client.on_change = self._report_pod
         await self._until("the bridge to be ready", lambda: self.session.world is not None and self.session.world.ready)
         self.say("", f"{self.pods} pods")
         for made in range(self.pods):
             pod, seconds = self.load.next_pod(runs_s=SHORT_S, most=self.pods - made)
             self.mine[await self.workload_client.create("pods", pod)] = seconds
-            self._tell_jobs()
+            self._report_jobs()
             await asyncio.sleep(PAUSE_S)
         await self._until("every pod to have been bound and ended", self._all_ended)
         for kind in services[:1]:
@@ -105,7 +105,7 @@ class Run:
         try:
             async with asyncio.timeout(self.give_up_s):
                 while not (answer := ask()):
-                    self._tell_jobs()
+                    self._report_jobs()
                     await self._end_overdue()
                     await asyncio.sleep(LOOK_EVERY_S)
         except TimeoutError:
@@ -132,7 +132,7 @@ class Run:
 
     # --- what is reported ------------------------------------------------------------------------------------------
 
-    def _tell(self, life: PodHistory) -> None:
+    def _report_pod(self, life: PodHistory) -> None:
         if life.gone:
             line = "gone"
         elif life.node:
@@ -142,7 +142,7 @@ class Run:
             line = life.says or "created"
         self._say_once(f"pod {life.name}", line)
 
-    def _tell_jobs(self) -> None:
+    def _report_jobs(self) -> None:
         for job in self.session.slurm.observations.jobs():
             if self.session.invariants.is_ours(job):
                 where = f" on {fold(job.nodes)}" if job.nodes and not job.ended else ""

@@ -25,8 +25,8 @@ TIME_LIMIT_MIN = 5  # if this process dies, no job stays in a real Slurm for lon
 class Kind:
     """One kind of work.
 
-    weight   how often, against the others
-    runs_s   from … to
+    weight   how often it comes, relative to the other kinds
+    runs_s   the shortest and the longest run, seconds
     pods     number of pods; more than one: a gang
     """
 
@@ -74,7 +74,7 @@ class Load:
         self._rng = random.Random(seed)  # noqa: S311 - repeatable is what it must be
         self._image = image
         self._made = 0
-        self._rest: deque[tuple[Object, int]] = deque()  # of a gang that is coming
+        self._rest: deque[tuple[Object, int]] = deque()  # the members of a gang that are still to come
 
     def pause_s(self) -> float:
         """Seconds until the next pod comes."""

@@ -56,11 +56,11 @@ async def show(session: Session, workload_client: WorkloadClient, load: Load, *,
         _answers_commands(app, session)
         async with _served(app, port) as url:
             settings = _settings(session, folder, kubeconfig, url)
-            _tell(session, url, kubeconfig, settings)
+            _print_addresses(session, url, kubeconfig, settings)
             await _busy(session, workload_client, load, most)
 
 
-def _tell(session: Session, url: str, kubeconfig: Path, settings: Path) -> None:
+def _print_addresses(session: Session, url: str, kubeconfig: Path, settings: Path) -> None:
     quoted = shlex.quote(str(kubeconfig))
     tidies = session.kube.simulated is None or session.slurm.simulated is None
     lines = [url, "", f"export KUBECONFIG={quoted}"]

@@ -35,14 +35,14 @@ class Mirror:
 
     def __init__(self, watches: Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]) -> None:
         self.outage: ev.OutageBegan | None = None
-        self._watches = watches(self._tell, self._tell_undecoded)
+        self._watches = watches(self._on_event, self._on_undecoded)
         self._pods: dict[Scope, dict[str, Pod]] = {}
         self._nodes: dict[str, Node] | None = None
         self._namespaces: dict[str, Namespace] | None = None
         self._undecoded: dict[Key, ev.ObjectUndecoded] = {}
         self._clock_observed: ev.ClockObserved | None = None
-        self._hear: Callable[[Event], None] | None = None
-        self._hear_undecoded: Callable[[Undecoded], None] = lambda _object: None
+        self._emit: Callable[[Event], None] | None = None
+        self._emit_undecoded: Callable[[Undecoded], None] = lambda _object: None
         self._again = asyncio.Event()
         self._drained = False  # the predecessor left nothing behind; emitted when the pods are listed again
         self._awaited: set[Scope] = set()
@@ -73,16 +73,16 @@ class Mirror:
         return [what for what, is_missing in lacking.items() if is_missing]
 
     def hand_over(
-        self, hear: Callable[[Event], None], hear_undecoded: Callable[[Undecoded], None], now: float, *, drained: bool
+        self, emit: Callable[[Event], None], emit_undecoded: Callable[[Undecoded], None], now: float, *, drained: bool
     ) -> None:
         """Emit all that is known, as lists of this moment; then list again, and emit each event as it comes.
 
         drained   no request of the process that led before can take effect any more
         """
         for event in self._all(now):
-            hear(event)
+            emit(event)
         self._pods, self._nodes, self._namespaces, self._undecoded = {}, None, None, {}
-        self._hear, self._hear_undecoded = hear, hear_undecoded
+        self._emit, self._emit_undecoded = emit, emit_undecoded
         self._drained = drained
         self._again.set()
 
@@ -99,23 +99,23 @@ class Mirror:
         if self.outage is not None:
             yield self.outage
 
-    def _tell_undecoded(self, what: Undecoded) -> None:
-        self._hear_undecoded(what)
+    def _on_undecoded(self, what: Undecoded) -> None:
+        self._emit_undecoded(what)
 
-    def _tell(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, ev.OutageBegan | ev.OutageEnded):
             self.outage = event if isinstance(event, ev.OutageBegan) else None
-        if self._hear is None:
+        if self._emit is None:
             self._keep(event)
             return
         if isinstance(event, ev.PodsListed) and self._again.is_set():  # the list was requested before this replica led
             event = replace(event, inherited=True)
-        self._hear(event)
+        self._emit(event)
         if isinstance(event, ev.PodsListed) and event.scope in self._awaited:
             self._awaited.discard(event.scope)
             if not self._awaited:
                 self._drained = False
-                self._hear(ev.PredecessorDrained(event.at))
+                self._emit(ev.PredecessorDrained(event.at))
 
     def _keep(self, event: Event) -> None:
         match event:

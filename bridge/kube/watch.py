@@ -262,7 +262,7 @@ class ListWatch(Generic[M]):
     on_failure: Callable[[str], None] = lambda _why: None
     on_recovered: Callable[[], None] = lambda: None
     on_undecoded: Callable[[Undecoded], None] = lambda _object: None
-    on_time: Callable[[ClockObserved], None] = lambda _told: None
+    on_time: Callable[[ClockObserved], None] = lambda _time: None
     rng: random.Random = field(default_factory=random.Random)
     page_size: int = PAGE_SIZE
     seen: SeenVersions = field(default_factory=SeenVersions)
@@ -284,7 +284,9 @@ class ListWatch(Generic[M]):
             return Listing()
         except _TooOld:  # ordinary once: list again; twice with nothing emitted in between is a failure
             if self.failures:
-                await self._wait(RemoteError("watch", "Kubernetes", "the server forgets faster than it tells", 410))
+                await self._wait(
+                    RemoteError("watch", "Kubernetes", "the server forgets versions faster than it sends changes", 410)
+                )
             self.failures += 1
             return Listing()
         except _Interrupted as error:  # ordinary once: a load balancer, a server that restarts
@@ -337,7 +339,7 @@ class ListWatch(Generic[M]):
                 accepted = self.clock()
                 self.on_recovered()
                 async for line in lines:
-                    version = self._told(self.resource.codec.line(line), version)
+                    version = self._emit_change(self.resource.codec.line(line), version)
                     self.seen.see(self.resource.path, version)
                     self.failures, silent = 0, False
         except StreamRefused as refused:
@@ -357,7 +359,7 @@ class ListWatch(Generic[M]):
         # not reach for days.  One list shows it.
         return Listing() if silent else Watching(version)
 
-    def _told(self, change: Changed[M] | Undecodable | Bookmark | Failed, version: str) -> str:
+    def _emit_change(self, change: Changed[M] | Undecodable | Bookmark | Failed, version: str) -> str:
         """Emit one change; returns the version up to which everything has been emitted."""
         match change:
             case Changed(thing, newer, gone=True):

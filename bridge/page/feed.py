@@ -20,15 +20,15 @@ Sections = Mapping[str, Mapping[str, Item]]
 # Section, key, and a function that returns the item; None: nothing has changed, and the scan may pause here.
 Entry = tuple[str, str, Callable[[], Item]] | None
 
-REST = 9  # times a slice: a look takes a tenth of the time
-FIRST_REST = 1  # of the first look, for which a reader waits
+REST = 9  # a rest is nine slices long: a look takes a tenth of the loop's time
+FIRST_REST = 1  # the same of the first look, for which a reader waits
 GONE = b"null"
 
 
 class Feed:
     """The items, each with the number of its last change.
 
-    look     everything, now: lazily, so that it can pause between two entries
+    look     returns all entries as they are now, lazily, so that the look can pause between two of them
     failed   is called with an item that could not be made, and why; other items go on
     """
 

@@ -570,7 +570,7 @@ const DRAW = [
 let disconnected = true;
 let fresh = true;
 
-// What was told last stays to be read; it is not said to be so any more, and nothing can be done about it.
+// While the bridge does not answer, the last state stays on the page, marked as old, and the fault buttons are disabled.
 function away(now) {
   disconnected = now;
   document.body.classList.toggle("away", now);
@@ -602,13 +602,13 @@ function askForToken() {
 }
 
 let stream = null;
-let heard = 0; // when something was read from the stream
+let lastRead = 0; // when something was last read from the stream
 const SILENT_MS = 45000; // the bridge writes an empty line every 15 s
 
 async function connect() {
   try {
     stream = new AbortController();
-    heard = Date.now();
+    lastRead = Date.now();
     const answer = await fetch("events", { headers: authorization(), cache: "no-store", signal: stream.signal });
     if (answer.status === 401) return askForToken();
     $("token-form").hidden = true;
@@ -631,13 +631,13 @@ async function listen(reader) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    heard = Date.now();
+    lastRead = Date.now();
     let from = 0;
     for (let end; (end = value.indexOf("\n", from)) >= 0; from = end + 1) {
       parts.push(value.slice(from, end));
       const line = parts.join("");
       parts = [];
-      if (line) told(JSON.parse(line));
+      if (line) receive(JSON.parse(line));
     }
     if (from < value.length) parts.push(value.slice(from));
   }
@@ -647,7 +647,7 @@ const toDraw = new Set();
 let drawing = false;
 const times = (window.updates = []); // milliseconds of the main thread for each of the last updates
 
-function told({ now, changed }) {
+function receive({ now, changed }) {
   const began = performance.now();
   if (fresh) for (const section of Object.keys(known)) (known[section] = {}), toDraw.add(section); // a new stream begins with everything
   if (disconnected) trouble("");
@@ -687,7 +687,7 @@ function note(began) {
 setInterval(() => {
   for (const cell of document.querySelectorAll(".age[data-at]")) write(cell, age(Number(cell.dataset.at)));
   if (disconnected) return;
-  if (Date.now() - heard > SILENT_MS) stream.abort();
+  if (Date.now() - lastRead > SILENT_MS) stream.abort();
   drawSides();
   readDetail();
 }, 1000);

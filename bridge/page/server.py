@@ -117,9 +117,9 @@ class Page:
             response = web.StreamResponse(headers={**HEADERS, "Content-Type": "application/x-ndjson"})
             try:
                 await response.prepare(request)
-                await self._tell(response, reader)
+                await self._send_changes(response, reader)
             except (TimeoutError, ConnectionResetError):
-                pass  # it went, or does not read
+                pass  # the reader is gone, or does not read
         return response
 
     @asynccontextmanager
@@ -146,7 +146,8 @@ class Page:
             self._feed.forget(min(self._sent.values(), default=0))
             await asyncio.sleep(self._every_s)
 
-    async def _tell(self, response: web.StreamResponse, reader: object) -> None:
+    async def _send_changes(self, response: web.StreamResponse, reader: object) -> None:
+        """Send each change, and an empty line if there is none for long, until the looks end."""
         alive = self._clock()
         while self._looking is not None and not self._looking.done():
             changed = iter(self._feed.since(self._sent[reader]))

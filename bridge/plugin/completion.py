@@ -13,6 +13,7 @@ from dataclasses import dataclass
 FILES = ":0"  # the shell completes names of files if there is no candidate
 NO_FILES = ":4"
 NAMES_POD = ("why", "trace", "explain")
+FORMS = ("text", "wide", "json")  # of the commands whose help is not read here
 SCRIPTS = {
     "bash": """\
 # Completion for kubectl-slurm. In ~/.bashrc: source <(kubectl-slurm completion bash)
@@ -71,7 +72,7 @@ def _candidates(
     if last == "--context":
         return sources.contexts(before), NO_FILES
     if last in ("-o", "--output") or command == "completion":
-        return _choices(helps.get(command, ""), last), NO_FILES
+        return _choices(helps.get(command, ""), last) or FORMS, NO_FILES
     if last in ("-f", "--kubeconfig", "--config", "--http-token-file", "--slurm-token-file"):
         return (), FILES
     if word.startswith("-"):

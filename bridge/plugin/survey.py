@@ -1,4 +1,4 @@
-"""What the running bridge says of all nodes, asked over HTTP: a user of a namespace may neither read nodes nor ask Slurm.
+"""Asks the running bridge about all nodes, because a user of a namespace may neither read nodes nor ask Slurm.
 
 The bridge answers under the rule of bridge/http_access.py.  If it cannot be asked, one sentence says what to do.
 """

@@ -55,7 +55,7 @@ class Given:
         self._labels[namespace].append((at, dict(labels)))
         self._note()
 
-    def is_of_anybody(self, user: str) -> bool:
+    def was_given(self, user: str) -> bool:
         """True if some namespace was given that user at some time."""
         return user in self._anybody
 

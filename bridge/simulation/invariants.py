@@ -164,7 +164,7 @@ class Invariants:
     _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
     _suspects: list[_Suspect] = field(default_factory=list)
     _open_findings: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they hold
-    _told: set[tuple[str, str]] = field(default_factory=set)
+    _reported: set[tuple[str, str]] = field(default_factory=set)
     # By serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before.
     _idle: dict[object, tuple[SeenJob, set[str]]] = field(default_factory=dict)
     # Name and user of a job to when the bridge requested it last.
@@ -211,7 +211,7 @@ class Invariants:
     def is_ours(self, job: SeenJob) -> bool:
         """By its name and its user."""
         whose = names.whose(job.name)
-        return whose is not None and whose[0] == self.cluster and self.given.is_of_anybody(job.user)
+        return whose is not None and whose[0] == self.cluster and self.given.was_given(job.user)
 
     def ours(self) -> list[SeenJob]:
         """Our jobs that have not ended."""
@@ -718,8 +718,8 @@ class Invariants:
         for finding, patience_s in findings:
             key = (finding.invariant, finding.about)
             self._open_findings[key] = since = max(before.get(key, now), calm_since if patience_s else 0.0)
-            if key in before and now - since >= patience_s and key not in self._told:
-                self._told.add(key)
+            if key in before and now - since >= patience_s and key not in self._reported:
+                self._reported.add(key)
                 self._broken(finding.invariant, finding.what)
 
     def _still(self, suspect: _Suspect, began: float) -> bool:

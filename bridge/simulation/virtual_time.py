@@ -30,7 +30,7 @@ class Deadlock(RuntimeError):
 
 
 class _Clock:
-    """Stands where an asyncio loop has its selector: there are no sockets, so instead of waiting it moves on."""
+    """Takes the place of the loop's selector: there are no sockets, so it advances the time instead of waiting."""
 
     def __init__(self, now: float) -> None:
         self.now = now

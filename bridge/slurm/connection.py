@@ -45,7 +45,7 @@ class Connection(asyncio.Protocol):
     """One connection.
 
     A protocol rather than a pair of streams: it notices at once if an idle connection is closed or receives bytes, so
-    neither is ever found out by the next request.
+    no request is sent on such a connection.
 
     on_unsolicited  called if the server sends bytes without a request, or answers twice
     may_write   asked at the last moment before a request that changes something is sent
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._asked: Request | None = None
         self._answer: asyncio.Future[Reply] | None = None
         self._begin()
-        self._heard = False
+        self._answer_began = False
         self._bytes = 0  # of all that came since it was asked
         self.reusable = True
         self.idle_since = float("inf")
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         if self._lost is not None:  # before it was ever asked
             raise self._lost
         self._answer = asyncio.get_running_loop().create_future()
-        self._asked, self._heard, self._bytes = request, False, 0
+        self._asked, self._answer_began, self._bytes = request, False, 0
         self._begin()
         request.sent = True
         self._transport.write(data)
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
             self._on_unsolicited()
             self.drop()
             return
-        self._heard = True
+        self._answer_began = True
         self._bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
-        self._lost = ClosedError(self._heard, exc if isinstance(exc, ssl.SSLError) else None)
+        self._lost = ClosedError(self._answer_began, exc if isinstance(exc, ssl.SSLError) else None)
         if (waiting := self._waiting) is not None:
             waiting.set_exception(self._lost)
 
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         if waiting is None or status < 200:  # "100 Continue": the answer is still to come
             return
         if status != 200 or not self._parser.should_keep_alive():
-            self.reusable = False  # closed by its own word, or it may send the same error a second time
+            self.reusable = False  # the server closes it, or may send the same error a second time
         waiting.set_result(Reply(status, self._headers, b"".join(self._body)))
 
     def _begin(self) -> None:

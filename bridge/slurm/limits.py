@@ -135,7 +135,7 @@ def _of_associations(found: Iterable[Association]) -> Iterator[Limit]:
 
 
 def _limits(shown: Mapping[str, Any], counts: Mapping[Path, str], amounts: Mapping[Path, str]) -> Iterator[Limit]:
-    """The limits that are set, without what has them."""
+    """The limits that are set; user, account and QOS of a limit are left empty."""
     for path, name in counts.items():
         number = _at(shown, path)
         if isinstance(number, dict) and number.get("set") is True and _is_count(number.get("number")):

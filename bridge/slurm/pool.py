@@ -236,7 +236,7 @@ class _Server:
         return f"{host}:{self.port}"
 
     async def addresses(self) -> Sequence[aiohappyeyeballs.AddrInfoType]:
-        """All addresses of the host.  Raises OSError."""
+        """All addresses of the server.  Raises OSError."""
         try:  # a numeric address needs no resolver, and no thread for the resolver
             return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:

@@ -42,7 +42,7 @@ class Allocations:
         self._first_seen = first_seen
         self._waiting: dict[str, Waiting] = {}  # by workload key, as the others
         self._gangs: dict[str, tuple[int, Queued]] = {}  # the job for which spans were sent, and their times
-        # With the number of pods whose callers they know, so that each event of a gang costs about the same.
+        # With the number of pods of which they know the caller's trace: each event of a gang costs about the same.
         self._spans_of_gangs: dict[str, tuple[int, Spans]] = {}
 
     def submitted(self, workload: Workload, job: int, asked: float, world: World) -> None:
@@ -144,7 +144,7 @@ class Allocations:
             spans.send(QUEUE, (job,), times.asked, times.granted, about)
 
     def spans(self, workload: Workload, world: World) -> Spans:
-        """Sends the spans of the workload."""
+        """The sender of the workload's spans; of a gang it is kept, and made again only after pods were added."""
         known = self._spans_of_gangs.get(workload.key)
         if known is not None and len(workload.pods) <= known[0]:
             return known[1]

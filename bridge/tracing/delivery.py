@@ -19,7 +19,7 @@ log = logging.getLogger("slurm-bridge")
 
 
 class Delivery(SpanExporter):
-    """Sends by another exporter.
+    """Passes spans to another exporter, and logs when that begins or ceases to fail.
 
     exporter   makes the other exporter, which is given `leave_out`
     where      the endpoint, for people
@@ -72,7 +72,7 @@ class Delivery(SpanExporter):
 
 
 class ToDebugLog(logging.Handler):
-    """Lowers what another logger says to the debug log."""
+    """Writes the lines of another logger to the debug log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
@@ -80,7 +80,7 @@ class ToDebugLog(logging.Handler):
 
 
 def lower(logger: str) -> None:
-    """What that logger says goes to the debug log."""
+    """Let the lines of that logger go to the debug log."""
     found = logging.getLogger(logger)
     found.propagate = False
     found.handlers = [ToDebugLog()]

@@ -34,9 +34,9 @@ RESENT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """A workload all of whose pods have ended, and whose job may live still.
+    """A workload whose pods have all ended, and whose job may still live.
 
-    spans       sends those that are left
+    spans       sends the spans that are left
     at          when the last pod ended
     first_seen  as of Recorder, of these pods
     """
@@ -60,12 +60,12 @@ class Recorder:
         self._first_seen = first_seen
         self._allocations = Allocations(export, first_seen)
         self._runs = Runs()
-        self._gang_ended: dict[str, float] = {}  # by workload key: when the last of the members that ended did
+        self._gang_ended: dict[str, float] = {}  # by workload key: when the latest of the ended members ended
         self._ending: dict[str, _Ending] = {}  # by workload key
         self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again; True: they had ended, and show when
         self._unproven: dict[int, JobRead] = {}  # reads since the last poll of jobs that were not proven to be ours
         self._read: set[str] = set()  # keys of workloads whose job was read since the last poll
-        self._looked = False  # at the inherited pods that had ended
+        self._looked = False  # True: the inherited pods that had ended were looked at
 
     # --- what is observed ---------------------------------------------------------------------------------------------
 

@@ -45,11 +45,11 @@ class Runs:
         self._began: dict[str, float] = {}
 
     def bound(self, uid: str, bound: Bound) -> None:
-        """The pod was bound."""
+        """Note that the pod was bound."""
         remember(self._bound, uid, bound)
 
     def shown(self, pod: Pod, at: float) -> float | None:
-        """The pod is not pending any more: if its start is to be sent, send it.  Returns when that was; None: it never ran"""
+        """Send the start of a pod that is not pending any more, once.  Returns when it started; None: it never ran."""
         if (bound := self._bound.pop(pod.uid, None)) is None:
             return None
         if not self._has_run(pod):

@@ -119,6 +119,9 @@ def a_pod_runs_and_one_waits(kube: Kube, ns: str) -> None:
 
 def test_every_line_of_the_document_is_typed(asks: Tenant, kube: Kube) -> None:
     a_pod_runs_and_one_waits(kube, asks.space)
+    kube.run(asks.space, "ended")
+    eventually("another is bound", lambda: len(kube.bound(asks.space)) == 2)
+    kube.succeed(asks.space, "ended")
     for line in TYPED:
         typed = line.replace("POD", "runs")
         if not line.endswith(" -w"):
@@ -146,7 +149,7 @@ def test_pods_have_their_jobs_and_say_why_they_wait(tenant: Tenant, kube: Kube, 
     first, *_ = tenant.sees("kubectl slurm trace runs")["spans"]
     assert first["name"] in ("before its job", "until the bind")
     kube.succeed(ns, "runs")
-    eventually("it is over", lambda: tenant.sees("kubectl slurm history")[0]["state"] == "Completed")
+    eventually("it is over", lambda: [each["state"] for each in tenant.sees("kubectl slurm history")] == ["Completed"])
 
 
 def test_a_tenant_who_may_ask_slurm_sees_what_the_job_costs(tenant: Tenant, kube: Kube, slurm: Slurm) -> None:
@@ -257,7 +260,7 @@ def test_kubectl_and_bash_complete_commands_options_and_pods(tenant: Tenant, kub
         "source <(kubectl-slurm completion bash); COMP_WORDS=(kubectl-slurm free -o ''); COMP_CWORD=3; _kubectl_slurm; "
         'echo "${COMPREPLY[@]}"'
     )
-    assert tenant.types(script).out == "json wide\n"
+    assert tenant.types(script).out == "json text wide\n"
 
 
 def test_zsh_completes_commands_and_files(tenant: Tenant) -> None:
@@ -269,4 +272,4 @@ def test_zsh_completes_commands_and_files(tenant: Tenant) -> None:
         words=(kubectl-slurm free -o '') CURRENT=4 _kubectl_slurm
         words=(kubectl-slurm why --slurm-token-file '') CURRENT=4 _kubectl_slurm
     """
-    assert tenant.types(f"zsh -f -c {shlex.quote(script)}").out.split() == ["json", "wide", "files"]
+    assert tenant.types(f"zsh -f -c {shlex.quote(script)}").out.split() == ["json", "text", "wide", "files"]

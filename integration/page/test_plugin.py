@@ -37,7 +37,7 @@ def test_kubectl_runs_the_plugin_and_completes_by_it(run: object) -> None:
         lambda: [each for each in json.loads(run("slurm", "queue", "-n", "hpc", "-o", "json"))
                  if (each["pod"], each["state"]) == ("kept", "Running")],
     )  # fmt: skip
-    assert "kept" in run("slurm", "history", "-n", "hpc")
+    assert "kept" not in run("slurm", "history", "-n", "hpc"), "it has not ended"
     assert "container kept" in run("slurm", "trace", "kept", "-n", "hpc")
     assert "hpc/kept" in run("slurm", "why", "kept", "-n", "hpc")
     # Equal nodes share a row; the demo's load changes.

@@ -22,11 +22,11 @@ USUAL_OWNER = 4096  # characters; a controller with more counts as several
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:
     owner = owner_key(event.namespace, event.ref)
-    held = world.owner_sizes.get(owner, 0)
+    size_before = world.owner_sizes.get(owner, 0)
     changed = owner in world.owners and world.owners.pop(owner) != event.owner
     world.owners[owner], world.owner_read_at[owner] = event.owner, event.at
     world.owner_sizes[owner] = _size_of(event.owner)
-    world.owners_weight += world.owner_sizes[owner] - held
+    world.owners_weight += world.owner_sizes[owner] - size_before
     while world.owners_weight > MAX_OWNERS_REMEMBERED and len(world.owners) > 1:
         oldest = next(iter(world.owners))
         world.owners_weight -= world.owner_sizes.get(oldest, 0)

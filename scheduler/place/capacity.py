@@ -65,7 +65,7 @@ def fewest_nodes(spec: JobSpec, nodes: Collection[SlurmNode], most: Mapping[str,
 
 
 def fewest_holding(tasks: int, rooms: Iterable[int]) -> int:
-    """How many of these rooms hold so many tasks, the largest first; 1 if they do not."""
+    """The number of rooms, taken from the largest on, that hold all tasks; 1 if all rooms do not."""
     held = itertools.accumulate(sorted(rooms, reverse=True))
     return next((count for count, room in enumerate(held, 1) if room >= tasks), 1)
 

@@ -73,10 +73,10 @@ def gather(workload: Workload, this_pass: Pass) -> Decision:
     said_at = max(map(this_pass.world.created_at, workload.unfinished)) + GATHER_SHOWN_S
     if this_pass.now < said_at:
         return read + wake(said_at)
-    held_at = _held_at(workload, this_pass)
-    if this_pass.now < held_at:
-        read += wake(held_at)
-    return read + _shown(workload, why_gathering(workload, this_pass), warning=this_pass.now >= held_at)
+    held_back_at = _held_back_at(workload, this_pass)
+    if this_pass.now < held_back_at:
+        read += wake(held_back_at)
+    return read + _shown(workload, why_gathering(workload, this_pass), warning=this_pass.now >= held_back_at)
 
 
 def why_gathering(workload: Workload, this_pass: Pass) -> str:
@@ -98,7 +98,7 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
 
 def _advice(workload: Workload, this_pass: Pass) -> str:
     """What has to happen before the gang is complete: a controller makes the other pods, or else the user does."""
-    group, is_late = workload.group, this_pass.now >= _held_at(workload, this_pass)
+    group, is_late = workload.group, this_pass.now >= _held_back_at(workload, this_pass)
     assert group is not None, "only a gang gathers"
     if workload.first.owner is not None:
         return HELD_BACK if is_late else WHOLE
@@ -126,7 +126,7 @@ def _disagreement(workload: Workload) -> str:
     )
 
 
-def _held_at(workload: Workload, this_pass: Pass) -> float:
+def _held_back_at(workload: Workload, this_pass: Pass) -> float:
     """When the members show what may hold back the others: so long after the first of them came."""
     here = [pod for pod in workload.unfinished if stays(pod)] or workload.unfinished
     return min(map(this_pass.world.created_at, here)) + timeout_s(workload, this_pass)

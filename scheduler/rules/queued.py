@@ -70,7 +70,7 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
     reads, all_read = read_in_passing(workload, workload.members, this_pass)
     if not all_read:
         return reads, ""
-    if not is_managed(workload.first, this_pass.world):  # a job that the policy gives no more is not changed (V8)
+    if not is_managed(workload.first, this_pass.world):  # the policy gives them no job any more: V8
         return reads, not_managed(workload.first)
     spec = spec_for(workload, this_pass)
     if isinstance(spec, Refusal):
@@ -102,7 +102,7 @@ def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
 def _update(
     workload: Workload, job: Placeholder, asked: JobSpec, spec: JobSpec, this_pass: Pass
 ) -> tuple[Decision, str]:
-    """Change what Slurm can change of the job from `asked` to `spec`; and what it cannot change, in words."""
+    """Change the job from `asked` to `spec`, as far as Slurm can.  Also returns what it cannot change, in words."""
     changes = job_update.changes(asked, spec)
     fixed = [job_update.unchangeable(*each) for each in zip((spec, *spec.parts), changes, strict=True)]
     fixed_all = frozenset().union(*fixed)

@@ -54,7 +54,7 @@ def missing(world: World) -> list[Placeholder]:
 
 
 def judge_absence(world: World, now: float) -> None:
-    """After a poll, note if too many jobs are missing to accept that, or that this is over (X6)."""
+    """After a poll, note if more jobs are missing than can be accepted, and when that is over (X6)."""
     anomalies = [job for job in missing(world) if _is_missed(world, job)]
     world.held_back_since = _judge(world, world.held_back_since, anomalies, now, proven=True)
     world.claims_held_back_since = _judge(world, world.claims_held_back_since, anomalies, now, proven=False)
@@ -65,7 +65,7 @@ def _judge(
 ) -> float | None:
     """Since when no pod is ended for missing jobs (proven jobs of the bridge, or the others); None: pods are ended."""
     concerned = [job for job in anomalies if job.proven is proven]
-    # What is in quarantine settles nothing: it opens the guard as any other, and does not keep it closed.
+    # A workload in quarantine settles no job.  So jobs of such workloads alone do not keep the ends of pods held back.
     if not any(_may_be_settled(world, job) for job in concerned):
         if since is not None:
             world.dirty.update(world.by_phase[Phase.ORPHANED])

@@ -35,7 +35,7 @@ def event_of(action: Announced) -> tuple[str, str, bool]:
 
 
 def note_unanswered(workload: Workload, action: Announced) -> None:
-    """The answer to this write was lost.  The watch may have shown its effect before that."""
+    """Note that the answer to this write was lost.  The watch may have shown its effect before that."""
     if not has_event(action):
         return
     workload.unanswered[action.uid] = action
@@ -48,7 +48,7 @@ def note_unanswered(workload: Workload, action: Announced) -> None:
 
 
 def note_answered(workload: Workload, uid: str) -> None:
-    """A write on that pod was confirmed, and so announced; or it is proven that it did not happen."""
+    """Note that a write on that pod was confirmed, and so announced, or that it did not happen."""
     workload.unanswered.pop(uid, None)
     workload.proven.pop(uid, None)
 

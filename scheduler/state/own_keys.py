@@ -1,12 +1,12 @@
 """Annotations of bound pods that only the bridge writes (K5).
 
-Programs in the pod and device drivers go by these annotations, so an edit by anybody else is written back.  The right value
+Programs in the pod and device drivers rely on these annotations, so edits by other clients are undone.  The right value
 is the one that the bridge wrote last: with the bind, or, of `job-id` and `job-since`, when another job took the place of a
 lost one (reacquire.show_new_job).  While the pod is bound that is the value before the first edit; an edit made while no
 bridge ran is not noticed, except for the job id, which the job itself proves or disproves (reacquire.show_new_job).
 
-A controller may write the same edit again and again.  So each put-back of one pod waits twice as long as the one before, and
-only the first gets an event.
+A controller may write the same edit again and again.  So each restoration of one pod waits twice as long as the one before,
+and only the first gets an event.
 """
 
 from __future__ import annotations

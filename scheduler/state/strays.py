@@ -36,7 +36,7 @@ def _is_system(world: World, namespace: str) -> bool:
 
 
 def note(world: World, pod: Pod) -> None:
-    """The present state of a pod of another scheduler."""
+    """Note the present state of a pod of another scheduler."""
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
         if pod.finished or not world.manages(pod.namespace) or not is_on_slurm_node(world, pod):
@@ -50,7 +50,7 @@ def note(world: World, pod: Pod) -> None:
 
 
 def find(world: World) -> None:
-    """Nodes or namespaces changed: look at all pods of other schedulers once more."""
+    """Look at all pods of other schedulers again, after nodes or namespaces changed."""
     if world.nodes is None or world.slurm_nodes is None:
         return
     for name, there in tuple(world.node_info.items()):

@@ -28,7 +28,7 @@ class WaitingOrder:
     _ranks: dict[str, list[Rank]] = field(default_factory=dict)
 
     def put(self, key: str, partition: str, priority: int | None, job_id: int) -> None:
-        """The job of that workload waits in that partition.  priority: None: not read yet"""
+        """Note that the job of that workload waits in that partition.  priority: None: not read yet"""
         entry = (partition, (-priority if priority is not None else 1.0, job_id, key))
         if self._rank.get(key) == entry:
             return
@@ -37,7 +37,7 @@ class WaitingOrder:
         insort(self._ranks.setdefault(partition, []), entry[1])
 
     def drop(self, key: str) -> None:
-        """No job of that workload waits."""
+        """Note that no job of that workload waits."""
         entry = self._rank.pop(key, None)
         if entry is None:
             return

@@ -143,11 +143,8 @@ def _foreign(pod: Pod, size: int | None) -> Group | Refusal | None:
     if key := labels.get(LWS_GROUP):
         found = size if size is not None else _size_shown(notes, LWS_SIZE)
         name = labels.get(LWS_NAME, key)
-        return (
-            found
-            if isinstance(found, Refusal)
-            else Group("LeaderWorkerSet", name, _identity("lws", pod.namespace, key), found)
-        )
+        identity = _identity("lws", pod.namespace, key)
+        return found if isinstance(found, Refusal) else Group("LeaderWorkerSet", name, identity, found)
     if jobset := labels.get(JOBSET):
         identity = _identity("jobset", pod.namespace, jobset, labels.get(JOBSET_UID, ""))
         group = Group("JobSet", jobset, identity, size, size_source_kind="JobSet", run=labels.get(JOBSET_ATTEMPT, ""))

@@ -53,7 +53,7 @@ def _spread(rooms: Mapping[str, int], wanted: Wanted, places: int) -> dict[str, 
 
 
 def _neighbours(rooms: Mapping[str, int], wanted: Wanted) -> set[str]:
-    """As many nodes as it needs, of one run if one has enough."""
+    """As many nodes as the job needs, all of one run if a run has enough."""
     picked: set[str] = set()
     tasks = 0
     even = bool(wanted.gres or wanted.task_gres)
@@ -79,7 +79,7 @@ def _runs(rooms: Mapping[str, int], *, even: bool) -> list[Run]:
 
 
 def _by_fit(runs: list[Run], nodes: int, tasks: int) -> list[Run]:
-    """The smallest that is enough first; where none is, the largest."""
+    """The smallest run that is large enough; if none is, all runs, the largest first."""
 
     def size(run: Run) -> int:
         return sum(room for _, room in run)
@@ -89,7 +89,7 @@ def _by_fit(runs: list[Run], nodes: int, tasks: int) -> list[Run]:
 
 
 def _filled(nodes: Run, tasks: int, aim: int) -> dict[str, int]:
-    """Tasks node by node, one kept back for each further node that it is to have."""
+    """Fill the nodes in order; one task is kept for each further node that the job must have."""
     taken: dict[str, int] = {}
     for position, (node, room) in enumerate(nodes):
         left = tasks - sum(taken.values())

@@ -487,6 +487,7 @@ def test_ages_are_written_as_kubectl_writes_them(seconds: float | None, text: st
         (["why", "-n", "o"], ["other", ":4"]),
         (["queue", "--context", ""], ["it", ":4"]),
         (["queue", "-o", ""], ["json", "text", "wide", ":4"]),
+        (["doctor", "-o", ""], ["json", "text", "wide", ":4"]),
         (["trace", "-o", ""], ["json", "text", "wide", ":4"]),
         (["free", "--http"], ["--http-token-file", ":4"]),
         (["nodes", "--http-token-file", ""], [":0"]),

@@ -18,6 +18,7 @@ def test_every_reason_of_slurm_has_a_meaning(reason: str) -> None:
         assert not text.endswith((".", ";", ",")), "a clause that a sentence takes in"
         assert "  " not in text
     assert found.meaning, reason
+    assert "." not in found.user, "lists leave it out up to its full stop"
 
 
 def test_no_meaning_is_of_a_reason_that_slurm_does_not_have() -> None:
