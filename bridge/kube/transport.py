@@ -231,23 +231,23 @@ class HttpTransport:
     async def _authenticated(self, call: Call, progress: _Progress) -> Reply:
         if self._calls is None:
             self._calls = _session()
-        who = await self.access.credentials()
-        reply = await self._exchange_once(self._calls, who, call, progress)
+        credentials = await self.access.credentials()
+        reply = await self._exchange_once(self._calls, credentials, call, progress)
         if reply.status == 401:
             # A request with answer 401 had no effect, so it may be sent again with other credentials.
             progress.sent = progress.authenticated = False
-            if await self._renew(who):
+            if await self._renew(credentials):
                 reply = await self._exchange_once(self._calls, await self.access.credentials(), call, progress)
             if reply.status == 401:
                 self._raise_if_rejected()
         return reply
 
     async def _exchange_once(
-        self, session: aiohttp.ClientSession, who: Credentials, call: Call, progress: _Progress
+        self, session: aiohttp.ClientSession, credentials: Credentials, call: Call, progress: _Progress
     ) -> Reply:
         progress.authenticated = True
         try:
-            return await self._send(session, who, call, progress)
+            return await self._send(session, credentials, call, progress)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             stale = progress.sent and not isinstance(error, aiohttp.ClientConnectorError)
             if not stale or call.method != "GET":
@@ -255,21 +255,23 @@ class HttpTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._broken(call.method, error, progress, call.deadline_s) from None
         try:
-            return await self._send(session, who, call, progress)
+            return await self._send(session, credentials, call, progress)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._broken(call.method, error, progress, call.deadline_s) from None
 
-    async def _send(self, session: aiohttp.ClientSession, who: Credentials, call: Call, progress: _Progress) -> Reply:
+    async def _send(
+        self, session: aiohttp.ClientSession, credentials: Credentials, call: Call, progress: _Progress
+    ) -> Reply:
         async with session.request(
             call.method,
             self.access.server + call.path,
             params=call.params,
             data=call.body,
-            headers=self._headers(who, call.content_type if call.body is not None else None),
+            headers=self._headers(credentials, call.content_type if call.body is not None else None),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S),
             allow_redirects=False,
             trace_request_ctx=progress,
-            **self._target(who),
+            **self._target(credentials),
         ) as response:
             return await _whole(response, call.method)
 
@@ -299,14 +301,14 @@ class HttpTransport:
     ) -> aiohttp.ClientResponse:
         if self._watches is None:
             self._watches = _session()
-        who = await self.access.credentials()
-        response = await self._open(self._watches, who, path, params, stall_s, progress)
+        credentials = await self.access.credentials()
+        response = await self._open(self._watches, credentials, path, params, stall_s, progress)
         if response.status == 401:
             progress.sent = progress.authenticated = False
-            if await self._renew(who):
+            if await self._renew(credentials):
                 response.release()
-                who = await self.access.credentials()
-                response = await self._open(self._watches, who, path, params, stall_s, progress)
+                credentials = await self.access.credentials()
+                response = await self._open(self._watches, credentials, path, params, stall_s, progress)
             if response.status == 401 and self.access.refused():
                 response.release()
                 self._raise_if_rejected()
@@ -315,7 +317,7 @@ class HttpTransport:
     async def _open(
         self,
         session: aiohttp.ClientSession,
-        who: Credentials,
+        credentials: Credentials,
         path: str,
         params: Mapping[str, str],
         stall_s: float,
@@ -325,25 +327,25 @@ class HttpTransport:
         return await session.get(
             self.access.server + path,
             params=params,
-            headers=self._headers(who, None),
+            headers=self._headers(credentials, None),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE_S, sock_read=stall_s),
             allow_redirects=False,
             trace_request_ctx=progress,
-            **self._target(who),
+            **self._target(credentials),
         )
 
-    def _headers(self, who: Credentials, content_type: str | None) -> CIMultiDict[str]:
-        headers = CIMultiDict(who.headers)
+    def _headers(self, credentials: Credentials, content_type: str | None) -> CIMultiDict[str]:
+        headers = CIMultiDict(credentials.headers)
         # Not gzip: compression costs the server more time than it saves on a cluster's network.
         headers.update({"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self.agent})
         if content_type:
             headers["Content-Type"] = content_type
         return headers
 
-    def _target(self, who: Credentials) -> dict[str, Any]:
+    def _target(self, credentials: Credentials) -> dict[str, Any]:
         """Options of a request by which aiohttp pools connections, so that none with an older certificate is used again."""
         return {
-            "ssl": who.tls or True,
+            "ssl": credentials.tls or True,
             "server_hostname": self.access.server_hostname,
             "proxy": self.access.proxy,
         }
@@ -360,10 +362,10 @@ class HttpTransport:
         if why := self.access.refused():
             raise Unauthorized("authenticate", SIDE, why, 401)
 
-    async def _renew(self, who: Credentials) -> bool:
+    async def _renew(self, credentials: Credentials) -> bool:
         """Renew the credentials that the server rejected.  Returns True if there are newer ones."""
         try:
-            return await self.access.renew(who.generation)
+            return await self.access.renew(credentials.generation)
         except ConfigError as error:
             raise Unauthorized("authenticate", SIDE, str(error), 401) from None
 

@@ -26,8 +26,8 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
     job_id = _new_hint(workload, pod)
     if job_id is None or _is_written_by_other_client(world, workload, pod, job_id):
         return
-    leaves = pod.finished or pod.deleting_at is not None
-    if workload.hint is None or not (leaves or _is_bound_by_other_client(workload, pod)):
+    is_ending = pod.finished or pod.deleting_at is not None
+    if workload.hint is None or not (is_ending or _is_bound_by_other_client(workload, pod)):
         # A pod that is about to go, or that another client bound, must not replace the hint to the gang's present job.
         workload.hint = job_id
     # True if quarantine dropped the facts about the workload's job.

@@ -24,7 +24,7 @@ from scheduler.rules.running import wait_to_act
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
-from scheduler.rules.termination import end_pod, goes_until
+from scheduler.rules.termination import deletion_awaited_until, end_pod
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.strays import is_on_slurm_node
@@ -64,7 +64,7 @@ def _tasks(spec: JobSpec) -> int:
 
 def _those_that_count(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> list[Pod]:
     on_nodes = (pod for pod in pods if pod.node and pod.uid in workload.strays)
-    staying = (pod for pod in on_nodes if goes_until(workload, pod, this_pass) <= this_pass.now)
+    staying = (pod for pod in on_nodes if deletion_awaited_until(workload, pod, this_pass) <= this_pass.now)
     return [pod for pod in staying if is_on_slurm_node(this_pass.world, pod) and is_managed(pod, this_pass.world)]
 
 

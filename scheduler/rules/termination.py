@@ -54,14 +54,14 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
     # Pods that are not bound for the job wait until these have ended, and for another job; or another client bound them.
     why = _why_ended(workload, job)
-    return combine(_end_by(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_former_pods(
+    return combine(_end_one(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_former_pods(
         workload, this_pass
     )
 
 
-def _end_by(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass: Pass) -> Decision:
+def _end_one(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass: Pass) -> Decision:
     """End one pod of a job that is over, unless the pod is being ended already."""
-    until = max(being_ended(workload, pod, job, this_pass), goes_until(workload, pod, this_pass))
+    until = max(end_awaited_until(workload, pod, job, this_pass), deletion_awaited_until(workload, pod, this_pass))
     if this_pass.now < until:
         return wake(until)
     if this_pass.now < (retry_from := workload.retry_from(Attempt.END_POD)):
@@ -79,27 +79,27 @@ def _wait_for_former_pods(workload: Workload, this_pass: Pass) -> Decision:
     former = [pod for pod in workload.unfinished if workload.node_of(pod)]
     if not waiting or not former:
         return NOTHING
-    still, found = list[str](), list[Decision]()
+    still_running, decisions = list[str](), list[Decision]()
     for pod in former:
         where = f"{pod.full_name} on node {workload.node_of(pod)}"
         over_at = _over_at(workload, pod, this_pass)
         if over_at is not None and this_pass.now >= over_at:
-            found.append(note(written_off=pod.uid))
+            decisions.append(note(written_off=pod.uid))
             continue
         if over_at is not None:
             since = clock(this_pass.world.kubelet_silent_since[pod.node], this_pass.now)
             counts_at = clock(over_at, this_pass.now)
             where += f", whose kubelet has not reported since {since} (the pod counts as over at {counts_at})"
-            found.append(wake(over_at))
-        still.append(where)
-    if still:
-        more = f" and {len(still) - NAMED_MOST:,} more" if len(still) > NAMED_MOST else ""
+            decisions.append(wake(over_at))
+        still_running.append(where)
+    if still_running:
+        more = f" and {len(still_running) - NAMED_MOST:,} more" if len(still_running) > NAMED_MOST else ""
         message = (
             f"Nodes are requested when the pods of the former job of {workload.readable} have ended. "
-            f"These still run: {', '.join(still[:NAMED_MOST])}{more}."
+            f"These still run: {', '.join(still_running[:NAMED_MOST])}{more}."
         )
-        found.append(statuses(waiting, names.GATHERING, message))
-    return combine(found)
+        decisions.append(statuses(waiting, names.GATHERING, message))
+    return combine(decisions)
 
 
 def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
@@ -181,7 +181,7 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
     return shown + wake(until if this_pass.now < until else this_pass.now + this_pass.tuning.backoff_max_s)
 
 
-def being_ended(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
+def end_awaited_until(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: Pass) -> float:
     """Until when to wait for an action in flight that ends the pod, or for the deadline that was set (S4b); -inf: neither."""
     in_flight = workload.pods_in_flight.get(pod.uid)
     until = float("-inf")
@@ -219,7 +219,7 @@ def _outlives(workload: Workload, pod: Pod, job: Placeholder | None, this_pass: 
     return outlives_at is not None and this_pass.now >= outlives_at
 
 
-def goes_until(workload: Workload, pod: Pod, this_pass: Pass) -> float:
+def deletion_awaited_until(workload: Workload, pod: Pod, this_pass: Pass) -> float:
     """Until when to wait for the end of a pod that is being deleted.
 
     -inf: do not wait, because the pod is not being deleted, or its grace is longer than `_most_grace`.  The client that

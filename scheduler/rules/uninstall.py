@@ -23,7 +23,13 @@ from scheduler.rules.reconcile_nodes import left_on_nodes
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
 from scheduler.rules.submission import is_managed
-from scheduler.rules.termination import being_ended, end_pod, goes_until, is_to_be_recorded, may_be_unrecorded
+from scheduler.rules.termination import (
+    deletion_awaited_until,
+    end_awaited_until,
+    end_pod,
+    is_to_be_recorded,
+    may_be_unrecorded,
+)
 from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.backoff import Attempt
 from scheduler.state.phase import Phase
@@ -76,8 +82,8 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
         if not workload.node_of(pod) or not workload.is_bound_for(pod, job):
             continue
         until = max(
-            being_ended(workload, pod, None, this_pass),
-            goes_until(workload, pod, this_pass),
+            end_awaited_until(workload, pod, None, this_pass),
+            deletion_awaited_until(workload, pod, this_pass),
             workload.retry_from(Attempt.END_POD),
         )
         found.append(end_pod(workload, pod, WHY, this_pass) if this_pass.now >= until else wake(until))
