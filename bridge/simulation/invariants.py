@@ -436,7 +436,8 @@ class Invariants:
     def _job_of(self, pod: Object, claimed: int, sent: float) -> SeenJob | None:
         """The job that the pod names; if Slurm lost that job, the job that replaced it some time ago (S7).
 
-        The id of a lost job may since belong to the other pods of its gang, which run elsewhere.
+        The id of a lost job may since belong to the other pods of its gang, which run elsewhere.  The pod does not name a
+        replacement yet, so a replacement of a user that the policy does not give any more is not known to be its job (V7).
         """
         job = self.slurm.job(claimed)
         node = self._known_as(pod["spec"]["nodeName"])
@@ -446,7 +447,8 @@ class Invariants:
             return job
         own = (each for each in self.ours() if self.is_for(each, pod))
         own = (each for each in own if not _stood_alone(pod, each))
-        holding = (each for each in own if each.holds and node in each.nodes)
+        given = (each for each in own if self.given.gives_now(self._home(each.name), each.user))
+        holding = (each for each in given if each.holds and node in each.nodes)
         return next((each for each in holding if self._of_slurm(each.starts) < sent - ON_ITS_WAY_S), None)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:

@@ -19,7 +19,7 @@ from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Grant, Job, States, holds_nodes, is_ended
 from scheduler.state import strays
 from scheduler.state.anomalies import reject
-from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray, may_hold_place
+from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import CANCELLED, NOT_CONSIDERED, Placeholder
 from scheduler.state.visits import NO_CONTENDER
@@ -130,8 +130,6 @@ def _decide_whose(world: World, job: Job) -> str | None:
     reject(world, Anomaly.NOT_ITS_USER, job.id, [workload] if workload is not None else ())
     if workload is not None:
         workload.foreign_jobs |= {job.id}
-        if may_hold_place(world, workload, job):
-            workload.may_hold |= {job.id}
     return None
 
 

@@ -9,7 +9,7 @@ from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod, PodPhase
-from scheduler.model.slurm import holds_nodes, is_ended
+from scheduler.model.slurm import is_ended
 from scheduler.model.text import span
 from scheduler.place.feasible import slurm_name
 from scheduler.place.fit import needs
@@ -133,25 +133,9 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_he
         return wake(until, searched)
     if not is_managed(workload.pod, this_pass.world) and not job.ended:
         return _left_alone(workload, job)
-    if (former := _may_have_former_job(workload, job, this_pass)) is not None:
-        return former
     if this_pass.world.config.leaving or not is_managed(workload.pod, this_pass.world):
         return None
     return reacquire(workload, job, this_pass, is_held=is_held)
-
-
-def _may_have_former_job(workload: Workload, lost: Placeholder, this_pass: Pass) -> Decision | None:
-    """The decision while a job of another user may hold the nodes of the pods (job_ownership.py); None: there is none."""
-    states = this_pass.world.states
-    holder = next((job_id for job_id in workload.may_hold if holds_nodes(states.get(job_id, frozenset()))), None)
-    if holder is None or lost.ended:
-        return None
-    message = (
-        f"Slurm knows no job {lost.id} of this pod. Job {holder} of another user has the name of the pod's job and holds its "
-        "node. The pod runs on until that job ends."
-    )
-    shown = combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
-    return shown + wake(this_pass.now + this_pass.tuning.absent_s)
 
 
 def _left_alone(workload: Workload, job: Placeholder) -> Decision:

@@ -10,9 +10,6 @@ submitted it under another policy, before the pods showed its id.  The bridge ca
 pods of the workload may be on its nodes.  A job that was submitted after the last change of policy and labels, and after
 the start, is foreign: another client chose that name.
 
-A foreign job that was submitted before that change may hold the nodes of pods whose own job Slurm lost (`may_hold_place`).
-The bridge leaves that job and these pods alone while that job runs.
-
 A job without known pods is an orphan of the bridge if a rule names its user.  If only a template can give that user, the
 namespace that the job names must give it, or not exist any more.
 """
@@ -83,28 +80,14 @@ def is_stray(world: World, workload: Workload, job: Job) -> bool:
     return _is_of_former_policy(world, workload, job) and not _may_hold_pods(world, workload, job)
 
 
-def may_hold_place(world: World, workload: Workload, job: Job) -> bool:
-    """True if the foreign job, which has the workload's name, may hold the nodes on which the workload's pods run.
-
-    A former policy, or former labels of the namespace, may have given the job's user; the bridge does not know these any
-    more.  So while the job runs, the bridge neither cancels it (V6) nor ends the pods because they have no job (V7).
-    """
-    return _is_submitted_before_change(world, workload, job) and _may_hold_pods(world, workload, job)
-
-
-def _is_submitted_before_change(world: World, workload: Workload, job: Job) -> bool:
-    """True if the job was submitted before the start or the last change of policy or labels."""
-    changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
-    latest = changed + world.config.tuning.settle_s  # what was sent before may have taken effect until then
-    return job.submitted is not None and world.clocks[Side.SLURM].ours(job.submitted) <= latest
-
-
 def _is_of_former_policy(world: World, workload: Workload, job: Job) -> bool:
     """True if the job was submitted before the last change of policy or labels, or before the start, as a former user.
 
     A former user is one that the policy can give, and does not give the pods of this workload any more.
     """
-    if not _is_submitted_before_change(world, workload, job):
+    changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
+    latest = changed + world.config.tuning.settle_s  # what was sent before may have taken effect until then
+    if job.submitted is None or world.clocks[Side.SLURM].ours(job.submitted) > latest:
         return False
     tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
     users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}

@@ -532,31 +532,6 @@ def test_a_pod_keeps_the_job_that_replaced_a_lost_job_though_the_pod_does_not_sh
     assert story.world.placeholders[job_id].key == key_of(TRAIN)
 
 
-def test_a_pod_runs_on_while_a_job_of_a_former_user_that_no_rule_gives_any_more_may_hold_its_place() -> None:
-    """The job replaced the lost one before the labels changed and the process ended: nobody knows the labels of then (V7)."""
-    story = story_of(user="bob")
-    runs_since_before(story)
-    job = job_of(TRAIN, 18, submitted=START - 50)
-
-    def lives(states: str, at: float) -> list[Action]:
-        found: list[Action] = []
-        for second in range(300):
-            story.polls({18: states}, at=at + second)
-            for action in story.decides(at + second):
-                found.append(action)
-                if isinstance(action, ReadJob):
-                    read = replace(job, states=frozenset({states})) if action.job_id == 18 else None
-                    story.reads(read, job_id=action.job_id, at=at + second)
-                story.ended(action, at=at + second)
-        return [each for each in found if not isinstance(each, ReadJob | SetPodCondition)]
-
-    assert lives("RUNNING", NOW) == [], "neither is the job cancelled nor the pod ended, and no second job is asked for"
-    assert "Job 18 of another user has the name of the pod's job and holds its node" in says(story, at=NOW + 300)
-    [asked, *_] = lives("TIMEOUT", NOW + 301)
-    assert isinstance(asked, AllocateNow)
-    assert (asked.spec.user, asked.spec.required_nodes) == ("bob", "x1")
-
-
 def test_nodes_of_a_lost_job_are_not_asked_for_as_a_new_user_while_a_job_that_pods_show_is_not_read() -> None:
     """It may be the job that replaced the lost job, as the former user, before the process ended (S7, V1)."""
     story = story_of(Rule(("hpc",), Tenant("carol")), Rule(("other",), Tenant("alice")))
