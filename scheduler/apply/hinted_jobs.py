@@ -7,6 +7,8 @@ annotations.  So a hint keeps the bridge from ending the pod, and never makes th
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from scheduler import names
 from scheduler.actions import ObjectKind
 from scheduler.model.hostlist import HostlistError, expand
@@ -156,8 +158,8 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
     return bool(followed)
 
 
-def read_renamed_again(world: World) -> None:
-    """Read renamed jobs again, after a change of policy or labels.
+def read_renamed_again(world: World, namespaces: Collection[str] | None) -> None:
+    """Read renamed jobs again, after a change of policy (namespaces: None) or of labels of these namespaces.
 
     When such a job was read before, the policy did not give its user, so its workload did not follow it.  The workload's pods
     still name the job, and run without a job that ends with them (L4).
@@ -166,6 +168,8 @@ def read_renamed_again(world: World) -> None:
         workload = world.workloads[key]
         job_id = workload.hint
         if job_id is None or workload.renamed != job_id or job_id in workload.jobs:
+            continue
+        if namespaces is not None and workload.namespace not in namespaces:
             continue
         pod = next((pod for pod in workload.unfinished if shown_id(pod) == job_id), None)
         if pod is None:
