@@ -236,7 +236,7 @@ def _job(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[JobSpec | None,
     spec = (foreseen_job if world.phase_of[workload.key] is Phase.GATHERING else spec_for)(workload, this_pass)
     if isinstance(spec, JobSpec):
         asked_for = any(job.alive for job in world.jobs_of(workload))
-        return spec, workload.refused or (None if asked_for else too_large(workload, spec, world))
+        return spec, workload.refused or (None if asked_for else too_large(workload, spec, this_pass))
     return _without_nodes(workload, world), spec
 
 

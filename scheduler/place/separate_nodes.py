@@ -7,7 +7,7 @@ nodes are so scarce, each component excludes the nodes that the others need.
 
 Two nodes are of one class if they hold equally many tasks of each component.  A search decides how many nodes of each class
 each component gets.  In nearly all clusters the first try succeeds.  The number of steps is limited, because the problem is
-hard in general: beyond the limit the job is submitted, and Slurm judges.
+hard in general, and so is the number of components times nodes: beyond a limit the job is submitted, and Slurm judges.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.capacity import fewest_holding, rooms_on
+from scheduler.place.capacity import fewest_holding, room_on, rooms_on
 from scheduler.place.node_counts import Counted, needed_in_all
 
-MOST_STEPS = 2000  # of the search: some 5 ms
+MOST_PAIRS = 200_000  # pairs of a component and a node that it may use: some 100 ms
+PAIRS_PER_NODE = 4  # pairs that are looked at in the time in which one node is judged
+MOST_STEPS = 4000  # of the search: some 10 ms
+CLASSES_PER_STEP = 8  # classes of nodes that are looked at in the time of one step
+_Parts = Sequence[tuple[JobSpec, Collection[SlurmNode]]]
 _Class = tuple[int, ...]  # how many tasks of each component a node of this class holds, by index of the component
 
 
@@ -33,66 +37,92 @@ class _Needs:
     most: int | None
 
 
-def too_few_nodes(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], partition: str) -> str:
-    """Why the components of a heterogeneous job cannot each have nodes of their own, in words; "": Slurm has to judge.
+class SeparateNodes:
+    """The nodes of the components of a heterogeneous job.
 
-    Memory is not judged, as in `capacity.lacking`.
-
-    parts   each component, and the nodes that it may use
+    effort   the work so far, in nodes judged
     """
-    held = _tasks_held(parts, memory=False)
-    counted = [_counted(spec, rooms) for (spec, _), rooms in zip(parts, held, strict=True)]
-    every = frozenset().union(*held)
-    where = f" of Slurm partition {partition}" if partition else ""
-    do = "Let the pods ask for the same, or ask the admin for more nodes."
-    for among in sorted({every, *map(frozenset, held)}, key=lambda nodes: (len(nodes), sorted(nodes))):
-        inside = [each for each, rooms in zip(counted, held, strict=True) if rooms.keys() <= among]
-        needed = sum(each.fewest for each in inside)
-        if among and needed > len(among):
-            return (
-                f"{needed_in_all(inside, needed)} Only {len(among):,} {'node' if len(among) == 1 else 'nodes'}{where} can "
-                f"run them. {do}"
-            )
-    search = _Search([_needs(spec) for spec, _ in parts])
-    if search.division(Counter(_classes(held).values())) is not None or search.is_given_up:
+
+    def __init__(self, parts: _Parts, *, memory: bool) -> None:
+        """Count the tasks that each node holds.
+
+        parts   each component, and the nodes that it may use
+        memory  True if memory counts
+        """
+        pairs = sum(len(nodes) for _, nodes in parts)
+        self._parts = parts
+        self._needs = [_needs(spec) for spec, _ in parts]
+        self._costs_too_much = pairs > MOST_PAIRS
+        self._held = [] if self._costs_too_much else _tasks_held(parts, memory=memory)
+        self.effort = 0 if self._costs_too_much else pairs // PAIRS_PER_NODE
+
+    def too_few(self, partition: str) -> str:
+        """Why the components cannot each have nodes of their own, in words; "": Slurm has to judge."""
+        if self._costs_too_much:
+            return ""
+        where = f" of Slurm partition {partition}" if partition else ""
+        do = "Let the pods ask for the same, or ask the admin for more nodes."
+        if said := self._too_few_in_number(where, do):
+            return said
+        classes = _classes(self._held)
+        search = _Search(self._needs, Counter(classes.values()))
+        found = search.division()
+        self.effort += search.steps
+        if found is not None or search.is_given_up:
+            return ""
+        if not all(any(room_on(spec, node) for node in nodes) for spec, nodes in self._parts):
+            return ""  # Slurm refuses that at once, and says why
+        return _cannot_share_out([spec for spec, _ in self._parts], len(classes), where, do)
+
+    def kept_for_others(self) -> list[frozenset[str]]:
+        """For each component, the nodes that it must leave to the others, so that they can start whichever nodes it gets.
+
+        All sets are empty if there are enough nodes in any case, or if the search found no division of the nodes.
+        """
+        nothing = [frozenset[str]()] * len(self._parts)
+        if self._costs_too_much or self._can_start_in_any_case():
+            return nothing
+        classes = _classes(self._held)
+        search = _Search(self._needs, Counter(classes.values()))
+        division = search.division()
+        self.effort += search.steps
+        if division is None:
+            return nothing
+        of_class: dict[_Class, list[str]] = {}
+        for name in sorted(classes, reverse=True):
+            of_class.setdefault(classes[name], []).append(name)
+        own = [frozenset(of_class[each].pop() for each in chosen.elements()) for chosen in division]
+        every = frozenset().union(*own)
+        return [(every - kept) & rooms.keys() for kept, rooms in zip(own, self._held, strict=True)]
+
+    def _too_few_in_number(self, where: str, do: str) -> str:
+        """Why the nodes that some components may use are fewer than these components need, in words; "": they are not."""
+        counted = [_counted(spec, rooms) for (spec, _), rooms in zip(self._parts, self._held, strict=True)]
+        every = dict.fromkeys(name for rooms in self._held for name in rooms)
+        # Sets of nodes as bits of a number: thousands of nodes are compared at once.
+        usable = [int("0" + "".join("1" if name in rooms else "0" for name in every), 2) for rooms in self._held]
+        for among in sorted({(1 << len(every)) - 1, *usable}, key=lambda nodes: (nodes.bit_count(), nodes)):
+            inside = [each for each, nodes in zip(counted, usable, strict=True) if not nodes & ~among]
+            needed, count = sum(each.fewest for each in inside), among.bit_count()
+            if among and needed > count:
+                return (
+                    f"{needed_in_all(inside, needed)} Only {count:,} {'node' if count == 1 else 'nodes'}{where} can "
+                    f"run them. {do}"
+                )
         return ""
-    if not all(any(rooms_on(spec, nodes, memory=False)) for spec, nodes in parts):
-        return ""  # Slurm refuses that at once, and says why
-    return _cannot_share_out([spec for spec, _ in parts], len(every), where, do)
 
-
-def kept_for_others(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, memory: bool) -> list[frozenset[str]]:
-    """For each component, the nodes that it must leave to the others, so that they can start whichever nodes it gets.
-
-    All sets are empty if there are enough nodes in any case, or if the search found no division of the nodes.
-
-    parts   each component, and the nodes that it may use
-    memory  True if Slurm counts memory
-    """
-    held, needs = _tasks_held(parts, memory=memory), [_needs(spec) for spec, _ in parts]
-    nothing = [frozenset[str]()] * len(parts)
-    if all(_can_start_in_any_case(index, needs, held) for index in range(len(parts))):
-        return nothing
-    classes = _classes(held)
-    division = _Search(needs).division(Counter(classes.values()))
-    if division is None:
-        return nothing
-    of_class: dict[_Class, list[str]] = {}
-    for name in sorted(classes, reverse=True):
-        of_class.setdefault(classes[name], []).append(name)
-    own = [frozenset(of_class[each].pop() for each in chosen.elements()) for chosen in division]
-    every = frozenset().union(*own)
-    return [(every - kept) & rooms.keys() for kept, rooms in zip(own, held, strict=True)]
-
-
-def _can_start_in_any_case(index: int, needs: Sequence[_Needs], held: Sequence[Mapping[str, int]]) -> bool:
-    """True if the component can start even if the other components take as many of its best nodes as they may."""
-    others = [rooms for other, rooms in enumerate(held) if other != index]
-    taken = sum(min(each.tasks, each.most or each.tasks) for other, each in enumerate(needs) if other != index)
-    shared = sorted((room for name, room in held[index].items() if any(name in each for each in others)), reverse=True)
-    alone = (room for name, room in held[index].items() if not any(name in each for each in others))
-    left = sorted((room for room in (*shared[taken:], *alone) if room), reverse=True)
-    return len(left) >= needs[index].least and sum(left[: needs[index].most]) >= needs[index].tasks
+    def _can_start_in_any_case(self) -> bool:
+        """True if each component can start even if the other components take as many of its best nodes as they may."""
+        users = Counter(name for rooms in self._held for name in rooms)
+        takes = [min(each.tasks, each.most or each.tasks) for each in self._needs]
+        for each, own, rooms in zip(self._needs, takes, self._held, strict=True):
+            taken = sum(takes) - own
+            shared = sorted((room for name, room in rooms.items() if users[name] > 1), reverse=True)
+            alone = (room for name, room in rooms.items() if users[name] == 1)
+            left = sorted((room for room in (*shared[taken:], *alone) if room), reverse=True)
+            if len(left) < each.least or sum(left[: each.most]) < each.tasks:
+                return False
+        return True
 
 
 def _cannot_share_out(components: Sequence[JobSpec], nodes: int, where: str, do: str) -> str:
@@ -120,88 +150,116 @@ def _needs(spec: JobSpec) -> _Needs:
     return _Needs(count, count, spec.max_nodes)
 
 
-def _tasks_held(parts: Sequence[tuple[JobSpec, Collection[SlurmNode]]], *, memory: bool) -> list[dict[str, int]]:
+def _tasks_held(parts: _Parts, *, memory: bool) -> list[dict[str, int]]:
     """For each component, by node name, how many of its tasks the node holds when the node is empty.
 
     If the component has `tasks_per_node`: 1 if the node holds that many tasks, as Slurm requires; otherwise 0.
     """
+    every = {node.name: node for _, nodes in parts for node in nodes}
+    alike: dict[object, SlurmNode] = {}  # hardware to the first node that has it: few, so each is counted once
+    first = {
+        name: alike.setdefault((node.cpus, node.memory_mib, frozenset(node.gres.items())), node).name
+        for name, node in every.items()
+    }
     found = []
     for spec, nodes in parts:
         a_node = min(spec.tasks_per_node, spec.tasks) if spec.tasks_per_node is not None else None
-        rooms = zip(nodes, rooms_on(spec, nodes, memory=memory), strict=True)
-        found.append(
-            {node.name: min(room, spec.tasks) if a_node is None else int(room >= a_node) for node, room in rooms}
-        )
+        rooms = zip(alike.values(), rooms_on(spec, alike.values(), memory=memory), strict=True)
+        holds = {node.name: min(room, spec.tasks) if a_node is None else int(room >= a_node) for node, room in rooms}
+        found.append({node.name: holds[first[node.name]] for node in nodes})
     return found
 
 
 def _classes(held: Sequence[Mapping[str, int]]) -> dict[str, _Class]:
     """The class of each node.  held: what `_tasks_held` returns"""
-    return {name: tuple(rooms.get(name, 0) for rooms in held) for rooms in held for name in rooms}
+    every = dict.fromkeys(name for rooms in held for name in rooms)
+    return {name: tuple([rooms.get(name, 0) for rooms in held]) for name in every}
 
 
 class _Search:
     """A depth-first search for a division of the nodes among the components.  It gives up after MOST_STEPS steps."""
 
-    def __init__(self, needs: Sequence[_Needs]) -> None:
+    def __init__(self, needs: Sequence[_Needs], classes: Mapping[_Class, int]) -> None:
+        """classes   how many nodes of each class there are"""
+        self.steps = 0
         self._needs = needs
-        self._steps = 0
-        # Known dead ends: position in the order, and the nodes that are left there.
-        self._failed: set[tuple[int, tuple[tuple[_Class, int], ...]]] = set()
-        self._order: list[int] = []  # indexes of components, in the order in which they get nodes
+        self._classes = list(classes)
+        self._there = list(classes.values())
+        # By component: the classes that it can use, as indexes.  By class: the components that can use it, as bits.
+        self._usable: list[list[int]] = [[] for _ in needs]
+        self._users = [0] * len(self._classes)
+        for at, each in enumerate(self._classes):
+            for index, room in enumerate(each):
+                if room:
+                    self._usable[index].append(at)
+                    self._users[at] |= 1 << index
+        # Components with the fewest usable nodes get nodes first.
+        self._order = sorted(range(len(needs)), key=lambda index: sum(self._there[at] for at in self._usable[index]))
+        self._failed: set[tuple[int, tuple[int, ...]]] = (
+            set()
+        )  # known dead ends: position in the order, and what is left
 
     @property
     def is_given_up(self) -> bool:
         """True if the search ended before all divisions were tried."""
-        return self._steps >= MOST_STEPS
+        return self.steps >= MOST_STEPS
 
-    def division(self, classes: Counter[_Class]) -> list[Counter[_Class]] | None:
-        """For each component, how many nodes of each class it gets; None: none was found.
+    def division(self) -> list[Counter[_Class]] | None:
+        """For each component, how many nodes of each class it gets; None: none was found."""
+        found = self._divide_from(0, self._there)
+        if found is None:
+            return None
+        chosen = [found[index].items() for index in range(len(self._needs))]
+        return [Counter({self._classes[at]: number for at, number in each}) for each in chosen]
 
-        classes   how many nodes of each class there are
+    def _divide_from(self, position: int, left: Sequence[int]) -> dict[int, dict[int, int]] | None:
+        """For each component from this position of the order on, how many nodes of each class it gets, all by index.
+
+        left   how many nodes of each class are left
         """
-        count = {index: sum(n for each, n in classes.items() if each[index]) for index in range(len(self._needs))}
-        self._order = sorted(count, key=lambda index: count[index])  # components with the fewest usable nodes first
-        found = self._divide_from(0, classes)
-        return [found[index] for index in range(len(self._needs))] if found is not None else None
-
-    def _divide_from(self, position: int, classes: Counter[_Class]) -> dict[int, Counter[_Class]] | None:
-        """As `division`, for the components from this position of the order on, and the nodes that are left; by index."""
         if position == len(self._order):
             return {}
-        state = position, tuple(sorted(classes.items()))
-        if state in self._failed:
+        self.steps += len(left) // CLASSES_PER_STEP
+        state = position, tuple(left)
+        if self.is_given_up or state in self._failed:
             return None
         index = self._order[position]
-        later = self._order[position + 1 :]
-        useful = [each for each in classes if each[index] and classes[each]]
-        useful.sort(key=lambda each: (sum(bool(each[other]) for other in later), -each[index]))
-        for chosen in self._choices(index, useful, classes):
-            if (others := self._divide_from(position + 1, classes - chosen)) is not None:
-                return others | {index: chosen}
+        later = sum(1 << other for other in self._order[position + 1 :])
+        useful = [at for at in self._usable[index] if left[at]]
+        useful.sort(key=lambda at: ((self._users[at] & later).bit_count(), -self._classes[at][index]))
+        for chosen in self._choices(index, useful, left):
+            rest = list(left)
+            for at, number in chosen.items():
+                rest[at] -= number
+            if (others := self._divide_from(position + 1, rest)) is not None:
+                others[index] = chosen
+                return others
         if not self.is_given_up:
             self._failed.add(state)
         return None
 
-    def _choices(self, index: int, useful: Sequence[_Class], classes: Counter[_Class]) -> Iterator[Counter[_Class]]:
-        """Each choice of nodes that satisfies the component's needs, and has no node that is not needed.
+    def _choices(self, index: int, useful: Sequence[int], left: Sequence[int]) -> Iterator[dict[int, int]]:
+        """Each choice of nodes that satisfies the component's needs, and has no node that is not needed; by class.
 
         useful   the classes from which to choose, in the order in which they are tried
         """
-        needs, held = self._needs[index], sum(each[index] * classes[each] for each in useful)
-
-        def choices(at: int, tasks: int, least: int, left: int) -> Iterator[Counter[_Class]]:
-            self._steps += 1
+        rooms = [self._classes[at][index] for at in useful]
+        held = sum(room * left[at] for room, at in zip(rooms, useful, strict=True))
+        needs = self._needs[index]
+        tasks, least, most = needs.tasks, needs.least, needs.most if needs.most is not None else held
+        numbers: list[int] = []  # of nodes of the first of these classes
+        while held >= needs.tasks and not self.is_given_up:
+            self.steps += 1
+            at = len(numbers)
             if tasks <= 0 and least <= 0:
-                yield Counter()
-            elif at < len(useful) and left > 0:
-                each = useful[at]
-                needed = max(-(-tasks // each[index]), least)
-                for number in range(min(classes[each], needed, left), -1, -1):
-                    if self.is_given_up:
-                        return
-                    for rest in choices(at + 1, tasks - number * each[index], least - number, left - number):
-                        yield rest + Counter({each: number})
-
-        if held >= needs.tasks:
-            yield from choices(0, needs.tasks, needs.least, needs.most if needs.most is not None else held)
+                yield {each: number for each, number in zip(useful, numbers, strict=False) if number}
+            elif at < len(useful) and most > 0:
+                numbers.append(min(left[useful[at]], max(-(-tasks // rooms[at]), least), most))
+                tasks, least, most = tasks - numbers[at] * rooms[at], least - numbers[at], most - numbers[at]
+                continue
+            while numbers and not numbers[-1]:
+                numbers.pop()
+            if not numbers:
+                return
+            numbers[-1] -= 1  # the next choice: one node less of the last class of which there is one
+            tasks, least, most = tasks + rooms[len(numbers) - 1], least + 1, most + 1

@@ -6,7 +6,7 @@ facts 11).  So anti-affinity between components needs no option, and affinity be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler import names
@@ -16,7 +16,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
 from scheduler.place.capacity import fewest_nodes, lacking, laid_out
 from scheduler.place.node_counts import Counted, shared
-from scheduler.place.separate_nodes import kept_for_others
+from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.place.sharing import (
     Most,
     has_affinity_between,
@@ -30,6 +30,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.world import World
 from scheduler.translate.gang import components
 
+NODES_LISTED = 8  # nodes that are listed in the time in which one node is judged
 _AFFINITY_BETWEEN_COMPONENTS = (
     "The required pod affinity of this gang wants its pods on one node, but they ask for different resources or nodes, and "
     "Slurm gives each kind nodes of its own. Let all pods ask for the same, or make the affinity a preference."
@@ -150,10 +151,9 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
 
 def _without_nodes_of_others(components: Sequence[JobSpec], this_pass: Pass) -> list[JobSpec]:
     """The components; each excludes the nodes that the others need (separate_nodes.py)."""
-    world = this_pass.world
-    parts = [(spec, usable_nodes(spec, world)) for spec in components]
-    this_pass.effort += sum(len(nodes) for _, nodes in parts)
-    kept = kept_for_others(parts, memory=world.counts_memory)
+    separate = SeparateNodes(with_usable_nodes(components, this_pass), memory=this_pass.world.counts_memory)
+    kept = separate.kept_for_others()
+    this_pass.effort += separate.effort
     return [
         replace(spec, excluded_nodes=folded([*expand(spec.excluded_nodes), *others])) if others else spec
         for spec, others in zip(components, kept, strict=True)
@@ -178,6 +178,19 @@ def _site(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> _Site:
     nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
     most = most_pods_on(nodes, pods, world.counted_by_slurm)
     return _Site(spec, pods, usable, most, world.counts_memory, on_one_node=need_one_node(pods))
+
+
+def with_usable_nodes(components: Iterable[JobSpec], this_pass: Pass) -> list[tuple[JobSpec, list[SlurmNode]]]:
+    """Each component with the Slurm nodes that it may use.  Most components of a job may use the same ones."""
+    world, parts = this_pass.world, []
+    found: dict[tuple[str, str], list[SlurmNode]] = {}
+    for spec in components:
+        asked = spec.partition, spec.excluded_nodes
+        if (nodes := found.get(asked)) is None:
+            nodes = found[asked] = usable_nodes(spec, world)
+            this_pass.effort += len(world.slurm_nodes or {}) // NODES_LISTED
+        parts.append((spec, nodes))
+    return parts
 
 
 def usable_nodes(spec: JobSpec, world: World) -> list[SlurmNode]:

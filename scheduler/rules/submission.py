@@ -17,12 +17,12 @@ from scheduler.place.affinity import OwnPods
 from scheduler.place.capacity import lacking
 from scheduler.place.feasible import Feasible, feasible, texts, weight
 from scheduler.place.fit import NodeRequirements, node_requirements
-from scheduler.place.separate_nodes import too_few_nodes
+from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
 from scheduler.rules.crowding import is_full, judge_left_out
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wait_for, wake
-from scheduler.rules.gang_layout import lay_out, usable_nodes
+from scheduler.rules.gang_layout import lay_out, usable_nodes, with_usable_nodes
 from scheduler.rules.owners import OWNERS_FIRST, unreadable
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
@@ -147,6 +147,8 @@ def one_job(workload: Workload, asked: list[tuple[Pod, JobSpec]] | Refusal, this
     spec = asked if isinstance(asked, Refusal) else together(asked)
     if isinstance(spec, Refusal) or isinstance(asked, Refusal) or len(asked) == 1:
         return spec
+    if len(spec.parts) >= MAX_SHAPES:
+        return _too_many_shapes(workload)
     job, world = lay_out(workload.readable, spec, asked, this_pass), this_pass.world
     tenant = world.tenant_of(asked[0][0])
     if isinstance(job, Refusal):
@@ -154,16 +156,29 @@ def one_job(workload: Workload, asked: list[tuple[Pod, JobSpec]] | Refusal, this
     return (beyond_rule(job, tenant) if isinstance(tenant, Tenant) else None) or job
 
 
-def too_large(workload: Workload, spec: JobSpec, world: World) -> Refusal | None:
+def too_large(workload: Workload, spec: JobSpec, this_pass: Pass) -> Refusal | None:
     """Why the nodes of a gang could not run it even if they were empty (F3); None: they could."""
+    world = this_pass.world
     partition = spec.partition or world.default_partition
-    parts = [(each, usable_nodes(each, world)) for each in (spec, *spec.parts) if each.tasks > 1 or spec.parts]
+    parts = with_usable_nodes((each for each in (spec, *spec.parts) if each.tasks > 1 or spec.parts), this_pass)
     for each, nodes in parts:
         if each.tasks > 1 and (why := lacking(each, nodes, partition)):
             return _no_room(workload, why, world)
-    if spec.parts and (why := too_few_nodes(parts, partition)):
-        return _no_room(workload, why, world)
-    return None
+    if not spec.parts:
+        return None
+    separate = SeparateNodes(parts, memory=False)  # as in `lacking`
+    why = separate.too_few(partition)
+    this_pass.effort += separate.effort
+    return _no_room(workload, why, world) if why else None
+
+
+def _too_many_shapes(workload: Workload) -> Refusal:
+    """Why a job for these pods would have too many components, or cost a pass too much (X7)."""
+    return Refusal(
+        names.REFUSED,
+        f"The pods of {workload.readable} ask for more than {MAX_SHAPES} different choices of nodes or resources. Let more "
+        "of them ask for the same.",
+    )
 
 
 def _no_room(workload: Workload, why: str, world: World) -> Refusal:
@@ -193,8 +208,7 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
         if isinstance(spec, Refusal):
             return spec if len(pods) == 1 else replace(spec, message=f"{pod.name}: {spec.message}")
         if len(job_pods.requirements) > MAX_SHAPES:
-            said = f"The pods of {workload.readable} ask for more than {MAX_SHAPES} different choices of nodes."
-            return Refusal(names.REFUSED, said)
+            return _too_many_shapes(workload)
         asked.append((pod, spec))
     return asked + asked[-1:] * more
 
@@ -342,7 +356,7 @@ def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> 
     elsewhere = replace(_without(full, spec), parts=tuple(_without(full, part) for part in spec.parts))
     this_pass.effort += len(world.slurm_nodes or {}) * (1 + len(spec.parts))
     have_nodes = all(usable_nodes(each, world) for each in (elsewhere, *elsewhere.parts))
-    if not have_nodes or too_large(workload, elsewhere, world) is not None:
+    if not have_nodes or too_large(workload, elsewhere, this_pass) is not None:
         return spec, None
     return elsewhere, this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)
 

@@ -55,7 +55,7 @@ def _translate_and_ask(workload: Workload, pods: list[Pod], this_pass: Pass) -> 
     """Submit a job for these pods, or show why that is refused.  After a refusal by Slurm the next attempt waits."""
     asked = asked_by(workload, this_pass)
     spec = one_job(workload, asked, this_pass)
-    refusal = spec if isinstance(spec, Refusal) else too_large(workload, spec, this_pass.world)
+    refusal = spec if isinstance(spec, Refusal) else too_large(workload, spec, this_pass)
     shown = NOTHING
     if (why_not := refusal or workload.refused) is not None:
         shown = statuses(pods, why_not.reason, why_not.message) + read_again(workload, pods, this_pass)

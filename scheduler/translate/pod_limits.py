@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from scheduler.model.amounts import Amounts
 from scheduler.model.kubernetes import NodeTerm, Pod, PodTerm, Requirement
 
-# Different choices of nodes among the pods of one gang: as many components as a heterogeneous job of Slurm may have.
+# Shapes, or choices of nodes, among the pods of one gang: a heterogeneous job of Slurm has at most so many components.
 MAX_SHAPES = 128
 MAX_KINDS = 64
 MAX_PORTS = 128

@@ -16,7 +16,7 @@ from scheduler.model.slurm import Grant, GrantedNode, JobSpec, SlurmNode
 from scheduler.place import separate_nodes
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.capacity import lacking, laid_out
-from scheduler.place.separate_nodes import too_few_nodes
+from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.place.sharing import Most
 
 OF_SLURM_CONF = frozenset({"IDLE", "EXTERNAL"})  # devices that are asked for by task are lost there (Slurm facts 7)
@@ -181,14 +181,14 @@ def test_components_are_refused_if_no_division_of_the_nodes_gives_each_component
         )
         for division in divisions
     )
-    why = too_few_nodes(parts, "main")
+    why = SeparateNodes(parts, memory=False).too_few("main")
     can_run = all(
         any(holds(replace(spec, tasks=1, min_nodes=None), [node]) for node in usable) for spec, usable in parts
     )
     assert bool(why) == (can_run and not is_possible), "if no node holds a component, `feasible` or `lacking` says why"
     if why:
         assert " of Slurm partition main" in why
-        assert " of Slurm partition" not in too_few_nodes(parts, "")
+        assert " of Slurm partition" not in SeparateNodes(parts, memory=False).too_few("")
 
 
 def test_a_search_that_takes_too_long_leaves_the_answer_to_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,9 +196,9 @@ def test_a_search_that_takes_too_long_leaves_the_answer_to_slurm(monkeypatch: py
     small, large = (SlurmNode(name, DYNAMIC, ("main",), (), cpus, 999) for name, cpus in (("x1", 2), ("x2", 4)))
     two = JobSpec("ring", "alice", 2, 100, tasks=2)
     parts = [(two, [small, large]), (replace(two, cpus_per_task=4, tasks=1), [large])]
-    assert "cannot be shared out" in too_few_nodes(parts, "")
+    assert "cannot be shared out" in SeparateNodes(parts, memory=False).too_few("")
     monkeypatch.setattr(separate_nodes, "MOST_STEPS", 1)
-    assert not too_few_nodes(parts, "")
+    assert not SeparateNodes(parts, memory=False).too_few("")
 
 
 @st.composite

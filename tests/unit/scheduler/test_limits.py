@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, CancelJob, FailByDeadline, ReadClaims, SetPodCondition
+from scheduler.actions import AllocateNow, CancelJob, FailByDeadline, ReadClaims, SetPodCondition, SubmitJob
 from scheduler.apply import pod_references
 from scheduler.events import OwnerRead, PodSeen, Scope
 from scheduler.model.cache import BoundedCache
@@ -28,10 +28,14 @@ from scheduler.place import fit
 from scheduler.place.affinity_terms import MAX_DEAD, MAX_SAID, TermIndex
 from scheduler.place.fit import NodeInfo, needs
 from scheduler.translate.pod_limits import MAX_SHAPES
-from tests.builders import START, Story, job_of, pod
+from tests.builders import START, Story, job_of, node, pod
 
 NOW = START + 20
 HPC = frozenset({"hpc"})
+TOO_MANY_SHAPES = (
+    f"The pods of hpc/ring ask for more than {MAX_SHAPES} different choices of nodes or resources. Let more of them ask for "
+    "the same."
+)
 
 
 def values(count: int) -> tuple[str, ...]:
@@ -117,8 +121,25 @@ def test_a_gang_whose_members_all_want_other_nodes_is_refused_before_each_node_w
         away = (NodeTerm((Requirement("rack", "NotIn", (str(number),)),)),)
         story.sees(pod(f"w{number}", labels=gang, says={"gang-size": "1000"}, node_affinity=away))
     said = {report.message for report in story.acts(SetPodCondition, NOW)}
-    assert said == {f"The pods of hpc/ring ask for more than {MAX_SHAPES} different choices of nodes."}
+    assert said == {TOO_MANY_SHAPES}
     assert len(story.world.feasibility) <= MAX_SHAPES + 1
+
+
+def gang_that_differs_in_memory(size: int) -> Story:
+    """Kubernetes sees equal pods: only their annotation differs."""
+    story = Story(nodes=[node(f"x{number}") for number in range(size)])
+    for number in range(size):
+        says = {"gang-size": str(size), "memory": f"{1000 + number}M"}
+        story.sees(pod(f"w{number}", labels={names.PREFIX + "gang": "ring"}, says=says))
+    return story
+
+
+def test_a_gang_whose_annotations_make_too_many_components_is_refused() -> None:
+    [submit] = gang_that_differs_in_memory(MAX_SHAPES).acts(SubmitJob, NOW)
+    assert len((submit.spec, *submit.spec.parts)) == MAX_SHAPES
+    story = gang_that_differs_in_memory(MAX_SHAPES + 1)
+    assert {report.message for report in story.acts(SetPodCondition, NOW)} == {TOO_MANY_SHAPES}
+    assert not story.world.placeholders
 
 
 def test_many_unsupported_demands_are_not_all_recited() -> None:

@@ -1,0 +1,91 @@
+"""Dividing nodes among the components of a heterogeneous job costs little, whatever one tenant's gang asks for (X7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import SubmitJob
+from scheduler.model.hostlist import expand
+from scheduler.model.slurm import JobSpec, SlurmNode
+from scheduler.place import capacity, separate_nodes
+from scheduler.place.separate_nodes import MOST_STEPS, SeparateNodes
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.submission import spec_for, too_large
+from tests.builders import CONFIG, START, Story, node, pod
+
+NOW = START + 20
+ONE = JobSpec("ring", "alice", 1, 100)
+
+
+def slurm_nodes(count: int, cpus: int = 64) -> list[SlurmNode]:
+    return [SlurmNode(f"x{number}", frozenset({"IDLE"}), ("main",), (), cpus, 512000) for number in range(count)]
+
+
+def test_nodes_of_equal_hardware_are_counted_once_for_each_component(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    room_on = capacity.room_on
+    monkeypatch.setattr(capacity, "room_on", lambda spec, on: counted.append(on.name) or room_on(spec, on))
+    there = [*slurm_nodes(500), *(replace(each, name=f"y{each.name}") for each in slurm_nodes(500, cpus=32))]
+    parts = [(replace(ONE, memory_mib=100 + number), there) for number in range(100)]
+    assert not SeparateNodes(parts, memory=True).too_few("main")
+    assert len(counted) == 2 * len(parts)
+
+
+def test_a_pass_is_charged_for_the_division_of_nodes() -> None:
+    story = Story(nodes=[node(f"x{number}") for number in range(100)])
+    for number in range(50):
+        says = {"gang-size": "50", "memory": f"{1000 + number}M"}
+        story.sees(pod(f"w{number}", labels={names.PREFIX + "gang": "ring"}, says=says))
+    [workload] = story.world.workloads.values()
+    this_pass = Pass(story.world, NOW)
+    spec = spec_for(workload, this_pass)
+    assert isinstance(spec, JobSpec)
+    assert len(spec.parts) == 49
+    before = this_pass.effort
+    assert too_large(workload, spec, this_pass) is None
+    assert this_pass.effort - before >= 50 * 100 // separate_nodes.PAIRS_PER_NODE + 50, "pairs, and steps of the search"
+
+
+def test_components_times_nodes_beyond_the_limit_are_left_to_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [(ONE, slurm_nodes(2))] * 3
+    assert "at least 3 nodes in all" in SeparateNodes(parts, memory=False).too_few("main")
+    scarce = [(ONE, slurm_nodes(2)), (ONE, slurm_nodes(1))]
+    assert SeparateNodes(scarce, memory=False).kept_for_others() == [{"x0"}, set()]
+    monkeypatch.setattr(separate_nodes, "MOST_PAIRS", 2)
+    beyond = SeparateNodes(parts, memory=False)
+    assert beyond.too_few("main") == "", "nothing is claimed"
+    assert SeparateNodes(scarce, memory=False).kept_for_others() == [set(), set()]
+    assert beyond.effort == 0
+
+
+def test_a_search_through_thousands_of_classes_of_nodes_ends_at_its_limit() -> None:
+    """No two nodes can be used by the same components."""
+    bits, there = 12, slurm_nodes(4000)
+    parts = [(ONE, [each for number, each in enumerate(there) if number >> bit & 1]) for bit in range(bits)]
+    wide = SeparateNodes([(replace(ONE, tasks=3900, cpus_per_task=64), there), *parts], memory=False)
+    pairs = wide.effort
+    assert wide.too_few("main") == ""
+    assert wide.effort - pairs <= MOST_STEPS + len(there) // separate_nodes.CLASSES_PER_STEP
+
+
+def test_a_gang_that_can_use_a_thousand_classes_of_nodes_leaves_those_that_its_small_pods_need() -> None:
+    """Each of the small pods needs a node with another label, and the large ones take nearly all nodes."""
+    labels = range(11)
+    there = [
+        replace(node(f"x{number}"), labels={f"b{bit}": "1" for bit in labels if number >> bit & 1})
+        for number in range(1100)
+    ]
+    story = Story(CONFIG, there, checked=False)
+    gang, says = {names.PREFIX + "gang": "ring"}, {"gang-size": "1091"}
+    for number in range(1080):
+        story.sees(pod(f"large{number}", cpu=64000, labels=gang, says=says))
+    for bit in labels:
+        story.sees(pod(f"small{bit}", labels=gang, says=says, node_selector={f"b{bit}": "1"}))
+    [submit] = story.acts(SubmitJob, NOW)
+    [large] = [each for each in (submit.spec, *submit.spec.parts) if each.tasks == 1080]
+    kept = {int(name[1:]) for name in expand(large.excluded_nodes)}
+    assert len(kept) == len(labels)
+    assert all(any(number >> bit & 1 for number in kept) for bit in labels)
