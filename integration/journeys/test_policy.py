@@ -287,7 +287,7 @@ def test_a_policy_is_checked_against_the_namespaces_and_the_associations_that_th
     assert 'Slurm does not take account "teamb" from alice' in said
     assert "sacctmgr add user alice account=teamb" in said
     assert f"Concerned: {foreign}." in said
-    assert f"Pods of namespace {bare} are refused." in said
+    assert f"Refused are pods of {bare}." in said
     assert f"namespace {bare} has no label {USER}" in said
     assert f"Rule 2 (namespaces {fine}) decides for no pod now" in said
     assert 'Slurm does not take qos "high" from carol' in said
