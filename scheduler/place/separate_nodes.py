@@ -65,10 +65,8 @@ class SeparateNodes:
         if said := self._too_few_in_number(where, do):
             return said
         classes = _classes(self._held)
-        search = _Search(self._needs, Counter(classes.values()))
-        found = search.division()
-        self.effort += search.steps
-        if found is not None or search.is_given_up:
+        division, is_given_up = self._searched(classes)
+        if division is not None or is_given_up:
             return ""
         if not all(any(room_on(spec, node) for node in nodes) for spec, nodes in self._parts):
             return ""  # Slurm refuses that at once, and says why
@@ -83,9 +81,7 @@ class SeparateNodes:
         if self._costs_too_much or self._can_start_in_any_case():
             return nothing
         classes = _classes(self._held)
-        search = _Search(self._needs, Counter(classes.values()))
-        division = search.division()
-        self.effort += search.steps
+        division, _ = self._searched(classes)
         if division is None:
             return nothing
         of_class: dict[_Class, list[str]] = {}
@@ -94,6 +90,13 @@ class SeparateNodes:
         own = [frozenset(of_class[each].pop() for each in chosen.elements()) for chosen in division]
         every = frozenset().union(*own)
         return [(every - kept) & rooms.keys() for kept, rooms in zip(own, self._held, strict=True)]
+
+    def _searched(self, classes: Mapping[str, _Class]) -> tuple[list[Counter[_Class]] | None, bool]:
+        """What `_Search.division` returns for nodes of these classes, and if the search was given up.  Counts the effort."""
+        search = _Search(self._needs, Counter(classes.values()))
+        division = search.division()
+        self.effort += search.steps
+        return division, search.is_given_up
 
     def _too_few_in_number(self, where: str, do: str) -> str:
         """Why the nodes that some components may use are fewer than these components need, in words; "": they are not."""
@@ -195,9 +198,8 @@ class _Search:
                     self._users[at] |= 1 << index
         # Components with the fewest usable nodes get nodes first.
         self._order = sorted(range(len(needs)), key=lambda index: sum(self._there[at] for at in self._usable[index]))
-        self._failed: set[tuple[int, tuple[int, ...]]] = (
-            set()
-        )  # known dead ends: position in the order, and what is left
+        # Known dead ends: position in the order, and what is left.
+        self._failed: set[tuple[int, tuple[int, ...]]] = set()
 
     @property
     def is_given_up(self) -> bool:
