@@ -202,9 +202,8 @@ class Telemetry:
     def on_call(self, side: str) -> Callable[[str, float, str], None]:
         """The hook for the calls of one client."""
 
-        known: dict[
-            tuple[str, str], Histogram
-        ] = {}  # `labels()` costs as much as an observation, so its results are kept
+        # `labels()` costs as much as an observation, so its results are kept.
+        known: dict[tuple[str, str], Histogram] = {}
 
         def called(operation: str, seconds: float, outcome: str) -> None:
             if (series := known.get((operation, outcome))) is None:

@@ -55,7 +55,7 @@ def _asked_by(world: World, alone: Workload, pod: Pod) -> JobSpec | None:
 def _serves(spec: JobSpec, grant: Grant, own: JobSpec, taken: Counter[str], *, same_shape: bool) -> bool:
     """True if the grant of this component has a free place, and each of its free places serves the pod.
 
-    taken         Slurm's name of a node to how many places pods of the gang have there
+    taken        Slurm's name of a node to how many places pods of the gang have there
     same_shape   the pod must have the shape of the component: its shape decides in which component it gets a place
     """
     may_differ = LATEST | OF_THE_JOB | (frozenset({"excluded_nodes"}) if same_shape else SHAPE)

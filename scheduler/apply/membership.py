@@ -272,9 +272,8 @@ def _room(workload: Workload) -> int:
     """The number of unbound members for which the gang has places."""
     pod_counts = workload.pod_counts
     room = max(0, workload.size - (pod_counts.members - pod_counts.members_unbound))
-    if (
-        pod_counts.members_unbound > room
-    ):  # pods that the bridge ends leave places, too, though they are not deleted (S4)
+    if pod_counts.members_unbound > room:
+        # Pods that the bridge ends leave places, too, though they are not deleted (S4).
         room = min(workload.size, room + sum(map(stays, _ending_pods(workload))))
     return room
 

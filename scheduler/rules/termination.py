@@ -26,9 +26,7 @@ from scheduler.state.pod_records import DeletedPod
 from scheduler.state.workload import Workload
 
 OUTLIVES_S = 30.0  # a pod that still runs so long after its deadline and its grace is ended by other means
-AT_ONCE_S = (
-    1  # grace of a second deletion, after the first grace is over; with 0 the object would go before its containers
-)
+AT_ONCE_S = 1  # grace of a second deletion, after the first grace; with 0 the object would go before its containers
 UNREAD_S = 300.0  # after a start, a job without pods is kept for so long while a JobSet is unread that may have made it
 NAMED_MOST = 3  # the most pods that a record names one by one
 
@@ -122,8 +120,8 @@ def _over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
 def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_held: bool) -> Decision | None:
     """The decision while the pods may keep running although none of their jobs is known to live; None: they may not.
 
-    They may while Slurm does not answer (X1), while jobs are still to be read that may be theirs, while a job of a former
-    policy may hold their nodes, and while their nodes may be granted to them again (S7).
+    They may while Slurm does not answer (X1), while jobs are still to be read that may be theirs, and while their nodes may
+    be granted to them again (S7).
     """
     if Side.SLURM in this_pass.world.outages:
         return NOTHING

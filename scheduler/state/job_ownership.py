@@ -83,7 +83,7 @@ def is_stray(world: World, workload: Workload, job: Job) -> bool:
 def _is_of_former_policy(world: World, workload: Workload, job: Job) -> bool:
     """True if the job was submitted before the last change of policy or labels, or before the start, as a former user.
 
-    A former user is one that the policy can give, and does not give the pods of this workload any more.
+    A former user is a user whom the policy can give to some pods, and to whom it maps no pod of this workload any more.
     """
     changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
     latest = changed + world.config.tuning.settle_s  # what was sent before may have taken effect until then

@@ -11,7 +11,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, Outcome, SubmitJob
 from scheduler.decide import decide
 from scheduler.events import NodeSeen, PodSeen, PolicyChanged, Scope
-from scheduler.model.kubernetes import HostPort, PodTerm, Requirement
+from scheduler.model.kubernetes import HostPort, Pod, PodTerm, Requirement
 from scheduler.place.affinity import GrantedPods
 from scheduler.state.derived import INDEXES, InvalidIndex, rebuilt
 from scheduler.state.in_flight import InFlight
@@ -387,8 +387,8 @@ def test_a_pod_that_leaves_its_gang_still_waits_for_its_host_port() -> None:
     assert alone.key in story.world.wants_ports
 
 
-def test_an_edited_pod_is_not_held_back_by_its_users_limit_any_more() -> None:
-    """The next job of that user that ends wakes a workload that is still held back."""
+def held_back_by_the_limit_of_alice() -> tuple[Story, Pod]:
+    """Slurm refuses the job of a pod because alice has as many jobs as she may have."""
     story = Story(without(CONFIG, validate_every=1))
     waits = pod("waits")
     story.sees(waits)
@@ -396,6 +396,12 @@ def test_an_edited_pod_is_not_held_back_by_its_users_limit_any_more() -> None:
     story.ended(now, Outcome.REFUSED, at=START + 20, number=2013)
     [queued] = story.acts(SubmitJob, START + 20)
     story.ended(queued, Outcome.REFUSED, at=START + 21, number=2050, later=True)
+    return story, waits
+
+
+def test_an_edited_pod_is_not_held_back_by_its_users_limit_any_more() -> None:
+    """The next job of that user that ends wakes a workload that is still held back."""
+    story, waits = held_back_by_the_limit_of_alice()
     assert story.world.limited == {"alice": {key_of(waits): None}}
     story.sees(replace(waits, annotations={names.PREFIX + "nice": "5"}))
     assert story.world.limited == {"alice": {}}
@@ -416,13 +422,7 @@ def test_a_count_of_zero_is_no_difference_and_does_not_hide_one(world: World) ->
 
 
 def test_a_pod_that_is_gone_is_not_held_back_by_its_users_limit_any_more() -> None:
-    story = Story(without(CONFIG, validate_every=1))
-    waits = pod("waits")
-    story.sees(waits)
-    [now] = story.acts(AllocateNow, START + 20)
-    story.ended(now, Outcome.REFUSED, at=START + 20, number=2013)
-    [queued] = story.acts(SubmitJob, START + 20)
-    story.ended(queued, Outcome.REFUSED, at=START + 21, number=2050, later=True)
+    story, waits = held_back_by_the_limit_of_alice()
     story.loses(waits, START + 22)
     story.decides(START + 23)
     assert (story.world.workloads, story.world.limited) == ({}, {"alice": {}})

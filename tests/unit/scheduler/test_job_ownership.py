@@ -113,7 +113,7 @@ def test_where_neither_the_pods_nor_the_job_have_a_user_of_the_policy_the_job_mu
 def test_a_client_that_binds_a_pod_as_of_the_job_of_another_user_does_not_make_the_job_the_pods(
     rules: tuple[Rule, ...],
 ) -> None:
-    """Otherwise the bridge cancels a job of alice, who has nothing to do with the pod, once the pod ends (V6)."""
+    """If the pod made the job its own, the bridge would cancel the job of alice when the pod of another user ends (V6)."""
     bound_by_client = replace(OLD, node="x1", annotations={"slurm-bridge/job-id": "17"}, started=START - 500)
     story, workload = story_of(bound_by_client, *rules)
     forged = job("alice", nodes="x3")
