@@ -17,9 +17,9 @@ from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.slurm import SINGLETON, Grant, Job, States, holds_nodes, is_ended
-from scheduler.state import strays
+from scheduler.state import other_schedulers
 from scheduler.state.anomalies import reject
-from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray
+from scheduler.state.job_ownership import belongs_to, former_user_key, has_user_of_policy, is_to_be_replaced
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import CANCELLED, NOT_CONSIDERED, Placeholder
 from scheduler.state.visits import NO_CONTENDER
@@ -39,7 +39,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         reject(world, Anomaly.OLD_READ)
         return  # sent before an answer or the poll that showed the id as new: it may be about the former job
     if event.job_id in world.claimed_by_others:
-        strays.job_read(world, event.job_id, event.job)
+        other_schedulers.note_job_read(world, event.job_id, event.job)
     if event.job is None:
         if event.job_id in world.first_listed_at and not is_ended(world.states.get(event.job_id, CANCELLED)):
             world.note_failed_read(event.job_id, event.ended)  # the poll lists the job: it may be ours
@@ -119,14 +119,14 @@ def _decide_whose(world: World, job: Job) -> str | None:
     if named is None:
         return None
     workload = world.workloads.get(named[1])
-    is_ours = is_orphan(world, job) if workload is None else belongs_to(world, workload, job.id, job.user, job)
+    is_ours = has_user_of_policy(world, job) if workload is None else belongs_to(world, workload, job.id, job.user, job)
     # By its id and time, the job was proven before policy or labels changed.
     if is_ours or reused_ids.key_of_renamed(world.placeholders.get(job.id), job) == named[1]:
         return named[1]
     world.unmapped.add(job.id)
-    if workload is not None and is_stray(world, workload, job):
-        workload.former |= {job.id}
-        return former_key(workload, job.user)
+    if workload is not None and is_to_be_replaced(world, workload, job):
+        workload.former_user_jobs |= {job.id}
+        return former_user_key(workload, job.user)
     reject(world, Anomaly.NOT_ITS_USER, job.id, [workload] if workload is not None else ())
     if workload is not None:
         workload.foreign_jobs |= {job.id}

@@ -13,7 +13,7 @@ from scheduler import events as ev
 from scheduler.apply.undecoded import note_decoded, note_list, with_undecoded
 from scheduler.model.kubernetes import Node
 from scheduler.place.feasible import slurm_name
-from scheduler.state import quarantine, strays
+from scheduler.state import other_schedulers, quarantine
 from scheduler.state.phase import Phase
 from scheduler.state.undecoded import NODE
 from scheduler.state.world import World
@@ -82,7 +82,7 @@ def _mark_workloads_on(world: World, names: Collection[str]) -> None:
 def _nodes_changed(world: World) -> None:
     world.map_names()
     world.feasibility_changed()
-    strays.find(world)
+    other_schedulers.find_pods(world)
 
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {

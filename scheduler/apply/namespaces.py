@@ -14,7 +14,7 @@ from scheduler import events as ev
 from scheduler.apply.policy import identity_changed, namespaces_first_listed
 from scheduler.apply.undecoded import note_decoded, note_list, with_undecoded
 from scheduler.nodes.observed import NEVER
-from scheduler.state import quarantine, strays
+from scheduler.state import other_schedulers, quarantine
 from scheduler.state.phase import Phase
 from scheduler.state.undecoded import NAMESPACE
 from scheduler.state.world import World
@@ -59,7 +59,7 @@ def _managed_changed(world: World) -> None:
     for each in (Phase.UNSUBMITTED, Phase.GRANTED, Phase.ORPHANED):
         world.dirty.update(world.by_phase[each])
     world.dirty.update(dict.fromkeys(key for key in world.by_phase[Phase.BOUND] if world.workloads[key].strays))
-    strays.find(world)
+    other_schedulers.find_pods(world)
 
 
 def _fold_early(world: World) -> None:

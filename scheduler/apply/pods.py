@@ -20,7 +20,7 @@ from scheduler.model import kubelet
 from scheduler.model.clocks import Sighting
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
-from scheduler.state import confirmation, quarantine, rivals, strays
+from scheduler.state import confirmation, other_schedulers, quarantine, rivals
 from scheduler.state.job_ownership import belongs_to
 from scheduler.state.named_job import shown_id
 from scheduler.state.own_keys import note_edits
@@ -52,7 +52,7 @@ def _pod_seen(world: World, event: ev.PodSeen) -> None:
     if event.scope is Scope.OURS:
         _our_pod(world, event.pod)
     elif event.pod.node:
-        strays.note(world, event.pod)
+        other_schedulers.note_pod(world, event.pod)
 
 
 def _pod_deleted(world: World, event: ev.PodDeleted) -> None:
@@ -263,7 +263,7 @@ def _detach_jobs_of_other_users(world: World, workload: Workload) -> None:
         if job.key != workload.key or belongs_to(world, workload, job.id, job.user, job.job):
             continue
         world.drop(job)
-        world.schedule_read(job.id, world.last_poll_began)  # it may be a stray, or foreign
+        world.schedule_read(job.id, world.last_poll_began)  # it may be of a former user, or foreign
 
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:

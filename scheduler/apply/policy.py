@@ -67,7 +67,7 @@ def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
             if namespaces is None or workload.namespace in namespaces:
                 world.input_changed(workload)
                 world.dirty[key] = None
-    for job_id in world.unmapped:  # the job may belong to these pods now, or be an orphan, or neither
+    for job_id in world.unmapped:  # the job may belong to these pods now, or to no pods, or be foreign
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.unmapped.clear()

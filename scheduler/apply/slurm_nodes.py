@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from scheduler import events as ev
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.slurm import SlurmNode
-from scheduler.state import quarantine, strays
+from scheduler.state import other_schedulers, quarantine
 from scheduler.state.anomalies import reject
 from scheduler.state.phase import Phase
 from scheduler.state.world import World
@@ -42,7 +42,7 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
     if changed:
         world.feasibility_changed()
-        strays.find(world)
+        other_schedulers.find_pods(world)
 
 
 def _last_known(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:

@@ -26,8 +26,8 @@ from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
 from scheduler.rules.termination import deletion_awaited_until, end_pod
 from scheduler.state.backoff import Attempt
+from scheduler.state.other_schedulers import is_on_slurm_node
 from scheduler.state.placeholder import Placeholder
-from scheduler.state.strays import is_on_slurm_node
 from scheduler.state.workload import Workload
 
 LOOK_AGAIN_S = 1.0

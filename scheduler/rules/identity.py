@@ -13,7 +13,7 @@ from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock
 from scheduler.state.backoff import Attempt
 from scheduler.state.in_flight import JobSearch
-from scheduler.state.job_ownership import living_stray
+from scheduler.state.job_ownership import living_job_of_former_user
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -71,10 +71,10 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
     is_early = world.changed_early and world.is_inherited(workload)
     if is_early or any(job_id not in world.reads_postponed for job_id in unread):
         return wake(this_pass.now + FORMER_AGAIN_S, "Slurm jobs that may be this pod's are read first.")
-    stray = living_stray(world, workload) if workload.former else None
-    if stray is None:
+    former = living_job_of_former_user(world, workload) if workload.former_user_jobs else None
+    if former is None:
         return None
-    why = f"Slurm job {stray.id} of {stray.user} ends first: it was made for the pod when the policy gave that user."
+    why = f"Slurm job {former.id} of {former.user} ends first: it was made for the pod when the policy gave that user."
     return wake(this_pass.now + FORMER_AGAIN_S, why)
 
 

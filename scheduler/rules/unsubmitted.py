@@ -25,7 +25,7 @@ from scheduler.rules.submission import (
     too_large,
 )
 from scheduler.rules.uninstall import no_new_job
-from scheduler.state.job_ownership import living_stray
+from scheduler.state.job_ownership import living_job_of_former_user
 from scheduler.state.workload import Workload
 
 
@@ -85,7 +85,7 @@ def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: floa
 
 def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | None:
     """The decision if a job has to end, or something has to be read, before a submission; None: a job can be submitted."""
-    if (first := _stray_ends_first(workload, this_pass)) is not None:
+    if (first := _former_users_job_ends_first(workload, this_pass)) is not None:
         return first
     if (first := over_limit(workload, this_pass)) is not None:
         return first
@@ -94,9 +94,9 @@ def _waits(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision | N
     return read_stale_owners(workload, pods, this_pass)
 
 
-def _stray_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
+def _former_users_job_ends_first(workload: Workload, this_pass: Pass) -> Decision | None:
     """The decision while a job that was made for another user of the pods may live: otherwise two jobs could run (V1)."""
     first = former_may_live(workload, this_pass)
-    if first is None or not workload.former or living_stray(this_pass.world, workload) is None:
+    if first is None or not workload.former_user_jobs or living_job_of_former_user(this_pass.world, workload) is None:
         return first
     return statuses(workload.members, names.PENDING, first.why) + first

@@ -1,17 +1,17 @@
 """Which jobs with a name of the bridge belong to it: their Slurm user decides (ARCHITECTURE 4).
 
-The job of a known workload must have the user that the policy gives its pods.  The policy and the labels of a namespace
-change while jobs wait and run.  A job with another user stays the workload's in three cases: this process submitted it; this
-process submitted a job as that user and has no answer; or pods that a previous process bound name its id, and are as old as
-the job.
+Each job that has such a name is one of these:
 
-A job with the workload's name and a user that the policy does not give its pods any more is a stray: a previous process
-submitted it under another policy, before the pods showed its id.  The bridge cancels it and submits another job, unless
-pods of the workload may be on its nodes.  A job that was submitted after the last change of policy and labels, and after
-the start, is foreign: another client chose that name.
+own                its workload is known, and `belongs_to` is true.  The bridge binds pods for it, and ends it after them.
+of a former user   the policy or the labels of the namespace gave the pods this user when the job was submitted, and give them
+                   another user now.  The bridge cancels the job and submits another (`is_to_be_replaced`).  If pods of the
+                   workload may be on nodes of the job, the job is own.
+without pods       its workload is not known, and the policy gives its user (`has_user_of_policy`).  The bridge cancels it.
+foreign            any other job: another client chose its name.  The bridge does not change it (V6).
 
-A job without known pods is an orphan of the bridge if a rule names its user.  If only a template can give that user, the
-namespace that the job names must give it, or not exist any more.
+The policy and the labels of a namespace change while jobs wait and run.  So a job is own, although the policy does not give
+the pods its user, if this process submitted it; if this process submitted a job as that user and has no answer; or if pods
+that a previous process bound name its id, and are as old as the job.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
 
     If the policy gives the pods another user, the job belongs to the workload in two cases: the bridge bound the pods for the
     job, and the job is as old as they are (the policy may not be able to give the job's user any more); or the job is of a
-    former policy (`_is_of_former_policy`) and holds the nodes of the pods.
+    former user (`_is_of_former_user`) and may hold the nodes of the pods.
     """
     if _submitted_by_this_process(world, workload, job_id, user, read) or _may_have_submitted_as(
         world, workload, user, read
@@ -50,12 +50,12 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
     tenants = [world.tenant_of(pod) for pod in pods]
     users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
     if user in users or not workload.pods:
-        return user in users or (not users and read is not None and is_orphan(world, read))
+        return user in users or (not users and read is not None and has_user_of_policy(world, read))
     if not users and world.config.policy.can_give(user):
         return workload.hint == job_id and any(_bridge_wrote_id(workload, pod, job_id) for pod in pods)
     if read is None or read.submitted is None or not world.is_inherited(workload):
         return False
-    if _is_of_former_policy(world, workload, read) and _may_hold_pods(world, workload, read):
+    if _is_of_former_user(world, workload, read) and _may_hold_pods(world, workload, read):
         return True
     if workload.hint != job_id:
         return False
@@ -72,15 +72,16 @@ def _bridge_wrote_id(workload: Workload, pod: Pod, job_id: int) -> bool:
     return condition is not None and names.shown_job(condition.message) == job_id
 
 
-def is_stray(world: World, workload: Workload, job: Job) -> bool:
-    """True if the job is a stray (see the module).  The job has the workload's name, and does not belong to the workload.
+def is_to_be_replaced(world: World, workload: Workload, job: Job) -> bool:
+    """True if another job is submitted in place of this job, because it is of a former user and no pod is on its nodes.
 
-    False while the policy gives the pods no user: the pods have no other job, and may get the user of this job again.
+    The job has the workload's name, and does not belong to the workload.  False while the policy gives the
+    pods no user: the pods have no other job, and may get the user of this job again.
     """
-    return _is_of_former_policy(world, workload, job) and not _may_hold_pods(world, workload, job)
+    return _is_of_former_user(world, workload, job) and not _may_hold_pods(world, workload, job)
 
 
-def _is_of_former_policy(world: World, workload: Workload, job: Job) -> bool:
+def _is_of_former_user(world: World, workload: Workload, job: Job) -> bool:
     """True if the job was submitted before the last change of policy or labels, or before the start, as a former user.
 
     A former user is a user whom the policy can give to some pods, and to whom it maps no pod of this workload any more.
@@ -91,18 +92,18 @@ def _is_of_former_policy(world: World, workload: Workload, job: Job) -> bool:
         return False
     tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
     users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
-    return bool(users) and job.user not in users and is_orphan(world, job)
+    return bool(users) and job.user not in users and has_user_of_policy(world, job)
 
 
-def former_key(workload: Workload, user: str) -> str:
-    """The key of a stray of the workload.  No pod has that key, so the stray is cancelled like a job without pods."""
+def former_user_key(workload: Workload, user: str) -> str:
+    """The key of a job of that former user.  No pod has the key, so the job is cancelled like any job without pods."""
     return f"{workload.key}@{user}"
 
 
-def living_stray(world: World, workload: Workload) -> Placeholder | None:
-    """A stray of the workload that has not ended; None: there is none."""
-    jobs = (world.placeholders.get(job_id) for job_id in workload.former)
-    return next((job for job in jobs if job and job.alive and job.key == former_key(workload, job.user)), None)
+def living_job_of_former_user(world: World, workload: Workload) -> Placeholder | None:
+    """A job of a former user of the workload that has not ended; None: there is none."""
+    jobs = (world.placeholders.get(job_id) for job_id in workload.former_user_jobs)
+    return next((job for job in jobs if job and job.alive and job.key == former_user_key(workload, job.user)), None)
 
 
 def _may_hold_pods(world: World, workload: Workload, job: Job) -> bool:
@@ -116,8 +117,11 @@ def _may_hold_pods(world: World, workload: Workload, job: Job) -> bool:
         return True
 
 
-def is_orphan(world: World, job: Job) -> bool:
-    """True if the job, which has a name of the bridge and no known pods, belongs to the bridge."""
+def has_user_of_policy(world: World, job: Job) -> bool:
+    """True if the policy can give the job's user to pods in the namespace that the job names.
+
+    If only a template can give the user, the labels of that namespace must give it, or the namespace must not exist any more.
+    """
     policy = world.config.policy
     if not policy.can_give(job.user):
         return False

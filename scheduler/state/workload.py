@@ -60,7 +60,7 @@ class Workload:
     first_bound_at  when the first bind of its present grant went out (V4)
     lost_job    its lost job, whose id Slurm gave to another job since
     foreign_jobs  ids of jobs with its name that belong to another user
-    former      ids of such jobs that were submitted when its pods had another user, and that are cancelled (job_ownership.py)
+    former_user_jobs  ids of its jobs of a former user, which are cancelled (job_ownership.py)
     reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7); None: no attempt was
                 answered, or an admin confirmed since that the job is gone (X6)
     anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
@@ -114,7 +114,7 @@ class Workload:
     first_bound_at: float = float("-inf")
     lost_job: Placeholder | None = None
     foreign_jobs: frozenset[int] = frozenset()
-    former: frozenset[int] = frozenset()
+    former_user_jobs: frozenset[int] = frozenset()
     reacquired: tuple[int, str] | None = None
     anomalies: dict[str, str] = field(default_factory=dict)
     late_changes: dict[str, str] = field(default_factory=dict)

@@ -176,11 +176,11 @@ def test_a_label_that_says_no_is_a_no_and_a_namespace_that_goes_is_not_managed()
 
 
 def test_a_namespace_without_a_slurm_user_shows_that() -> None:
-    story = Story(replace(CONFIG, managed_namespaces=frozenset({"stray"})))
-    story.sees(pod("stray", namespace="stray"))
+    story = Story(replace(CONFIG, managed_namespaces=frozenset({"rogue"})))
+    story.sees(pod("rogue", namespace="rogue"))
     [said] = story.acts(SetPodCondition, NOW)
     assert said.condition == names.REFUSED
-    assert said.message.startswith("Namespace stray has no Slurm user")
+    assert said.message.startswith("Namespace rogue has no Slurm user")
 
 
 def test_a_gated_pod_is_no_member_until_it_is_ungated() -> None:

@@ -12,7 +12,13 @@ from scheduler.events import PolicyChanged
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy, Rule, Tenant
-from scheduler.state.job_ownership import belongs_to, former_key, is_orphan, is_stray, living_stray
+from scheduler.state.job_ownership import (
+    belongs_to,
+    former_user_key,
+    has_user_of_policy,
+    is_to_be_replaced,
+    living_job_of_former_user,
+)
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from tests.builders import ALICE, CONFIG, OF_A_BIND, START, Story, job_of, key_of, pod
@@ -45,11 +51,11 @@ def test_the_job_of_a_waiting_pod_has_the_user_that_the_policy_gives() -> None:
     assert not is_its(story, workload, job("bob", "PENDING"))
 
 
-def test_a_job_of_the_former_user_that_waits_is_a_stray_and_not_the_pods() -> None:
+def test_a_job_of_the_former_user_that_waits_is_replaced_and_is_not_the_pods() -> None:
     story, workload = story_of(OLD, *HPC_BOB)
     waits = job("alice", "PENDING")
     assert not is_its(story, workload, waits)
-    assert is_stray(story.world, workload, waits)
+    assert is_to_be_replaced(story.world, workload, waits)
 
 
 @pytest.mark.parametrize(
@@ -63,28 +69,28 @@ def test_a_job_of_the_former_user_is_the_pods_where_they_may_stand_on_its_nodes(
     story, workload = story_of(replace(RUNS, annotations={}), *HPC_BOB)
     found = job("alice", states, nodes=nodes)
     assert is_its(story, workload, found) is holds
-    assert is_stray(story.world, workload, found) is not holds
+    assert is_to_be_replaced(story.world, workload, found) is not holds
 
 
-def test_a_job_that_was_made_long_after_the_start_as_another_user_is_neither_the_pods_nor_a_stray() -> None:
+def test_a_job_that_was_made_long_after_the_start_as_another_user_is_neither_the_pods_nor_replaced() -> None:
     story, workload = story_of(RUNS, *HPC_BOB)
     late = job("alice", submitted=START + CONFIG.tuning.settle_s + 1)
     assert not is_its(story, workload, late)
-    assert not is_stray(story.world, workload, late)
+    assert not is_to_be_replaced(story.world, workload, late)
     just = replace(late, submitted=START + CONFIG.tuning.settle_s)
     assert is_its(story, workload, just), "a request of the process before may take effect until then"
 
 
-def test_a_job_whose_submission_time_is_not_known_is_no_stray() -> None:
+def test_a_job_whose_submission_time_is_not_known_is_not_replaced() -> None:
     story, workload = story_of(OLD, *HPC_BOB)
     unknown = replace(job("alice", "PENDING"), submitted=None)
     assert not is_its(story, workload, unknown)
-    assert not is_stray(story.world, workload, unknown)
+    assert not is_to_be_replaced(story.world, workload, unknown)
 
 
-def test_a_job_of_a_user_that_the_policy_can_not_give_is_no_stray() -> None:
+def test_a_job_of_a_user_that_the_policy_can_not_give_is_not_replaced() -> None:
     story, workload = story_of(OLD, Rule(("hpc",), BOB))
-    assert not is_stray(story.world, workload, job("alice", "PENDING"))
+    assert not is_to_be_replaced(story.world, workload, job("alice", "PENDING"))
 
 
 def test_pods_whose_namespace_has_no_user_any_more_keep_the_job_that_they_name_and_no_other() -> None:
@@ -92,13 +98,13 @@ def test_pods_whose_namespace_has_no_user_any_more_keep_the_job_that_they_name_a
     assert is_its(story, workload, job("alice"))
     assert not belongs_to(story.world, workload, 18, "alice", replace(job("alice"), id=18))
     assert belongs_to(story.world, workload, 17, "alice", None), "also before it is read"
-    assert not is_stray(story.world, workload, job("alice")), "they have no other job"
+    assert not is_to_be_replaced(story.world, workload, job("alice")), "they have no other job"
 
 
-def test_a_pod_whose_namespace_has_no_user_any_more_has_no_stray() -> None:
+def test_a_pod_whose_namespace_has_no_user_any_more_keeps_its_job() -> None:
     """It may be given the former user again."""
     story, workload = story_of(OLD, Rule(("other",), ALICE))
-    assert not is_stray(story.world, workload, job("alice", "PENDING"))
+    assert not is_to_be_replaced(story.world, workload, job("alice", "PENDING"))
 
 
 def test_where_neither_the_pods_nor_the_job_have_a_user_of_the_policy_the_job_must_be_as_old_as_they_are() -> None:
@@ -121,14 +127,14 @@ def test_a_client_that_binds_a_pod_as_of_the_job_of_another_user_does_not_make_t
     assert not is_its(story, workload, forged)
 
 
-def test_the_job_of_the_user_that_the_policy_gives_is_no_stray() -> None:
+def test_the_job_of_the_user_that_the_policy_gives_is_not_replaced() -> None:
     story, workload = story_of(OLD)
-    assert not is_stray(story.world, workload, job("alice", "PENDING"))
+    assert not is_to_be_replaced(story.world, workload, job("alice", "PENDING"))
 
 
 def test_a_pod_without_a_node_holds_no_job_of_a_former_user_whatever_its_nodes_are() -> None:
     story, workload = story_of(OLD, *HPC_BOB)
-    assert is_stray(story.world, workload, job("alice", nodes="x[1"))
+    assert is_to_be_replaced(story.world, workload, job("alice", nodes="x[1"))
 
 
 def test_a_job_that_a_previous_process_submitted_follows_the_policy() -> None:
@@ -189,36 +195,38 @@ def test_a_pod_that_came_after_the_start_makes_no_job_its_own_by_naming_it() -> 
     assert not belongs_to(story.world, workload, 17, "alice", job("alice", submitted=START + 52))
 
 
-def test_only_a_stray_that_lives_is_waited_for() -> None:
+def test_only_a_job_of_a_former_user_that_lives_is_waited_for() -> None:
     story, workload = story_of(OLD, *HPC_BOB)
-    key = former_key(workload, "alice")
+    key = former_user_key(workload, "alice")
 
     def known(job_id: int, of: str | None, states: str) -> None:
         story.world.placeholders[job_id] = Placeholder(job_id, of, "alice", frozenset({states}), known_since=0.0)
-        workload.former |= {job_id}
+        workload.former_user_jobs |= {job_id}
 
     known(17, key, "CANCELLED")
     known(18, "of-other-pods", "RUNNING")
-    workload.former |= {19}  # forgotten already
-    assert living_stray(story.world, workload) is None
+    workload.former_user_jobs |= {19}  # forgotten already
+    assert living_job_of_former_user(story.world, workload) is None
     known(20, key, "PENDING")
-    stray = living_stray(story.world, workload)
-    assert stray is not None
-    assert stray.id == 20
+    former = living_job_of_former_user(story.world, workload)
+    assert former is not None
+    assert former.id == 20
 
 
-def test_a_job_without_pods_is_an_orphan_only_of_a_user_that_the_policy_can_give() -> None:
+def test_a_job_without_pods_is_the_bridges_only_if_the_policy_can_give_its_user() -> None:
     story, _ = story_of(OLD)
-    assert is_orphan(story.world, job("alice"))
-    assert not is_orphan(story.world, job("bob"))
+    assert has_user_of_policy(story.world, job("alice"))
+    assert not has_user_of_policy(story.world, job("bob"))
 
 
-def test_a_policy_that_changes_makes_a_later_job_of_the_former_user_a_stray() -> None:
+def test_a_policy_that_changes_replaces_a_later_job_of_the_former_user() -> None:
     story, workload = story_of(OLD, Rule(("hpc",), ALICE), Rule(("other",), BOB))
     made = job("alice", "PENDING", submitted=START + 100)
     story.sees(PolicyChanged(Policy(HPC_BOB), START + 110))
-    assert is_stray(story.world, workload, made)
-    assert not is_stray(story.world, workload, replace(made, submitted=START + 110 + CONFIG.tuning.settle_s + 1))
+    assert is_to_be_replaced(story.world, workload, made)
+    assert not is_to_be_replaced(
+        story.world, workload, replace(made, submitted=START + 110 + CONFIG.tuning.settle_s + 1)
+    )
 
 
 # --- what this process submitted ----------------------------------------------------------------------------------------
@@ -287,7 +295,7 @@ def test_a_job_whose_pods_are_gone_is_judged_by_the_user_of_those_pods() -> None
     assert not is_its(story, workload, job("bob"))
 
 
-def test_a_job_of_a_workload_whose_pods_are_unknown_is_its_if_it_is_an_orphan_of_the_bridge() -> None:
+def test_a_job_of_a_workload_whose_pods_are_unknown_is_its_if_the_policy_can_give_its_user() -> None:
     story, _ = story_of(OLD)
     unknown = Workload("of-nobody")
     assert is_its(story, unknown, job("alice"))

@@ -591,7 +591,7 @@ def test_a_job_whose_pods_are_unknown_is_ended_if_its_namespace_gives_its_user_o
     )
 
 
-def test_a_job_is_an_orphan_once_its_namespace_gives_its_user_again() -> None:
+def test_a_job_without_pods_is_ended_once_its_namespace_gives_its_user_again() -> None:
     story = story_of(user="")
     job = job_of(TRAIN, 17)
     assert lives_on(story, {17: "RUNNING"}, job, at=NOW) == []

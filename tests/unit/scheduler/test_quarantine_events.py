@@ -48,7 +48,7 @@ from scheduler.model.limits import LimitsOf
 from scheduler.model.slurm import Partition
 from scheduler.nodes.observed import NodeState
 from scheduler.place import fit
-from scheduler.state import quarantine, strays
+from scheduler.state import other_schedulers, quarantine
 from scheduler.state.phase import Phase
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, node, pod, slurm_node, without
 from tests.builders import key_of as key
@@ -156,7 +156,7 @@ def test_a_pod_of_another_scheduler_that_cannot_be_judged_as_a_stray_takes_room_
 ) -> None:
     story = guarded()
     there = pod("there", cpu=3000, node="x1", scheduler_name="default-scheduler")
-    mend = breaks(monkeypatch, strays, "note", lambda _, seen: seen.name == "there")
+    mend = breaks(monkeypatch, other_schedulers, "note_pod", lambda _, seen: seen.name == "there")
     story.sees(PodSeen(Scope.OTHERS, there))
     assert quarantined(story) == {(ObjectKind.POD, there.uid)}
     assert story.world.node_info["x1"].taken["cpu"] == 3000
@@ -443,7 +443,7 @@ def test_a_pod_that_cannot_be_judged_when_its_namespace_becomes_managed_stops_no
         pod(name, node="x1", scheduler_name="default-scheduler", bound_at=NOW - 100) for name in ("odd", "there")
     )
     story.sees(PodSeen(Scope.OTHERS, odd), PodSeen(Scope.OTHERS, there))
-    breaks(monkeypatch, strays, "note", lambda _, seen: seen.name == "odd")
+    breaks(monkeypatch, other_schedulers, "note_pod", lambda _, seen: seen.name == "odd")
     story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "true"})))
     assert quarantined(story) == {(ObjectKind.POD, odd.uid)}
     assert [each.readable for each in story.world.workloads.values()] == ["hpc/there"]

@@ -206,8 +206,8 @@ def test_what_is_left_out_is_forgotten_when_the_pod_is_bound() -> None:
 
 def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() -> None:
     story = Story()
-    stray = replace(OTHER, namespace="hpc", scheduler_name=names.SCHEDULER_NAME)
-    story.sees(stray)
+    claimed = replace(OTHER, namespace="hpc", scheduler_name=names.SCHEDULER_NAME)
+    story.sees(claimed)
     granted(story, BIG, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)
     story.ended(cancel, at=NOW)
@@ -215,7 +215,7 @@ def test_a_pod_that_another_client_bound_keeps_its_node_from_useless_grants() ->
         [asked] = story.acts(AllocateNow, NOW + at)
         assert asked.spec.excluded_nodes == "x1"
         story.ended(asked, Outcome.UNREACHED, at=NOW + at)
-    story.sees(replace(stray, deleting_at=NOW + 170))  # a grant there waits for it, and need not be released
+    story.sees(replace(claimed, deleting_at=NOW + 170))  # a grant there waits for it, and need not be released
     [asked] = story.acts(AllocateNow, NOW + 181)
     assert asked.spec.excluded_nodes == ""
 

@@ -208,9 +208,9 @@ def test_nothing_is_cancelled_or_evicted_in_the_quiet_period() -> None:
     shown = story.bound(TRAIN, 17, owner=OWNER)
     story.sees(shown)
     story.polls({17: "CANCELLED", 18: "RUNNING"}, at=START + 0.1)
-    orphan = pod("orphan")
+    gone = pod("gone")
     for read in story.acts(ReadJob, START + 0.1):
-        what = {17: job_of(TRAIN, 17, "CANCELLED"), 18: job_of(orphan, 18)}[read.job_id]
+        what = {17: job_of(TRAIN, 17, "CANCELLED"), 18: job_of(gone, 18)}[read.job_id]
         story.reads(what, at=START + 0.2)
         story.ended(read, at=START + 0.2)
     plan = story.plan(QUIET_END - 0.1)
@@ -371,7 +371,7 @@ def fail_to_read(story: Story, states: dict[int, str], seconds: range) -> list[i
     return tried
 
 
-def test_a_job_whose_read_fails_is_read_again_and_is_ended_if_it_is_an_orphan_of_the_bridge() -> None:
+def test_a_job_whose_read_fails_is_read_again_and_is_ended_if_it_has_no_pods() -> None:
     """slurmctld was too slow for two minutes after the start.  The job's pod is gone: no other process will end it."""
     story = Story()
     tried = fail_to_read(story, {7: "RUNNING"}, range(1, 7200))

@@ -73,7 +73,7 @@ def restarted(unread: Undecoded | None, owner: str = "alice") -> tuple[Story, li
     return story, [act for at in range(1, 60) for act in story.acts(CancelJob, QUIET_END + at)]
 
 
-def test_after_a_restart_the_job_of_a_pod_that_cannot_be_decoded_is_not_mistaken_for_an_orphan() -> None:
+def test_after_a_restart_the_job_of_a_pod_that_cannot_be_decoded_is_not_mistaken_for_a_job_without_pods() -> None:
     assert [act.job_id for act in restarted(None)[1]] == [17]
     assert restarted(NAMELESS)[1] == []
     story, cancelled = restarted(undecoded(pod("lost")))
@@ -82,12 +82,12 @@ def test_after_a_restart_the_job_of_a_pod_that_cannot_be_decoded_is_not_mistaken
     assert [act.job_id for act in story.acts(CancelJob, NOW + 100)] == [17]
 
 
-def test_a_pod_that_cannot_be_decoded_keeps_no_orphan_of_another_users_alive() -> None:
+def test_a_pod_that_cannot_be_decoded_keeps_no_job_of_another_users_alive() -> None:
     assert [act.job_id for act in restarted(undecoded(pod("odd", namespace="other")))[1]] == [17]
     assert restarted(undecoded(pod("odd")))[1] == []  # it may be of the gang whose job that is
 
 
-def test_a_known_pod_that_cannot_be_decoded_keeps_no_orphan_alive() -> None:
+def test_a_known_pod_that_cannot_be_decoded_keeps_no_job_without_pods_alive() -> None:
     story = Story()
     known = pod("known")
     story.sees(PodsListed(Scope.OURS, (known,), START), ObjectUndecoded(undecoded(known), Scope.OURS))

@@ -35,7 +35,7 @@ def _is_system(world: World, namespace: str) -> bool:
     return labelled or namespace == "kube-system"
 
 
-def note(world: World, pod: Pod) -> None:
+def note_pod(world: World, pod: Pod) -> None:
     """Note the present state of a pod of another scheduler."""
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
@@ -49,7 +49,7 @@ def note(world: World, pod: Pod) -> None:
     world.refresh(workload)
 
 
-def find(world: World) -> None:
+def find_pods(world: World) -> None:
     """Look at all pods of other schedulers again, after nodes or namespaces changed."""
     if world.nodes is None or world.slurm_nodes is None:
         return
@@ -60,12 +60,12 @@ def find(world: World) -> None:
         for pod in tuple(there.pods.values()):
             if pod.scheduler_name != world.config.scheduler_name and pod.uid not in world.key_of_pod:
                 try:
-                    note(world, pod)
+                    note_pod(world, pod)
                 except Exception as error:  # noqa: BLE001 - contained to the pod, or raised
                     quarantine.quarantine_pod(world, Scope.OTHERS, pod, error)
 
 
-def job_read(world: World, job_id: int, job: Job | None) -> None:
+def note_job_read(world: World, job_id: int, job: Job | None) -> None:
     """Note if another bridge made the job that such a pod names: the mark in the name of the job shows that."""
     for key in world.claimed_by_others.pop(job_id, ()):
         workload = world.workloads.get(key)
