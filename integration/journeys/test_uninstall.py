@@ -19,7 +19,6 @@ from kubernetes import client
 from integration import own_account
 from integration.checker import journal
 from integration.clusters import (
-    PATIENCE_S,
     PREFIX,
     BridgeProcess,
     Kube,
@@ -32,6 +31,7 @@ from integration.clusters import (
     replica_set,
 )
 from integration.journeys.conftest import POLICY
+from tests.patience import PATIENCE_S
 
 Space = Callable[[str], str]
 LEASE = ("slurm-bridge", "slurm-bridge")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.cli.manifest import Contents, Planned, read
+from bridge.cli.manifest import Contents, read
+from bridge.cli.planned_pods import Planned
 from bridge.errors import ConfigError
 from scheduler.place.fit import needs
 

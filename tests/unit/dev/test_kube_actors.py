@@ -11,9 +11,10 @@ import yaml
 
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.actors import SOME_S
-from bridge.simulation.kube.cluster import KubeCluster, Refusal
+from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.objects import EXIT_CODE, RUN_S, START_S, STOP_S
 from bridge.simulation.kube.store import selection
+from bridge.simulation.kube.validation import Refusal
 from tests.batch_job import batch_job
 
 START = 1_800_000_000.0

@@ -34,16 +34,14 @@ from scheduler.events import (
     Scope,
     Side,
     SlurmNodesPolled,
-    Undecoded,
 )
-from scheduler.model.kubernetes import Condition, Namespace, PodPhase
+from scheduler.model.kubernetes import Condition, Namespace, PodPhase, Undecoded
 from scheduler.rules import uninstall
 from scheduler.rules.node_condition import LEAVES
 from scheduler.rules.reconcile_nodes import CORDONED
 from scheduler.state.phase import Phase
-from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, grant, job_of, pod
+from tests.builders import CLUSTER, CONFIG, OF_A_BIND, OWNER, START, Story, grant, job_of, pod
 from tests.defects import breaks_rule
-from tests.unit.scheduler.test_identity import OF_A_BIND
 from tests.unit.scheduler.test_nodes import PARTITIONS, Nodes, drained, in_slurm, labelled
 
 WAIT, END = (replace(CONFIG, leaving=how) for how in (uninstall.WAIT, uninstall.END))

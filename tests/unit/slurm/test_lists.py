@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from bridge.errors import ContractError
-from bridge.slurm.lists import LeftOut, ListDecoder, parts
+from bridge.json_text import parts
+from bridge.slurm.lists import LeftOut, ListDecoder
 from bridge.slurm.responses import read
 from bridge.slurm.transport import Reply
 
