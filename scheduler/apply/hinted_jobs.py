@@ -39,11 +39,16 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
             return  # the job ended, and no pod depends on it
         _add_hinted_job(world, workload, pod, job_id)
     if (job := world.placeholders.get(job_id)) is not None:
-        workload.jobs.add(job_id)
         # Several workloads show the id, so at least one of them shows a job that is not its own.
         if job.hinted_by - {workload.key} and not job.proven and not job.shows_end:
             world.schedule_read(job_id, world.last_poll_began)
-        job.hinted_by.add(workload.key)
+        _attach(workload, job)
+
+
+def _attach(workload: Workload, job: Placeholder) -> None:
+    """Note that pods of the workload show the id of the job."""
+    workload.jobs.add(job.id)
+    job.hinted_by.add(workload.key)
 
 
 def _new_hint(workload: Workload, pod: Pod) -> int | None:
@@ -176,8 +181,7 @@ def read_renamed_again(world: World, namespaces: Collection[str] | None) -> None
             continue
         if job_id not in world.placeholders:
             _add_hinted_job(world, workload, pod, job_id)
-        workload.jobs.add(job_id)
-        world.placeholders[job_id].hinted_by.add(key)
+        _attach(workload, world.placeholders[job_id])
         world.schedule_read(job_id, world.last_poll_began)
 
 

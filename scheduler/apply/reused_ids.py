@@ -6,7 +6,8 @@ with what is known already:
   a list      an id that is not higher than each former one, or an ended job that runs again, shows that ids are reused
   an answer   of a submission: unless the id was found to be another job's after the call was sent; of another call: only of
               the job that it was sent for
-  a read      has name, user and time of submission; a job that is younger than the pods that show its id is not theirs
+  a read      has name, user and time of submission; a job that was submitted after the pods that show its id started, or
+              before their pod was created, is not theirs
 
 A workload whose id belongs to another job has lost its job (`detach`).  Its pods are treated as if no list had the job (S7).
 """
@@ -20,6 +21,7 @@ from scheduler import events as ev
 from scheduler.apply import hinted_jobs
 from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
+from scheduler.model.clocks import EXACT_S
 from scheduler.model.slurm import Job, States, is_ended
 from scheduler.state.anomalies import reject
 from scheduler.state.named_job import inexact_s, may_be_its_job, shown_id
@@ -27,6 +29,7 @@ from scheduler.state.phase import chosen
 from scheduler.state.placeholder import CANCELLED, Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
+from scheduler.translate.grouping import group_of
 
 # From one list to the next.  In this time slurmctld hardly restarts and gives ids out again without a failed poll; polls are
 # up to 5 s apart on large sites (docs/scale.md).
@@ -160,19 +163,34 @@ def is_renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
 def workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
     """The workloads whose pods a previous process bound for the former job of this id, which is lost (S7).
 
-    The present job was submitted after all pods of the workload that name the id had started, or after their `job-since`.  An
-    older job may be the workload's, renamed by its user: then the pods are left alone.
+    The present job was submitted after all pods of the workload that name the id had started, or after their `job-since`; or
+    before the pod existed: then another client wrote the id.  Any other job may be the workload's, renamed by its user: then
+    the pods are left alone.
     """
     if hinted.key is not None or read.submitted is None:
         return []
     unproven = (each for each in world.workloads_of(hinted) if each.key not in hinted.followed_by)
-    return [each for each in unproven if _came_later(world, each, hinted.id, read.submitted)]
+    submitted = read.submitted
+    return [
+        each
+        for each in unproven
+        if _came_later(world, each, hinted.id, submitted) or _came_earlier(world, each, submitted)
+    ]
 
 
 def _came_later(world: World, workload: Workload, job_id: int, submitted: float) -> bool:
     running = [pod for pod in workload.unfinished if workload.node_of(pod) and pod.started is not None]
     naming = [pod for pod in running if shown_id(pod) == job_id] or running
     return bool(naming) and not any(may_be_its_job(world, pod, submitted) for pod in naming)
+
+
+def _came_earlier(world: World, workload: Workload, submitted: float) -> bool:
+    """True if the job is older than the pod, which is a workload by itself.  A job of a gang may be older than its pods (W5)."""
+    pods = workload.unfinished
+    if any(group_of(pod) is not None for pod in pods) or not all(each.is_known for each in world.clocks.values()):
+        return False
+    submitted_at = world.clocks[Side.SLURM].ours(submitted)
+    return all(submitted_at + EXACT_S < created_at for created_at in world.created(pods))
 
 
 def is_failed_reacquisition(world: World, job: Placeholder, read: Job) -> bool:

@@ -431,6 +431,62 @@ def test_a_pod_that_names_a_strangers_job_follows_the_job_of_its_own_name_that_h
     assert [type(each) for each in ends] == [FailByDeadline]
 
 
+@pytest.mark.parametrize(
+    ("user", "states", "nodes"),
+    [("alice", "RUNNING", "x2"), ("alice", "RUNNING", "x1"), ("alice", "COMPLETED", "x1"), ("carol", "RUNNING", "x2")],
+    ids=["of its user", "on its node", "ended", "of another user"],
+)
+@pytest.mark.parametrize("phase", [PodPhase.PENDING, PodPhase.RUNNING])
+def test_a_pod_that_names_a_job_older_than_itself_does_not_stay_without_a_job(
+    user: str, states: str, nodes: str, phase: PodPhase
+) -> None:
+    """While no bridge led, its user ended its job, and wrote the id of an older job on the pod: its job is lost (S7)."""
+    story = Story()
+    knows_the_clocks(story)
+    shown = story.bound(replace(TRAIN, created=START - 60), 9, phase=phase)
+    story.sees(replace(shown, annotations={**shown.annotations, **OF_A_BIND}))
+    older = Job(9, "notebook", user, frozenset({states}), nodes=nodes, submitted=START - 100)
+    [asked] = [each for each in answers_reads(story, {9: older}, START + 1) if isinstance(each, AllocateNow)]
+    assert asked.spec.required_nodes == "x1"
+    story.ended(asked, Outcome.REFUSED, at=START + 61, number=2016)
+    assert [type(each) for each in answers_reads(story, {9: older}, START + 62)] == [FailByDeadline]
+
+
+def knows_the_clocks(story: Story) -> None:
+    for clock in story.world.clocks.values():
+        clock.is_known = True
+
+
+def answers_reads(story: Story, jobs: dict[int, Job], since: float) -> list[Action]:
+    """What is done within 60 s besides reads and reports, and not answered; polls and reads show these jobs."""
+    done = list[Action]()
+    for at in (since + second for second in range(60)):
+        story.polls({job.id: " ".join(job.states) for job in jobs.values()}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                job = jobs[action.job_id]
+                story.reads(job, at=at, granted=grant(job.id, job.nodes) if "RUNNING" in job.states else None)
+                story.ended(action, at=at)
+            elif not isinstance(action, SetPodCondition):
+                done.append(action)
+    return done
+
+
+def test_a_pod_that_names_an_older_job_keeps_its_own_job_that_lives() -> None:
+    story = Story()
+    knows_the_clocks(story)
+    own = job_of(TRAIN, 17, submitted=START - 55)
+    older = Job(9, "notebook", "alice", frozenset({"RUNNING"}), nodes="x2", submitted=START - 100)
+    story.polls({9: "RUNNING", 17: "RUNNING"}, at=START + 1)
+    of_an_earlier_life(story, 9)
+    story.reads(older, at=START + 2, granted=grant(9, "x2"))
+    done = reads_all(story, {9: older, 17: own}, START + 3)
+    assert not [each for each in done if isinstance(each, AllocateNow | FailByDeadline | CancelJob)]
+    assert [
+        each.annotations[names.JOB_ID] for each in done if isinstance(each, SetPodCondition) and each.annotations
+    ] == ["17"]
+
+
 @pytest.mark.parametrize("states", ["PENDING", "RUNNING"])
 def test_a_twin_of_a_renamed_job_is_ended_and_not_the_pod(states: str) -> None:
     """The answer to its submission was lost; nothing holds it back any more once the other has another name."""
