@@ -754,6 +754,7 @@ class Plan:
     left_out   workload key to the Slurm nodes that it does not ask for from now on (crowding.py)
     written_off  (workload key, pod UID) of pods of a former job that count as over, because their node is dead (S8)
     adopted    ids of jobs of another process, and what their pods ask for, with which later edits are compared (K8)
+    not_asked_for  keys of workloads, and their lost jobs for whose nodes no job can be submitted (S7)
     settled    keys of the large groups whose members are determined again (membership.py)
     visited_nodes  Slurm names of the nodes that were visited: their marks are cleared
     failed     rules that raised, and for which object: nothing is planned for that object (quarantine.py)
@@ -776,6 +777,7 @@ class Plan:
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
     written_off: tuple[tuple[str, str], ...] = ()
     adopted: tuple[tuple[int, JobSpec], ...] = ()
+    not_asked_for: tuple[tuple[str, int], ...] = ()
     settled: tuple[str, ...] = ()
     visited_nodes: tuple[str, ...] = ()
     failed: tuple[tuple[ObjectKind, str, Exception], ...] = ()

@@ -39,6 +39,9 @@ def _planned(world: World, event: ev.Planned) -> None:
         except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
             quarantine.quarantine_workload(world, key, error)
     _adopt(world, event.plan)
+    for key, job_id in event.plan.not_asked_for:
+        if (workload := world.workloads.get(key)) is not None:
+            workload.not_asked_for = job_id
     for key in event.plan.settled:
         _settle(world, key, event.at)
     for name in event.plan.visited_nodes:

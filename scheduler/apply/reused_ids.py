@@ -185,7 +185,10 @@ def _came_later(world: World, workload: Workload, job_id: int, submitted: float)
 
 
 def _came_earlier(world: World, workload: Workload, submitted: float) -> bool:
-    """True if the job is older than the pod, which is a workload by itself.  A job of a gang may be older than its pods (W5)."""
+    """True if the job is older than the pod, which is a workload by itself.
+
+    A job of a gang may be older than the pods: a replacement takes the freed place of a live grant (W5).
+    """
     pods = workload.unfinished
     if any(group_of(pod) is not None for pod in pods) or not all(each.is_known for each in world.clocks.values()):
         return False

@@ -127,6 +127,7 @@ class Note:
     is_forgotten  nothing is left of the workload
     begin_is_due  the job's begin time has come, and slurmctld is to be nudged
     adopted       id of a job of another process, and what the pods ask for now: later edits are compared with that (K8)
+    not_asked_for  id of a lost job for whose nodes no job can be submitted: pods that wait do not wait for that (S7)
     """
 
     awaits: OwnerKey | None = None
@@ -137,6 +138,7 @@ class Note:
     is_forgotten: bool = False
     begin_is_due: bool = False
     adopted: tuple[int, JobSpec] | None = None
+    not_asked_for: int | None = None
 
 
 Status = PodStatus | PodStatuses | JobStatus
@@ -212,9 +214,11 @@ def note(
     is_forgotten: bool = False,
     begin_is_due: bool = False,
     adopted: tuple[int, JobSpec] | None = None,
+    not_asked_for: int | None = None,
 ) -> Decision:
     """A decision that only makes entries in the plan; see Note."""
-    return Decision((Note(awaits, exclude, leave_out, is_charged, written_off, is_forgotten, begin_is_due, adopted),))
+    made = Note(awaits, exclude, leave_out, is_charged, written_off, is_forgotten, begin_is_due, adopted, not_asked_for)
+    return Decision((made,))
 
 
 def wake(at: float, why: str = "") -> Decision:

@@ -113,6 +113,9 @@ def _take_note(note: Note, workload: Workload, this_pass: Pass) -> None:
         this_pass.written_off.append((key, note.written_off))
     if note.adopted is not None:
         this_pass.adopted.append(note.adopted)
+    if note.not_asked_for is not None:
+        this_pass.not_asked_for.append((key, note.not_asked_for))
+        this_pass.wake_shared(this_pass.now)  # pods that waited for that are submitted by the next pass
     if note.is_forgotten:
         this_pass.forgotten.append(key)
     this_pass.exclude(key, note.exclude)

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from itertools import chain
 
 from scheduler import actions as act
+from scheduler import names
 from scheduler.events import Side
 from scheduler.model.clocks import EXACT_S
+from scheduler.model.text import span
 from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import clock
+from scheduler.rules.status import clock, statuses
 from scheduler.state.backoff import Attempt
 from scheduler.state.in_flight import JobSearch
 from scheduler.state.job_ownership import living_job_of_former_user
@@ -29,8 +31,19 @@ def find_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
         if hinted or (own and (job.absent or (job.denied and not job.shows_end))):
             why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
             read = read_job(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
-            return read + Decision(why=why)
+            return read + (_show_contradiction(job, workload, this_pass) or Decision(why=why))
     return search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
+
+
+def _show_contradiction(job: Placeholder, workload: Workload, this_pass: Pass) -> Decision | None:
+    """The status of pods whose job Slurm lists, although reads of the job find none.  None: reads do not fail."""
+    if job.absent or this_pass.world.next_read_at(job.id) == float("-inf"):
+        return None
+    message = (
+        f"Slurm lists job {job.id}, which was made for the pod, but has no such job when it is asked for that job alone. No "
+        f"other job is submitted before this is clear; slurm-bridge asks again every {span(this_pass.tuning.backoff_max_s)}."
+    )
+    return statuses(workload.members, names.PENDING, message)
 
 
 def search_for_job(workload: Workload, search: JobSearch, this_pass: Pass) -> Decision | None:
@@ -92,6 +105,9 @@ def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) ->
     next_at = workload.retry_from(Attempt.READ_JOB)
     if job.read_began >= news:  # read since, and it did not help
         next_at = max(next_at, job.read_began + this_pass.tuning.absent_s)
+        # Slurm lists the job, and reads of it find none.
+        failing_until = this_pass.world.next_read_at(job.id)
+        next_at = max(next_at, min(failing_until, job.read_began + this_pass.tuning.backoff_max_s))
     if this_pass.now < next_at:
         return wake(next_at)
     if job.absent:

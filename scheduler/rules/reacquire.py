@@ -112,7 +112,9 @@ def _first_attempts_until(this_pass: Pass) -> Iterable[float]:
             and not _is_being_ended(each, this_pass)
         ):
             lost = lost_job_of(world, each)
-            if lost is not None and _is_missing(lost, each, world) and not _has_components(lost):
+            if lost is None or each.not_asked_for == lost.id:
+                continue
+            if _is_missing(lost, each, world) and not _has_components(lost):
                 yield lost.lost_since + this_pass.tuning.retake_s
 
 

@@ -61,6 +61,7 @@ class Pass:
         self.uncounted: dict[str, Mapping[str, int]] = {}  # node to the resources there that Slurm does not count
         self.written_off: list[tuple[str, str]] = []
         self.adopted: list[tuple[int, JobSpec]] = []
+        self.not_asked_for: list[tuple[str, int]] = []
         self.settled: list[str] = []
         self.visited_nodes: list[str] = []
         self.failed: list[tuple[ObjectKind, str, Exception]] = []
@@ -246,6 +247,7 @@ class Pass:
             left_out=self.left_out,
             written_off=tuple(self.written_off),
             adopted=tuple(self.adopted),
+            not_asked_for=tuple(self.not_asked_for),
             settled=tuple(self.settled),
             visited_nodes=tuple(self.visited_nodes),
             failed=tuple(self.failed),

@@ -48,7 +48,8 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     ) is not None:
         return waits + held_back if held_back is not None and workload.reacquired is not None else waits
     if held_back is not None:
-        return held_back
+        was_asked_for = workload.reacquired is not None or workload.not_asked_for == job.id
+        return held_back if was_asked_for else held_back + note(not_asked_for=job.id)
     pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
     # Pods that are not bound for the job wait until these have ended, and for another job; or another client bound them.
     why = _why_ended(workload, job)

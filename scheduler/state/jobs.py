@@ -134,7 +134,9 @@ class Jobs(Visits):
         """Cancel the scheduled read of the job."""
         self.unreadable.pop(job_id, None)
         self.reads_postponed.pop(job_id, None)
-        self.hidden.discard(job_id)
+        if job_id in self.hidden:
+            self.hidden.discard(job_id)
+            self._visit_after_hidden()
         if self.first_listed_at.pop(job_id, None) is not None:
             self._drop_from_search(job_id)
 
@@ -154,7 +156,19 @@ class Jobs(Visits):
         self.unreadable.pop(job_id, None)
         self.reads_postponed.pop(job_id, None)
         self.reads_postponed[job_id] = at
+        if job_id in self.hidden:
+            self._visit_after_hidden()
         self._drop_from_search(job_id)
+
+    def _visit_after_hidden(self) -> None:
+        """Visit the workloads that waited for the reads of `hidden`, if no such read is to come soon (V1)."""
+        if self.hidden <= self.reads_postponed.keys():
+            self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
+            self.dirty.update(self.by_phase[Phase.ORPHANED])
+
+    def next_read_at(self, job_id: int) -> float:
+        """The time before which a job whose reads failed is not read again, epoch seconds; -inf: its reads did not fail."""
+        return max(self.unreadable.get(job_id, (0, float("-inf")))[1], self.reads_postponed.get(job_id, float("-inf")))
 
     def sort_unread(self, *job_ids: int) -> None:
         """Sort the ids that are to be read.  These ids are read at once, even if earlier reads of them failed."""

@@ -63,6 +63,7 @@ class Workload:
     former_user_jobs  ids of its jobs of a former user, which are cancelled (job_ownership.py)
     reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7); None: no attempt was
                 answered, or an admin confirmed since that the job is gone (X6)
+    not_asked_for  id of the lost job for whose nodes no job could be submitted when the workload was visited; None: none
     anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
     late_changes  pod UID to what was changed of that pod after it was bound, until the event is posted (K8, T11)
     bound_by_this_process   this process sent a bind for one of its pods
@@ -116,6 +117,7 @@ class Workload:
     foreign_jobs: frozenset[int] = frozenset()
     former_user_jobs: frozenset[int] = frozenset()
     reacquired: tuple[int, str] | None = None
+    not_asked_for: int | None = None
     anomalies: dict[str, str] = field(default_factory=dict)
     late_changes: dict[str, str] = field(default_factory=dict)
     bound_by_this_process: bool = False

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from scheduler import names
-from scheduler.actions import Action, AllocateNow, DeletePod, FailByDeadline, Outcome, ReadJob, SetPodCondition
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    DeletePod,
+    FailByDeadline,
+    Outcome,
+    ReadJob,
+    SetPodCondition,
+    SubmitJob,
+)
 from scheduler.events import AbsenceConfirmed, JobsPolled, OutageBegan, OutageEnded, Side, Unread
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
@@ -632,3 +642,56 @@ def test_the_sentence_counts_what_is_missing_among_the_jobs_of_the_bridge() -> N
         story.polls({111: "RUNNING"}, at=at)
         reads_nothing(story, at)
     assert held_back_sentence(story.world).startswith("Slurm no longer lists 11 of 12 jobs: ")
+
+
+def reads_while_contradicted(
+    story: Story, states: dict[int, str], found: dict[int, Job]
+) -> tuple[Counter[int], list[str]]:
+    """How often each job is read in five minutes, and what pods show.  Slurm lists the jobs, and reads show those found."""
+    reads, said = Counter[int](), list[str]()
+    for at in (NOW + 1 + second for second in range(300)):
+        story.polls(states, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                reads[action.job_id] += 1
+                story.reads(found.get(action.job_id), job_id=action.job_id, at=at)
+            elif isinstance(action, SetPodCondition) and action.condition:
+                said.append(action.message)
+            assert not isinstance(action, AllocateNow | SubmitJob | FailByDeadline)
+            story.ended(action, at=at)
+    return reads, said
+
+
+def test_a_listed_job_whose_reads_find_nothing_is_read_ever_more_seldom_and_its_pod_says_why_it_waits() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    reads, said = reads_while_contradicted(story, {17: "PENDING"}, {})
+    assert reads[17] <= 12, "every two seconds before"
+    assert said[-1].startswith("Slurm lists job 17, which was made for the pod, but has no such job when it is asked")
+
+
+def test_a_listed_job_that_a_pod_of_an_ended_job_names_is_read_ever_more_seldom_while_reads_find_nothing() -> None:
+    story = Story()
+    older = replace(TRAIN, created=START - 60)
+    own = job_of(older, 17, "CANCELLED", submitted=START - 55)
+    story.polls({17: "CANCELLED", 18: "RUNNING"}, at=START + 1)
+    story.sees(story.bound(older, 18, started=START - 50))
+    story.reads(own, at=START + 2)
+    reads, _ = reads_while_contradicted(story, {17: "CANCELLED", 18: "RUNNING"}, {17: own})
+    assert reads[18] <= 12, "every two seconds before"
+
+
+def test_a_job_that_was_not_read_for_long_counts_as_lost_soon_after_lists_lack_it_too() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    reads_while_contradicted(story, {17: "PENDING"}, {})
+    asked = []
+    for at in (NOW + 301 + second for second in range(10)):
+        story.polls({}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=17, at=at)
+                story.ended(action, at=at)
+            elif isinstance(action, AllocateNow | SubmitJob):
+                asked.append(at)
+    assert asked

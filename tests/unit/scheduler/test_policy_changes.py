@@ -36,6 +36,7 @@ from scheduler.model.kubernetes import Namespace, Pod, PodPhase
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Choice, Policy, Rule, Tenant
+from scheduler.state.jobs import MAX_UNREADABLE
 from tests.builders import CLUSTER, CONFIG, KUBE_SYSTEM, OF_A_BIND, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -410,6 +411,34 @@ def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_
     assert submissions(story, late + 1) == []
     story.reads(Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=START), at=late + 2)
     assert [each.spec.user for each in submissions(story, late + 3)] == ["alice"]
+
+
+def test_the_last_read_after_a_change_of_policy_lets_the_pods_that_waited_for_it_be_submitted_at_once() -> None:
+    """The pods were visited again after half a second, because only the first reads after a start marked them."""
+    story = story_of(Rule(("other",), Tenant("bob")))
+    story.sees(replace(TRAIN, created=START - 100))
+    late = NOW + 60
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=late)
+    story.decides(late)
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob")))), late))
+    assert submissions(story, late + 1) == []
+    for job_id in (17, 18):
+        assert submissions(story, late + 1.1) == []
+        story.reads(Job(job_id, "interactive", "carol", frozenset({"RUNNING"}), submitted=START), at=late + 1.2)
+    assert [each.spec.user for each in submissions(story, late + 1.3)] == ["alice"]
+
+
+def test_reads_that_fail_again_and_again_let_the_pods_that_waited_for_them_be_submitted_at_once() -> None:
+    story = story_of(Rule(("other",), Tenant("bob")))
+    story.sees(replace(TRAIN, created=START - 100))
+    late = NOW + 60
+    story.polls({17: "RUNNING"}, at=late)
+    story.decides(late)
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob")))), late))
+    for second in range(1, MAX_UNREADABLE + 1):
+        assert submissions(story, late + second) == []
+        story.reads(None, job_id=17, at=late + second + 0.1)
+    assert [each.spec.user for each in submissions(story, late + MAX_UNREADABLE + 0.2)] == ["alice"]
 
 
 def test_a_job_that_a_hint_hides_is_read_first_though_the_policy_changed_before_the_first_lists() -> None:

@@ -350,3 +350,20 @@ def test_a_pod_whose_nodes_cannot_be_asked_for_again_delays_no_pod_while_it_ends
                 story.ended(action, at=at)
     assert [each.name for each in did if isinstance(each, FailByDeadline)] == ["train"]
     assert [each.key for each in did if isinstance(each, AllocateNow)] == [key_of(new)]
+
+
+def test_a_held_pod_whose_nodes_cannot_be_asked_for_again_delays_no_pod() -> None:
+    """Its user has made an annotation unreadable.  For two minutes no pod was submitted, though nothing was asked for."""
+    site = Site()
+    first = site.pods[0]
+    site.story.sees(replace(first, annotations=first.annotations | {names.PREFIX + names.TIME_LIMIT: "soon"}))
+    new = pod("new", created=site.at)
+    site.story.sees(new)
+    site.lives(10)
+    assert site.tries(first) == []
+    assert all(site.tries(each) for each in site.pods[1:])
+    assert key_of(new) in [key for _, key in site.submitted]
+    assert site.ends == set()
+    site.story.sees(first)
+    site.lives(65)
+    assert site.tries(first) != [], "its nodes are asked for when its annotation can be read"
