@@ -1,9 +1,10 @@
-"""Checks a rig that is up, after a run on it."""
+"""Checks a rig that is up, after a run on it, or the logs that were kept of one."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,35 +13,54 @@ from integration.checker import accounting, audit, journal, slurm_log
 from integration.checker.evidence import Evidence
 from integration.checker.invariants import judge
 from integration.checker.verdict import Verdict
-from integration.rigging.places import Rig
+from integration.rigging.places import Rig, cache
 
 RIG = Path(__file__).resolve().parent.parent / "rig"
+RECORDS, PODS = "sacct.txt", "pods.json"  # what the clusters answered, beside their logs
 MOST = 20  # violations that are printed
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 1: an invariant was violated, or an announced violation did not occur."""
     parser = argparse.ArgumentParser(prog="python -m integration.checker")
-    parser.add_argument("rig", help="its name")
+    parser.add_argument("rig", help="its name, or the folder of logs that were kept of one")
     parser.add_argument("--rest", type=float, help="seconds of calm after which L2, L3 and L4 must hold")
     asked = parser.parse_args(arguments)
-    evidence = gather(Rig(asked.rig))
+    folder = Path(asked.rig) if "/" in asked.rig else ask(Rig(asked.rig))
+    evidence = read(folder)
     verdict = judge(evidence, rest_s=asked.rest)
     print(summary(evidence, verdict), flush=True)
+    if verdict.broken and "/" not in asked.rig:
+        print(f"checker: the logs are kept in {keep(folder, asked.rig)}", flush=True)
     return 1 if verdict.broken or verdict.unused else 0
 
 
-def gather(rig: Rig) -> Evidence:
-    """What the logs of a rig say, and which pods there are.  Both clusters must answer."""
-    printed = _says(rig, "slurm", "--name", after=accounting.SACCT)
-    here = json.loads(_says(rig, "run", "--name", after=("--", "kubectl", "get", "--raw", "/api/v1/pods")))
+def ask(rig: Rig) -> Path:
+    """The folder with the logs of a rig, and now with the records of jobs and the pods.  Both clusters must answer."""
+    (rig.log / RECORDS).write_text(_says(rig, "slurm", "--name", after=accounting.SACCT))
+    (rig.log / PODS).write_text(_says(rig, "run", "--name", after=("--", "kubectl", "get", "--raw", "/api/v1/pods")))
+    if (noted := rig.state / journal.FILE).exists():
+        shutil.copy(noted, rig.log)
+    return rig.log
+
+
+def read(folder: Path) -> Evidence:
+    """What the logs in this folder say, and which pods there were at last."""
+    here = json.loads((folder / PODS).read_text())
     return Evidence(
-        audit.read(rig.log),
-        slurm_log.read(rig.log / "slurmctld.log"),
-        accounting.parse(printed),
-        journal.read(rig.state / journal.FILE),
+        audit.read(folder),
+        slurm_log.read(folder / "slurmctld.log"),
+        accounting.parse((folder / RECORDS).read_text()),
+        journal.read(folder / journal.FILE),
         frozenset(pod["metadata"]["uid"] for pod in here["items"]),
     )
+
+
+def keep(folder: Path, name: str) -> Path:
+    """A copy of the folder, because the next rig of that name replaces the logs.  An older copy of that name is replaced."""
+    kept = cache() / "log" / f"broken-{name}"
+    shutil.rmtree(kept, ignore_errors=True)
+    return Path(shutil.copytree(folder, kept))
 
 
 def _says(rig: Rig, command: str, option: str, *, after: tuple[str, ...]) -> str:

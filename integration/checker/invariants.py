@@ -149,7 +149,7 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
                         "V5", pod.who, at,
                         f"pod {pod.who} was bound at {clock(at)} ({pod.bind.line}) as one of {len(there)} pods for "
                         f"{job.shown}, which together request {amount:g} {kind}; it has {given[kind]:g} "
-                        f"({job.life.changes[0].line})",
+                        f"({job.life.changes[0].line}; slurmdbd: {dict(job.last.tres)} on {sorted(job.last.nodes)})",
                     )  # fmt: skip
                     break
 
