@@ -131,7 +131,7 @@ class Telemetry:
         self.recent = RecentSpans(recent)
         self._keeps_steps = recent > 0
         self._export = SpanExport(exporter or exporter_of_environment(), resource)
-        what = "spans that the Collector did not take, or that could not be encoded"
+        what = "spans that the Collector did not take, or that could not wait for it, or that could not be encoded"
         self.counter("slurm_bridge_spans_dropped", what, lambda: [(self._export.dropped, {})])
         self._recorder = Recorder(self._export, clock, self._first_seen) if self._export.on else None
         self.outages: dict[str, str] = {}

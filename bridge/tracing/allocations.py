@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bridge.tracing import describe
 from bridge.tracing.export import SpanExport
@@ -11,15 +11,14 @@ from bridge.tracing.memory import remember
 from bridge.tracing.reasons import QUEUE, Waiting
 from bridge.tracing.runs import Bound
 from bridge.tracing.span import JOB, NOTHING, Spans, spans_of
-from bridge.tracing.times import Clocks, Queued, asked_at, clocks_of, in_order, queued
+from bridge.tracing.times import Clocks, Queued, asked_at, clocks_of, queued
 from scheduler.events import JobRead
 from scheduler.model.kubernetes import Pod
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """A pod that was bound.
 
     asked, granted, sent, at   when the job was submitted, the grant seen, the bind sent, and the pod bound
@@ -92,10 +91,11 @@ class Allocations:
             self._send(spans, times, clocks, workload, world, granted.job)
             if workload.group is not None:
                 remember(self._gangs, workload.key, (granted.job, times))
-        began, sent, bound = in_order(times.granted, granted.sent, granted.at)
+        sent = max(times.granted, granted.sent)
+        bound = max(sent, granted.at)
         which = (granted.pod.uid,) if workload.group is not None else ()
         parent = spans.id("pod", granted.pod.uid) if which else 0
-        spans.send("grant", which, began, sent, NOTHING, parent=parent)
+        spans.send("grant", which, times.granted, sent, NOTHING, parent=parent)
         keys = {"k8s.node.name": granted.node}
         spans.send("bind", which, sent, bound, keys, parent=parent)
         return Bound(spans, which, parent, sent, bound, keys, clocks)
@@ -108,6 +108,7 @@ class Allocations:
         first_seen: Mapping[str, float],
         job: int | None,
         at: float,
+        clocks: Clocks,
         world: World,
     ) -> float | None:
         """The workload ended.  Returns when it was created, if it is a gang or was never bound; None: not known.
@@ -118,7 +119,6 @@ class Allocations:
         job          its last job; None: not known
         """
         waiting, (_, times) = self._waiting.pop(workload.key, None), self._gangs.pop(workload.key, (None, None))
-        clocks = clocks_of(world)
         self._spans_of_gangs.pop(workload.key, None)
         job = waiting.job if waiting is not None else job
         known = world.placeholders.get(job) if job is not None else None

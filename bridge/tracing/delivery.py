@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from bridge.tracing.finished import Finished
-
-LeaveOut = Callable[[Finished, Exception], None]  # receives a span that cannot be encoded, and why
+LeaveOut = Callable[[str, Exception], None]  # receives the name of a span that cannot be encoded, and why
 
 log = logging.getLogger("slurm-bridge")
 
@@ -33,20 +31,24 @@ class Delivery(SpanExporter):
         self._has_left_out = False
         self.dropped = 0
 
-    def leave_out(self, span: Finished, error: Exception) -> None:
+    def leave_out(self, name: str, error: Exception) -> None:
         """Count a span that cannot be encoded.  The first is logged with its traceback, the others for `log_level: debug`."""
         self.dropped += 1
         log.log(
             logging.DEBUG if self._has_left_out else logging.ERROR,
             "an error of slurm-bridge itself, please report it: a span %r cannot be sent and is dropped; the others are sent",
-            span.name,
+            name,
             exc_info=error,
         )
         self._has_left_out = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See SpanExporter."""
-        result = self._exporter.export(spans)
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:
+            log.debug("traces: the exporter failed", exc_info=error)
+            result = SpanExportResult.FAILURE
         fails = result is not SpanExportResult.SUCCESS
         if fails:
             self.dropped += len(spans)

@@ -1,30 +1,33 @@
 """Sends spans by OTLP/HTTP, in batches, from a thread of its own; the standard OTEL_* variables apply (docs/tracing.md).
 
-The SDK's tracer would choose span ids at random.  Here the ids are given, so spans are made as values (`Finished`), and
-the SDK's sampler, batch processor and exporter do the rest.
+The SDK's tracer would choose span ids at random, and with its batch processor a span takes five times as much of the loop.
+So spans are made as values (`Finished`) with given ids, and wait here; the SDK's sampler and exporter do the rest.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+import threading
+from collections import deque
 from urllib.parse import urlsplit, urlunsplit
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Decision
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from bridge.tracing.delivery import Delivery, lower
-from bridge.tracing.finished import Attributes, Finished
+from bridge.tracing.finished import Finished
 from scheduler.model.trace_context import TraceContext, WorkloadTrace
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE"
-QUEUE_MOST = 20_000  # spans that wait for the Collector, about 1 kB each, if QUEUE is not set; the oldest are dropped
+# Variables of the SDK's batch processor, and what applies without them.
+DELAY_MS = "OTEL_BSP_SCHEDULE_DELAY", 5_000
+BATCH = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2_048  # so many are sent at once, also before the delay is over
+QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE", 20_000  # spans that wait for the Collector, about 1 kB each; the oldest are dropped
 log = logging.getLogger("slurm-bridge")
 
 
@@ -53,74 +56,79 @@ def exporter_of_environment() -> SpanExporter | None:
     return Delivery(otlp.exporter, without_password(where))
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """The trace that spans belong to, as the SDK knows it.
-
-    root     its root span, which is the parent of most spans
-    sampled  False if the sampler drops the trace
-    """
-
-    root: SpanContext
-    sampled: bool
-
-
 class SpanExport:
-    """Makes and sends spans.  exporter: None: nothing is sent"""
+    """The spans that wait, and the thread that sends them.  exporter: None: nothing is sent
+
+    resource   the process that sends them
+    """
 
     def __init__(self, exporter: SpanExporter | None, resource: Resource) -> None:
         self.on = exporter is not None
+        self.resource = resource
         self._exporter = exporter
-        self._resource = resource
         self._sampler = TracerProvider(resource=resource, shutdown_on_exit=False).sampler
-        most = None if os.environ.get(QUEUE) else QUEUE_MOST
-        self._processor = BatchSpanProcessor(exporter, max_queue_size=most) if exporter is not None else None
+        self._delay_s = _number(*DELAY_MS) / 1000
+        most = _number(*QUEUE)
+        self._batch = min(_number(*BATCH), most)
+        self._waiting = deque[Finished](maxlen=most)  # thread-safe
+        self._overflowed = 0  # spans that were dropped because others waited
+        self._closing = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._send, name="traces", daemon=True)
+        if exporter is not None:
+            self._thread.start()
 
-    def destination(self, trace: WorkloadTrace) -> Destination:
-        """The same for all spans of a workload: samplers decide by the caller and the trace id."""
-        root = SpanContext(int(trace.root.trace_id, 16), int(trace.root.span_id, 16), True, _SAMPLED)
+    def samples(self, trace: WorkloadTrace) -> bool:
+        """True if the spans of the trace are to be sent: samplers decide by the caller and the trace id."""
         if not self.on or (trace.caller is None and self._sampler is DEFAULT_ON):
-            return Destination(root, sampled=self.on)
+            return self.on
         parent = set_span_in_context(NonRecordingSpan(_context(trace.caller))) if trace.caller is not None else None
-        result = self._sampler.should_sample(parent, root.trace_id, "workload")
-        return Destination(root, sampled=result.decision is Decision.RECORD_AND_SAMPLE)
+        result = self._sampler.should_sample(parent, int(trace.root.trace_id, 16), "workload")
+        return result.decision is Decision.RECORD_AND_SAMPLE
 
-    def send(
-        self,
-        to: Destination,
-        name: str,
-        span_id: int,
-        parent_id: int,
-        start: float,
-        end: float,
-        attributes: Attributes,
-        *,
-        links: tuple[TraceContext, ...] = (),
-        error: str | None = None,
-    ) -> None:
-        """Queue one span.
+    def add(self, span: Finished) -> None:
+        """Let a span of a sampled trace wait to be sent; if too many wait, the oldest is dropped."""
+        waiting = self._waiting
+        self._overflowed += len(waiting) == waiting.maxlen
+        waiting.append(span)
+        if len(waiting) >= self._batch and not self._wake.is_set():
+            self._wake.set()
 
-        parent_id   0: none
-        start, end  epoch seconds
-        error       what went wrong, in words; None: nothing did
-        """
-        if self._processor is None or not to.sampled:
-            return
-        span = Finished(self._resource, to.root, name, span_id, parent_id, start, end, attributes, links, error)
-        self._processor.on_end(span)  # type: ignore[arg-type]  # it wants the SDK's span, of which it reads `context`
+    def flush(self) -> None:
+        """Send what waits; blocks."""
+        assert self._exporter is not None, "nothing waits"
+        while number := min(len(self._waiting), self._batch):
+            self._exporter.export([self._waiting.popleft() for _ in range(number)])  # type: ignore[misc]
+
+    def _send(self) -> None:
+        while not self._closing:
+            self._wake.wait(self._delay_s)
+            self._wake.clear()
+            self.flush()
 
     @property
     def dropped(self) -> int:
-        """The number of spans that the Collector did not take."""
-        return self._exporter.dropped if isinstance(self._exporter, Delivery) else 0
+        """The number of spans that the Collector did not take, or that could not wait for it."""
+        return self._overflowed + (self._exporter.dropped if isinstance(self._exporter, Delivery) else 0)
 
     def close(self) -> None:
         """Send what waits; blocks."""
-        if self._processor is not None:
-            self._processor.shutdown()  # type: ignore[no-untyped-call]
+        if self._exporter is not None:
+            self._closing = True
+            self._wake.set()
+            self._thread.join()
+            self.flush()
+            self._exporter.shutdown()
 
 
-_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+def _number(variable: str, otherwise: int) -> int:
+    """The positive number in the variable of the environment."""
+    said = os.environ.get(variable, "")
+    if said.isascii() and said.isdecimal() and int(said):
+        return int(said)
+    if said:
+        log.warning("%s=%s: is no positive number; %d is used", variable, said, otherwise)
+    return otherwise
 
 
 def _context(span: TraceContext) -> SpanContext:

@@ -1,29 +1,44 @@
-"""The exporter of spans: the SDK's, with an encoder for `Finished`, by which a span takes a fifth of the time.
+"""The exporter of spans: the SDK's, with an encoder that writes spans in the format of protobuf (protobuf.dev, "Encoding").
 
-Each pod has a dozen spans, and the SDK makes some ten Python objects of each.  Here a span is encoded from a tuple, and
-attributes that many spans share are encoded once.
+Each pod has a dozen spans, and messages of protobuf take twice as long as joined bytes.  The bytes of a message are the bytes
+of its fields.  So names, attributes and other fields that spans share are encoded once, as messages with that field
+alone; here only ids, times and lengths are written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
+from struct import Struct
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http import trace_exporter
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, SpanFlags, Status
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource as OfResource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, SpanFlags, Status
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from bridge.tracing.delivery import LeaveOut
 from bridge.tracing.finished import Finished, nanoseconds
 
-SCOPE = "slurm-bridge"
-KEPT = 4096  # encoded attributes
+KEPT = 4096  # encoded attributes, and encoded lengths
+SCOPE = ScopeSpans(scope=InstrumentationScope(name="slurm-bridge")).SerializeToString()
 # The parent may be a span of a caller, or of a former process of the bridge.
 OF_A_ROOT = SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
 OF_A_CHILD = OF_A_ROOT | SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
+# Tags of fields: of the request, of a resource, of a scope, of a span, of an attribute, and of its value.
+RESOURCE_SPANS, SCOPE_SPANS, SPANS, ATTRIBUTES, VALUE, TEXT = b"\x0a", b"\x12", b"\x12", b"\x4a", b"\x12", b"\x0a"
+PARENT = b"\x22\x08"  # of a span, with the length
+IDS_AND_TIMES = Struct("<2s16s2s8ssQsQ")  # each with its tag
+
+
+class Request(bytes):
+    """An encoded ExportTraceServiceRequest."""
+
+    def SerializePartialToString(self) -> bytes:  # noqa: N802 - as the SDK calls it
+        """The bytes."""
+        return self
 
 
 def exporter(leave_out: LeaveOut) -> SpanExporter:
@@ -33,57 +48,64 @@ def exporter(leave_out: LeaveOut) -> SpanExporter:
     return trace_exporter.OTLPSpanExporter()
 
 
-def request(spans: Sequence[Finished], leave_out: LeaveOut | None = None) -> ExportTraceServiceRequest:
+def request(spans: Sequence[Finished], leave_out: LeaveOut | None = None) -> Request:
     """The request with these spans, at least one, which are all of one resource.
 
     leave_out   a span that cannot be encoded is given to it, and the others are sent; None: the exception is raised
     """
-    made, resource = ExportTraceServiceRequest(), spans[0].resource
-    of_resource = made.resource_spans.add(schema_url=resource.schema_url)
-    of_resource.resource.attributes.extend(_encoded(resource.attributes))
-    of_scope = of_resource.scope_spans.add()
-    of_scope.scope.name = SCOPE
+    of_scope = [SCOPE]
     for span in spans:
-        number = len(of_scope.spans)
         try:
-            _add(span, of_scope)
+            of_scope.append(_field(SPANS, _span(span)))
         except Exception as error:
             if leave_out is None:
                 raise
-            del of_scope.spans[number:]
-            leave_out(span, error)
-    return made
+            leave_out(span[2], error)
+    resource = _resource(spans[0][0]) + _field(SCOPE_SPANS, b"".join(of_scope))
+    return Request(_field(RESOURCE_SPANS, resource))
 
 
-def _add(span: Finished, of_scope: ScopeSpans) -> None:
-    began = nanoseconds(span.start)
-    sent = of_scope.spans.add(
-        trace_id=span.context.trace_id.to_bytes(16),
-        span_id=span.span_id.to_bytes(8),
-        name=span.name,
-        kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=began,
-        end_time_unix_nano=max(began, nanoseconds(span.end)),
-        flags=OF_A_CHILD if span.parent_id else OF_A_ROOT,
-    )
-    if span.parent_id:
-        sent.parent_span_id = span.parent_id.to_bytes(8)
-    if span.attributes:
-        sent.attributes.extend(_encoded(span.attributes))
-    if span.error is not None:
-        sent.status.code, sent.status.message = Status.STATUS_CODE_ERROR, span.error
-    for link in span.links:
-        trace_id, span_id = bytes.fromhex(link.trace_id), bytes.fromhex(link.span_id)
-        sent.links.add(trace_id=trace_id, span_id=span_id, flags=OF_A_CHILD)
+def _resource(what: Resource) -> bytes:
+    attributes = [KeyValue(key=key, value=_value(value)) for key, value in what.attributes.items()]
+    made = ResourceSpans(resource=OfResource(attributes=attributes), schema_url=what.schema_url)
+    return bytes(made.SerializeToString())
 
 
-def _encoded(attributes: Mapping[str, Any]) -> list[KeyValue]:
-    return [_attribute(key, value) for key, value in attributes.items()]
+def _span(span: Finished) -> bytes:
+    _, trace_id, name, span_id, parent_id, start, end, attributes, links, error = span
+    began = nanoseconds(start)
+    ended = max(began, nanoseconds(end))
+    parts = [
+        IDS_AND_TIMES.pack(b"\x0a\x10", trace_id, b"\x12\x08", span_id.to_bytes(8), b"\x39", began, b"\x41", ended),
+        _kind(name, OF_A_CHILD if parent_id else OF_A_ROOT),
+    ]
+    if parent_id:
+        parts.append(PARENT + parent_id.to_bytes(8))
+    for key, value in attributes.items():
+        parts.append(_attribute(key, value))
+    if error is not None:
+        parts.append(Span(status=Status(code=Status.STATUS_CODE_ERROR, message=error)).SerializeToString())
+    for link in links:
+        trace_id, linked = bytes.fromhex(link.trace_id), bytes.fromhex(link.span_id)
+        parts.append(Span(links=[Span.Link(trace_id=trace_id, span_id=linked, flags=OF_A_CHILD)]).SerializeToString())
+    return b"".join(parts)
+
+
+@lru_cache(KEPT)
+def _kind(name: str, flags: int) -> bytes:
+    return bytes(Span(name=name, kind=Span.SPAN_KIND_INTERNAL, flags=flags).SerializeToString())
 
 
 @lru_cache(KEPT, typed=True)  # typed: 1, 1.0 and True are three values
-def _attribute(key: str, value: Any) -> KeyValue:
-    return KeyValue(key=key, value=_value(value))
+def _attribute(key: str, value: Any) -> bytes:
+    # Most values are texts, of which a message takes four times as long.
+    content = _field(TEXT, value.encode()) if type(value) is str else _value(value).SerializeToString()
+    return _field(ATTRIBUTES, _key(key) + _field(VALUE, content))
+
+
+@lru_cache(KEPT)
+def _key(name: str) -> bytes:
+    return bytes(KeyValue(key=name).SerializeToString())
 
 
 def _value(value: Any) -> AnyValue:
@@ -99,3 +121,15 @@ def _value(value: Any) -> AnyValue:
         case tuple() | list():
             return AnyValue(array_value=ArrayValue(values=map(_value, value)))
     raise TypeError(f"an attribute of a span is {value!r}")
+
+
+def _field(tag: bytes, content: bytes) -> bytes:
+    return b"%b%b%b" % (tag, _length(len(content)), content)
+
+
+@lru_cache(KEPT)
+def _length(number: int) -> bytes:
+    """As a varint: seven bits in each byte, the lowest first; all but the last have the highest bit set."""
+    if number < 0x80:
+        return bytes((number,))
+    return bytes((number & 0x7F | 0x80,)) + _length(number >> 7)

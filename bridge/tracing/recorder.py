@@ -10,7 +10,7 @@ last RESENT_S seconds before it began.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bridge.tracing import describe
 from bridge.tracing.allocations import Allocations, Granted
@@ -18,7 +18,7 @@ from bridge.tracing.export import SpanExport
 from bridge.tracing.memory import remember
 from bridge.tracing.runs import Runs
 from bridge.tracing.span import JOB, WORKLOAD, Spans, spans_of
-from bridge.tracing.times import asked_at, clocks_of, granted_at
+from bridge.tracing.times import Clocks, asked_at, clocks_of, granted_at
 from scheduler import actions as act
 from scheduler import names
 from scheduler.actions import Outcome
@@ -32,8 +32,7 @@ from scheduler.state.world import World
 RESENT_S = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
+class _Ending(NamedTuple):
     """A workload whose pods have all ended, and whose job may still live.
 
     spans       sends the spans that are left
@@ -129,9 +128,10 @@ class Recorder:
                 self._send_again(workload, world)
         for key in tuple(self._ending):
             workload = world.workloads.get(key)
+            if workload is not None and workload.in_flight is not None:
+                continue  # the end of that action ends the trace, or a later poll does
             jobs = world.jobs_of(workload) if workload is not None else ()
-            lives = any(not is_ended(event.states.get(job.id, job.states)) for job in jobs)
-            if not lives and (workload is None or workload.in_flight is None):
+            if all(is_ended(event.states.get(job.id, job.states)) for job in jobs):
                 self._finish(key, world)
 
     # --- what the bridge did ------------------------------------------------------------------------------------------
@@ -199,20 +199,26 @@ class Recorder:
             return
         others = [each for each in workload.pods.values() if each.uid != pod.uid]
         if all(each.finished for each in others):
-            self._all_ended(workload, (pod, *others), ended, world, None if which else spans)
+            self._all_ended(workload, (pod, *others), ended, clocks, world, None if which else spans)
 
     def _end_unseen(self, workload: Workload, world: World, at: float) -> None:
         """The pods ended, or were deleted, while no process of the bridge saw that."""
         for pod in tuple(workload.pods.values()):
             self._member_over(workload, pod, world, at)
         if not workload.pods:
-            self._all_ended(workload, (), at, world)
+            self._all_ended(workload, (), at, clocks_of(world), world)
 
     def _all_ended(
-        self, workload: Workload, pods: tuple[Pod, ...], at: float, world: World, spans: Spans | None = None
+        self,
+        workload: Workload,
+        pods: tuple[Pod, ...],
+        at: float,
+        clocks: Clocks,
+        world: World,
+        spans: Spans | None = None,
     ) -> None:
         """spans: of a workload that had no other pods; None: they follow from its pods"""
-        clocks, every = clocks_of(world), (*pods, *(gone.pod for gone in workload.deleted_pods.values()))
+        every = (*pods, *(gone.pod for gone in workload.deleted_pods.values()))
         created = min(map(clocks.created, every), default=clocks.begin(workload.created))
         seen = {pod.uid: self._first_seen[pod.uid] for pod in every if pod.uid in self._first_seen}
         spans = spans or spans_of(self._export, world.cluster, workload.key, every)
@@ -225,7 +231,9 @@ class Recorder:
         spans, created, job = ending.spans, ending.created, cancel.job_id if cancel is not None else None
         if workload is not None:
             self._send_again(workload, world)
-            begun = self._allocations.ended(workload, spans, ending.pods, ending.first_seen, job, ending.at, world)
+            begun = self._allocations.ended(
+                workload, spans, ending.pods, ending.first_seen, job, ending.at, clocks, world
+            )
             created = min(created, begun if begun is not None else created)
         until = max(ending.at, at)
         if cancel is not None:
@@ -256,8 +264,8 @@ class Recorder:
     def _send_again(self, workload: Workload, world: World) -> None:
         """Send the spans up to the start of pods whose earlier process may not have sent them; their job has been read."""
         for pod in workload.pods.values():
-            job = _job_of(pod, workload, world)
-            if pod.uid not in self._inherited or job is None or job.job is None:
+            job = _job_of(pod, workload, world) if pod.uid in self._inherited else None
+            if job is None or job.job is None:
                 continue
             del self._inherited[pod.uid]
             clocks = clocks_of(world)

@@ -6,7 +6,7 @@ of the bind has the length 0, and the remaining time counts for the last step: t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from bridge.tracing import describe
 from bridge.tracing.finished import Attributes
@@ -18,8 +18,7 @@ from scheduler.model.kubernetes import Pod, PodPhase
 BEGAN = (PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """A bound pod that does not run yet.
 
     which, parent   of its spans
@@ -60,7 +59,7 @@ class Runs:
         began = max(bound.sent, began) if began is not None else max(bound.at, at)
         if began < bound.at:  # kubelet was faster than the answer to the bind
             bound.spans.send("bind", bound.which, bound.sent, began, bound.keys, parent=bound.parent)
-            bound = replace(bound, at=began)
+            bound = bound._replace(at=began)
         remember(self._began, pod.uid, began)
         _send_start(bound, pod, began, None)
         return began

@@ -14,28 +14,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from bridge.tracing.export import Destination, SpanExport
+from bridge.tracing.export import SpanExport
 from bridge.tracing.finished import Attributes
 from scheduler import names
 from scheduler.model.kubernetes import Pod
-from scheduler.model.trace_context import TraceContext, WorkloadTrace, trace_of
+from scheduler.model.trace_context import WorkloadTrace, trace_of
 
 WORKLOAD = "slurm_bridge.workload"  # the key of the workload
 JOB = "slurm.job.id"
 NOTHING: Attributes = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Sends the spans of one workload.  root: the id of its root span"""
+class Spans(NamedTuple):
+    """Sends the spans of one workload.
 
-    key: str
+    root      the id of its root span
+    sampled   False if the trace is dropped
+    """
+
     trace: WorkloadTrace
+    trace_id: bytes
     root: int
-    to: Destination
+    sampled: bool
     export: SpanExport
 
     def id(self, step: str, *which: object) -> int:
@@ -55,17 +58,22 @@ class Spans:
     ) -> None:
         """Send the span of a step.
 
-        which   distinguishes steps of the same name
-        parent  a span id; 0: the root span
+        which       distinguishes steps of the same name
+        start, end  epoch seconds
+        parent      a span id; 0: the root span
+        error       what went wrong, in words; None: nothing did
         """
-        span_id = self.id(name, *which)
-        self.export.send(self.to, name, span_id, parent or self.root, start, end, attributes, error=error)
+        if self.sampled:
+            span_id, parent = self.root ^ _mark(name, which), parent or self.root
+            export = self.export
+            export.add((export.resource, self.trace_id, name, span_id, parent, start, end, attributes, (), error))
 
     def send_root(self, name: str, start: float, end: float, attributes: Attributes, error: str | None) -> None:
         """Send the span of the whole workload; it is a child of the caller's span, and linked to further callers."""
-        caller = int(self.trace.caller.span_id, 16) if self.trace.caller is not None else 0
-        links: tuple[TraceContext, ...] = self.trace.others
-        self.export.send(self.to, name, self.root, caller, start, end, attributes, links=links, error=error)
+        if self.sampled:
+            caller = int(self.trace.caller.span_id, 16) if self.trace.caller is not None else 0
+            links, export = self.trace.others, self.export
+            export.add((export.resource, self.trace_id, name, self.root, caller, start, end, attributes, links, error))
 
 
 @lru_cache(1024)  # most steps are of all workloads
@@ -77,5 +85,6 @@ def _mark(step: str, which: tuple[object, ...]) -> int:
 def spans_of(export: SpanExport, cluster: str, key: str, pods: Iterable[Pod]) -> Spans:
     """The spans of a workload with these pods."""
     own = names.traceparent(cluster, key)
-    trace = trace_of(own, (pod.annotations[names.TRACEPARENT] for pod in pods if names.TRACEPARENT in pod.annotations))
-    return Spans(key, trace, int(trace.root.span_id, 16), export.destination(trace), export)
+    trace = trace_of(own, [pod.annotations[names.TRACEPARENT] for pod in pods if names.TRACEPARENT in pod.annotations])
+    root = trace.root
+    return Spans(trace, bytes.fromhex(root.trace_id), int(root.span_id, 16), export.samples(trace), export)

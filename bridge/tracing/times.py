@@ -11,8 +11,7 @@ if two processes of the bridge each send a part of them:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from itertools import accumulate
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from scheduler.events import Side
@@ -49,11 +48,6 @@ def clocks_of(world: World) -> Clocks:
     return Clocks(round(world.clocks[Side.KUBERNETES].ahead), round(world.clocks[Side.SLURM].ahead))
 
 
-def in_order(*times: float) -> list[float]:
-    """The times, each not before the time before it."""
-    return list(accumulate(times, max))
-
-
 class Queued(NamedTuple):
     """The steps that all pods of a workload have in common, epoch seconds.
 
@@ -72,13 +66,14 @@ class Queued(NamedTuple):
 
 
 def queued(
-    clocks: Clocks, pods: Iterable[Pod], first_seen: Mapping[str, float], asked: float, granted: float
+    clocks: Clocks, pods: Collection[Pod], first_seen: Mapping[str, float], asked: float, granted: float
 ) -> Queued:
     """first_seen: when this process saw each pod, by UID; pods that it did not see wait since their creation."""
-    times = [(clocks.created(pod), first_seen.get(pod.uid, 0.0)) for pod in pods]
-    created = min((each for each, _ in times), default=asked)
-    seen_at = [max(made, seen) for made, seen in times]
-    return Queued(*in_order(created, min(seen_at, default=asked), max(seen_at, default=asked), asked, granted))
+    created = [clocks.created(pod) for pod in pods]
+    seen = [max(at, first_seen.get(pod.uid, 0.0)) for pod, at in zip(pods, created, strict=True)] or [asked]
+    gathered = max(seen)
+    asked = max(gathered, asked)
+    return Queued(min(created or seen), min(seen), gathered, asked, max(asked, granted))
 
 
 def asked_at(job: Placeholder, clocks: Clocks) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from bridge.telemetry import Telemetry
@@ -26,7 +27,7 @@ class _Exporter(SpanExporter):
 
     def export(self, spans: Sequence[Finished]) -> SpanExportResult:  # type: ignore[override]  # as SpanExport sends them
         """See SpanExporter."""
-        self._backend.takes(request(spans))
+        self._backend.takes(ExportTraceServiceRequest.FromString(request(spans)))
         return SpanExportResult.SUCCESS
 
 

@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from threading import Event
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from bridge.tracing.delivery import Delivery, lower
 from bridge.tracing.export import SpanExport, exporter_of_environment, without_password
-from bridge.tracing.span import spans_of
+from bridge.tracing.otlp import request
+from bridge.tracing.span import Spans, spans_of
 from integration.otlp import receiver
+from tests.traces import Backend
 
 
 class Collector(SpanExporter):
-    """Takes spans, or not."""
+    """Takes spans, or not.
 
-    takes = True
+    batches   how many spans it was given each time
+    took      it was given spans
+    goes_on   it answers
+    """
+
+    def __init__(self) -> None:
+        self.takes = True
+        self.batches: list[int] = []
+        self.took, self.goes_on = Event(), Event()
+        self.goes_on.set()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See SpanExporter."""
+        self.batches.append(len(spans))
+        self.took.set()
+        self.goes_on.wait(timeout=60)
         return SpanExportResult.SUCCESS if self.takes else SpanExportResult.FAILURE
+
+
+def exporting(exporter: SpanExporter) -> tuple[SpanExport, Spans]:
+    """What sends spans of a workload to that exporter."""
+    export = SpanExport(exporter, Resource({"service.instance.id": "here"}))
+    return export, spans_of(export, "cluster", "key", ())
 
 
 def test_a_collector_gets_spans_with_all_that_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +83,83 @@ def test_a_span_that_cannot_be_encoded_is_dropped_and_the_others_of_its_batch_ar
     [said] = [record for record in caplog.records if record.levelname == "ERROR"]
     assert "a span 'run' cannot be sent and is dropped; the others are sent" in said.getMessage()
     assert said.exc_info is not None
+
+
+@pytest.mark.parametrize("length", [0, 127, 128, 16_383, 16_384, 300_000])
+def test_texts_of_any_length_arrive(length: int) -> None:
+    about = {"k8s.pod.name": "n" * length, "slurm_bridge.images": ("i" * length, "b")}
+    backend = Backend()
+    export = SpanExport(Collector(), Resource({"service.instance.id": "h" * length}))
+    span = (export.resource, b"t" * 16, "create", 1, 2, 10.0, 11.0, about, (), "e" * length)
+    backend.takes(ExportTraceServiceRequest.FromString(request([span, span])))
+    export.close()
+    first, second = backend.sent
+    assert first == second
+    assert (first.attributes, first.error, first.process) == (about, "e" * length, "h" * length)
+
+
+def test_spans_are_sent_in_batches_before_the_delay_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "3")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
+    collector = Collector()
+    export, spans = exporting(collector)
+    for number in range(7):
+        spans.send("run", (number,), 1.0, 2.0, {})
+        if number == 3:
+            assert collector.took.wait(timeout=60)
+    export.close()
+    assert sum(collector.batches) == 7
+    assert max(collector.batches) <= 3
+
+
+def test_spans_that_cannot_wait_for_the_collector_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
+    collector = Collector()
+    collector.goes_on.clear()
+    export, spans = exporting(collector)
+    for number in range(4):
+        spans.send("run", (number,), 1.0, 2.0, {})
+    assert collector.took.wait(timeout=60), "the Collector has a batch, and does not answer"
+    for number in range(10):
+        spans.send("run", (number,), 1.0, 2.0, {})
+    assert export.dropped == 6
+    collector.goes_on.set()
+    export.close()
+    assert collector.batches == [4, 4]
+
+
+def test_a_variable_that_is_no_number_is_reported_and_ignored(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "5s")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")
+    collector = Collector()
+    export, spans = exporting(collector)
+    spans.send("run", (), 1.0, 2.0, {})
+    export.close()
+    assert collector.batches == [1]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "OTEL_BSP_SCHEDULE_DELAY=5s",
+        "OTEL_BSP_MAX_QUEUE_SIZE=0",
+    ]
+
+
+def test_an_exporter_that_raises_is_reported_as_a_collector_that_takes_no_spans(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Collector):
+        """Fails in a way that the SDK does not expect."""
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            """See SpanExporter."""
+            raise ValueError("no URL")
+
+    export, spans = exporting(Delivery(lambda _leave_out: Broken(), "http://collector:4318"))
+    spans.send("run", (), 1.0, 2.0, {})
+    export.close()
+    assert export.dropped == 1
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith("traces: http://collector:4318 does not take spans")
 
 
 def test_a_collector_that_takes_no_spans_is_reported_once_and_so_is_its_recovery(

@@ -138,7 +138,7 @@ def test_a_pod_that_waits_shows_each_reason_of_slurm_in_turn() -> None:
     for at, reason in ((2, "Resources"), (5, "Resources"), (9, "Priority"), (30, "Resources")):
         story.polls({17: "PENDING"}, at=T + at)
         story.reads(job_of(TRAIN, 17, "PENDING", reason=reason, submitted=T + 1), at=T + at)
-        story.telemetry._export._processor.force_flush()  # type: ignore[union-attr]
+        story.telemetry._export.flush()
     assert backend.names() == ["Resources", "Priority"], "what is over is sent at once"
     story.polls({17: "RUNNING"}, at=T + 40)
     story.reads(job_of(TRAIN, 17, "RUNNING", submitted=T + 1, starts=T + 40), at=T + 40, granted=grant(17))
