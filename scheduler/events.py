@@ -30,6 +30,8 @@ class Side(StrEnum):
     KUBERNETES = "Kubernetes"
     SLURM = "Slurm"
 
+    __hash__ = str.__hash__  # Enum's is a function of Python
+
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:

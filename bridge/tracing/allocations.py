@@ -41,8 +41,8 @@ class Allocations:
         self._first_seen = first_seen
         self._waiting: dict[str, Waiting] = {}  # by workload key, as the others
         self._gangs: dict[str, tuple[int, Queued]] = {}  # the job for which spans were sent, and their times
-        # With the number of pods of which they know the caller's trace: each event of a gang costs about the same.
-        self._spans_of_gangs: dict[str, tuple[int, Spans]] = {}
+        # With the number of pods of which they know the caller's trace: each event costs about the same.
+        self._spans: dict[str, tuple[int, Spans]] = {}
 
     def submitted(self, workload: Workload, job: int, asked: float, world: World) -> None:
         """A job was submitted for the workload."""
@@ -119,7 +119,7 @@ class Allocations:
         job          its last job; None: not known
         """
         waiting, (_, times) = self._waiting.pop(workload.key, None), self._gangs.pop(workload.key, (None, None))
-        self._spans_of_gangs.pop(workload.key, None)
+        self._spans.pop(workload.key, None)
         job = waiting.job if waiting is not None else job
         known = world.placeholders.get(job) if job is not None else None
         if any(pod.node for pod in pods) or (not pods and known is not None and known.holds_nodes):
@@ -144,13 +144,12 @@ class Allocations:
             spans.send(QUEUE, (job,), times.asked, times.granted, about)
 
     def spans(self, workload: Workload, world: World) -> Spans:
-        """The sender of the workload's spans; of a gang it is kept, and made again only after pods were added."""
-        known = self._spans_of_gangs.get(workload.key)
+        """The sender of the workload's spans; it is kept, and made again only after pods were added."""
+        known = self._spans.get(workload.key)
         if known is not None and len(workload.pods) <= known[0]:
             return known[1]
         spans = spans_of(self._export, world.cluster, workload.key, workload.pods.values())
-        if workload.group is not None:
-            remember(self._spans_of_gangs, workload.key, (len(workload.pods), spans))
+        remember(self._spans, workload.key, (len(workload.pods), spans))
         return spans
 
 

@@ -95,10 +95,13 @@ class SpanExport:
             self._wake.set()
 
     def flush(self) -> None:
-        """Send what waits; blocks."""
+        """Send what waits now; blocks."""
         assert self._exporter is not None, "nothing waits"
-        while number := min(len(self._waiting), self._batch):
+        left = len(self._waiting)  # what comes meanwhile would be sent in many small batches
+        while left:
+            number = min(left, self._batch)
             self._exporter.export([self._waiting.popleft() for _ in range(number)])  # type: ignore[misc]
+            left -= number
 
     def _send(self) -> None:
         while not self._closing:

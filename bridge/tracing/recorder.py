@@ -24,12 +24,14 @@ from scheduler import names
 from scheduler.actions import Outcome
 from scheduler.events import ActionEnded, Event, JobRead, JobsPolled, PodDeleted, PodSeen, PodsListed, Scope
 from scheduler.model.kubernetes import Pod, PodPhase
-from scheduler.model.slurm import is_ended
+from scheduler.model.slurm import States, is_ended
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 RESENT_S = 300.0
+# Looked up once, because a member of an Enum takes as long to look up as two calls.
+_OURS, _PENDING, _DONE = Scope.OURS, PodPhase.PENDING, Outcome.DONE
 
 
 class _Ending(NamedTuple):
@@ -71,9 +73,9 @@ class Recorder:
     def seen(self, event: Event, world: World) -> None:
         """An observation; it has not been applied to the world yet."""
         match event:
-            case PodSeen(Scope.OURS, pod):
+            case PodSeen(scope, pod) if scope is _OURS:
                 self._pod_seen(pod, world)
-            case PodDeleted(Scope.OURS, pod, at):
+            case PodDeleted(scope, pod, at) if scope is _OURS:
                 self._pod_over(pod, world, at)
             case PodsListed(Scope.OURS):
                 self._listed(event, world)
@@ -93,7 +95,7 @@ class Recorder:
             self._bound_unconfirmed(pod, world)
         if pod.finished:
             self._pod_over(pod, world, self._clock())
-        elif pod.phase is not PodPhase.PENDING:
+        elif pod.phase is not _PENDING:
             self._runs.shown(pod, self._clock())
 
     def _pod_over(self, pod: Pod, world: World, at: float) -> None:
@@ -128,10 +130,7 @@ class Recorder:
                 self._send_again(workload, world)
         for key in tuple(self._ending):
             workload = world.workloads.get(key)
-            if workload is not None and workload.in_flight is not None:
-                continue  # the end of that action ends the trace, or a later poll does
-            jobs = world.jobs_of(workload) if workload is not None else ()
-            if all(is_ended(event.states.get(job.id, job.states)) for job in jobs):
+            if workload is None or not _lives(workload, event.states, world):
                 self._finish(key, world)
 
     # --- what the bridge did ------------------------------------------------------------------------------------------
@@ -145,7 +144,7 @@ class Recorder:
                 workload = world.workloads.get(key)
                 if event.job_id is not None and workload is not None and workload.pods:
                     self._allocations.submitted(workload, event.job_id, event.began, world)
-            case act.CancelJob() as cancel if event.outcome is Outcome.DONE:
+            case act.CancelJob() as cancel if event.outcome is _DONE:
                 workload = world.workloads.get(cancel.key)
                 if cancel.key not in self._ending and workload is not None and _all_over(workload):
                     self._end_unseen(workload, world, event.began)
@@ -157,7 +156,7 @@ class Recorder:
         pod = workload.pods.get(bind.uid) if workload is not None else None
         if workload is None or pod is None:
             return
-        if event.outcome is Outcome.DONE:
+        if event.outcome is _DONE:
             asked = bind.asked if bind.asked is not None else event.began
             granted = bind.granted if bind.granted is not None else event.began
             self._bound(workload, Granted(pod, bind.job_id, bind.node, asked, granted, event.began, event.at), world)
@@ -178,7 +177,7 @@ class Recorder:
     def _bound(self, workload: Workload, granted: Granted, world: World) -> None:
         pod = granted.pod
         self._runs.bound(pod.uid, self._allocations.bound(workload, granted, world))
-        if pod.phase is not PodPhase.PENDING:  # the watch was faster than the answer to the bind
+        if pod.phase is not _PENDING:  # the watch was faster than the answer to the bind
             self._runs.shown(pod, self._clock())
 
     # --- the end ------------------------------------------------------------------------------------------------------
@@ -278,6 +277,16 @@ class Recorder:
 
 def _workload_of(uid: str, world: World) -> Workload | None:
     return world.workloads.get(world.key_of_pod.get(uid, ""))
+
+
+def _lives(workload: Workload, states: Mapping[int, States], world: World) -> bool:
+    """True if an action on a job of the workload is in flight, or a job has not ended.  states: of the poll"""
+    if workload.in_flight is not None:
+        return True
+    for job_id in workload.jobs:  # each poll asks about each workload that ends, so the usual answer comes first
+        if job_id in states and not is_ended(states[job_id]):
+            return True
+    return any(not is_ended(states.get(job.id, job.states)) for job in world.jobs_of(workload))
 
 
 def _all_over(workload: Workload) -> bool:

@@ -19,6 +19,8 @@ from scheduler.model.kubernetes import Pod
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
+_KUBERNETES, _SLURM = Side.KUBERNETES, Side.SLURM  # looked up once, as in recorder.py
+
 
 class Clocks(NamedTuple):
     """The offsets of both clusters' clocks: how many seconds each is ahead of the bridge's."""
@@ -45,7 +47,7 @@ class Clocks(NamedTuple):
 
 def clocks_of(world: World) -> Clocks:
     """As they are known now."""
-    return Clocks(round(world.clocks[Side.KUBERNETES].ahead), round(world.clocks[Side.SLURM].ahead))
+    return Clocks(round(world.clocks[_KUBERNETES].ahead), round(world.clocks[_SLURM].ahead))
 
 
 class Queued(NamedTuple):
@@ -69,11 +71,14 @@ def queued(
     clocks: Clocks, pods: Collection[Pod], first_seen: Mapping[str, float], asked: float, granted: float
 ) -> Queued:
     """first_seen: when this process saw each pod, by UID; pods that it did not see wait since their creation."""
-    created = [clocks.created(pod) for pod in pods]
-    seen = [max(at, first_seen.get(pod.uid, 0.0)) for pod, at in zip(pods, created, strict=True)] or [asked]
-    gathered = max(seen)
+    created = seen = math.inf
+    gathered = -math.inf if pods else asked
+    for pod in pods:
+        made = clocks.created(pod)
+        at = max(made, first_seen.get(pod.uid, made))
+        created, seen, gathered = min(created, made), min(seen, at), max(gathered, at)
     asked = max(gathered, asked)
-    return Queued(min(created or seen), min(seen), gathered, asked, max(asked, granted))
+    return Queued(min(created, asked), min(seen, asked), gathered, asked, max(asked, granted))
 
 
 def asked_at(job: Placeholder, clocks: Clocks) -> float | None:
