@@ -95,7 +95,7 @@ class Recorder:
             self._bound_unconfirmed(pod, world)
         if pod.finished:
             self._pod_over(pod, world, self._clock())
-        elif pod.phase is not _PENDING:
+        elif pod.phase is not _PENDING and pod.uid in self._runs.starting:
             self._runs.shown(pod, self._clock())
 
     def _pod_over(self, pod: Pod, world: World, at: float) -> None:

@@ -36,20 +36,23 @@ class Bound(NamedTuple):
 
 
 class Runs:
-    """The pods between their bind and their end."""
+    """The pods between their bind and their end.
+
+    starting   pod UID to the bound pod that does not run yet
+    """
 
     def __init__(self) -> None:
-        self._bound: dict[str, Bound] = {}  # by pod UID
+        self.starting: dict[str, Bound] = {}
         # When running pods started: kubelet does not show the first start of a container that was restarted.
         self._began: dict[str, float] = {}
 
     def bound(self, uid: str, bound: Bound) -> None:
         """Note that the pod was bound."""
-        remember(self._bound, uid, bound)
+        remember(self.starting, uid, bound)
 
     def shown(self, pod: Pod, at: float) -> float | None:
         """Send the start of a pod that is not pending any more, once.  Returns when it started; None: it never ran."""
-        if (bound := self._bound.pop(pod.uid, None)) is None:
+        if (bound := self.starting.pop(pod.uid, None)) is None:
             return None
         if not self._has_run(pod):
             ended = max(bound.at, ended_at(pod, bound.clocks, at))
@@ -66,7 +69,7 @@ class Runs:
 
     def ended(self, spans: Spans, which: tuple[object, ...], parent: int, pod: Pod, clocks: Clocks, at: float) -> float:
         """The pod ended, at the latest at *at*: send how long it ran.  Returns when it ended."""
-        bound, ended = self._bound.get(pod.uid), ended_at(pod, clocks, at)
+        bound, ended = self.starting.get(pod.uid), ended_at(pod, clocks, at)
         if self.shown(pod, at) is None and bound is not None:
             return max(bound.at, ended)
         has_run = self._has_run(pod)

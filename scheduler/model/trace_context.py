@@ -56,8 +56,7 @@ def trace_of(own: str, said: Iterable[str]) -> WorkloadTrace:
 
     Of several callers the first in the order of their texts counts, so that the order of the pods does not matter.
     """
-    _, trace_id, span_id, _ = own.split("-")
-    root = TraceContext(trace_id, span_id)
+    root = TraceContext(own[3:35], own[36:52])  # `own` has the form of names.traceparent
     texts = {text for text in said if text != own}
     if not texts:
         return WorkloadTrace(root)
