@@ -130,6 +130,10 @@ class Recorder:
                 self._send_again(workload, world)
         for key in tuple(self._ending):
             workload = world.workloads.get(key)
+            # Each poll asks about each workload that ends, so the usual answer comes first: its job has not ended.
+            listed = event.states.get(workload.hint) if workload is not None and workload.hint is not None else None
+            if listed is not None and not is_ended(listed):
+                continue
             if workload is None or not _lives(workload, event.states, world):
                 self._finish(key, world)
 
@@ -283,9 +287,6 @@ def _lives(workload: Workload, states: Mapping[int, States], world: World) -> bo
     """True if an action on a job of the workload is in flight, or a job has not ended.  states: of the poll"""
     if workload.in_flight is not None:
         return True
-    for job_id in workload.jobs:  # each poll asks about each workload that ends, so the usual answer comes first
-        if job_id in states and not is_ended(states[job_id]):
-            return True
     return any(not is_ended(states.get(job.id, job.states)) for job in world.jobs_of(workload))
 
 
