@@ -203,7 +203,6 @@ def shown_job(message: str) -> int | None:
     return int(match[1]) if match else None
 
 
-@lru_cache(8192)  # a workload's is asked for with each step
 def traceparent(cluster: str, key: str) -> str:
     """W3C trace context whose trace id follows from the workload, so that a restart continues the same trace (O3)."""
     digest = hashlib.sha256(f"{cluster}.{key}".encode()).hexdigest()
