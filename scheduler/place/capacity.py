@@ -10,13 +10,15 @@ asked for by the node, and idle CPUs cost no memory.
 tasks_per_node is also set where devices would be lost.  On external nodes in slurm.conf, if a job requests devices by the
 task, Slurm grants none of them and counts them as used for ever.  Slurm counts devices correctly that a job requests by the
 node (Slurm facts 7).
+
+A cluster has many nodes and few kinds of nodes.  So nodes are grouped once for a gang, and each component is compared with
+each kind.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from scheduler import names
 from scheduler.model.hostlist import expand, folded
@@ -25,74 +27,112 @@ from scheduler.model.slurm import JobSpec, SlurmNode
 from scheduler.place.sharing import Most
 
 
-def laid_out(
-    spec: JobSpec, nodes: Collection[SlurmNode], most: Mapping[str, Most], *, memory: bool
-) -> JobSpec | Refusal:
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Nodes that hold equally many pods of each component when they are empty.
+
+    node    one of these nodes
+    names   the names of all of them
+    """
+
+    node: SlurmNode
+    names: Sequence[str]
+
+
+def alike(nodes: Iterable[SlurmNode], and_by: Callable[[SlurmNode], object] | None = None) -> list[Alike]:
+    """The nodes, grouped by their hardware.  and_by: what else nodes of one group have in common; None: nothing else"""
+    groups: dict[object, Alike] = {}
+    names_of: dict[object, list[str]] = {}
+    for node in nodes:
+        hardware = node.cpus, node.memory_mib, node.loses_devices, frozenset(node.gres.items())
+        kind = hardware if and_by is None else (hardware, and_by(node))
+        if kind not in groups:
+            names_of[kind] = []
+            groups[kind] = Alike(node, names_of[kind])
+        names_of[kind].append(node.name)
+    return list(groups.values())
+
+
+def laid_out(spec: JobSpec, kinds: Sequence[Alike], most: Mapping[str, Most], *, memory: bool) -> JobSpec | Refusal:
     """The job, with tasks_per_node if Slurm would count it wrongly otherwise; or a Refusal.
 
-    nodes   the nodes that the job may use: as few of them as possible are taken, with the pods spread evenly
-    most    how many pods of the job each node holds as Kubernetes counts, by name
+    kinds   the nodes that the job may use: as few of them as possible are taken, with the pods spread evenly
+    most    how many pods of the job a node of each kind holds as Kubernetes counts, by name of its `node`
     memory  True if Slurm counts memory
     The Refusal says that devices would be lost, or that pods have no place, and that no such layout has room.
     """
     if spec.tasks == 1 or spec.tasks_per_node is not None:
         return spec
-    losing = [node for node in nodes if node.loses_devices] if spec.gres else []
-    whole = spec.exclusive == "exclusive" and any(_memory_by_cpu(spec) * node.cpus > node.memory_mib for node in nodes)
-    rooms = rooms_on(spec, nodes, memory=memory)
-    fewer = [node for node, room in zip(nodes, rooms, strict=True) if most[node.name].pods < min(room, spec.tasks)]
+    losing = [each for each in kinds if each.node.loses_devices] if spec.gres else []
+    by_cpu = _memory_by_cpu(spec)
+    whole = spec.exclusive == "exclusive" and any(by_cpu * each.node.cpus > each.node.memory_mib for each in kinds)
+    rooms = [_room(spec, each.node, memory=memory) for each in kinds]
+    limits = [most[each.node.name].pods for each in kinds]
+    fewer = [each for each, room, pods in zip(kinds, rooms, limits, strict=True) if pods < min(room, spec.tasks)]
     if not losing and not whole and not fewer:
         return spec
-    rooms = [min(room, most[node.name].pods) for node, room in zip(nodes, rooms, strict=True)]
-    if places := _places(spec, rooms, evenly=bool(losing or fewer)):
-        too_small = [node.name for node in fewer if most[node.name].pods < places]
+    counted = [(min(room, pods), len(each.names)) for each, room, pods in zip(kinds, rooms, limits, strict=True)]
+    if places := _places(spec, counted, evenly=bool(losing or fewer)):
+        too_small = [name for each in fewer if most[each.node.name].pods < places for name in each.names]
         excluded = folded([*expand(spec.excluded_nodes), *too_small]) if too_small else spec.excluded_nodes
         return replace(spec, tasks_per_node=places, excluded_nodes=excluded)
     if fewer:
-        return Refusal(names.NO_NODE, _too_few_places(spec, rooms, most[fewer[0].name]))
-    if not losing or not any(rooms) or lacking(spec, nodes, spec.partition):  # `lacking` says why
-        return spec
-    return Refusal(names.NO_NODE, _would_lose(spec, losing))
+        return Refusal(names.NO_NODE, _too_few_places(spec, counted, most[fewer[0].node.name]))
+    if not losing or not any(room for room, _ in counted) or lacking(spec, kinds, spec.partition):
+        return spec  # `lacking` says why
+    return Refusal(names.NO_NODE, _would_lose(spec, [name for each in losing for name in each.names]))
 
 
-def fewest_nodes(spec: JobSpec, nodes: Collection[SlurmNode], most: Mapping[str, Most], *, memory: bool) -> int:
+def fewest_nodes(spec: JobSpec, kinds: Iterable[Alike], most: Mapping[str, Most], *, memory: bool) -> int:
     """The number of nodes that the job takes at least, if they are empty; 1 if they do not hold it (`lacking` says that).
 
     As `laid_out` otherwise.
     """
-    limits = [min(most[node.name].pods, spec.tasks_per_node or spec.tasks) for node in nodes]
-    return fewest_holding(spec.tasks, map(min, rooms_on(spec, nodes, memory=memory), limits))
+    at_most = spec.tasks_per_node or spec.tasks
+    rooms = ((min(_room(spec, each.node, memory=memory), most[each.node.name].pods, at_most), each) for each in kinds)
+    return fewest_holding(spec.tasks, ((room, len(each.names)) for room, each in rooms))
 
 
-def fewest_holding(tasks: int, rooms: Iterable[int]) -> int:
-    """The number of rooms, taken from the largest on, that hold all tasks; 1 if all rooms do not."""
-    held = itertools.accumulate(sorted(rooms, reverse=True))
-    return next((count for count, room in enumerate(held, 1) if room >= tasks), 1)
+def fewest_holding(tasks: int, rooms: Iterable[tuple[int, int]]) -> int:
+    """The number of nodes, taken from the largest on, that hold all tasks; 1 if all nodes do not.
+
+    rooms   the number of tasks that nodes hold, and the number of such nodes
+    """
+    taken, left = 0, tasks
+    for room, count in sorted(rooms, reverse=True):
+        if room * count >= left:
+            return taken - (-left // room)
+        taken, left = taken + count, left - room * count
+    return 1
 
 
-def rooms_on(spec: JobSpec, nodes: Collection[SlurmNode], *, memory: bool) -> list[int]:
+def rooms_on(spec: JobSpec, nodes: Iterable[SlurmNode], *, memory: bool) -> list[int]:
     """The number of tasks that each of these nodes holds when it is empty, as Slurm counts."""
-    if not memory:
-        return [room_on(spec, node) for node in nodes]
-    return [min(room_on(spec, node), node.memory_mib // spec.memory_mib) for node in nodes]
+    return [_room(spec, node, memory=memory) for node in nodes]
 
 
-def _places(spec: JobSpec, rooms: Sequence[int], *, evenly: bool) -> int:
+def _room(spec: JobSpec, node: SlurmNode, *, memory: bool) -> int:
+    room = room_on(spec, node)
+    return min(room, node.memory_mib // spec.memory_mib) if memory else room
+
+
+def _places(spec: JobSpec, rooms: Sequence[tuple[int, int]], *, evenly: bool) -> int:
     """Tasks per node; 0: no number has room for all tasks.
 
-    rooms    how many tasks each node holds when it is empty
+    rooms    the number of tasks that nodes hold when they are empty, and the number of such nodes
     evenly   with as few unused places as possible, because they cost devices
     """
     least = spec.min_nodes or 1
-    for places in range(min(-(-spec.tasks // least), max(rooms, default=0)), 0, -1):
+    largest = max((room for room, _ in rooms), default=0)
+    for places in range(min(-(-spec.tasks // least), largest), 0, -1):
         count = max(-(-spec.tasks // places), least)
-        if sum(room >= places for room in rooms) >= count and count <= (spec.max_nodes or count):
+        if sum(nodes for room, nodes in rooms if room >= places) >= count and count <= (spec.max_nodes or count):
             return -(-spec.tasks // count) if evenly else places
     return 0
 
 
-def _too_few_places(spec: JobSpec, rooms: Sequence[int], first: Most) -> str:
-    takes, usable = sum(rooms), sum(map(bool, rooms))
+def _too_few_places(spec: JobSpec, rooms: Sequence[tuple[int, int]], first: Most) -> str:
+    takes, usable = sum(room * nodes for room, nodes in rooms), sum(nodes for room, nodes in rooms if room)
     on_one = "one such pod" if first.pods == 1 else f"{first.pods:,} such pods"
     limit = f" on at most {spec.max_nodes:,} {'node' if spec.max_nodes == 1 else 'nodes'}" if spec.max_nodes else ""
     said = f"There is no room for {spec.tasks:,} such pods{limit}, even when all nodes are empty: "
@@ -108,9 +148,9 @@ def _too_few_places(spec: JobSpec, rooms: Sequence[int], first: Most) -> str:
     return f"{said}{nodes}. One node has {first.of} for {on_one}.{other}"
 
 
-def _would_lose(spec: JobSpec, losing: Sequence[SlurmNode]) -> str:
+def _would_lose(spec: JobSpec, losing: Sequence[str]) -> str:
     devices = " and ".join(sorted({name.partition(":")[0] for name, _ in spec.gres}))
-    some = ", ".join(sorted(node.name for node in losing)[:3]) + (" …" if len(losing) > 3 else "")
+    some = ", ".join(sorted(losing)[:3]) + (" …" if len(losing) > 3 else "")
     return (
         f"Slurm's external nodes {some} are defined in slurm.conf, where Slurm counts the {devices} of a gang correctly only "
         f"if each node gets equally many of its pods; {spec.tasks:,} such pods do not fit like that. Ask for another number, "
@@ -118,28 +158,38 @@ def _would_lose(spec: JobSpec, losing: Sequence[SlurmNode]) -> str:
     )
 
 
-def lacking(spec: JobSpec, nodes: Collection[SlurmNode], partition: str) -> str:
+def lacking(spec: JobSpec, kinds: Iterable[Alike], partition: str) -> str:
     """Why the nodes cannot hold all tasks even when they are empty, in words; "": they can, or Slurm has to judge.
 
     Memory is not judged: Slurm counts it only if its administrator configures that.
     """
-    rooms = sorted(
-        (min(room, spec.tasks_per_node or room) for node in nodes if (room := room_on(spec, node))), reverse=True
-    )
-    takes = sum(rooms[: spec.max_nodes])
+    at_most = spec.tasks_per_node
+    found = ((min(room, at_most or room), len(each.names)) for each in kinds if (room := room_on(spec, each.node)))
+    rooms = sorted(found, reverse=True)
+    usable = sum(nodes for _, nodes in rooms)
+    takes = _taken(rooms, spec.max_nodes)
     least = min(spec.min_nodes or 1, spec.tasks)
-    if not rooms or (takes >= spec.tasks and len(rooms) >= least):
+    if not rooms or (takes >= spec.tasks and usable >= least):
         return ""
     if takes >= spec.tasks:
         of = f" of Slurm partition {partition}" if partition else ""
-        only = f"only {len(rooms):,} {'node' if len(rooms) == 1 else 'nodes'}{of} can run them"
+        only = f"only {usable:,} {'node' if usable == 1 else 'nodes'}{of} can run them"
         return f"The pods ask for at least {least:,} nodes ({names.MIN_NODES}), and {only}. Lower the number."
     most = f" on {spec.max_nodes:,} of its nodes" if spec.max_nodes is not None else ""
     where = f"Slurm partition {partition}" if partition else "Slurm's partition"
     return (
         f"{where} has no room for {spec.tasks:,} such pods{most}, even when it is empty: "
-        f"{len(rooms):,} {'node' if len(rooms) == 1 else 'nodes'} can run them, and would take {takes:,}."
+        f"{usable:,} {'node' if usable == 1 else 'nodes'} can run them, and would take {takes:,}."
     )
+
+
+def _taken(rooms: Iterable[tuple[int, int]], most: int | None) -> int:
+    """The number of tasks that at most so many nodes (None: all) hold.  rooms: as in `_places`, the largest first"""
+    takes, left = 0, most
+    for room, nodes in rooms:
+        count = nodes if left is None else min(nodes, left)
+        takes, left = takes + room * count, None if left is None else left - count
+    return takes
 
 
 def _memory_by_cpu(spec: JobSpec) -> int:

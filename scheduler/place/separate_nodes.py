@@ -141,7 +141,7 @@ def _cannot_share_out(components: Sequence[JobSpec], nodes: int, where: str, do:
 def _counted(spec: JobSpec, rooms: Mapping[str, int]) -> Counted:
     """The component, and the fewest nodes that it takes.  One task takes one node, whatever `min_nodes` is."""
     needs = _needs(spec)
-    fewest = max(needs.least, fewest_holding(needs.tasks, rooms.values()))
+    fewest = max(needs.least, fewest_holding(needs.tasks, Counter(rooms.values()).items()))
     return Counted(spec, fewest, spec.tasks, len(rooms), spec.tasks > 1 and spec.tasks_per_node is not None)
 
 

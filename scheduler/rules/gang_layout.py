@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from scheduler import names
 from scheduler.model.hostlist import expand, folded
-from scheduler.model.kubernetes import Pod
+from scheduler.model.kubernetes import Node, Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.capacity import fewest_nodes, lacking, laid_out
+from scheduler.place.capacity import Alike, alike, fewest_nodes, lacking, laid_out
 from scheduler.place.node_counts import Counted, shared
 from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.place.sharing import (
@@ -48,15 +48,15 @@ class _Site:
     """A component of a job, and the nodes where it may run.
 
     spec     the component, with the options that the anti-affinity among its pods requires (F5)
-    usable   the nodes that the component may use
-    most     node name to the most pods of the component that the node holds, as Kubernetes counts
+    kinds    the nodes that the component may use
+    most     the most pods of the component that a node of each kind holds as Kubernetes counts, by name of its `node`
     memory   True if Slurm counts memory
     on_one_node   True if the affinity wants some of its pods on one node: then all of its pods are asked for on one node
     """
 
     spec: JobSpec
     pods: Sequence[Pod]
-    usable: Sequence[SlurmNode]
+    kinds: Sequence[Alike]
     most: Mapping[str, Most]
     memory: bool
     on_one_node: bool
@@ -65,11 +65,16 @@ class _Site:
         """The component, with the numbers of nodes that it may take."""
         if self.on_one_node or self.spec.tasks == 1:
             return Counted(self.spec, 1, 1)
-        fewest = fewest_nodes(self.spec, self.usable, self.most, memory=self.memory)
+        fewest = fewest_nodes(self.spec, self.kinds, self.most, memory=self.memory)
         is_limited = self.spec.tasks_per_node is not None or any(
             most.pods < self.spec.tasks for most in self.most.values()
         )
-        return Counted(self.spec, fewest, self.most_nodes, len(self.usable), is_limited)
+        return Counted(self.spec, fewest, self.most_nodes, self._usable, is_limited)
+
+    @property
+    def _usable(self) -> int:
+        """The number of nodes that the component may use."""
+        return sum(len(each.names) for each in self.kinds)
 
     @property
     def most_nodes(self) -> int:
@@ -89,9 +94,9 @@ class _Site:
         if spec.tasks_per_node is not None and (refusal := self._too_few(spec, readable)) is not None:
             return refusal
         if not self.on_one_node:
-            return laid_out(spec, self.usable, self.most, memory=self.memory)
-        why = lacking(spec, self.usable, spec.partition)
-        found = Refusal(names.NO_NODE, why) if why else laid_out(spec, self.usable, self.most, memory=self.memory)
+            return laid_out(spec, self.kinds, self.most, memory=self.memory)
+        why = lacking(spec, self.kinds, spec.partition)
+        found = Refusal(names.NO_NODE, why) if why else laid_out(spec, self.kinds, self.most, memory=self.memory)
         if isinstance(found, JobSpec):
             return found
         on_one = _ALL_ON_ONE if keeps_all_together(self.pods) else _SOME_ON_ONE
@@ -99,7 +104,7 @@ class _Site:
 
     def _too_few(self, spec: JobSpec, readable: str) -> Refusal | None:
         """Why there can never be enough nodes for pods that anti-affinity keeps apart; None: there are enough."""
-        usable, at_most = len(self.usable), spec.max_nodes
+        usable, at_most = self._usable, spec.max_nodes
         if usable < spec.tasks:
             lacking = f"only {usable:,} {'node' if usable == 1 else 'nodes'} can run them"
         elif at_most is None or at_most >= spec.tasks:
@@ -130,7 +135,8 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
     parts = components(asked)
     if has_affinity_between([pods for _, pods in parts]):
         return Refusal(names.REFUSED, _AFFINITY_BETWEEN_COMPONENTS)
-    sites = [_site(each, pods, this_pass) for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True)]
+    known: dict[tuple[str, str], list[Alike]] = {}
+    sites = [_site(each, pods, known, this_pass) for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True)]
     at_most = sum(site.most_nodes for site in sites)
     if spec.min_nodes is not None and spec.min_nodes > at_most:
         return Refusal(names.REFUSED, _fewer_than_asked(spec.min_nodes, at_most))
@@ -167,17 +173,36 @@ def _fewer_than_asked(least: int, at_most: int) -> str:
     )
 
 
-def _site(spec: JobSpec, pods: Sequence[Pod], this_pass: Pass) -> _Site:
+def _site(spec: JobSpec, pods: Sequence[Pod], known: dict[tuple[str, str], list[Alike]], this_pass: Pass) -> _Site:
+    """known: the nodes that the components before this one may use, by partition and excluded nodes"""
     spec, world = replace(spec, parts=()), this_pass.world
     if spec.tasks == 1:
         return _Site(spec, pods, (), {}, world.counts_memory, on_one_node=False)
     if has_mutual_anti_affinity(pods):
         spec = replace(spec, tasks_per_node=1)
-    usable = usable_nodes(spec, world)
-    this_pass.effort += len(usable)
-    nodes = {each.name: (world.nodes or {})[world.by_slurm_name[each.name]] for each in usable}
+    asked = spec.partition, spec.excluded_nodes
+    if (kinds := known.get(asked)) is None:
+        kinds = known[asked] = _usable_kinds(spec, this_pass)
+    this_pass.effort += len(kinds)
+    nodes = {each.node.name: _in_kubernetes(each.node, world) for each in kinds}
     most = most_pods_on(nodes, pods, world.counted_by_slurm)
-    return _Site(spec, pods, usable, most, world.counts_memory, on_one_node=need_one_node(pods))
+    return _Site(spec, pods, kinds, most, world.counts_memory, on_one_node=need_one_node(pods))
+
+
+def _usable_kinds(spec: JobSpec, this_pass: Pass) -> list[Alike]:
+    """The nodes that the component may use, grouped by hardware and by what Kubernetes alone counts."""
+    world = this_pass.world
+    usable, counted = usable_nodes(spec, world), world.counted_by_slurm
+    this_pass.effort += len(usable)
+
+    def not_counted(node: SlurmNode) -> object:
+        return frozenset(each for each in _in_kubernetes(node, world).allocatable.items() if each[0] not in counted)
+
+    return alike(usable, not_counted)
+
+
+def _in_kubernetes(node: SlurmNode, world: World) -> Node:
+    return (world.nodes or {})[world.by_slurm_name[node.name]]
 
 
 def with_usable_nodes(components: Iterable[JobSpec], this_pass: Pass) -> list[tuple[JobSpec, list[SlurmNode]]]:

@@ -14,7 +14,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.model.text import decimal, span
 from scheduler.place.affinity import OwnPods
-from scheduler.place.capacity import lacking
+from scheduler.place.capacity import Alike, alike, lacking
 from scheduler.place.feasible import Feasible, feasible, texts, weight
 from scheduler.place.fit import NodeRequirements, node_requirements
 from scheduler.place.separate_nodes import SeparateNodes
@@ -161,8 +161,13 @@ def too_large(workload: Workload, spec: JobSpec, this_pass: Pass) -> Refusal | N
     world = this_pass.world
     partition = spec.partition or world.default_partition
     parts = with_usable_nodes((each for each in (spec, *spec.parts) if each.tasks > 1 or spec.parts), this_pass)
+    kinds: dict[int, list[Alike]] = {}  # by identity of the list of nodes: most components have the same one
     for each, nodes in parts:
-        if each.tasks > 1 and (why := lacking(each, nodes, partition)):
+        if each.tasks <= 1:
+            continue
+        if id(nodes) not in kinds:
+            kinds[id(nodes)] = alike(nodes)
+        if why := lacking(each, kinds[id(nodes)], partition):
             return _no_room(workload, why, world)
     if not spec.parts:
         return None

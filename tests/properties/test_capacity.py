@@ -15,7 +15,7 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Grant, GrantedNode, JobSpec, SlurmNode
 from scheduler.place import separate_nodes
 from scheduler.place.assign import shortfall, tasks_on
-from scheduler.place.capacity import lacking, laid_out
+from scheduler.place.capacity import Alike, alike, fewest_nodes, lacking, laid_out, rooms_on
 from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.place.sharing import Most
 
@@ -24,7 +24,7 @@ DYNAMIC = frozenset({"IDLE", "EXTERNAL", "DYNAMIC_NORM"})
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> list[SlurmNode]:
+def nodes(draw: st.DrawFn, most: int = 4) -> list[SlurmNode]:
     return [
         SlurmNode(
             f"x{number}",
@@ -35,7 +35,7 @@ def nodes(draw: st.DrawFn) -> list[SlurmNode]:
             draw(st.integers(0, 6)) * 100,
             {"gpu": draw(st.integers(0, 4))},
         )
-        for number in range(draw(st.integers(1, 4)))
+        for number in range(draw(st.integers(1, most)))
     ]
 
 
@@ -80,7 +80,7 @@ def distributions(spec: JobSpec, there: Sequence[SlurmNode]) -> list[tuple[int, 
 def test_a_gang_is_refused_for_lack_of_room_if_no_distribution_of_its_pods_has_room(
     spec: JobSpec, there: list[SlurmNode]
 ) -> None:
-    why = lacking(spec, there, "main")
+    why = lacking(spec, alike(there), "main")
     can_run = [node for node in there if fits(spec, node, 1)]
     few = len(can_run) < min(spec.min_nodes or 1, spec.tasks)
     assert bool(why) == bool(can_run and (few or not distributions(spec, there))), (
@@ -107,7 +107,7 @@ def test_a_gang_gets_a_number_of_pods_by_node_where_slurm_would_count_it_wrongly
     spec: JobSpec, there: list[SlurmNode], data: st.DataObject, memory: bool
 ) -> None:
     most = {node.name: Most(data.draw(st.integers(0, 6)), "pods") for node in there}
-    found = laid_out(spec, there, most, memory=memory)
+    found = laid_out(spec, alike(there, lambda node: most[node.name]), most, memory=memory)
     loses = bool(spec.gres) and any(node.loses_devices for node in there)
     rooms = [
         max(pods for pods in range(7) if fits(spec, node, pods) and (not memory or pods * 100 <= node.memory_mib))
@@ -137,6 +137,25 @@ def test_a_gang_gets_a_number_of_pods_by_node_where_slurm_would_count_it_wrongly
             if most[node.name].pods < min(room, spec.tasks) and most[node.name].pods < places
         }
         assert set(expand(found.excluded_nodes)) == too_small | set(expand(spec.excluded_nodes))
+
+
+@given(gangs(), nodes(most=12), st.data(), st.booleans())
+@settings(max_examples=400)
+def test_nodes_that_are_alike_count_together_as_each_of_them_does_alone(
+    spec: JobSpec, there: list[SlurmNode], data: st.DataObject, memory: bool
+) -> None:
+    most = {node.name: Most(data.draw(st.integers(0, 3)), "pods") for node in there}
+    together = alike(there, lambda node: most[node.name])
+    alone = [Alike(node, (node.name,)) for node in there]
+    assert sorted(name for kind in together for name in kind.names) == sorted(most)
+    assert laid_out(spec, together, most, memory=memory) == laid_out(spec, alone, most, memory=memory)
+    assert lacking(spec, together, "main") == lacking(spec, alone, "main")
+    rooms = [
+        min(room, most[node.name].pods) for node, room in zip(there, rooms_on(spec, there, memory=memory), strict=True)
+    ]
+    limited = sorted((min(room, spec.tasks_per_node or spec.tasks) for room in rooms), reverse=True)
+    held = [count for count in range(1, len(there) + 1) if sum(limited[:count]) >= spec.tasks]
+    assert fewest_nodes(spec, together, most, memory=memory) == min(held, default=1)
 
 
 @st.composite
@@ -249,14 +268,14 @@ def uneven(states: frozenset[str], count: int = 2) -> list[SlurmNode]:
 def test_a_gang_on_whole_nodes_that_cannot_be_laid_out_evenly_is_left_to_slurm() -> None:
     spec = JobSpec("ring", "alice", 1, 300, exclusive="exclusive", tasks=4)
     there = uneven(DYNAMIC)
-    assert laid_out(spec, there, {node.name: Most(9, "pods") for node in there}, memory=False) == spec
+    assert laid_out(spec, alike(there), {node.name: Most(9, "pods") for node in there}, memory=False) == spec
 
 
 def test_a_gang_that_would_lose_devices_unless_it_is_laid_out_evenly_is_refused_by_up_to_three_names() -> None:
     for count, tasks, named in ((2, 4, "x0, x1 are"), (3, 7, "x0, x1, x2 are"), (4, 10, "x0, x1, x2 … are")):
         there = uneven(OF_SLURM_CONF, count)
         spec = JobSpec("ring", "alice", 1, 100, gres=(("gpu", 1),), tasks=tasks)
-        found = laid_out(spec, there, {node.name: Most(99, "pods") for node in there}, memory=False)
+        found = laid_out(spec, alike(there), {node.name: Most(99, "pods") for node in there}, memory=False)
         assert isinstance(found, Refusal)
         assert f"Slurm's external nodes {named} defined in slurm.conf" in found.message
 
@@ -265,5 +284,5 @@ def test_a_gang_that_even_uneven_layouts_cannot_hold_says_so_by_its_room() -> No
     """`lacking` says why."""
     there = uneven(OF_SLURM_CONF)
     spec = JobSpec("ring", "alice", 1, 100, gres=(("gpu", 1),), tasks=5)
-    assert laid_out(spec, there, {node.name: Most(99, "pods") for node in there}, memory=False) == spec
-    assert "would take 4" in lacking(spec, there, "main")
+    assert laid_out(spec, alike(there), {node.name: Most(99, "pods") for node in there}, memory=False) == spec
+    assert "would take 4" in lacking(spec, alike(there), "main")
