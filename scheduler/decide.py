@@ -16,16 +16,17 @@ from scheduler.apply.membership import pods_of_group
 from scheduler.events import Side
 from scheduler.rules.bound import bound
 from scheduler.rules.decision import NOTHING, Decision
+from scheduler.rules.done import end_job
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import gathering
 from scheduler.rules.granted import granted
 from scheduler.rules.guard import guarded, plan_retries, visit
 from scheduler.rules.news import news
+from scheduler.rules.orphaned import end_pods
 from scheduler.rules.periodic import nudge, read_details, read_running, read_unknown, read_unsettled
 from scheduler.rules.queued import queued
 from scheduler.rules.reconcile_nodes import reconcile_nodes
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.termination import end_job, end_pods
 from scheduler.rules.unsubmitted import unsubmitted
 from scheduler.state.phase import Phase
 from scheduler.state.turns import Turns

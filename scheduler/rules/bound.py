@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler import names
 from scheduler.rules.bypass import beside_its_job, without_a_job
 from scheduler.rules.decision import NOTHING, Decision, combine, wake
+from scheduler.rules.end_record import record_end_of_former_job
 from scheduler.rules.granted import cancel_elsewhere, is_on_its_grant
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job
 from scheduler.rules.news import event_alone
@@ -12,9 +13,9 @@ from scheduler.rules.reacquire import show_new_job, why_not_held
 from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import read_hinted, watch
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
 from scheduler.rules.status import statuses
 from scheduler.rules.submission import is_managed
-from scheduler.rules.termination import end_job_of_silent_node, record_former, silent_until
 from scheduler.rules.uninstall import end_running, is_ending_pods
 from scheduler.state.phase import chosen
 from scheduler.state.placeholder import RUNNING, Placeholder
@@ -144,7 +145,7 @@ def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
         if workload.strays:
             found.append(beside_its_job(workload, job, this_pass))
     found += [cancel_twins(workload, job, this_pass) or NOTHING, watch(workload, job, this_pass)]
-    return combine((*found, record_former(workload, job, this_pass)))
+    return combine((*found, record_end_of_former_job(workload, job, this_pass)))
 
 
 def _no_place(workload: Workload, why: str) -> Decision:

@@ -19,12 +19,12 @@ from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import NOTHING, Decision, combine, plan_action, wake
+from scheduler.rules.end_pod import deletion_awaited_until, end_pod
 from scheduler.rules.identity import scan_until, search_for_job
 from scheduler.rules.running import wait_to_act
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status
 from scheduler.rules.submission import is_managed
-from scheduler.rules.termination import deletion_awaited_until, end_pod
 from scheduler.state.backoff import Attempt
 from scheduler.state.other_schedulers import is_on_slurm_node
 from scheduler.state.placeholder import Placeholder

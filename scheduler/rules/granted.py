@@ -31,9 +31,9 @@ from scheduler.rules.replacements import are_replacements
 from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import watch
 from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
 from scheduler.rules.status import outage, statuses
 from scheduler.rules.submission import as_the_bound_ask, is_managed, not_managed, read_first, spec_for
-from scheduler.rules.termination import end_job_of_silent_node, silent_until
 from scheduler.rules.uninstall import end_running, is_ending_pods, releases_grant, withdraw
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload

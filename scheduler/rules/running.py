@@ -21,11 +21,11 @@ from scheduler.model.slurm import UNLIMITED, Job
 from scheduler.model.text import span
 from scheduler.rules.deadlines import Lead, lead_of, notice_s
 from scheduler.rules.decision import NOTHING, Decision, EvictAlone, JobStatus, combine, plan_action, wake
+from scheduler.rules.end_pod import end_pod, is_service
 from scheduler.rules.identity import is_trusted, read_job
 from scheduler.rules.owners import read_unknown
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, exact_clock
-from scheduler.rules.termination import end_pod, is_service
 from scheduler.state.backoff import Attempt
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload

@@ -18,18 +18,13 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.text import span
 from scheduler.nodes.observed import NEVER
 from scheduler.rules.decision import NOTHING, Decision, combine, wake
+from scheduler.rules.end_pod import deletion_awaited_until, end_awaited_until, end_pod
+from scheduler.rules.end_record import is_to_be_recorded, may_be_unrecorded
 from scheduler.rules.identity import cancel
 from scheduler.rules.reconcile_nodes import left_on_nodes
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
 from scheduler.rules.submission import is_managed
-from scheduler.rules.termination import (
-    deletion_awaited_until,
-    end_awaited_until,
-    end_pod,
-    is_to_be_recorded,
-    may_be_unrecorded,
-)
 from scheduler.state.anomalies import claims_held_back, held_back
 from scheduler.state.backoff import Attempt
 from scheduler.state.phase import Phase
@@ -174,7 +169,7 @@ def _of_running(workload: Workload, running: list[Pod], live: list[Placeholder],
 
 
 def _is_left_alone(workload: Workload, world: World) -> bool:
-    """True if its pods are left alone: their namespace is not managed, and Slurm does not know their job (termination.py)."""
+    """True if its pods are left alone: their namespace is not managed, and Slurm does not know their job (orphaned.py)."""
     if world.phase_of[workload.key] is not Phase.ORPHANED or is_managed(workload.pod, world):
         return False
     return not any(job.ended for job in world.jobs_of(workload))

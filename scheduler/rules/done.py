@@ -1,0 +1,68 @@
+"""The rule of DONE: no pod runs or waits any more, so the job of the pods is ended (S2, S3)."""
+
+from __future__ import annotations
+
+from scheduler.rules.decision import NOTHING, Decision, note, wake
+from scheduler.rules.end_record import is_to_be_recorded, may_be_unrecorded, record_end, record_of, why_done
+from scheduler.rules.identity import cancel, read_job, search_for_job
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.silent_nodes import over_at
+from scheduler.state.phase import Phase
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.pod_records import DeletedPod
+from scheduler.state.workload import Workload
+
+UNREAD_S = 300.0  # after a start, a job without pods is kept for so long while a JobSet is unread that may have made it
+
+
+def end_job(workload: Workload, this_pass: Pass) -> Decision:
+    """The rule of DONE: no pod runs or waits any more.  End the job, and record in accounting how the pods ended (S2, S3)."""
+    if workload.in_flight is not None:
+        return NOTHING
+    for job in this_pass.world.jobs_of(workload):
+        if job.key is None and job.alive:
+            return read_job(job, workload, this_pass, f"is job {job.id} the placeholder of pods that are gone?")
+        if job.key == workload.key and job.alive:
+            return _end_own_job(workload, job, this_pass)
+    claimed = this_pass.world.claimed_job(workload)
+    if claimed is not None and may_be_unrecorded(claimed, workload, this_pass):
+        if this_pass.now < this_pass.world.quiet_until():  # after a start, other reads are more urgent
+            return wake(this_pass.world.quiet_until())
+        why = f"is job {claimed.id}, which ended, that of {workload.readable}?"
+        return read_job(claimed, workload, this_pass, why)
+    if claimed is not None and is_to_be_recorded(claimed, workload, this_pass):
+        return record_end(claimed, workload, this_pass)
+    if workload.pods or workload.unanswered or workload.proven:
+        return NOTHING
+    search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
+    return search if search is not None else note(is_forgotten=True)
+
+
+def _end_own_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """End the job of the pods, unless one of the pods may still run."""
+    if this_pass.world.has_undecoded_pods(workload, job.user):
+        return NOTHING  # visited again when that pod is decoded, or is gone
+    if not workload.pods and not workload.deleted_pods and _may_be_of_unread_jobset(this_pass):
+        return wake(this_pass.now + 1.0)
+    may_run_until = max(
+        (_may_run_until(gone, this_pass) for gone in workload.deleted_pods.values()), default=float("-inf")
+    )
+    if this_pass.now < may_run_until:
+        return wake(may_run_until)
+    return cancel(job, workload, this_pass, why_done(workload, job), record=record_of(workload, job))
+
+
+def _may_be_of_unread_jobset(this_pass: Pass) -> bool:
+    """True if a job without pods may belong to a stage of a JobSet: the stage's pods are known once the JobSet is read."""
+    world = this_pass.world
+    if this_pass.now >= world.started + UNREAD_S:
+        return False
+    waiting = (world.workloads[key] for phase in (Phase.GATHERING, Phase.UNSUBMITTED) for key in world.by_phase[phase])
+    jobsets = (each for each in waiting if each.group is not None and each.group.size_source_kind == "JobSet")
+    return any(world.owners_of(each.first)[1] is not None for each in jobsets)
+
+
+def _may_run_until(gone: DeletedPod, this_pass: Pass) -> float:
+    """Until when a pod may still run whose object is deleted; later than its grace if its node's kubelet is silent (S8)."""
+    silent = over_at(gone.pod, this_pass)
+    return gone.until if silent is None or gone.until <= gone.at else max(gone.until, silent)

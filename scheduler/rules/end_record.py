@@ -1,0 +1,82 @@
+"""How the pods of a job ended: in words for the job that is cancelled, and as a record in accounting (S2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.state.backoff import Attempt
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
+
+NAMED_MOST = 3  # the most pods that a record names one by one
+
+
+def may_be_unrecorded(job: Placeholder, workload: Workload, this_pass: Pass) -> bool:
+    """True if job and pods ended before this process began, and the previous process may not have recorded that."""
+    return this_pass.world.config.accounting and job.key is None and job.ended and bool(record_of(workload, job))
+
+
+def is_to_be_recorded(job: Placeholder, workload: Workload, this_pass: Pass) -> bool:
+    """True if the job is ours and has ended, and how its pods ended is not recorded yet."""
+    known = job.key == workload.key and job.ended and not job.recorded
+    return this_pass.world.config.accounting and known and bool(record_of(workload, job))
+
+
+def record_end(job: Placeholder, workload: Workload, this_pass: Pass) -> Decision:
+    if this_pass.now < (retry_from := workload.retry_from(Attempt.RECORD)):
+        return wake(retry_from)
+    own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
+    said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record names it anyway
+    comment = "; ".join([*said, record_of(workload, job)])
+    code = max(pod.exit_code or 0 for pod in _pods_of(workload, job))
+    return plan_action(act.RecordEnd(workload.key, job.id, job.user, code, comment, f"accounting: {comment}"))
+
+
+def record_end_of_former_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """Record the end of the former job of a gang that was recreated before the last pod of that job was gone (S2)."""
+    if workload.group is None or workload.in_flight is not None:
+        return NOTHING
+    running = {pod.annotations.get(names.JOB_ID) for pod in workload.unfinished}
+    for former in this_pass.world.jobs_of(workload):
+        if former.id != job.id and str(former.id) not in running and is_to_be_recorded(former, workload, this_pass):
+            return record_end(former, workload, this_pass)
+    return NOTHING
+
+
+def why_done(workload: Workload, job: Placeholder) -> str:
+    return _ends_of(workload, _pods_of(workload, job)) or "its workload does not exist"
+
+
+def record_of(workload: Workload, job: Placeholder) -> str:
+    """How the job's pods ended, for accounting; "": none of them was ever bound to a node."""
+    return _ends_of(workload, [pod for pod in _pods_of(workload, job) if pod.node])
+
+
+def _pods_of(workload: Workload, job: Placeholder) -> list[Pod]:
+    """The present and deleted pods of the workload that ran for this job, without pods of other jobs of the gang."""
+    every = (*workload.pods.values(), *(gone.pod for gone in workload.deleted_pods.values()))
+    return [pod for pod in every if pod.annotations.get(names.JOB_ID, str(job.id)) == str(job.id)]
+
+
+def _ends_of(workload: Workload, pods: Sequence[Pod]) -> str:
+    """How each pod ended.  Of many pods: the counts, and the pod with the highest exit code, as sacct shows one line."""
+    if len(pods) <= NAMED_MOST:
+        return "; ".join(f"{pod.full_name}: {_how_ended(pod)}" for pod in pods)
+    counts = Counter(_how_ended(pod) for pod in pods)
+    worst = max(pods, key=lambda pod: pod.exit_code or 0)
+    ends = ", ".join(f"{count:,} {how}" for how, count in counts.most_common(NAMED_MOST))
+    return f"{workload.readable}: {ends}" + (f"; {worst.full_name}: {_how_ended(worst)}" if worst.exit_code else "")
+
+
+def _how_ended(pod: Pod) -> str:
+    """How the pod ended, as kubelet reported it.  A deleted pod counts as deleted, whatever its containers returned."""
+    if pod.phase is PodPhase.SUCCEEDED or (pod.finished and pod.deleting_at is None):
+        how = pod.end_reason or pod.phase.value
+        return f"{how}, {pod.waits}" if pod.waits else how
+    return "Deleted"

@@ -1,0 +1,165 @@
+"""The rule of ORPHANED: pods are bound, and their job has ended or is lost, so the pods are ended (S4, S7)."""
+
+from __future__ import annotations
+
+from scheduler import actions as act
+from scheduler import names
+from scheduler.events import Side
+from scheduler.model.kubernetes import Pod
+from scheduler.model.slurm import is_ended
+from scheduler.rules.decision import NOTHING, Decision, combine, note, wake
+from scheduler.rules.end_pod import deletion_awaited_until, end_awaited_until, end_pod, is_out_of_time
+from scheduler.rules.identity import scan_until
+from scheduler.rules.reacquire import reacquire
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.silent_nodes import over_at
+from scheduler.rules.status import clock, status, statuses
+from scheduler.rules.submission import is_managed, not_managed
+from scheduler.state.backoff import Attempt
+from scheduler.state.placeholder import Placeholder
+from scheduler.state.workload import Workload
+
+NAMED_MOST = 3  # the most pods that a record names one by one
+
+
+def end_pods(workload: Workload, this_pass: Pass) -> Decision:
+    """The rule of ORPHANED: the job is over while pods run.  The pods show why, and are ended with grace (S4)."""
+    world = this_pass.world
+    own = [each for each in world.jobs_of(workload) if each.key in (None, workload.key)]
+    job = next((each for each in own if each.id == workload.hint), own[-1] if own else None)
+    if this_pass.now < world.quiet_until():
+        quiet = clock(world.quiet_until(), this_pass.now)
+        return wake(
+            world.quiet_until(), f"Nothing is ended before {quiet}: requests of a previous process may take effect."
+        )
+    assert job is not None, "ORPHANED is derived from a job"
+    held_back = _held_back(workload, job, this_pass) if not job.ended else None
+    if (not job.ended or job.requeued) and (
+        waits := _may_live_on(workload, job, this_pass, is_held=held_back is not None)
+    ) is not None:
+        return waits + held_back if held_back is not None and workload.reacquired is not None else waits
+    if held_back is not None:
+        was_asked_for = workload.reacquired is not None or workload.not_asked_for == job.id
+        return held_back if was_asked_for else held_back + note(not_asked_for=job.id)
+    pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
+    # Pods that are not bound for the job wait until these have ended, and for another job; or another client bound them.
+    why = _why_ended(workload, job)
+    return combine(_end_one(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_former_pods(
+        workload, this_pass
+    )
+
+
+def _end_one(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass: Pass) -> Decision:
+    """End one pod of a job that is over, unless the pod is being ended already."""
+    until = max(end_awaited_until(workload, pod, job, this_pass), deletion_awaited_until(workload, pod, this_pass))
+    if this_pass.now < until:
+        return wake(until)
+    if this_pass.now < (retry_from := workload.retry_from(Attempt.END_POD)):
+        return wake(retry_from)
+    bucket = "" if job.ended else "absent"
+    return end_pod(workload, pod, why, this_pass, job=job, counts=is_out_of_time(job), bucket=bucket)
+
+
+def _why_ended(workload: Workload, job: Placeholder) -> str:
+    if not job.ended or job.requeued:
+        tried = workload.reacquired is not None and workload.reacquired[0] == job.id
+        asked = f"; its nodes were asked for again: {workload.reacquired[1]}" if tried and workload.reacquired else ""
+        return f"Slurm {'requeued' if job.requeued else 'lost'} the job of this pod ({job.id}){asked}"
+    state = ", ".join(sorted(job.states & {each for each in job.states if is_ended(frozenset({each}))}))
+    reason = job.job.reason if job.job is not None and job.job.reason not in ("", "None") else ""
+    return f"Slurm job {job.id} ended: {state}" + (f" ({reason})" if reason else "")
+
+
+def _wait_for_former_pods(workload: Workload, this_pass: Pass) -> Decision:
+    """New members of a gang wait until the pods of its former job have ended.
+
+    A pod whose node's kubelet does not report counts as ended after the time of S8.
+    """
+    waiting = [pod for pod in workload.members if not workload.node_of(pod)]
+    former = [pod for pod in workload.unfinished if workload.node_of(pod)]
+    if not waiting or not former:
+        return NOTHING
+    still_running, decisions = list[str](), list[Decision]()
+    for pod in former:
+        where = f"{pod.full_name} on node {workload.node_of(pod)}"
+        over_at = _counts_as_over_at(workload, pod, this_pass)
+        if over_at is not None and this_pass.now >= over_at:
+            decisions.append(note(written_off=pod.uid))
+            continue
+        if over_at is not None:
+            since = clock(this_pass.world.kubelet_silent_since[pod.node], this_pass.now)
+            counts_at = clock(over_at, this_pass.now)
+            where += f", whose kubelet has not reported since {since} (the pod counts as over at {counts_at})"
+            decisions.append(wake(over_at))
+        still_running.append(where)
+    if still_running:
+        more = f" and {len(still_running) - NAMED_MOST:,} more" if len(still_running) > NAMED_MOST else ""
+        message = (
+            f"Nodes are requested when the pods of the former job of {workload.readable} have ended. "
+            f"These still run: {', '.join(still_running[:NAMED_MOST])}{more}."
+        )
+        decisions.append(statuses(waiting, names.GATHERING, message))
+    return combine(decisions)
+
+
+def _counts_as_over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float | None:
+    """When a pod counts as over that is being ended on a node whose kubelet does not report.
+
+    None: the pod is not being ended, or the node's kubelet reports.
+    """
+    silent = over_at(pod, this_pass)
+    ends = this_pass.world.grace_ends(pod)
+    if ends is None:
+        in_flight = workload.pods_in_flight.get(pod.uid)
+        ends = (
+            in_flight.until
+            if in_flight is not None and isinstance(in_flight.action, act.DeletePod | act.FailByDeadline)
+            else None
+        )
+    return max(silent, ends) if silent is not None and ends is not None else None
+
+
+def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_held: bool) -> Decision | None:
+    """The decision while the pods may keep running although none of their jobs is known to live; None: they may not.
+
+    They may while Slurm does not answer (X1), while jobs are still to be read that may be theirs, and while their nodes may
+    be granted to them again (S7).
+    """
+    if Side.SLURM in this_pass.world.outages:
+        return NOTHING
+    until = scan_until(workload, this_pass)
+    if this_pass.now < until:
+        searched = f"Slurm jobs that may be the pod's are still to be read, until {clock(until, this_pass.now)}."
+        return wake(until, searched)
+    if not is_managed(workload.pod, this_pass.world) and not job.ended:
+        return _left_alone(workload, job)
+    if this_pass.world.config.leaving or not is_managed(workload.pod, this_pass.world):
+        return None
+    return reacquire(workload, job, this_pass, is_held=is_held)
+
+
+def _left_alone(workload: Workload, job: Placeholder) -> Decision:
+    """The namespace is not managed (any more): the pods show that Slurm does not know their job, and are not ended."""
+    message = (
+        f"Slurm knows no job {job.id} of this pod. The pod is left alone, and no job is requested for it. "
+        f"{not_managed(workload.pod)}"
+    )
+    return combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
+
+
+def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
+    """The decision while many jobs vanished together (X6): the pods show that, and are not ended.  None: it is not so.
+
+    No job counts as lost before an admin confirms it.  Meanwhile the bridge tries to get the nodes granted to these pods
+    again, so the workload is visited at the time of the next attempt (S7).
+    """
+    world = this_pass.world
+    if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.confirmed_gone:
+        return None
+    message = (
+        "Slurm lists neither this pod's job any more nor many others. Nothing is ended until Slurm lists them "
+        "again or shows how they ended. If the jobs are gone, an admin confirms that: slurm-bridge release."
+    )
+    shown = combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
+    until = workload.backoff.until
+    return shown + wake(until if this_pass.now < until else this_pass.now + this_pass.tuning.backoff_max_s)
