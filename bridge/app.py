@@ -18,11 +18,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
 from bridge import stopping
+from bridge.bridge_gauges import measure_clock, measure_lead, measure_rights
 from bridge.clock import SlewedClock
 from bridge.connections import Connections, Tokens
 from bridge.executor import Executor
 from bridge.guard import Guard, restart_on_error
-from bridge.health import Health, StandingBy, Starting, measure_clock, measure_lead, measure_rights
+from bridge.health import Health
 from bridge.http_access import Bearers
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease
@@ -42,6 +43,7 @@ from bridge.settings import Settings
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.poll import Poller
 from bridge.slurm.user_tokens import follow
+from bridge.starting import StandingBy, Starting
 from bridge.telemetry import Telemetry
 from scheduler.apply.events import new_world
 from scheduler.events import Event

@@ -27,10 +27,11 @@ from bridge.dev.load import SERVICES, Load, fitted
 from bridge.dev.session import Session
 from bridge.dev.workload_client import PodHistory, WorkloadClient
 from bridge.errors import ConfigError, RemoteError
-from bridge.health import degraded, explained, not_ready, readiness, undecoded
+from bridge.health import explained
 from bridge.node_survey import NodeSurvey
 from bridge.page.feed import Entry, entries_of
 from bridge.page.server import Page
+from bridge.readiness import degraded, not_ready, readiness, undecoded
 from bridge.simulation.http import LOOPBACK
 
 PROGRAM, PLUGIN = "slurm-bridge", "kubectl-slurm"

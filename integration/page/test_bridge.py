@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bridge.guard import Guard
-from bridge.health import Health, StandingBy, Starting
+from bridge.health import Health
 from bridge.http_access import BearerFile, Bearers
+from bridge.starting import StandingBy, Starting
 from bridge.telemetry import Telemetry
 from integration.browser import Tab
 from tests.builders import START, Story, pod

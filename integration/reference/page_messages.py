@@ -56,7 +56,7 @@ STATUS = {
         "Read the lines below; ask the replica that leads.",
     ),
 }
-HEALTH = "bridge.health"
+READY_IN = ("bridge.readiness", "bridge.health", "bridge.starting")  # modules with functions of /readyz
 READY_BY = frozenset(
     {"not_ready", "undecoded", "quarantined", "degraded", "_degraded", "_lease_trouble", "role", "problem"}
 )
@@ -80,7 +80,7 @@ COMMANDS = "If no advice is listed, the message itself says what to do."
 COMMAND_OF: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("app", "connections", "preflight"): ("Start", "What a start checks in both clusters."),
     ("policy_file", "settings"): ("Settings", "The settings file and the options of the command line."),
-    ("health", "http_access"): (
+    ("http_access", "http_server"): (
         "HTTP server",
         "The address and the token of /explain, /release, /readyz and /metrics.",
     ),
@@ -194,13 +194,13 @@ def _statuses() -> str:
 def _readiness() -> list[Text]:
     """The texts of the functions that make the lines of /readyz."""
     of = search()
-    module = of.code.modules[HEALTH]
-    methods = [each for name in READY_BY for each, where in of.code.methods.get(name, []) if where == HEALTH]
-    functions = [each for name, each in module.functions.items() if name in READY_BY]
     found: dict[Text, None] = {}
-    for function in (*functions, *methods):
-        for returned in answers(function):
-            found.update(dict.fromkeys(of.of(returned, Place(HEALTH, function))))
+    for module in READY_IN:
+        functions = [each for name, each in of.code.modules[module].functions.items() if name in READY_BY]
+        methods = [each for name in READY_BY for each, where in of.code.methods.get(name, []) if where == module]
+        for function in (*functions, *methods):
+            for returned in answers(function):
+                found.update(dict.fromkeys(of.of(returned, Place(module, function))))
     return list(found)
 
 

@@ -10,15 +10,17 @@ from typing import Any
 import aiohttp
 import pytest
 
+from bridge.bridge_gauges import measure_clock
 from bridge.cli.release import ask
 from bridge.clock import SlewedClock
 from bridge.errors import ConfigError
 from bridge.guard import KINDS, Guard
-from bridge.health import STANDSTILL_S, Health, StandingBy, Starting, measure_clock
+from bridge.health import STANDSTILL_S, Health
 from bridge.page import snapshot
 from bridge.policy_file import policy_trouble
 from bridge.settings import Settings
 from bridge.slurm.token import LiteralToken
+from bridge.starting import StandingBy, Starting
 from bridge.telemetry import Telemetry
 from scheduler.apply.events import new_world
 from scheduler.decide import RULES

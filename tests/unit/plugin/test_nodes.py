@@ -15,13 +15,14 @@ import pytest
 
 from bridge.__main__ import EXIT_CONFIG
 from bridge.errors import ConfigError
-from bridge.health import Health, StandingBy, Starting
+from bridge.health import Health
 from bridge.http_access import Bearers
 from bridge.plugin import survey
 from bridge.plugin.command import main
 from bridge.plugin.nodes import Shown, free, nodes
 from bridge.plugin.table import CLEAR, Screen
 from bridge.plugin.watch import ask_again
+from bridge.starting import StandingBy, Starting
 from bridge.telemetry import Telemetry
 from scheduler.events import NodesListed, SlurmNodesPolled
 from scheduler.model.slurm import Partition
