@@ -716,7 +716,7 @@ Action = (
 )
 
 ACTIONS: tuple[type[Action], ...] = get_args(Action)
-LIMIT_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(each.limit_class for each in ACTIONS if each.limit_class))
+LIMIT_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(kind.limit_class for kind in ACTIONS if kind.limit_class))
 
 
 class ObjectKind(Enum):

@@ -51,8 +51,8 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
         _settle_some(this_pass)
     if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is ObjectKind.WORKLOAD]):
         _visit_in_turn(keys, this_pass)
-    for what, rule in IN_TURN.items():
-        guarded(this_pass, ObjectKind.SHARED, what, None, rule, this_pass)
+    for work, rule in IN_TURN.items():
+        guarded(this_pass, ObjectKind.SHARED, work, None, rule, this_pass)
     nodes = [name for kind, name in tried if kind is ObjectKind.NODE]
     guarded(
         this_pass, ObjectKind.SHARED, "nodes in step", None, reconcile_nodes, this_pass, nodes, everything=everything

@@ -326,7 +326,7 @@ def _sentence(
 
 
 def _state(workload: Workload, pod: Pod, refusal: Refusal | None, decision: Decision, phase: Phase) -> str:
-    said = next((each.reason for each in decision.statuses if _is_of(each, pod)), "")
+    said = next((status.reason for status in decision.statuses if _is_of(status, pod)), "")
     shown = workload.shown_condition(pod)
     reason = said or (refusal.reason if refusal is not None else shown.reason if shown is not None else "")
     return pod_state(pod, workload.node_of(pod), reason, phase)
@@ -334,14 +334,14 @@ def _state(workload: Workload, pod: Pod, refusal: Refusal | None, decision: Deci
 
 def _shown(decision: Decision, pod: Pod) -> str:
     """The first status that the decision has for the pod, and why the workload waits; "": it has none, and does not wait."""
-    shown = next((each.message for each in decision.statuses if _is_of(each, pod)), "")
+    shown = next((status.message for status in decision.statuses if _is_of(status, pod)), "")
     why = next(decision.reasons_to_wait, "")
-    return " ".join(dict.fromkeys(each for each in (shown, why) if each))
+    return " ".join(dict.fromkeys(text for text in (shown, why) if text))
 
 
 def _is_of(status: Status, pod: Pod) -> bool:
     if isinstance(status, PodStatuses):
-        return any(each.uid == pod.uid for each in status.pods)
+        return any(other.uid == pod.uid for other in status.pods)
     return isinstance(status, PodStatus) and status.pod.uid == pod.uid
 
 
@@ -349,7 +349,7 @@ def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decisi
     gated = sum(pod.gated for pod in workload.unfinished)
     if workload.group is None or gated == workload.pod_counts.unfinished:
         return GATES
-    waiting = next(each for each in workload.unfinished if not each.gated)
+    waiting = next(candidate for candidate in workload.unfinished if not candidate.gated)
     said = [_shown(decision, waiting) or why_gathering(workload, this_pass)]
     if gated:
         has, counts = ("has", "counts") if gated == 1 else ("have", "count")
@@ -382,8 +382,8 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder | None, decision:
 def _why_granted(pod: Pod, job: Placeholder | None, decision: Decision) -> str:
     assert job is not None, "GRANTED has a placeholder"
     nodes = ", ".join(node.name for node in job.grant.nodes) if job.grant is not None else "nodes, not read yet"
-    what = f"Slurm granted job {job.id} {nodes}; the bind has not been seen yet."
-    return f"{what} {_shown(decision, pod)}".rstrip()
+    message = f"Slurm granted job {job.id} {nodes}; the bind has not been seen yet."
+    return f"{message} {_shown(decision, pod)}".rstrip()
 
 
 def _why_bound(workload: Workload, pod: Pod, decision: Decision, this_pass: Pass) -> str:
@@ -475,7 +475,7 @@ def _memory_and_devices(spec: JobSpec) -> dict[str, str]:
     devices = ",".join(f"{name}:{count * (places or 1)}" for name, count in spec.gres)
     if places is not None:
         return {"mem": f"{places * spec.memory_mib}M", "gres": devices}
-    tres = ",".join(f"gres/{each}" for each in devices.split(",") if each)
+    tres = ",".join(f"gres/{device}" for device in devices.split(",") if device)
     return {"mem-per-cpu": f"{-(-spec.memory_mib // spec.cpus_per_task)}M", "tres-per-task": tres}
 
 

@@ -114,8 +114,8 @@ def _decide_whose(world: World, job: Job) -> str | None:
     """
     if world.namespaces is None:
         return None
-    parsed = (names.whose(each.name) for each in (job, *job.parts))
-    named = next((each for each in parsed if each is not None and each[0] == world.cluster), None)
+    parsed = (names.whose(component.name) for component in (job, *job.parts))
+    named = next((owner for owner in parsed if owner is not None and owner[0] == world.cluster), None)
     if named is None:
         return None
     workload = world.workloads.get(named[1])
@@ -155,7 +155,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     _take_over(world, workload, job, read.states)
     world.set_states(job, read.states, event.ended)
     job.states_since = min(job.states_since, event.began)
-    if SINGLETON in read.dependency and not any(each.holds_nodes for each in world.jobs_of(workload)):
+    if SINGLETON in read.dependency and not any(other.holds_nodes for other in world.jobs_of(workload)):
         _search_unknown_twin(world, workload, event.ended)
     # slurmctld looks at most new jobs within `unlooked_s`, and at some just after.
     is_new = event.ended < (job.asked_at or 0.0) + 2 * world.config.tuning.unlooked_s

@@ -73,10 +73,10 @@ def _read_by_feasibility(node: Node) -> tuple[object, ...]:
 def _mark_workloads_on(world: World, names: Collection[str]) -> None:
     """Visit the workloads with pods on these nodes, or gone from there: their kubelets fell silent or answer again (S8)."""
     there = [world.node_info[name] for name in names if name in world.node_info]
-    keys = (world.key_of_pod.get(uid) for each in there for uid in each.pods)
+    keys = (world.key_of_pod.get(uid) for info in there for uid in info.pods)
     world.dirty.update(dict.fromkeys(key for key in keys if key is not None))
     done = ((key, world.workloads[key].deleted_pods.values()) for key in world.by_phase[Phase.DONE])
-    world.dirty.update(dict.fromkeys(key for key, gone in done if any(each.pod.node in names for each in gone)))
+    world.dirty.update(dict.fromkeys(key for key, gone in done if any(deleted.pod.node in names for deleted in gone)))
 
 
 def _nodes_changed(world: World) -> None:

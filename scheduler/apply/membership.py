@@ -223,8 +223,8 @@ def _is_in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
         or not workload.pods
     ):
         return False
-    for each in (workload.pod, pod or workload.pod):
-        jobset = _jobset_of(world, each)
+    for member in (workload.pod, pod or workload.pod):
+        jobset = _jobset_of(world, member)
         if jobset is not None and jobset.stages:
             return True
     return False
@@ -331,7 +331,11 @@ def _split(world: World, workload: Workload) -> None:
 
 def _ending_pods(workload: Workload) -> list[Pod]:
     """The bound pods of the workload that the bridge is ending."""
-    ends = (uid for uid, each in workload.pods_in_flight.items() if isinstance(each.action, DeletePod | FailByDeadline))
+    ends = (
+        uid
+        for uid, in_flight in workload.pods_in_flight.items()
+        if isinstance(in_flight.action, DeletePod | FailByDeadline)
+    )
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
 
@@ -500,5 +504,5 @@ def _size(world: World, workload: Workload) -> int:
 
 def members_of(owner: Owner, group: Group | None) -> int:
     """The number of pods that the owner wants in the group; of a stage, the number of its pods."""
-    stage = next((each for each in owner.stages if group is not None and each.name == group.stage), None)
+    stage = next((candidate for candidate in owner.stages if group is not None and candidate.name == group.stage), None)
     return stage.members if stage is not None else owner.members or 0

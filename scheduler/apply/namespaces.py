@@ -46,7 +46,9 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     before, world.namespaces = world.namespaces or {}, namespaces
     world.cluster = world.mark_of_cluster()
     _managed_changed(world)
-    changed = {name for name, each in namespaces.items() if name not in before or before[name].labels != each.labels}
+    changed = {
+        name for name, namespace in namespaces.items() if name not in before or before[name].labels != namespace.labels
+    }
     (namespaces_first_listed if is_first else identity_changed)(world, changed)
     _fold_early(world)
     if world.node_state.polled == NEVER:
@@ -56,8 +58,8 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
 def _managed_changed(world: World) -> None:
     """Namespaces became managed, or are not any more: pods of the others are neither submitted nor bound."""
     world.identity_changes += 1
-    for each in (Phase.UNSUBMITTED, Phase.GRANTED, Phase.ORPHANED):
-        world.dirty.update(world.by_phase[each])
+    for phase in (Phase.UNSUBMITTED, Phase.GRANTED, Phase.ORPHANED):
+        world.dirty.update(world.by_phase[phase])
     world.dirty.update(dict.fromkeys(key for key in world.by_phase[Phase.BOUND] if world.workloads[key].strays))
     other_schedulers.find_pods(world)
 
@@ -65,8 +67,8 @@ def _managed_changed(world: World) -> None:
 def _fold_early(world: World) -> None:
     if world.is_cluster_known:
         early, world.early = world.early, []
-        for each in early:
-            world.apply_part(each)
+        for early_event in early:
+            world.apply_part(early_event)
 
 
 def _rights_checked(world: World, event: ev.RightsChecked) -> None:

@@ -113,9 +113,9 @@ def _action_planned(world: World, action: act.Action, at: float) -> None:
 def _planning_failed(world: World, plan: act.Plan, action: act.Action, error: Exception) -> None:
     """No action of this plan is performed for its workload."""
     key = getattr(action, "key", "")
-    for each in plan.actions:
-        if each is action or (key and getattr(each, "key", "") == key):
-            world.in_flight.pop(id(each), None)
+    for planned in plan.actions:
+        if planned is action or (key and getattr(planned, "key", "") == key):
+            world.in_flight.pop(id(planned), None)
     quarantine.contain_action(world, action, error)
 
 

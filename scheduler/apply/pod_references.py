@@ -57,7 +57,11 @@ def _owner_changed(world: World, owner: OwnerKey) -> None:
         for key in world.by_phase[phase]:
             workload = world.workloads[key]
             first = workload.members[:1]
-            if any(owner_key(pod.namespace, each.ref) == owner for pod in first for each in world.owners_of(pod)[0]):
+            if any(
+                owner_key(pod.namespace, reference.ref) == owner
+                for pod in first
+                for reference in world.owners_of(pod)[0]
+            ):
                 world.input_changed(workload)
                 world.dirty[key] = None
 

@@ -152,14 +152,14 @@ def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded)
         edited.put_back += event.outcome is Outcome.DONE
 
 
-def _note_failure(world: World, what: OwnerKey | str, event: ev.ActionEnded) -> None:
+def _note_failure(world: World, subject: OwnerKey | str, event: ev.ActionEnded) -> None:
     """Note since when, and why, a read that pods wait for fails.  what: an owner, or the UID of a pod with claims."""
     if event.outcome is Outcome.DONE:
-        world.cannot_read.pop(what, None)
+        world.cannot_read.pop(subject, None)
         return
-    since = world.cannot_read.pop(what, (event.at, ""))[0]
+    since = world.cannot_read.pop(subject, (event.at, ""))[0]
     why = event.refusal.message.rstrip(" .") if event.refusal is not None else "there was no answer"
-    world.cannot_read[what] = (since, f"{why}.")
+    world.cannot_read[subject] = (since, f"{why}.")
     if len(world.cannot_read) > MAX_FAILURES_REMEMBERED:
         del world.cannot_read[next(iter(world.cannot_read))]
 

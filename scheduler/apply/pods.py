@@ -82,7 +82,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         last = _last_known(world, event.scope, uid)
         if last is None:
             continue
-        if any(each.is_it(last.namespace, last.name, uid) for each in event.undecoded):
+        if any(thing.is_it(last.namespace, last.name, uid) for thing in event.undecoded):
             world.listed[event.scope].add(uid)
         else:
             world.apply_part(ev.PodDeleted(event.scope, last, event.at))
@@ -210,8 +210,8 @@ def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) 
     for asked in (*world.jobs_of(workload), workload.in_flight) if resized else ():
         if asked is not None:
             asked.asked_for -= {pod.uid}
-    if before.node and (what := _changed(before, pod)):
-        workload.late_changes[pod.uid] = what
+    if before.node and (change := _changed(before, pod)):
+        workload.late_changes[pod.uid] = change
 
 
 def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
@@ -251,7 +251,7 @@ def _changed(before: Pod, pod: Pod) -> str:
     """The parts of the user's input that changed, in words; "": none (K8, T11)."""
     if _resources(before) != _resources(pod):
         return "its resources"
-    was, now = (user_input(each) for each in (before, pod))
+    was, now = (user_input(version) for version in (before, pod))
     if isinstance(was, Refusal) or isinstance(now, Refusal):
         return "its annotations" if was != now else ""
     return ", ".join(sorted(names.PREFIX + key for key in was.keys() | now.keys() if was.get(key) != now.get(key)))

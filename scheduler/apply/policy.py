@@ -85,7 +85,9 @@ def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
     if namespaces is None:
         world.changed_early = False
     asking = (world.workloads[key] for phase in ASKING for key in world.by_phase[phase])
-    if not any(world.is_inherited(each) for each in asking if namespaces is None or each.namespace in namespaces):
+    if not any(
+        world.is_inherited(workload) for workload in asking if namespaces is None or workload.namespace in namespaces
+    ):
         return
     for job in world.placeholders.values():
         if job.key is None and job.alive:

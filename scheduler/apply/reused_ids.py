@@ -169,12 +169,12 @@ def workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Wo
     """
     if hinted.key is not None or read.submitted is None:
         return []
-    unproven = (each for each in world.workloads_of(hinted) if each.key not in hinted.followed_by)
+    unproven = (workload for workload in world.workloads_of(hinted) if workload.key not in hinted.followed_by)
     submitted = read.submitted
     return [
-        each
-        for each in unproven
-        if _came_later(world, each, hinted.id, submitted) or _came_earlier(world, each, submitted)
+        workload
+        for workload in unproven
+        if _came_later(world, workload, hinted.id, submitted) or _came_earlier(world, workload, submitted)
     ]
 
 

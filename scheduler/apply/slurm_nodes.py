@@ -25,14 +25,16 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
     nodes = _last_known(world.slurm_nodes or {}, event.unread_nodes) | {node.name: node for node in event.nodes}
     partitions = world.partitions
     if event.partitions is not None:
-        partitions = _last_known(partitions, event.unread_partitions) | {each.name: each for each in event.partitions}
+        partitions = _last_known(partitions, event.unread_partitions) | {
+            partition.name: partition for partition in event.partitions
+        }
     world.nodes_stale = False
     world.unread_nodes = event.unread_nodes
     changed = _read_by_feasibility(nodes) != _read_by_feasibility(world.slurm_nodes or {}) or world.slurm_nodes is None
     changed = changed or partitions != world.partitions
     if partitions != world.partitions:
         world.partitions = partitions
-        world.default_partition = next((each.name for each in partitions.values() if each.default), "")
+        world.default_partition = next((partition.name for partition in partitions.values() if partition.default), "")
         for key in world.by_phase[Phase.UNSUBMITTED]:  # Slurm's configuration changed: submit again (Q4)
             world.input_changed(world.workloads[key])
         for key in (*world.by_phase[Phase.UNSUBMITTED], *world.by_phase[Phase.QUEUED]):

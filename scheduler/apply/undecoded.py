@@ -33,10 +33,10 @@ def with_undecoded(
     listed: Iterable[_Listed], before: Mapping[str, _Listed] | None, undecoded: Collection[Undecoded]
 ) -> dict[str, _Listed]:
     """The objects of a list, by name.  An object that cannot be decoded keeps its last known state."""
-    found = {each.name: each for each in listed}
+    found = {item.name: item for item in listed}
     if undecoded:
-        kept = (each for each in (before or {}).values() if each.name not in found)
-        found |= {each.name: each for each in kept if any(its.is_it("", each.name, each.uid) for its in undecoded)}
+        kept = (item for item in (before or {}).values() if item.name not in found)
+        found |= {item.name: item for item in kept if any(mark.is_it("", item.name, item.uid) for mark in undecoded)}
     return found
 
 

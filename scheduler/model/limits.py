@@ -39,8 +39,8 @@ class Limit:
         return f"user {self.user} in account {self.account}" if self.user else f"account {self.account}"
 
     def __str__(self) -> str:
-        what = f"{self.name}={self.resource}" if self.resource else self.name
-        return f"{what}={self.value}{'M' if self.resource == 'mem' else ''} of {self.of}"
+        limited = f"{self.name}={self.resource}" if self.resource else self.name
+        return f"{limited}={self.value}{'M' if self.resource == 'mem' else ''} of {self.of}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class NodeState:
 
     def nodes_named(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
         """All Kubernetes nodes that have this name in Slurm."""
-        return [nodes[each] for each in sorted(self.named.get(name, ())) if each in nodes]
+        return [nodes[node_name] for node_name in sorted(self.named.get(name, ())) if node_name in nodes]
 
     # --- Kubernetes
 

@@ -158,8 +158,8 @@ def _with_kinds(gres: Mapping[str, int]) -> dict[str, int]:
     """The counts as Slurm shows them: a typed device counts under its plain name, too."""
     counts: dict[str, int] = {}
     for name, count in gres.items():
-        for each in {name, name.partition(":")[0]}:
-            counts[each] = counts.get(each, 0) + count
+        for counted in {name, name.partition(":")[0]}:
+            counts[counted] = counts.get(counted, 0) + count
     return counts
 
 

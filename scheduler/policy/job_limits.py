@@ -26,14 +26,16 @@ def beyond_rule(spec: JobSpec, tenant: Tenant) -> Refusal | None:
     """The Refusal of a job that asks for more than the rule allows, all components together; None: it does not."""
     components = (spec, *spec.parts)
     if tenant.max_nodes is not None:
-        least = sum(each.min_nodes or 1 for each in components)
-        most = sum(min(each.tasks, each.max_nodes or each.tasks) for each in components)
+        least = sum(component.min_nodes or 1 for component in components)
+        most = sum(min(component.tasks, component.max_nodes or component.tasks) for component in components)
         if len(components) == 1:  # such a job says itself how many nodes it may take
             most = max(least, spec.max_nodes or 1)
         if most > tenant.max_nodes:
             return _no(tenant, f"The pods of the job may take {most:,} nodes", f"{tenant.max_nodes:,}", "max_nodes")
     for name, allowed in tenant.max_gres:
-        asked = sum(each.tasks * count for each in components for gres, count in each.gres if _is_of(gres, name))
+        asked = sum(
+            component.tasks * count for component in components for gres, count in component.gres if _is_of(gres, name)
+        )
         if asked > allowed:
             return _no(tenant, f"The pods of the job ask for {asked:,} {name}", f"{allowed:,}", "max_gres")
     return None

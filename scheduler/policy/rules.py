@@ -42,7 +42,7 @@ class Choice:
         "Set it if pods may choose.",
     )
 
-    def pick(self, what: str, wanted: str | None, where: str) -> str | Refusal:
+    def pick(self, option: str, wanted: str | None, where: str) -> str | Refusal:
         """The value to use; or a Refusal that names the allowed values.
 
         what     the annotation; wanted: its value, None: the pod has none; where: the namespace, in words
@@ -53,7 +53,7 @@ class Choice:
             return wanted
         choices = sorted({self.default, *self.allowed} - {""})
         hint = f"Allowed here: {', '.join(choices)}." if choices else "No value may be chosen here."
-        return Refusal(REFUSED, f'The {what} "{wanted}" is not allowed for {where}. {hint}')
+        return Refusal(REFUSED, f'The {option} "{wanted}" is not allowed for {where}. {hint}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Tenant:
     @property
     def texts(self) -> list[str]:
         """All texts that may be templates."""
-        return [self.user, *(text for each in self.choices.values() for text in (each.default, *each.allowed))]
+        return [self.user, *(text for choice in self.choices.values() for text in (choice.default, *choice.allowed))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +134,16 @@ class Rule:
         """True if the rule matches pods of this origin."""
         return self.selects(origin.namespace, origin.labels) and (
             not self.service_accounts
-            or any(fnmatchcase(origin.service_account, each) for each in self.service_accounts)
+            or any(fnmatchcase(origin.service_account, pattern) for pattern in self.service_accounts)
         )
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """True if the rule matches some pods of that namespace.  A rule with neither names nor labels matches none."""
-        return self.may_select(namespace) and all(holds(each, labels) for each in self.selector)
+        return self.may_select(namespace) and all(holds(requirement, labels) for requirement in self.selector)
 
     def may_select(self, namespace: str) -> bool:
         """True if the rule can match pods of that namespace, whatever labels it has."""
-        return any(fnmatchcase(namespace, each) for each in self.namespaces) or bool(
+        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces) or bool(
             not self.namespaces and self.selector
         )
 
@@ -152,7 +152,7 @@ class Rule:
         """The namespaces and service accounts of the rule, for sentences."""
         said = [f"namespaces {', '.join(self.namespaces)}"] if self.namespaces else []
         if self.selector:
-            said.append(f"namespace labels {', '.join(_written(each) for each in self.selector)}")
+            said.append(f"namespace labels {', '.join(_written(requirement) for requirement in self.selector)}")
         if self.service_accounts:
             said.append(f"service accounts {', '.join(self.service_accounts)}")
         return "; ".join(said)
@@ -260,12 +260,12 @@ class _Filling:
         if user.casefold() in self.privileged:
             return Refusal(REFUSED, f'{self.rule} gives user "{user}", {_SLURMS_OWN}.')
         choices: dict[str, Choice] = {}
-        for what, choice in written.choices.items():
-            default = self._checked(what, choice.default, _no_name)
+        for option, choice in written.choices.items():
+            default = self._checked(option, choice.default, _no_name)
             if isinstance(default, Refusal):
                 return default
-            choices[what] = Choice(default, tuple(self._fillable(choice.allowed)))
-        each = f" for {user}" if templates.is_template(written.user) else ""
+            choices[option] = Choice(default, tuple(self._fillable(choice.allowed)))
+        of_user = f" for {user}" if templates.is_template(written.user) else ""
         return replace(
             written,
             user=user,
@@ -275,18 +275,18 @@ class _Filling:
             reservations=choices["reservation"],
             rule=self.rule,
             filled=self._filled_in(written, user, choices),
-            counts_with=f"rule {place}{each}",
+            counts_with=f"rule {place}{of_user}",
         )
 
-    def _checked(self, what: str, text: str, problem: Callable[[str], str]) -> str | Refusal:
+    def _checked(self, option: str, text: str, problem: Callable[[str], str]) -> str | Refusal:
         if not templates.is_template(text):
             return text
         try:
             value = templates.fill(text, self.origin)
         except templates.Missing as missing:
-            return Refusal(REFUSED, f'{self.rule} fills {what} from "{text}", and {missing}.')
+            return Refusal(REFUSED, f'{self.rule} fills {option} from "{text}", and {missing}.')
         if why := problem(value):
-            return Refusal(REFUSED, f'{self.rule} fills {what} from "{text}" with "{value}", which {why}.')
+            return Refusal(REFUSED, f'{self.rule} fills {option} from "{text}" with "{value}", which {why}.')
         return value
 
     def _no_user(self, user: str) -> str:
@@ -303,8 +303,10 @@ class _Filling:
 
     def _filled_in(self, written: Tenant, user: str, choices: Mapping[str, Choice]) -> str:
         given = {"user": (written.user, user)}
-        given |= {what: (choice.default, choices[what].default) for what, choice in written.choices.items()}
-        said = [f'{what} "{value}" ({text})' for what, (text, value) in given.items() if templates.is_template(text)]
+        given |= {option: (choice.default, choices[option].default) for option, choice in written.choices.items()}
+        said = [
+            f'{option} "{value}" ({text})' for option, (text, value) in given.items() if templates.is_template(text)
+        ]
         return f"{self.rule} gives here: {', '.join(said)}." if said else ""
 
 

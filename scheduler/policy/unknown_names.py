@@ -19,8 +19,8 @@ _ASKED_FOR = ("user", "account", "partition", "qos")
 
 def with_names(refusal: Refusal, spec: JobSpec, tenant: Tenant | Refusal) -> Refusal:
     """The refusal of that job by one of NUMBERS, with the names that Slurm was asked for, their rule, and a remedy."""
-    asked = {what: _values(spec, what) for what in _ASKED_FOR}
-    named = ", ".join(f'{what} "{value}"' for what, value in asked.items() if value)
+    asked = {field: _values(spec, field) for field in _ASKED_FOR}
+    named = ", ".join(f'{field} "{value}"' for field, value in asked.items() if value)
     given = "" if isinstance(tenant, Refusal) else tenant.filled or f"{tenant.rule} decides here."
     value = asked["qos" if refusal.number == QOS else "account"]
     do = f"What an admin can do: {remedy(refusal.number, spec.user, value)}."
@@ -40,6 +40,6 @@ def remedy(number: int, user: str, value: str) -> str:
     }[number]
 
 
-def _values(spec: JobSpec, what: str) -> str:
+def _values(spec: JobSpec, field: str) -> str:
     """The value of the job, or the values of its components."""
-    return ",".join(dict.fromkeys(filter(None, (getattr(each, what) for each in (spec, *spec.parts)))))
+    return ",".join(dict.fromkeys(filter(None, (getattr(component, field) for component in (spec, *spec.parts)))))

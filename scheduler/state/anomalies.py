@@ -123,5 +123,5 @@ def _may_be_settled(world: World, job: Placeholder) -> bool:
 def _is_missed(world: World, job: Placeholder) -> bool:
     """True if a workload depends on the job and has no other live job."""
     return any(
-        not any(each.alive and each.key for each in world.jobs_of(workload)) for workload in world.workloads_of(job)
+        not any(other.alive and other.key for other in world.jobs_of(workload)) for workload in world.workloads_of(job)
     )

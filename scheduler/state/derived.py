@@ -53,8 +53,8 @@ class InvalidIndex(AssertionError):
 
     def __init__(self, index: str, key: object, found: object, expected: object) -> None:
         self.index, self.key, self.found, self.expected = index, key, found, expected
-        what = index if key is None else f"{index}[{key!r}]"
-        super().__init__(f"{what} is {found!r}; by the facts it is {expected!r}")
+        entry = index if key is None else f"{index}[{key!r}]"
+        super().__init__(f"{entry} is {found!r}; by the facts it is {expected!r}")
 
 
 def validate(world: Jobs) -> None:
@@ -93,7 +93,9 @@ def _compare(index: str, found: Any, expected: Any) -> None:
     if not isinstance(expected, Mapping):
         raise InvalidIndex(index, None, found, expected)
     none = 0 if isinstance(expected, Counter) else _NOTHING
-    key = next(each for each in (*expected, *found) if found.get(each, none) != expected.get(each, none))
+    key = next(
+        candidate for candidate in (*expected, *found) if found.get(candidate, none) != expected.get(candidate, none)
+    )
     raise InvalidIndex(index, key, found.get(key, _NOTHING), expected.get(key, _NOTHING))
 
 
@@ -122,7 +124,7 @@ def _job_of(world: Jobs) -> dict[str, Placeholder]:
 
 
 def _by_phase(world: Jobs) -> dict[Phase, dict[str, None]]:
-    by_phase: dict[Phase, dict[str, None]] = {each: {} for each in Phase}
+    by_phase: dict[Phase, dict[str, None]] = {phase: {} for phase in Phase}
     known = (key for keys in world.by_phase.values() for key in keys)
     for key in dict.fromkeys((*known, *world.phase_of)):  # the order is that in which they came to their phases
         if key in world.phase_of:
@@ -164,13 +166,15 @@ def _contested(world: Jobs) -> dict[str, tuple[str, ...]]:
 def _searching(world: Jobs) -> dict[str, None]:
     kept = {key for key in world.unsettled if key in world.searching_workloads}
     found = {
-        key for key, each in world.workloads.items() if each.job_search is not None and key not in world.unsettled
+        key
+        for key, workload in world.workloads.items()
+        if workload.job_search is not None and key not in world.unsettled
     } | kept
     return dict.fromkeys(found)
 
 
 def _waits_for_ports(world: Jobs) -> dict[str, None]:
-    waiting = (key for each in WAITING for key in world.by_phase[each])
+    waiting = (key for phase in WAITING for key in world.by_phase[phase])
     return {key: None for key in waiting if key in world.wants_ports}
 
 
@@ -392,16 +396,18 @@ def _limits(world: Jobs) -> Iterator[_Difference]:
 
 def _actions_of_workloads_are_in_flight(world: Jobs) -> Iterator[_Difference]:
     for workload in world.workloads.values():
-        for each in (workload.in_flight, *workload.pods_in_flight.values()):
-            if each is not None and each.until is None and not world.is_under_way(each.action):
-                yield f"in_flight of {workload.readable or workload.key}", None, each.action, "an action in flight"
+        for entry in (workload.in_flight, *workload.pods_in_flight.values()):
+            if entry is not None and entry.until is None and not world.is_under_way(entry.action):
+                yield f"in_flight of {workload.readable or workload.key}", None, entry.action, "an action in flight"
     in_flight = world.in_flight.values()
-    for job_id in world.reading - {each.job_id for each in in_flight if isinstance(each, act.ReadJob)}:
+    for job_id in world.reading - {action.job_id for action in in_flight if isinstance(action, act.ReadJob)}:
         yield "reading", job_id, "read in flight", _NOTHING
-    for of in world.reading_limits - {each.of for each in in_flight if isinstance(each, act.ReadLimits)}:
+    for of in world.reading_limits - {action.of for action in in_flight if isinstance(action, act.ReadLimits)}:
         yield "reading_limits", of, "read in flight", _NOTHING
-    of_pods = {each.uid for each in in_flight if isinstance(each, act.ReadClaims | act.SelectVolumeNode | act.ReadPod)}
-    of_owners = {owner_key(each.namespace, each.ref) for each in in_flight if isinstance(each, act.ReadOwner)}
+    of_pods = {
+        action.uid for action in in_flight if isinstance(action, act.ReadClaims | act.SelectVolumeNode | act.ReadPod)
+    }
+    of_owners = {owner_key(action.namespace, action.ref) for action in in_flight if isinstance(action, act.ReadOwner)}
     for ref in world.reading_refs - of_pods - of_owners:
         yield "reading_refs", ref, "read in flight", _NOTHING
 
@@ -437,8 +443,8 @@ def _timers_and_queues(world: Jobs) -> Iterator[_Difference]:
 def _grants_that_are_about_to_be_bound(world: Jobs) -> Iterator[_Difference]:
     if world.granted_unbound_pods is None:
         return
-    found = {each.key: (set(each.pods), each.nodes) for each in world.granted_unbound_pods}
-    expected = {each.key: (set(each.pods), each.nodes) for each in world.compute_granted_unbound()}
+    found = {entry.key: (set(entry.pods), entry.nodes) for entry in world.granted_unbound_pods}
+    expected = {entry.key: (set(entry.pods), entry.nodes) for entry in world.compute_granted_unbound()}
     for key in found.keys() | expected.keys():
         if found.get(key) != expected.get(key):
             yield "granted_unbound_pods", key, found.get(key), expected.get(key)

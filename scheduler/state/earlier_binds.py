@@ -57,17 +57,19 @@ class EarlierBinds:
         if self._granted is None:
             self._granted = {}
             self.effort += len(self._world.by_phase[Phase.GRANTED])
-            for each in self._world.granted_unbound():
-                for name in each.nodes:
-                    self._granted.setdefault(name, []).append(each)
+            for granted in self._world.granted_unbound():
+                for name in granted.nodes:
+                    self._granted.setdefault(name, []).append(granted)
             self._land_without_jobs()
-        others = (each for each in self._granted.get(node, ()) if each.key != key and each.key not in binding)
-        living = [there for each in others if (there := self._landing(each)).pods]
-        return living + [there for each, there in self._without_jobs.get(node, ()) if each != key]
+        others = (
+            granted for granted in self._granted.get(node, ()) if granted.key != key and granted.key not in binding
+        )
+        living = [there for granted in others if (there := self._landing(granted)).pods]
+        return living + [there for workload_key, there in self._without_jobs.get(node, ()) if workload_key != key]
 
     def _may_shun(self, pod: Pod, landing: Sequence[NodeInfo]) -> bool:
         """True if anti-affinity keeps the pod away from one of these; also if there are too many terms to compare."""
-        others = [other for each in landing for other in each.pods.values()]
+        others = [other for there in landing for other in there.pods.values()]
         terms = len(pod.anti_affinity) * len(others) + sum(len(other.anti_affinity) for other in others)
         self.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
         return terms > MOST_COMPARED or violates_anti_affinity(pod, others)
@@ -83,10 +85,10 @@ class EarlierBinds:
 
     def _land_without_jobs(self) -> None:
         self.effort += len(self._world.placeholders) // COMPARED_PER_NODE
-        for each in self._granted_before():
-            there = self._counted(each.pods.values())
-            for name in each.nodes:
-                self._without_jobs.setdefault(name, []).append((each.key, there))
+        for granted in self._granted_before():
+            there = self._counted(granted.pods.values())
+            for name in granted.nodes:
+                self._without_jobs.setdefault(name, []).append((granted.key, there))
 
     def _counted(self, pods: Collection[Pod]) -> NodeInfo:
         there = NodeInfo()
@@ -122,7 +124,7 @@ class EarlierBinds:
 def _nodes_of(job: Placeholder) -> list[str]:
     """The nodes of the job by Slurm's names, as far as they are known; Slurm shows the nodes of an ended job, too."""
     if job.grant is not None:
-        return [each.name for each in job.grant.everywhere]
+        return [node.name for node in job.grant.everywhere]
     try:
         return expand(job.job.nodes) if job.job is not None else []
     except HostlistError:  # an answer that makes no sense

@@ -118,13 +118,13 @@ class StartEstimates:
     def started(self, estimates: Iterable[Estimate], at: float) -> None:
         """The job with these estimates started."""
         partitions = set()
-        for each in estimates:
-            seen = self._seen.pop(each.partition, None) or _Seen()
-            self._seen[each.partition] = seen  # the partition that was used last is the last one
-            seen.jobs += each.partition not in partitions
-            partitions.add(each.partition)
-            seen.add((at - each.at) / (each.starts - each.at))
-            if each.interval is not None:
-                seen.judge(held=each.interval.earliest <= at <= each.interval.latest)
+        for estimate in estimates:
+            seen = self._seen.pop(estimate.partition, None) or _Seen()
+            self._seen[estimate.partition] = seen  # the partition that was used last is the last one
+            seen.jobs += estimate.partition not in partitions
+            partitions.add(estimate.partition)
+            seen.add((at - estimate.at) / (estimate.starts - estimate.at))
+            if estimate.interval is not None:
+                seen.judge(held=estimate.interval.earliest <= at <= estimate.interval.latest)
         while len(self._seen) > MOST_PARTITIONS:
             del self._seen[next(iter(self._seen))]

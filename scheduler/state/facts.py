@@ -57,7 +57,7 @@ class Facts(Tables):
         """The tenant of these pods; None: they have none, or not the same, or are not managed."""
         tenants = [self.tenant_of(pod) for pod in pods if self.manages(pod.namespace)]
         first = tenants[0] if len(tenants) == len(pods) > 0 else None
-        if not isinstance(first, Tenant) or any(each is not first for each in tenants):
+        if not isinstance(first, Tenant) or any(tenant is not first for tenant in tenants):
             return None
         return KnownTenant(first, self.identity_changes)
 
@@ -139,7 +139,7 @@ class Facts(Tables):
 
     def may_be_bound_yet(self, workload: Workload) -> bool:
         """True if a bind of one of its pods is in flight, or its answer was lost and the pod was not read since."""
-        binding = any(isinstance(each.action, act.BindPod) for each in workload.pods_in_flight.values())
+        binding = any(isinstance(in_flight.action, act.BindPod) for in_flight in workload.pods_in_flight.values())
         return binding or not self.unanswered_binds.keys().isdisjoint(workload.pods)
 
     def jobs_of(self, workload: Workload) -> list[Placeholder]:

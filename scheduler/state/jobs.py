@@ -71,10 +71,10 @@ class Jobs(Visits):
             self.workloads[first].retry_at = float("-inf")
             self.dirty[first] = None
 
-    def _add_to_story(self, job: Placeholder, at: float, what: str) -> None:
+    def _add_to_story(self, job: Placeholder, at: float, entry: str) -> None:
         workload = self.workloads.get(job.key or "")
         if workload is not None:
-            workload.add_to_story(at, what)
+            workload.add_to_story(at, entry)
 
     def touch(self, job: Placeholder) -> None:
         for workload in self.workloads_of(job):

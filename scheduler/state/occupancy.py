@@ -116,8 +116,8 @@ class Occupancy(Facts):
 
     def _mark_waiting(self) -> None:
         """Mark every workload that waits for nodes or for its bind."""
-        for each in WAITING:
-            self.dirty.update(self.by_phase[each])
+        for phase in WAITING:
+            self.dirty.update(self.by_phase[phase])
 
     def map_names(self) -> None:
         """Map Slurm's node names to Kubernetes nodes.  A name of several nodes maps to none: one may be an impostor."""
@@ -203,7 +203,7 @@ class Occupancy(Facts):
             workload = self.workloads[key]
             job = self.job_of.get(key)
             granted = job.grant.everywhere if job is not None and job.grant is not None else ()
-            nodes = frozenset(self.by_slurm_name[each.name] for each in granted if each.name in self.by_slurm_name)
+            nodes = frozenset(self.by_slurm_name[node.name] for node in granted if node.name in self.by_slurm_name)
             unbound = [pod for pod in workload.members if not workload.node_of(pod)]
             if nodes and (kinds := distinct_to_affinity(unbound)):
                 yield GrantedPods(key, {pod.uid: pod for pod in kinds}, nodes)

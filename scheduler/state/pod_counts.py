@@ -83,17 +83,17 @@ class PodCounts:
         if (before := self._of.pop(uid, None)) is not None:
             self._add(before, -1)
 
-    def _add(self, what: _Counted, sign: int) -> None:
-        self.unfinished += sign * what.unfinished
-        self.unbound += sign * what.unbound
-        self.members += sign * what.member
-        self.members_unbound += sign * what.members_unbound
-        if what.staying:
-            self.sizes[what.size] = self.sizes.get(what.size, 0) + sign
-            if not self.sizes[what.size]:
-                del self.sizes[what.size]
-        if what.staying or what.succeeded:
-            self._add_to_run(what.run, sign * what.staying, sign * what.succeeded)
+    def _add(self, counted: _Counted, sign: int) -> None:
+        self.unfinished += sign * counted.unfinished
+        self.unbound += sign * counted.unbound
+        self.members += sign * counted.member
+        self.members_unbound += sign * counted.members_unbound
+        if counted.staying:
+            self.sizes[counted.size] = self.sizes.get(counted.size, 0) + sign
+            if not self.sizes[counted.size]:
+                del self.sizes[counted.size]
+        if counted.staying or counted.succeeded:
+            self._add_to_run(counted.run, sign * counted.staying, sign * counted.succeeded)
 
     def _add_to_run(self, run: str, staying: int, succeeded: int) -> None:
         before = self._runs.pop(run, (0, 0))

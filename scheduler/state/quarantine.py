@@ -108,10 +108,10 @@ def _blame(world: World, event: ev.Event, error: Exception) -> None:
             put(world, ObjectKind.SHARED, type(event).__name__, error)
 
 
-def contain_shared(world: World, what: str, error: Exception) -> None:
+def contain_shared(world: World, work: str, error: Exception) -> None:
     """Contain an error in work for all objects together."""
     _only_guarded(world, error)
-    put(world, ObjectKind.SHARED, what, error)
+    put(world, ObjectKind.SHARED, work, error)
 
 
 def _only_guarded(world: World, error: Exception) -> None:
@@ -154,9 +154,9 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
             world.forget(key)
     hold = before.in_flight if before.in_flight is not None and world.is_under_way(before.in_flight.action) else None
     pods_in_flight = {
-        uid: each
-        for uid, each in before.pods_in_flight.items()
-        if each.until is not None or world.is_under_way(each.action)
+        uid: in_flight
+        for uid, in_flight in before.pods_in_flight.items()
+        if in_flight.until is not None or world.is_under_way(in_flight.action)
     }
     bare = replace(
         before,
@@ -406,8 +406,8 @@ def _forget_nodes(world: World, nodes: set[str], except_in: str = "") -> None:
 
     except_in   the name in Slurm of a node whose entry keeps them
     """
-    entries = [each for each in world.quarantine.values() if not nodes.isdisjoint(each.nodes)]
-    for entry in [each for each in entries if each.name != except_in]:
+    entries = [entry for entry in world.quarantine.values() if not nodes.isdisjoint(entry.nodes)]
+    for entry in (other for other in entries if other.name != except_in):
         for node in nodes:
             entry.nodes.pop(node, None)
         if not entry.nodes:

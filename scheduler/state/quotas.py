@@ -37,8 +37,8 @@ class Quotas:
         self._token_buckets: dict[str, TokenBucket] = {}  # of submissions, once a workload was found to take from it
         self.jobs: Counter[str] = Counter()
         self._counted: dict[str, str] = {}  # workload key to the quota in which it counts
-        self.counted = any(each.max_jobs is not None for each in policy.tenants)
-        self.limited = self.counted or any(each.max_submit_rate is not None for each in policy.tenants)
+        self.counted = any(tenant.max_jobs is not None for tenant in policy.tenants)
+        self.limited = self.counted or any(tenant.max_submit_rate is not None for tenant in policy.tenants)
 
     def tenant(self, workload: Workload) -> Tenant | None:
         """The rule whose limits count for the workload; None: no rule maps it, or its pods are not known yet."""

@@ -252,7 +252,7 @@ class Tables:
 
     def _init_indexes(self) -> None:
         """Indexes that are derived from the workloads (scheduler/state/derived.py)."""
-        self.by_phase: dict[Phase, dict[str, None]] = {each: {} for each in Phase}
+        self.by_phase: dict[Phase, dict[str, None]] = {phase: {} for phase in Phase}
         self.phase_of: dict[str, Phase] = {}
         # workload to the job that makes it QUEUED or GRANTED
         self.job_of: dict[str, Placeholder] = {}
@@ -325,7 +325,7 @@ class Tables:
             "Slurm's nodes": self.slurm_nodes is None,
             "Slurm's jobs": self.polled is None,
         }
-        return [what for what, is_missing in lacking.items() if is_missing]
+        return [facts for facts, is_missing in lacking.items() if is_missing]
 
     @property
     def is_cluster_known(self) -> bool:

@@ -36,11 +36,11 @@ class UndecodedObjects:
         found = self._found.get(where)
         if not found:
             return False
-        self._found[where] = [each for each in found if not each.name or not each.is_it(namespace, name, uid)]
+        self._found[where] = [item for item in found if not item.name or not item.is_it(namespace, name, uid)]
         return len(self._found[where]) < len(found)
 
     def __iter__(self) -> Iterator[Undecoded]:
-        return (each for found in self._found.values() for each in found)
+        return (item for found in self._found.values() for item in found)
 
     def pods(self) -> list[Undecoded]:
         """The undecoded pods of this scheduler."""

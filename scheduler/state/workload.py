@@ -215,9 +215,9 @@ class Workload:
         over = pod.uid in self.written_off
         return counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over)
 
-    def add_to_story(self, at: float, what: str) -> None:
+    def add_to_story(self, at: float, entry: str) -> None:
         """Add an entry to the story, of which the last entries are kept."""
-        self.story.append((at, what))
+        self.story.append((at, entry))
         del self.story[:-STORY_LENGTH]
 
     @property

@@ -62,5 +62,5 @@ def components(asked: Sequence[tuple[Pod, JobSpec]]) -> list[tuple[JobSpec, list
 
 def _value(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(":".join(map(str, each)) if isinstance(each, tuple) else str(each) for each in value) or "none"
+        return ",".join(":".join(map(str, item)) if isinstance(item, tuple) else str(item) for item in value) or "none"
     return str(value) if value not in ("", None) else "none"

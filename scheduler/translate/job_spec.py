@@ -285,14 +285,14 @@ def _allowed(pod: Pod, options: JobOptions, priority: Priority, tenant: Tenant) 
         names.QOS: options.qos if options.qos is not None else priority.qos or None,
         names.RESERVATION: options.reservation,
     }
-    for what, choice in tenant.choices.items():
-        value = choice.pick(what, wanted[what], f"namespace {pod.namespace}")
+    for option, choice in tenant.choices.items():
+        value = choice.pick(option, wanted[option], f"namespace {pod.namespace}")
         if isinstance(value, Refusal):
-            if what == names.QOS and options.qos is None:
+            if option == names.QOS and options.qos is None:
                 said = f"Pods of PriorityClass {pod.priority_class} ask for it (settings: priority_classes)."
                 return replace(value, message=f"{value.message} {said}")
             return value
-        picked[what] = value
+        picked[option] = value
     return picked
 
 
@@ -364,14 +364,14 @@ def _lacking(
     """
     left = dict(asked)
     own = frozenset(translation.gres.values())
-    for name, count in sorted(taken.items(), key=lambda each: ":" not in each[0]):
-        usable = [each for each in left if each == name or (each.partition(":")[0] == name and each not in own)]
-        have = sum(left[each] for each in usable)
+    for name, count in sorted(taken.items(), key=lambda item: ":" not in item[0]):
+        usable = [gres for gres in left if gres == name or (gres.partition(":")[0] == name and gres not in own)]
+        have = sum(left[gres] for gres in usable)
         if have < count:
             return f"{have:,} {name}", f"{count:,} {name}"
-        for each in usable:
-            used = min(left[each], count)
-            left[each], count = left[each] - used, count - used
+        for gres in usable:
+            used = min(left[gres], count)
+            left[gres], count = left[gres] - used, count - used
     return None
 
 

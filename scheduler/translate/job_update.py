@@ -35,19 +35,19 @@ def changes(asked: JobSpec, wanted: JobSpec) -> list[frozenset[str]]:
 
     Both specifications have equally many components.  How these share a number of nodes depends on nodes: no change.
     """
-    found = [_differing(*each) for each in zip((asked, *asked.parts), (wanted, *wanted.parts), strict=True)]
+    found = [_differing(*pair) for pair in zip((asked, *asked.parts), (wanted, *wanted.parts), strict=True)]
     same = frozenset(field for field in ("min_nodes", "max_nodes") if _total(asked, field) == _total(wanted, field))
     return [differing - same for differing in found]
 
 
 def _total(spec: JobSpec, field: str) -> int:
-    return sum(getattr(each, field) or 0 for each in (spec, *spec.parts))
+    return sum(getattr(component, field) or 0 for component in (spec, *spec.parts))
 
 
 def _differing(asked: JobSpec, wanted: JobSpec) -> frozenset[str]:
     if asked == wanted:
         return frozenset()
-    named = (each.name for each in fields(asked) if each.name != "parts")
+    named = (field.name for field in fields(asked) if field.name != "parts")
     return frozenset(name for name in named if getattr(asked, name) != getattr(wanted, name))
 
 
@@ -64,7 +64,7 @@ def adopted(wanted: JobSpec, job: Job) -> JobSpec:
     """The specification of a job that a previous process submitted: as wanted now, with the nodes of the job itself."""
     parts = wanted.parts
     if len(job.parts) == len(parts):
-        parts = tuple(adopted(*each) for each in zip(parts, job.parts, strict=True))
+        parts = tuple(adopted(*pair) for pair in zip(parts, job.parts, strict=True))
     try:
         excluded = fold(expand(job.excluded_nodes))
     except HostlistError:  # the user changed it to a form that the bridge does not write: it is replaced

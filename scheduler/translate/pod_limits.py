@@ -30,9 +30,9 @@ def beyond_limits(pod: Pod) -> str:
         lists = len(pod.containers) + len(pod.init_containers) + len(pod.tolerations) + len(pod.node_selector)
         if lists + len(pod.host_ports) + len(pod.claims) + _amounts_of_all(pod) <= _LEAST:
             return ""  # as most pods are
-    for what, limit, count in _LIMITS:
+    for items, limit, count in _LIMITS:
         if (number := count(pod)) > limit:
-            return f"The pod has {number:,} {what}, and slurm-bridge takes at most {limit:,}."
+            return f"The pod has {number:,} {items}, and slurm-bridge takes at most {limit:,}."
     return ""
 
 
@@ -68,7 +68,7 @@ def _amounts(pod: Pod) -> Iterable[Amounts]:
 
 def _node_requirements(pod: Pod) -> Iterable[Requirement]:
     terms: tuple[NodeTerm, ...] = pod.node_affinity or ()
-    return (each for term in terms for each in (*term.expressions, *term.fields))
+    return (requirement for term in terms for requirement in (*term.expressions, *term.fields))
 
 
 def _pod_terms(pod: Pod) -> tuple[PodTerm, ...]:
@@ -76,7 +76,7 @@ def _pod_terms(pod: Pod) -> tuple[PodTerm, ...]:
 
 
 def _pod_requirements(pod: Pod) -> Iterable[Requirement]:
-    return (each for term in _pod_terms(pod) for each in term.expressions)
+    return (requirement for term in _pod_terms(pod) for requirement in term.expressions)
 
 
 def _number(things: Iterable[object]) -> int:
@@ -84,7 +84,7 @@ def _number(things: Iterable[object]) -> int:
 
 
 def _values(requirements: Iterable[Requirement]) -> int:
-    return sum(len(each.values) for each in requirements)
+    return sum(len(requirement.values) for requirement in requirements)
 
 
 _Limit = tuple[str, int, Callable[[Pod], int]]
