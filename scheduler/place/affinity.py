@@ -41,8 +41,8 @@ _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 def violates_anti_affinity(pod: Pod, others: Collection[Pod]) -> bool:
     """True if the anti-affinity of this pod selects one of the others, or one of theirs selects this pod."""
-    return any(matches(term, each) for term in pod.anti_affinity for each in others) or any(
-        matches(term, pod) for each in others for term in each.anti_affinity
+    return any(matches(term, other) for term in pod.anti_affinity for other in others) or any(
+        matches(term, pod) for other in others for term in other.anti_affinity
     )
 
 
@@ -172,8 +172,8 @@ class _Counted:
 
     def _count_all(self, term: PodTerm) -> Counter[str]:
         """Count by the labels that the term names: of thousands of pods most have the same values of these."""
-        keys = tuple(sorted({each.key for each in term.expressions}))
-        required = next((each.key for each in term.expressions if each.operator in REQUIRING), None)
+        keys = tuple(sorted({expression.key for expression in term.expressions}))
+        required = next((expression.key for expression in term.expressions if expression.operator in REQUIRING), None)
         groups = self._groups.get((required, keys))
         if groups is None:
             if len(self._groups) >= MAX_GROUPINGS:
@@ -267,11 +267,11 @@ class AffinityIndex:
         """Set the granted pods that are not bound yet.  Costs as much as what changed since the last call."""
         if granted is self._granted_source:
             return
-        keys = {each.key for each in granted}
+        keys = {unbound.key for unbound in granted}
         for key in [key for key in self._granted_pods if key not in keys]:
             self.remove_granted(key)
-        for each in granted:
-            self._note_granted(each)
+        for unbound in granted:
+            self._note_granted(unbound)
         self._granted_source = granted
 
     def remove_granted(self, key: str) -> None:
@@ -345,7 +345,7 @@ class AffinityIndex:
         for pod in pods:
             if prepared.pods.get(pod.uid) is pod:
                 continue
-            if not all(each.prepare(pod, until - self.effort) for each in asked):
+            if not all(index.prepare(pod, until - self.effort) for index in asked):
                 return False
             prepared.pods[pod.uid] = pod
         del self._prepared[key]
@@ -384,7 +384,7 @@ class AffinityIndex:
         own = own_pods.on_nodes
         closed: set[str] = set()
         for terms in self._on_nodes.anti_affinity.selecting(pod):
-            closed |= _without(terms.holders, (node for each, node in own if each.anti_affinity == terms.terms))
+            closed |= _without(terms.holders, (node for member, node in own if member.anti_affinity == terms.terms))
         for term in pod.anti_affinity:
             closed |= self._nodes_of_selected(term, own)
         if with_granted:
@@ -403,7 +403,7 @@ class AffinityIndex:
 
     def _nodes_of_selected(self, term: PodTerm, own: Iterable[tuple[Pod, str]]) -> set[str]:
         """The nodes of the pods that this term selects."""
-        return _without(self._on_nodes.count_by_place(term), (node for each, node in own if matches(term, each)))
+        return _without(self._on_nodes.count_by_place(term), (node for member, node in own if matches(term, member)))
 
     def _closed_by_granted(self, pod: Pod, own_pods: OwnPods) -> set[str]:
         """Nodes granted to pods whose anti-affinity selects this pod, or which its anti-affinity selects."""

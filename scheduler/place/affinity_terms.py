@@ -39,12 +39,12 @@ def matches(term: PodTerm, pod: Pod) -> bool:
 
 def selects(term: PodTerm, namespace: str, labels: Labels) -> bool:
     """True if the term selects a pod of this namespace with these labels."""
-    return namespace in term.namespaces and all(holds(each, labels) for each in term.expressions)
+    return namespace in term.namespaces and all(holds(expression, labels) for expression in term.expressions)
 
 
 def size_of(terms: Iterable[PodTerm]) -> int:
     """The size of these terms, in terms of usual size."""
-    return sum(1 + (len(each.namespaces) + sum(1 + len(e.values) for e in each.expressions)) // TEXTS for each in terms)
+    return sum(1 + (len(term.namespaces) + sum(1 + len(e.values) for e in term.expressions)) // TEXTS for term in terms)
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +105,7 @@ class TermIndex:
         known = self._lists.get(terms)
         if known is None:
             known = self._lists[terms] = TermList(terms, size_of(terms))
-            if self._dead > MAX_DEAD and self._dead > sum(each.size for each in self._lists.values()):
+            if self._dead > MAX_DEAD and self._dead > sum(entry.size for entry in self._lists.values()):
                 self._rebuild()
             else:
                 self._insert(known)
@@ -127,7 +127,7 @@ class TermIndex:
 
     def holders(self) -> Mapping[tuple[PodTerm, ...], Counter[str]]:
         """Each list of terms that is held, with how often each holder has it."""
-        return {terms: each.holders for terms, each in self._lists.items()}
+        return {terms: entry.holders for terms, entry in self._lists.items()}
 
     def kind(self, pod: Pod) -> PodKind:
         """The properties of a pod that these terms can select: pods of equal kind get the same answer."""
@@ -154,7 +154,7 @@ class TermIndex:
         if known.todo is None:
             if known.serial == self._serial:
                 return True
-            known.lists = {each: None for each in known.lists if each.holders or each in self._kept}
+            known.lists = {entry: None for entry in known.lists if entry.holders or entry in self._kept}
             known.todo, known.until = self._indexed_for(pod.labels, known.serial), self._serial
         compared = 0
         for indexed in islice(known.todo, most):
@@ -191,10 +191,10 @@ class TermIndex:
     def _insert(self, of: TermList) -> None:
         self._serial += 1
         for term in dict.fromkeys(of.terms):
-            for each in term.expressions:
-                self._named.setdefault(each.key, set()).update(each.values)
-                if each.operator not in OF_NAMED_VALUES:
-                    self._any_value.add(each.key)
+            for expression in term.expressions:
+                self._named.setdefault(expression.key, set()).update(expression.values)
+                if expression.operator not in OF_NAMED_VALUES:
+                    self._any_value.add(expression.key)
             for label in _labels_of(term):
                 self._indexed.setdefault(label, []).append(_Indexed(self._serial, term, of))
 
@@ -202,16 +202,16 @@ class TermIndex:
         for memory in (self._indexed, self._known, self._named, self._any_value):
             memory.clear()
         self._dead = self._said = 0
-        for each in dict.fromkeys((*self._lists.values(), *self._kept)):
-            self._insert(each)
+        for entry in dict.fromkeys((*self._lists.values(), *self._kept)):
+            self._insert(entry)
 
 
 def _labels_of(term: PodTerm) -> Sequence[_Label]:
     """The labels that index a term: a pod that it selects has one of them; [None]: it may have no label."""
-    required = [each for each in term.expressions if each.operator in REQUIRING]
+    required = [expression for expression in term.expressions if expression.operator in REQUIRING]
     if not required:
         return [None]
-    first = min(required, key=lambda each: len(each.values) if each.operator == "In" else MAX_LABELS)
+    first = min(required, key=lambda expression: len(expression.values) if expression.operator == "In" else MAX_LABELS)
     if first.operator == "In" and len(first.values) <= MAX_LABELS:
         return [(first.key, value) for value in dict.fromkeys(first.values)]
     return [(first.key, None)]
@@ -250,6 +250,6 @@ class WaitingTerms:
             lists = self._index.selecting_if_few(pod)
             if lists is None:
                 return self._lists
-            for each in lists:
-                found.update(dict.fromkeys(each.holders))
+            for entry in lists:
+                found.update(dict.fromkeys(entry.holders))
         return found

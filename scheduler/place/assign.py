@@ -31,7 +31,7 @@ def shortfall(spec: JobSpec, grant: Grant) -> str:
         return f"room for {spec.tasks:,} pods (it holds {room:,})"
     if len(spec.parts) != len(grant.parts):
         return f"all of its {1 + len(spec.parts):,} components"
-    return next((why for each in zip(spec.parts, grant.parts, strict=True) if (why := shortfall(*each))), "")
+    return next((why for pair in zip(spec.parts, grant.parts, strict=True) if (why := shortfall(*pair))), "")
 
 
 def lacks(place: JobSpec, wanted: JobSpec) -> str:

@@ -94,7 +94,7 @@ def weight(wanted: NodeRequirements) -> int:
 
 def texts(wanted: NodeRequirements) -> int:
     """About how many strings these requirements hold."""
-    said = sum(1 + len(each.values) for each in _requirements(wanted))
+    said = sum(1 + len(requirement.values) for requirement in _requirements(wanted))
     return said + len(wanted.selector) + len(wanted.tolerations) + len(wanted.needs)
 
 

@@ -148,7 +148,10 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 def matcher(terms: Iterable[NodeTerm]) -> Matcher:
     """A check of required node affinity: one term must match wholly; an empty term matches nothing."""
     made = [
-        ([(each.key, _check(each)) for each in term.expressions], [(each.key, _check(each)) for each in term.fields])
+        (
+            [(expression.key, _check(expression)) for expression in term.expressions],
+            [(field.key, _check(field)) for field in term.fields],
+        )
         for term in terms
         if term.expressions or term.fields
     ]
@@ -191,8 +194,8 @@ def needs(pod: Pod) -> Amounts:
     if shape not in _needs:
         amounts = summed(pod)
         weight = _WEIGHT + len(amounts)
-        for each in (*pod.containers, *pod.init_containers):
-            weight += 4 + len(each.requests) + len(each.limits)
+        for container in (*pod.containers, *pod.init_containers):
+            weight += 4 + len(container.requests) + len(container.limits)
         _needs.keep(shape, (asked, amounts), weight)
         return amounts
     return _needs[shape][1]
@@ -231,9 +234,9 @@ class NodeInfo:
             self._count(needed, 1)
         if before is None and pod.host_ports:
             self._ports[pod.uid] = pod.host_ports
-            for each in pod.host_ports:
-                by_address = self._holders.setdefault((each.port, each.protocol), {})
-                by_address.setdefault(each.address, {})[pod.uid] = None
+            for host_port in pod.host_ports:
+                by_address = self._holders.setdefault((host_port.port, host_port.protocol), {})
+                by_address.setdefault(host_port.address, {})[pod.uid] = None
         return before
 
     def remove(self, uid: str) -> Pod | None:
@@ -242,8 +245,8 @@ class NodeInfo:
         self._ends.pop(uid, None)
         if left is not None:
             self._count(self._needs.pop(uid), -1)
-            for each in self._ports.pop(uid, ()):
-                self._free(each, uid)
+            for host_port in self._ports.pop(uid, ()):
+                self._free(host_port, uid)
         return left
 
     def without(self, uid: str) -> NodeInfo:
@@ -326,30 +329,30 @@ def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -
     if _lacking(pod, node, there, leave_out_terminating=True):
         return Blocked(f"on node {name} other pods take the {lacking} that it needs")
     going = [other for other in _terminating(there) if other.uid != pod.uid]
-    until = max(ends for each in there for other in going if (ends := each.grace_ends(other.uid)) is not None)
+    until = max(ends for counts in there for other in going if (ends := counts.grace_ends(other.uid)) is not None)
     until += EXTRA_WAIT_S
     who = ", ".join(sorted(other.full_name for other in going)[:3])
     return Blocked(f"on node {name} {who} still {'terminates' if len(going) == 1 else 'terminate'}", until)
 
 
 def _terminating(there: Sequence[NodeInfo]) -> list[Pod]:
-    return [other for each in there for other in each.pods.values() if other.deleting_at is not None]
+    return [other for counts in there for other in counts.pods.values() if other.deleting_at is not None]
 
 
 def _lacking(pod: Pod, node: Node, there: Sequence[NodeInfo], *, leave_out_terminating: bool) -> str:
     """The first resource of which the node has too little for this pod beside the others; "": none."""
-    for each in there if pod.host_ports else ():
-        for other in each.listening(pod.host_ports):
+    for counts in there if pod.host_ports else ():
+        for other in counts.listening(pod.host_ports):
             if other.uid != pod.uid and not (leave_out_terminating and other.deleting_at is not None):
                 return "host port"
     aside = {pod.uid, *(other.uid for other in _terminating(there))} if leave_out_terminating else {pod.uid}
     wanted = needs(pod)
-    left_out = [counted for each in there for uid in aside if (counted := each.needed_by(uid))]
+    left_out = [needed for counts in there for uid in aside if (needed := counts.needed_by(uid))]
     for resource, amount in wanted.items():
-        for each in there:
-            amount += each.taken.get(resource, 0)
-        for counted in left_out:
-            amount -= counted.get(resource, 0)
+        for counts in there:
+            amount += counts.taken.get(resource, 0)
+        for needed in left_out:
+            amount -= needed.get(resource, 0)
         if amount > node.allocatable.get(resource, 0):
             return "place" if resource == "pods" else resource
     return ""
@@ -380,11 +383,11 @@ class Site:
     @property
     def pods(self) -> list[NodeInfo]:
         """All of these pods; no pod is in two of them."""
-        return [each for each in (self.there, self.planned, self.expected) if each is not None]
+        return [pods for pods in (self.there, self.planned, self.expected) if pods is not None]
 
     def expect(self, pod: Pod) -> None:
         """Count the pod, which is about to be bound; it may be there already."""
-        if not any(pod.uid in each.pods for each in self.pods):
+        if not any(pod.uid in pods.pods for pods in self.pods):
             self.expected = self.expected or NodeInfo()
             self.expected.put(pod)
 

@@ -47,7 +47,9 @@ class HostPorts:
         if not pod.host_ports:
             return NOWHERE
         discount = Counter(
-            (each.port, each.protocol, node, each.address) for other, node in own for each in other.host_ports
+            (host_port.port, host_port.protocol, node, host_port.address)
+            for other, node in own
+            for host_port in other.host_ports
         )
         if discount:
             return frozenset(self._conflicts(pod.host_ports, discount))
@@ -103,7 +105,7 @@ def in_the_way(address: str, held: Collection[str]) -> Iterable[str]:
 
     Only the few possible addresses are looked up: one pod may hold ten thousand addresses with one port.
     """
-    return held if address in EVERYWHERE else (each for each in (address, *EVERYWHERE) if each in held)
+    return held if address in EVERYWHERE else (candidate for candidate in (address, *EVERYWHERE) if candidate in held)
 
 
 def common_port(pods: Iterable[Pod]) -> int:

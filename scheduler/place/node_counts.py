@@ -39,17 +39,17 @@ def shared(least: int | None, most: int | None, components: Sequence[Counted]) -
     Each component has a node, then as many as it cannot do without.  Further nodes go to the components with most pods.  None
     gets more nodes than it has pods, because Slurm refuses that (2025).  The sums do not depend on what nodes there are.
     """
-    specs = [each.spec for each in components]
-    needed = [each.fewest for each in components]
+    specs = [component.spec for component in components]
+    needed = [component.fewest for component in components]
     if most is not None and sum(needed) > most:
         return Refusal(
             names.REFUSED,
             f"{needed_in_all(components, sum(needed))} Annotation {names.PREFIX}{names.MAX_NODES} or the policy "
             f"(max_nodes) allows {most:,}. Raise the number, or let the pods ask for the same.",
         )
-    limits = [each.most for each in components]
+    limits = [component.most for component in components]
     at_least = [1] * len(specs)
-    for bounds in (needed, [min(each.most, each.usable) for each in components], limits):
+    for bounds in (needed, [min(component.most, component.usable) for component in components], limits):
         at_least = _handed_out(least or 0, at_least, bounds)
     at_most = _handed_out(most or 0, list(map(max, needed, at_least)), limits)
     return [
@@ -65,14 +65,14 @@ def needed_in_all(components: Sequence[Counted], nodes: int) -> str:
     return (
         f"{len(components):,} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind "
         f"nodes of its own: at least {nodes:,} nodes in all."
-        f"{_AS_IF_ALL if any(each.is_limited for each in components) else ''}"
+        f"{_AS_IF_ALL if any(component.is_limited for component in components) else ''}"
     )
 
 
 def _handed_out(total: int, shares: Sequence[int], limits: Sequence[int]) -> list[int]:
     """These shares, and what is left of the total: first to the share with the largest limit, up to its limit."""
     found, further = list(shares), max(0, total - sum(shares))
-    for index in sorted(range(len(found)), key=lambda each: -limits[each]):
+    for index in sorted(range(len(found)), key=lambda at: -limits[at]):
         more = min(further, max(0, limits[index] - found[index]))
         found[index] += more
         further -= more

@@ -87,7 +87,7 @@ class SeparateNodes:
         of_class: dict[_Class, list[str]] = {}
         for name in sorted(classes, reverse=True):
             of_class.setdefault(classes[name], []).append(name)
-        own = [frozenset(of_class[each].pop() for each in chosen.elements()) for chosen in division]
+        own = [frozenset(of_class[node_class].pop() for node_class in chosen.elements()) for chosen in division]
         every = frozenset().union(*own)
         return [(every - kept) & rooms.keys() for kept, rooms in zip(own, self._held, strict=True)]
 
@@ -105,8 +105,8 @@ class SeparateNodes:
         # Sets of nodes as bits of a number: thousands of nodes are compared at once.
         usable = [int("0" + "".join("1" if name in rooms else "0" for name in every), 2) for rooms in self._held]
         for among in sorted({(1 << len(every)) - 1, *usable}, key=lambda nodes: (nodes.bit_count(), nodes)):
-            inside = [each for each, nodes in zip(counted, usable, strict=True) if not nodes & ~among]
-            needed, count = sum(each.fewest for each in inside), among.bit_count()
+            inside = [need for need, nodes in zip(counted, usable, strict=True) if not nodes & ~among]
+            needed, count = sum(need.fewest for need in inside), among.bit_count()
             if among and needed > count:
                 return (
                     f"{needed_in_all(inside, needed)} Only {count:,} {'node' if count == 1 else 'nodes'}{where} can "
@@ -117,13 +117,13 @@ class SeparateNodes:
     def _can_start_in_any_case(self) -> bool:
         """True if each component can start even if the other components take as many of its best nodes as they may."""
         users = Counter(name for rooms in self._held for name in rooms)
-        takes = [min(each.tasks, each.most or each.tasks) for each in self._needs]
-        for each, own, rooms in zip(self._needs, takes, self._held, strict=True):
+        takes = [min(need.tasks, need.most or need.tasks) for need in self._needs]
+        for need, own, rooms in zip(self._needs, takes, self._held, strict=True):
             taken = sum(takes) - own
             shared = sorted((room for name, room in rooms.items() if users[name] > 1), reverse=True)
             alone = (room for name, room in rooms.items() if users[name] == 1)
             left = sorted((room for room in (*shared[taken:], *alone) if room), reverse=True)
-            if len(left) < each.least or sum(left[: each.most]) < each.tasks:
+            if len(left) < need.least or sum(left[: need.most]) < need.tasks:
                 return False
         return True
 
@@ -191,8 +191,8 @@ class _Search:
         # By component: the classes that it can use, as indexes.  By class: the components that can use it, as bits.
         self._usable: list[list[int]] = [[] for _ in needs]
         self._users = [0] * len(self._classes)
-        for at, each in enumerate(self._classes):
-            for index, room in enumerate(each):
+        for at, node_class in enumerate(self._classes):
+            for index, room in enumerate(node_class):
                 if room:
                     self._usable[index].append(at)
                     self._users[at] |= 1 << index
@@ -212,7 +212,7 @@ class _Search:
         if found is None:
             return None
         chosen = [found[index].items() for index in range(len(self._needs))]
-        return [Counter({self._classes[at]: number for at, number in each}) for each in chosen]
+        return [Counter({self._classes[at]: number for at, number in division}) for division in chosen]
 
     def _divide_from(self, position: int, left: Sequence[int]) -> dict[int, dict[int, int]] | None:
         """For each component from this position of the order on, how many nodes of each class it gets, all by index.
@@ -254,7 +254,7 @@ class _Search:
             self.steps += 1
             at = len(numbers)
             if tasks <= 0 and least <= 0:
-                yield {each: number for each, number in zip(useful, numbers, strict=False) if number}
+                yield {node_class: number for node_class, number in zip(useful, numbers, strict=False) if number}
             elif at < len(useful) and most > 0:
                 numbers.append(min(left[useful[at]], max(-(-tasks // rooms[at]), least), most))
                 tasks, least, most = tasks - numbers[at] * rooms[at], least - numbers[at], most - numbers[at]

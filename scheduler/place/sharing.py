@@ -42,13 +42,13 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
     counted  the resources that Slurm counts
     """
     if port := common_port(pods):  # Slurm has no option for some pairs alone, so each pod gets a node of its own
-        alike = all(any(each.port == port for each in pod.host_ports) for pod in pods)
+        alike = all(any(host_port.port == port for host_port in pod.host_ports) for pod in pods)
         return dict.fromkeys(nodes, Most(1, f"host port {port}", alike))
     asking = _distinct_needs(pods)
-    resources = {resource for each in asking for resource in each} - set(counted)
-    largest = {resource: max(each.get(resource, 0) for each in asking) for resource in resources}
+    resources = {resource for amounts in asking for resource in amounts} - set(counted)
+    largest = {resource: max(amounts.get(resource, 0) for amounts in asking) for resource in resources}
     wanted = {resource: amount for resource, amount in largest.items() if amount > 0}
-    uneven = {resource for resource in wanted if any(each.get(resource, 0) < wanted[resource] for each in asking)}
+    uneven = {resource for resource in wanted if any(amounts.get(resource, 0) < wanted[resource] for amounts in asking)}
     return {name: _most(node, wanted, uneven) for name, node in nodes.items()}
 
 
@@ -112,7 +112,7 @@ def has_affinity_between(kinds: Sequence[Collection[Pod]]) -> bool:
 
 def _is_between(term: PodTerm, kinds: Sequence[Collection[Pod]], found: Sequence[Mapping[PodTerm, Pod | None]]) -> bool:
     """The same for one term.  found: what `selected_by` returns for each kind"""
-    selected_in = sum(term in each for each in found)
+    selected_in = sum(term in kind for kind in found)
     themselves = 0
     for pods, selected in zip(kinds, found, strict=True):
         holders = [pod for pod in pods if term in pod.affinity]
@@ -143,7 +143,7 @@ def selected_by(terms: Collection[PodTerm], pods: Iterable[Pod]) -> dict[PodTerm
 
 def _kinds(terms: Iterable[PodTerm], pods: Iterable[Pod]) -> Mapping[tuple[str | None, ...], list[Pod]]:
     """The pods by what the terms compare: most pods of a gang are alike to all terms."""
-    keys = sorted({each.key for term in terms for each in term.expressions})
+    keys = sorted({expression.key for term in terms for expression in term.expressions})
     kinds: dict[tuple[str | None, ...], list[Pod]] = {}
     for pod in pods:
         kinds.setdefault((pod.namespace, *map(pod.labels.get, keys)), []).append(pod)

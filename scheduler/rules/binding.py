@@ -192,7 +192,7 @@ def _components_known(binding: Binding, bound_to: Mapping[str, str]) -> dict[str
     bound_to   UID to Slurm's name of the node.  Components never share a node (Slurm facts 11).
     """
     job, grant = binding.job, binding.grant
-    of_node = {node.name: index for index, each in enumerate((grant, *grant.parts)) for node in each.nodes}
+    of_node = {node.name: index for index, component in enumerate((grant, *grant.parts)) for node in component.nodes}
     return {**job.components, **{uid: of_node[node] for uid, node in bound_to.items() if node in of_node}}
 
 
@@ -233,8 +233,8 @@ def _component_of(spec: JobSpec, pods: Sequence[Pod], specs: Sequence[JobSpec], 
     for fields in (SHAPE, SHAPE - {"excluded_nodes"}):  # which nodes are excluded changes with time
         alike = [
             index
-            for index, each in enumerate(specs)
-            if all(getattr(each, name) == getattr(spec, name) for name in fields)
+            for index, other in enumerate(specs)
+            if all(getattr(other, name) == getattr(spec, name) for name in fields)
         ]
         if len(alike) == 1:
             return alike[0]
@@ -312,7 +312,7 @@ def on_its_way(pod: Pod, grant: Grant, this_pass: Pass) -> str:
     """The node of this grant to which a bind that is in flight, or whose result is unknown, puts the pod; "": none."""
     name = this_pass.world.assumed.get(pod.uid, "")
     node = (this_pass.world.nodes or {}).get(name)
-    return name if node is not None and any(each.name == slurm_name(node) for each in grant.everywhere) else ""
+    return name if node is not None and any(granted.name == slurm_name(node) for granted in grant.everywhere) else ""
 
 
 # --- what the bind writes -------------------------------------------------------------------------------------------

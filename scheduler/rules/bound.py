@@ -66,7 +66,7 @@ def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
         return read_job(job, workload, this_pass, _is_it_its_own(job, workload))
     if job.states != RUNNING:
         return read_job(job, workload, this_pass, f"what became of job {job.id}?")
-    if any(each.right for each in workload.edited.values()) or is_ending_pods(this_pass):
+    if any(edit.right for edit in workload.edited.values()) or is_ending_pods(this_pass):
         return read_job(job, workload, this_pass, _is_it_its_own(job, workload))
     return read_hinted(workload, job, this_pass)  # a hint, and RUNNING, is enough (ARCHITECTURE 4)
 
@@ -161,9 +161,9 @@ def _no_place(workload: Workload, why: str) -> Decision:
 def _report_late_changes(workload: Workload) -> Decision:
     """A resize, or an edit of annotations, after the bind: the job does not change, and that is shown once (K8, T11)."""
     found = []
-    for uid, what in workload.late_changes.items():
+    for uid, change in workload.late_changes.items():
         message = (
-            f"Changed after the pod was bound: {what}. Its Slurm job stays as it is; recreate the pod to apply it."
+            f"Changed after the pod was bound: {change}. Its Slurm job stays as it is; recreate the pod to apply it."
         )
         found.append(event_alone(workload, workload.pods[uid], names.CHANGE_IGNORED, message))
     return combine(found)

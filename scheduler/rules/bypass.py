@@ -53,13 +53,13 @@ def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     too_many = len([pod for pod in workload.unfinished if workload.node_of(pod)]) - _tasks(job.spec)
     if too_many <= 0:
         return NOTHING
-    latest = sorted(workload.strays.items(), key=lambda each: each[1])[-too_many:]
+    latest = sorted(workload.strays.items(), key=lambda item: item[1])[-too_many:]
     pods = [workload.pods[uid] for uid, _ in latest if uid in workload.pods]
     return _uninvited(workload, _those_that_count(workload, pods, this_pass), this_pass)
 
 
 def _tasks(spec: JobSpec) -> int:
-    return sum(each.tasks for each in (spec, *spec.parts))
+    return sum(component.tasks for component in (spec, *spec.parts))
 
 
 def _those_that_count(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> list[Pod]:
@@ -100,7 +100,7 @@ def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decisio
         return wake(at)
     polled = world.polled is not None and world.polled.began >= settled and Side.SLURM not in world.outages
     may_be_theirs = any(
-        world.first_listed_at.get(each, settled) <= settled for each in (*world.unread, *world.unreadable)
+        world.first_listed_at.get(job_id, settled) <= settled for job_id in (*world.unread, *world.unreadable)
     )
     if not polled or may_be_theirs:
         return wake(this_pass.now + LOOK_AGAIN_S)

@@ -86,7 +86,9 @@ def _uncounted(node: Node, this_pass: Pass) -> Mapping[str, int]:
             ends = there.grace_ends(uid)
             if ends is None or this_pass.now >= ends + EXTRA_WAIT_S:
                 counted = counts if _has_job(pod, this_pass.world) else ()
-                total.update({what: amount for what, amount in there.needed_by(uid).items() if what not in counted})
+                total.update(
+                    {resource: amount for resource, amount in there.needed_by(uid).items() if resource not in counted}
+                )
     this_pass.uncounted[node.name] = total
     return total
 
@@ -104,5 +106,9 @@ def _has_job(pod: Pod, world: World) -> bool:
 def _room(node: Node, taken: Amounts, pod: Pod) -> int:
     """The number of pods with the same requests that fit into the free resources of the node."""
     wanted: Iterable[tuple[str, int]] = needs(pod).items()
-    left = ((node.allocatable.get(what, 0) - taken.get(what, 0)) // amount for what, amount in wanted if amount > 0)
+    left = (
+        (node.allocatable.get(resource, 0) - taken.get(resource, 0)) // amount
+        for resource, amount in wanted
+        if amount > 0
+    )
     return max(0, min(left, default=0))

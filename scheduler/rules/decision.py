@@ -243,11 +243,11 @@ def combine(decisions: Iterable[Decision]) -> Decision:
         return found[0] if found else NOTHING
     steps, limited_by = list[Step](), list[str]()
     wake_at, why = NEVER, ""
-    for each in found:
-        steps += each.steps
-        limited_by += each.limited_by
-        wake_at = min(wake_at, each.wake_at)
-        why = why or each.why
+    for decision in found:
+        steps += decision.steps
+        limited_by += decision.limited_by
+        wake_at = min(wake_at, decision.wake_at)
+        why = why or decision.why
     return Decision(tuple(steps), wake_at, tuple(limited_by), why)
 
 

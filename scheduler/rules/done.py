@@ -58,8 +58,10 @@ def _may_be_of_unread_jobset(this_pass: Pass) -> bool:
     if this_pass.now >= world.started + UNREAD_S:
         return False
     waiting = (world.workloads[key] for phase in (Phase.GATHERING, Phase.UNSUBMITTED) for key in world.by_phase[phase])
-    jobsets = (each for each in waiting if each.group is not None and each.group.size_source_kind == "JobSet")
-    return any(world.owners_of(each.first)[1] is not None for each in jobsets)
+    jobsets = (
+        workload for workload in waiting if workload.group is not None and workload.group.size_source_kind == "JobSet"
+    )
+    return any(world.owners_of(workload.first)[1] is not None for workload in jobsets)
 
 
 def _may_run_until(gone: DeletedPod, this_pass: Pass) -> float:

@@ -114,8 +114,8 @@ class _Site:
         else:
             lacking = f"annotation {names.PREFIX}{names.MAX_NODES} or the policy (max_nodes) allows {at_most:,}"
         if keeps_all_apart(self.pods):
-            each = f"each of {spec.tasks:,} pods of {readable}"
-            said = f"The pod anti-affinity requires a node of its own for {each}, and {lacking}."
+            subject = f"each of {spec.tasks:,} pods of {readable}"
+            said = f"The pod anti-affinity requires a node of its own for {subject}, and {lacking}."
         else:
             said = (
                 f"The pod anti-affinity keeps some of {spec.tasks:,} pods of {readable} apart that ask for the same. Slurm "
@@ -136,7 +136,8 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
     if has_affinity_between([pods for _, pods in parts]):
         return Refusal(names.REFUSED, _AFFINITY_BETWEEN_COMPONENTS)
     known: dict[tuple[str, str], list[Alike]] = {}
-    sites = [_site(each, pods, known, this_pass) for each, (_, pods) in zip((spec, *spec.parts), parts, strict=True)]
+    members = zip((spec, *spec.parts), parts, strict=True)
+    sites = [_site(component, pods, known, this_pass) for component, (_, pods) in members]
     at_most = sum(site.most_nodes for site in sites)
     if spec.min_nodes is not None and spec.min_nodes > at_most:
         return Refusal(names.REFUSED, _fewer_than_asked(spec.min_nodes, at_most))
@@ -146,8 +147,8 @@ def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], 
     if isinstance(counted, Refusal):
         return counted
     laid: list[JobSpec] = []
-    for each, site in zip(counted, sites, strict=True):
-        found = site.laid_out(each, readable)
+    for component, site in zip(counted, sites, strict=True):
+        found = site.laid_out(component, readable)
         if isinstance(found, Refusal):
             return found
         laid.append(found)
@@ -184,7 +185,7 @@ def _site(spec: JobSpec, pods: Sequence[Pod], known: dict[tuple[str, str], list[
     if (kinds := known.get(asked)) is None:
         kinds = known[asked] = _usable_kinds(spec, this_pass)
     this_pass.effort += len(kinds)
-    nodes = {each.node.name: _in_kubernetes(each.node, world) for each in kinds}
+    nodes = {kind.node.name: _in_kubernetes(kind.node, world) for kind in kinds}
     most = most_pods_on(nodes, pods, world.counted_by_slurm)
     return _Site(spec, pods, kinds, most, world.counts_memory, on_one_node=need_one_node(pods))
 
@@ -222,4 +223,4 @@ def usable_nodes(spec: JobSpec, world: World) -> list[SlurmNode]:
     """The Slurm nodes that a job of this specification may use: those of its partition, without the excluded ones."""
     partition, excluded = spec.partition or world.default_partition, frozenset(expand(spec.excluded_nodes))
     nodes = (world.slurm_nodes or {}).values()
-    return [each for each in nodes if partition in ("", *each.partitions) and each.name not in excluded]
+    return [node for node in nodes if partition in ("", *node.partitions) and node.name not in excluded]

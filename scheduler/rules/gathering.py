@@ -118,7 +118,7 @@ def _disagreement(workload: Workload) -> str:
         firsts[shown.size] = min(named, firsts.get(shown.size, named))
     said = ", ".join(
         f"{name} says {'none' if size is None else f'{size:,}'}"
-        for size, (_, name) in sorted(firsts.items(), key=lambda each: each[1])
+        for size, (_, name) in sorted(firsts.items(), key=lambda item: item[1])
     )
     return (
         f"The pods of {group.kind} {group.name} do not agree on their number ({said}): give all of them the same "
@@ -158,8 +158,10 @@ def _read_size_source(workload: Workload, this_pass: Pass) -> Decision:
         read = wake(next_at)
     else:
         read = plan_action(act.ReadOwner(pod.namespace, ref, f"how many pods has {ref.kind} {ref.name}?"))
-    what = f"{ref.kind} {ref.name}"
-    failing = [unreadable(each, what, key, this_pass) for each in _not_gated(workload)] if not workload.size else []
+    subject = f"{ref.kind} {ref.name}"
+    failing = (
+        [unreadable(member, subject, key, this_pass) for member in _not_gated(workload)] if not workload.size else []
+    )
     return combine((read, note(awaits=key), *failing))
 
 

@@ -172,15 +172,15 @@ def _beyond(tenant: Tenant, pod: Pod, workload: Workload, job: Placeholder, read
     user may also change the account, partition or QOS of a waiting job.  The values that the bridge asked for stay allowed.
     """
     spec = job.spec
-    for what, choice, value, asked in (
+    for option, choice, value, asked in (
         (names.ACCOUNT, tenant.accounts, read.account, spec.account if spec is not None else ""),
         (names.PARTITION, tenant.partitions, read.partition, workload.asked_in if spec is not None else ""),
         (names.QOS, tenant.qos, read.qos, spec.qos if spec is not None else ""),
     ):
         # The default partition is not known while slurmdbd is away.
-        slurms_own = this_pass.world.default_partition if what == names.PARTITION else ""
+        slurms_own = this_pass.world.default_partition if option == names.PARTITION else ""
         usual = asked or choice.default or slurms_own or value
-        if value != usual and isinstance(refused := choice.pick(what, value, f"namespace {pod.namespace}"), Refusal):
+        if value != usual and isinstance(refused := choice.pick(option, value, f"namespace {pod.namespace}"), Refusal):
             return refused.message
     return ""
 

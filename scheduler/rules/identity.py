@@ -60,7 +60,9 @@ def search_for_job(workload: Workload, search: JobSearch, this_pass: Pass) -> De
     if world.polled is None or world.polled.began < search.until:
         return Decision(why=searched)  # the next poll marks it
     unread = (
-        world.unread if search.twin else [each for each in world.unread if world.first_listed_at[each] >= search.began]
+        world.unread
+        if search.twin
+        else [job_id for job_id in world.unread if world.first_listed_at[job_id] >= search.began]
     )
     return Decision(why=searched) if unread else None
 
@@ -149,7 +151,7 @@ def cancel_of_earlier_pods(workload: Workload, job: Placeholder, this_pass: Pass
     if workload.pod_counts.unbound < workload.pod_counts.unfinished:
         return None
     world = this_pass.world
-    if not all(each.is_known for each in world.clocks.values()):
+    if not all(cluster_clock.is_known for cluster_clock in world.clocks.values()):
         return None
     submitted = this_pass.from_slurm(job.job.submitted)
     if submitted + EXACT_S >= min(world.created(workload.members), default=submitted):

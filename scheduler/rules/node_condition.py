@@ -128,7 +128,7 @@ def in_slurm(node: Node, known: SlurmNode, refused: str, dropped: Sequence[str],
         return Condition(False, names.NODE_REFUSED, refused)
     if dropped:
         return Condition(False, names.NODE_REFUSED, _without_devices(name, dropped))
-    outside = [each for each in named_partitions(node) if each not in known.partitions]
+    outside = [partition for partition in named_partitions(node) if partition not in known.partitions]
     if outside:
         return Condition(False, names.NODE_OUTSIDE, _outside(outside[0], known))
     partitions = ", ".join(known.partitions) or "none"

@@ -25,8 +25,8 @@ NAMED_MOST = 3  # the most pods that a record names one by one
 def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     """The rule of ORPHANED: the job is over while pods run.  The pods show why, and are ended with grace (S4)."""
     world = this_pass.world
-    own = [each for each in world.jobs_of(workload) if each.key in (None, workload.key)]
-    job = next((each for each in own if each.id == workload.hint), own[-1] if own else None)
+    own = [known for known in world.jobs_of(workload) if known.key in (None, workload.key)]
+    job = next((candidate for candidate in own if candidate.id == workload.hint), own[-1] if own else None)
     if this_pass.now < world.quiet_until():
         quiet = clock(world.quiet_until(), this_pass.now)
         return wake(
@@ -65,7 +65,7 @@ def _why_ended(workload: Workload, job: Placeholder) -> str:
         tried = workload.reacquired is not None and workload.reacquired[0] == job.id
         asked = f"; its nodes were asked for again: {workload.reacquired[1]}" if tried and workload.reacquired else ""
         return f"Slurm {'requeued' if job.requeued else 'lost'} the job of this pod ({job.id}){asked}"
-    state = ", ".join(sorted(job.states & {each for each in job.states if is_ended(frozenset({each}))}))
+    state = ", ".join(sorted(job.states & {flag for flag in job.states if is_ended(frozenset({flag}))}))
     reason = job.job.reason if job.job is not None and job.job.reason not in ("", "None") else ""
     return f"Slurm job {job.id} ended: {state}" + (f" ({reason})" if reason else "")
 

@@ -81,17 +81,17 @@ def read_unknown(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> De
     return in_turn(found)
 
 
-def unreadable(pod: Pod, what: str, key: OwnerKey | str, this_pass: Pass) -> Decision:
+def unreadable(pod: Pod, subject: str, key: OwnerKey | str, this_pass: Pass) -> Decision:
     """The pod shows that what it waits for cannot be read, once that has lasted.  key: the owner, or the pod with claims."""
     failing = this_pass.world.cannot_read.get(key)
     if failing is None:
         return NOTHING
     since, why = failing
     said_at = since + this_pass.tuning.outage_s
-    message = f"{what} of this pod cannot be read, and is tried again: {why}"
+    message = f"{subject} of this pod cannot be read, and is tried again: {why}"
     if this_pass.now < said_at:
         return wake(said_at, message)
-    return status(pod, names.UNREADABLE, message, essence=("unread", what), warning=True)
+    return status(pod, names.UNREADABLE, message, essence=("unread", subject), warning=True)
 
 
 def _owners(pods: Iterable[Pod], world: World) -> Iterator[tuple[Pod, OwnerRef]]:

@@ -104,7 +104,7 @@ def _update(
 ) -> tuple[Decision, str]:
     """Change the job from `asked` to `spec`, as far as Slurm can.  Also returns what it cannot change, in words."""
     changes = job_update.changes(asked, spec)
-    fixed = [job_update.unchangeable(*each) for each in zip((spec, *spec.parts), changes, strict=True)]
+    fixed = [job_update.unchangeable(*pair) for pair in zip((spec, *spec.parts), changes, strict=True)]
     fixed_all = frozenset().union(*fixed)
     said = ", ".join(job_update.keys(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all))
     possible = [changed - unchanging for changed, unchanging in zip(changes, fixed, strict=True)]
@@ -157,4 +157,4 @@ def _begins(job: Placeholder) -> float | None:
 
 
 def _tasks(spec: JobSpec) -> list[int]:
-    return [each.tasks for each in (spec, *spec.parts)]
+    return [component.tasks for component in (spec, *spec.parts)]

@@ -102,26 +102,26 @@ def _first_attempts_until(this_pass: Pass) -> Iterable[float]:
     """
     world = this_pass.world
     absent = (world.placeholders[job_id] for job_id in world.absent if job_id in world.placeholders)
-    affected = (each for job in absent for each in world.workloads_of(job))
+    affected = (workload for job in absent for workload in world.workloads_of(job))
     orphaned = (world.workloads[key] for key in reversed(world.by_phase[Phase.ORPHANED]))
-    for each in chain(orphaned, affected):
+    for other in chain(orphaned, affected):
         if (
-            each.reacquired is None
-            and each.pod_counts.members > each.pod_counts.unbound
-            and is_managed(each.pod, world)
-            and not _is_being_ended(each, this_pass)
+            other.reacquired is None
+            and other.pod_counts.members > other.pod_counts.unbound
+            and is_managed(other.pod, world)
+            and not _is_being_ended(other, this_pass)
         ):
-            lost = lost_job_of(world, each)
-            if lost is None or each.not_asked_for == lost.id:
+            lost = lost_job_of(world, other)
+            if lost is None or other.not_asked_for == lost.id:
                 continue
-            if _is_missing(lost, each, world) and not _has_components(lost):
+            if _is_missing(lost, other, world) and not _has_components(lost):
                 yield lost.lost_since + this_pass.tuning.retake_s
 
 
 def _has_components(job: Placeholder) -> bool:
     """True if the job is heterogeneous: such a job is not asked for again, so nothing waits for that."""
     described = (job.spec, job.job, job.grant)
-    return any(each is not None and each.parts for each in described)
+    return any(known is not None and known.parts for known in described)
 
 
 def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:
@@ -129,20 +129,20 @@ def _is_missing(job: Placeholder, workload: Workload, world: World) -> bool:
 
     A job that only the pods name counts if a previous process may have bound them: otherwise a user may have invented its id.
     """
-    others = (each for each in world.jobs_of(workload) if each is not job)
+    others = (other for other in world.jobs_of(workload) if other is not job)
     return (
         not (job.alive or job.ended)
         and (job.proven or world.is_inherited(workload))
-        and not any(each.alive for each in others)
+        and not any(other.alive for other in others)
     )
 
 
 def _is_being_ended(workload: Workload, this_pass: Pass) -> bool:
     """True if an end of one of its pods is in flight, or the watch has not shown it yet."""
     return any(
-        isinstance(each.action, act.DeletePod | act.FailByDeadline | act.EvictPod)
-        and (each.until is None or this_pass.now < each.until)
-        for each in workload.pods_in_flight.values()
+        isinstance(in_flight.action, act.DeletePod | act.FailByDeadline | act.EvictPod)
+        and (in_flight.until is None or this_pass.now < in_flight.until)
+        for in_flight in workload.pods_in_flight.values()
     )
 
 

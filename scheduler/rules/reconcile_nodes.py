@@ -104,7 +104,7 @@ def _decide(name: str, this_pass: Pass) -> Actions:
     if world.config.leaving:
         return _leave(name, known, this_pass)
     if claims := world.contested.get(name):
-        nodes = [world.nodes[each] for each in claims]
+        nodes = [world.nodes[claim] for claim in claims]
         if not _is_kept(name, this_pass):
             return unmark(nodes, this_pass)
         return _show_on(nodes, contested(name, claims), this_pass)

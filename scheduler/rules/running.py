@@ -155,7 +155,7 @@ def _asked_for(pod: Pod) -> int | None:
 def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
     owners_of = this_pass.world.owners_of
     leads = (lead_of(pod, owners_of(pod)[0], None, this_pass.tuning) for pod in pods)
-    notice = max(notice_s(each.seconds, this_pass.tuning) for each in leads)
+    notice = max(notice_s(lead.seconds, this_pass.tuning) for lead in leads)
     if any(is_service(pod) for pod in pods):
         notice = max(notice, this_pass.tuning.service_notice_s)
     at = ends - notice
@@ -190,7 +190,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
     if started is None and this_pass.now < last_at:
         return wake(last_at)
     seconds = max(1, int(last_at - started)) if started is not None else 1
-    known = [each for each in (pod.active_deadline_s, pod.set_deadline_s) if each is not None]
+    known = [deadline for deadline in (pod.active_deadline_s, pod.set_deadline_s) if deadline is not None]
     if known and min(known) <= seconds:
         return NOTHING
     why = f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}"

@@ -299,11 +299,14 @@ class Pass:
         """The pods on that node, and the pods that this pass binds to it."""
         return [there for index in (self.world.node_info, self.assumed) if (there := index.get(node)) is not None]
 
-    def is_being_read(self, what: object) -> bool:
+    def is_being_read(self, subject: object) -> bool:
         """True if a read of that job, owner, pod or limit is planned or in flight."""
         world = self.world
         return (
-            what in self.reading or what in world.reading or what in world.reading_refs or what in world.reading_limits
+            subject in self.reading
+            or subject in world.reading
+            or subject in world.reading_refs
+            or subject in world.reading_limits
         )
 
     def is_read_already(self, action: Action) -> bool:

@@ -163,8 +163,8 @@ def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> Non
         if this_pass.free("reports") <= 0:
             this_pass.park(workload.key, "reports")
             return
-        each = PodStatus(pod, new.reason, new.message, warning=new.warning, event=new.event)
-        write_status(each, workload, this_pass)
+        shown = PodStatus(pod, new.reason, new.message, warning=new.warning, event=new.event)
+        write_status(shown, workload, this_pass)
 
 
 def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:
@@ -317,5 +317,5 @@ def _names_job(workload: Workload, pod: Pod, job_id: int) -> bool:
     if last is not None:
         return last.essence[:1] == (str(job_id),)
     return shown is not None and any(
-        each in shown.message for each in (f". Job {job_id}, as of ", f" as job {job_id}. ")
+        words in shown.message for words in (f". Job {job_id}, as of ", f" as job {job_id}. ")
     )

@@ -160,14 +160,16 @@ def too_large(workload: Workload, spec: JobSpec, this_pass: Pass) -> Refusal | N
     """Why the nodes of a gang could not run it even if they were empty (F3); None: they could."""
     world = this_pass.world
     partition = spec.partition or world.default_partition
-    parts = with_usable_nodes((each for each in (spec, *spec.parts) if each.tasks > 1 or spec.parts), this_pass)
+    parts = with_usable_nodes(
+        (component for component in (spec, *spec.parts) if component.tasks > 1 or spec.parts), this_pass
+    )
     kinds: dict[int, list[Alike]] = {}  # by identity of the list of nodes: most components have the same one
-    for each, nodes in parts:
-        if each.tasks <= 1:
+    for component, nodes in parts:
+        if component.tasks <= 1:
             continue
         if id(nodes) not in kinds:
             kinds[id(nodes)] = alike(nodes)
-        if why := lacking(each, kinds[id(nodes)], partition):
+        if why := lacking(component, kinds[id(nodes)], partition):
             return _no_room(workload, why, world)
     if not spec.parts:
         return None
@@ -338,7 +340,7 @@ def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], 
         return _charged(plan_action(allocate), this_pass)
     # the job will wait in the queue, so the workload leaves these nodes out until it judges them again
     parts = components(asked) if wanted.parts else ()
-    pods = tuple(tuple(pod.uid for pod in each) for _, each in parts)
+    pods = tuple(tuple(pod.uid for pod in part) for _, part in parts)
     submit = plan_action(act.SubmitJob(workload.key, wanted, f"queueing in Slurm {where}", pods))
     return _charged(submit, this_pass) + (note(leave_out=left_out) if left_out is not None else NOTHING)
 
@@ -360,7 +362,7 @@ def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> 
         return spec, None
     elsewhere = replace(_without(full, spec), parts=tuple(_without(full, part) for part in spec.parts))
     this_pass.effort += len(world.slurm_nodes or {}) * (1 + len(spec.parts))
-    have_nodes = all(usable_nodes(each, world) for each in (elsewhere, *elsewhere.parts))
+    have_nodes = all(usable_nodes(component, world) for component in (elsewhere, *elsewhere.parts))
     if not have_nodes or too_large(workload, elsewhere, this_pass) is not None:
         return spec, None
     return elsewhere, this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)

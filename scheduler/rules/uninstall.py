@@ -97,7 +97,7 @@ def todo(world: World, now: float) -> list[str]:
 
 def not_known(world: World) -> str:
     """Why `todo` may not be complete, a sentence; "": it is, except for requests of a previous process that are in flight."""
-    lost = [f"{side.value}: {each.why}" for side, each in world.outages.items()]
+    lost = [f"{side.value}: {outage.why}" for side, outage in world.outages.items()]
     if lost:
         return " ".join(lost)
     if not world.ready or world.node_state.polled == NEVER:
@@ -110,7 +110,7 @@ def not_known(world: World) -> str:
         return (
             f"Because of an error of slurm-bridge itself nothing is done to {broken[0]}; the log says more. Report it."
         )
-    if undecoded := [each for each in world.undecoded if each.kind == "node"]:
+    if undecoded := [thing for thing in world.undecoded if thing.kind == "node"]:
         return f"Kubernetes node {undecoded[0].name} cannot be read: {undecoded[0].why}."
     return ""
 
@@ -151,7 +151,9 @@ def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
     elif now is Phase.DONE and _is_unrecorded(workload, this_pass):
         lost = world.accounting_outage
         yield f"record in Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
-    elif workload.in_flight is not None or any(each.until is None for each in workload.pods_in_flight.values()):
+    elif workload.in_flight is not None or any(
+        in_flight.until is None for in_flight in workload.pods_in_flight.values()
+    ):
         yield f"finish what is under way for {what}"
     if running or not workload.members or not is_managed(workload.first, world):
         return
