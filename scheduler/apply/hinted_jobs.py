@@ -86,7 +86,7 @@ def _add_hinted_job(world: World, workload: Workload, pod: Pod, job_id: int) -> 
 
 def _is_bound_by_other_client(workload: Workload, pod: Pod) -> bool:
     """True if another client bound the pod, and the bridge bound other pods of its gang."""
-    return pod.uid in workload.strays and not workload.all_bound_by_others
+    return pod.uid in workload.strays and not workload.is_bound_by_others
 
 
 def detach_false_hints(world: World, job: Placeholder) -> None:

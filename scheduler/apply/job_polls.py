@@ -177,7 +177,7 @@ def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
     job = world.placeholders.get(job_id)
     if job is None or event.began <= job.known_since:
         return
-    if job.ended and job.proven_end(world.config.tuning.absent_s):
+    if job.ended and job.has_proven_end(world.config.tuning.absent_s):
         if world.phase_of.get(job.key or "") is Phase.ORPHANED:
             world.expected.add(job_id)  # its pods do not show yet why they end
         else:

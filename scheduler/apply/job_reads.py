@@ -262,7 +262,7 @@ def _take_over(world: World, workload: Workload, job: Placeholder, states: State
     before = workload.lost_job or world.placeholders.get(workload.hint or 0)
     if before is None or before.id != workload.hint or before is job or is_ended(states):
         return
-    if before.lost(world.config.tuning.absent_s):
+    if before.is_lost(world.config.tuning.absent_s):
         workload.hint, workload.lost_job = job.id, None
     elif not before.proven and before.alive:  # one of the two is not theirs, and may be a job that has no pod
         world.schedule_read(before.id, world.last_poll_began)

@@ -232,7 +232,7 @@ def note_lost_job(world: World, workload: Workload, job: Placeholder, at: float)
     proven = workload.key if job.key == workload.key or workload.bound_by_this_process else None
     if other is not None:
         workload.hint = other.id
-    elif not world.may_have_bound(workload) or (workload.all_bound_by_others and job.key != workload.key):
+    elif not world.may_have_bound(workload) or (workload.is_bound_by_others and job.key != workload.key):
         workload.hint = None  # the pod named a foreign job
     else:
         workload.lost_job = _lost_record(job, workload, proven, at, world.config.tuning.absent_s)
@@ -241,7 +241,7 @@ def note_lost_job(world: World, workload: Workload, job: Placeholder, at: float)
 def _named_by_another_pod(world: World, workload: Workload, candidates: list[Placeholder]) -> Placeholder | None:
     """A job that may be the workload's: not all pods of a gang show their new job yet."""
     absent_s = world.config.tuning.absent_s
-    return next((job for job in candidates if job.key is None and not job.lost(absent_s)), None)
+    return next((job for job in candidates if job.key is None and not job.is_lost(absent_s)), None)
 
 
 def _lost_record(job: Placeholder, workload: Workload, key: str | None, at: float, absent_s: float) -> Placeholder:

@@ -163,7 +163,7 @@ def _forget_lost(world: World, workload: Workload) -> None:
     """Forget the jobs that Slurm lost: the workload has another one."""
     workload.lost_job = None
     for job in world.jobs_of(workload):
-        if job.lost(world.config.tuning.absent_s) and job.key == workload.key:
+        if job.is_lost(world.config.tuning.absent_s) and job.key == workload.key:
             world.drop(job)
 
 

@@ -41,9 +41,9 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
         return _bound_by_others(workload, this_pass)
     if claimed.key not in (None, workload.key):
         return _no_place(workload, f"Slurm lost their job (another job has its id {claimed.id} now)")
-    if claimed.proven_end(absent_s):
+    if claimed.has_proven_end(absent_s):
         # what the pod names instead may be any job: an annotation is no proof
-        unproven = (job for job in world.jobs_of(workload) if job.key is None and not job.proven_end(absent_s))
+        unproven = (job for job in world.jobs_of(workload) if job.key is None and not job.has_proven_end(absent_s))
         if (other := next(unproven, None)) is None:  # another client bound the pods, after that job or beside it
             return _bound_by_others(workload, this_pass)
         return read_job(other, workload, this_pass, _is_it_its_own(other, workload))
@@ -77,7 +77,7 @@ def _is_it_its_own(job: Placeholder, workload: Workload) -> str:
 
 def _bound_by_others(workload: Workload, this_pass: Pass) -> Decision:
     """No job of the bound pods is known.  If another client bound them all, the waiting pods of their gang show that."""
-    shown = _no_place(workload, "slurm-bridge did not bind them") if workload.all_bound_by_others else NOTHING
+    shown = _no_place(workload, "slurm-bridge did not bind them") if workload.is_bound_by_others else NOTHING
     return shown + without_a_job(workload, this_pass)
 
 
@@ -113,10 +113,10 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
         return cancel(job, workload, this_pass, why)
     if (settled := _may_have_started_until(workload, job, this_pass)) is not None:
         return wake(max(settled, this_pass.now + this_pass.tuning.absent_s))
-    if "PENDING" in job.states and (job.id == workload.hint or workload.all_bound_by_others):
+    if "PENDING" in job.states and (job.id == workload.hint or workload.is_bound_by_others):
         by_others = f"another client bound the pods that wait for job {job.id}"
         requeued = f"Slurm requeued job {job.id} while its pods run"
-        return cancel(job, workload, this_pass, by_others if workload.all_bound_by_others else requeued)
+        return cancel(job, workload, this_pass, by_others if workload.is_bound_by_others else requeued)
     silent = silent_until(workload, this_pass)
     if silent is not None and this_pass.now >= silent:
         return end_job_of_silent_node(workload, job, this_pass)
@@ -128,7 +128,7 @@ def _may_have_started_until(workload: Workload, job: Placeholder, this_pass: Pas
 
     Another bridge that knew of the start first may have bound the pods for the job since then (scheduler/state/rivals.py).
     """
-    if "PENDING" not in job.states or job.id != workload.hint or not workload.all_bound_by_others:
+    if "PENDING" not in job.states or job.id != workload.hint or not workload.is_bound_by_others:
         return None
     polled = this_pass.world.polled.began if this_pass.world.polled is not None else float("-inf")
     settled = max(workload.strays.values()) + this_pass.tuning.settle_s

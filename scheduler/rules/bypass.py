@@ -36,7 +36,7 @@ END = "end"  # of the setting `bypass`
 
 def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
     """No job of Slurm is known for these bound pods."""
-    if (workload.bound_by_this_process and not workload.all_bound_by_others) or workload.renamed is not None:
+    if (workload.bound_by_this_process and not workload.is_bound_by_others) or workload.renamed is not None:
         return NOTHING
     if (
         workload.job_search is not None

@@ -27,7 +27,7 @@ def find_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
     """Search first for a job of this workload that may exist and is not known yet.  None: there is no such job."""
     for job in this_pass.world.jobs_of(workload):
         hinted = job.key is None and job.alive
-        own = job.key == workload.key and not job.lost(this_pass.tuning.absent_s)
+        own = job.key == workload.key and not job.is_lost(this_pass.tuning.absent_s)
         if hinted or (own and (job.absent or (job.denied and not job.shows_end))):
             why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
             read = read_job(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")

@@ -197,12 +197,12 @@ def _shows_uninstalled(uid: str, workload: Workload) -> bool:
 
 def _is_over(job: Placeholder, this_pass: Pass) -> bool:
     """True if nothing is left of the job, and no pod runs: Slurm does not list it, or it is another workload's."""
-    return job.shows_end or (job.denied and not job.proven) or job.missed(this_pass.tuning.absent_s)
+    return job.shows_end or (job.denied and not job.proven) or job.was_missed(this_pass.tuning.absent_s)
 
 
 def _is_proven_over(job: Placeholder, this_pass: Pass) -> bool:
     """True if the end of the job is proven, as it has to be before running pods are ended for it."""
-    return job.proven_end(this_pass.tuning.absent_s)
+    return job.has_proven_end(this_pass.tuning.absent_s)
 
 
 def _numbers(jobs: Iterable[Placeholder], *, brackets: bool = True) -> str:

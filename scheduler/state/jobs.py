@@ -90,7 +90,7 @@ class Jobs(Visits):
         self.absent.discard(job.id)
         self.expected.discard(job.id)
         self.placeholders.pop(job.id, None)
-        if job.key is not None and (job.ended or job.lost(self.config.tuning.absent_s)) and job.id in self.states:
+        if job.key is not None and (job.ended or job.is_lost(self.config.tuning.absent_s)) and job.id in self.states:
             self.forgotten_at[job.id] = max(job.known_since, job.read_began)
         concerned = self.workloads_of(job)
         for workload in concerned:
@@ -104,15 +104,15 @@ class Jobs(Visits):
         self.expected.discard(job.id)
         self.absent.add(job.id)
         absent_s = self.config.tuning.absent_s
-        before = job.absent, job.lost(absent_s)
+        before = job.absent, job.is_lost(absent_s)
         if job.absent_first is None:
             job.absent_first = began
         job.absent_last = began
-        if job.lost(absent_s) and not job.proven:
+        if job.is_lost(absent_s) and not job.proven:
             job.states = frozenset()  # a poll has no names: the end that it showed may be another job's
-        if job.lost(absent_s) and not before[1]:
+        if job.is_lost(absent_s) and not before[1]:
             self._move_hint(job)
-        if (job.absent, job.lost(absent_s)) != before:
+        if (job.absent, job.is_lost(absent_s)) != before:
             self.touch(job)
 
     def _move_hint(self, lost: Placeholder) -> None:

@@ -54,7 +54,7 @@ def phase_and_job(
     live = chosen(workload, candidates)
     if pod_counts.unbound < pod_counts.unfinished:
         return (Phase.GRANTED, live) if live is not None and live.holds_nodes else (Phase.BOUND, None)
-    if not workload.complete:
+    if not workload.is_complete:
         return Phase.GATHERING, None
     if live is None:
         return Phase.UNSUBMITTED, None
@@ -71,12 +71,12 @@ def is_orphaned(workload: Workload, candidates: Iterable[Placeholder], absent_s:
     if workload.renamed is not None and workload.renamed == workload.hint:
         theirs = [job for job in candidates if job.key == workload.key or job.id == workload.hint]
         is_followed = any(job.id == workload.hint and workload.key in job.followed_by for job in theirs)
-        return is_followed and all(job.proven_end(absent_s) for job in theirs)
+        return is_followed and all(job.has_proven_end(absent_s) for job in theirs)
     jobs = [job for job in candidates if job.key in (None, workload.key)]
     claimed = [job for job in jobs if job.id == workload.hint and job.key is not None] or jobs
-    if workload.strays and any(job.proven_end(absent_s) for job in claimed):
-        claimed = [job for job in claimed if workload.some_bound_for(job)]
-    return bool(claimed) and all(job.proven_end(absent_s) for job in claimed)
+    if workload.strays and any(job.has_proven_end(absent_s) for job in claimed):
+        claimed = [job for job in claimed if workload.has_pod_bound_for(job)]
+    return bool(claimed) and all(job.has_proven_end(absent_s) for job in claimed)
 
 
 def chosen(workload: Workload, candidates: Iterable[Placeholder]) -> Placeholder | None:

@@ -149,11 +149,11 @@ class Placeholder:
         self.absent_first = self.absent_last = None
         self.confirmed_gone = False
 
-    def lost(self, absent_s: float) -> bool:
+    def is_lost(self, absent_s: float) -> bool:
         """True if a read denied it, and polls at least that many seconds apart lacked it (ARCHITECTURE 6)."""
-        return self.denied and self.missed(absent_s)
+        return self.denied and self.was_missed(absent_s)
 
-    def missed(self, absent_s: float) -> bool:
+    def was_missed(self, absent_s: float) -> bool:
         """True if polls at least that many seconds apart lacked it."""
         first, last = self.absent_first, self.absent_last
         return first is not None and last is not None and last - first >= absent_s
@@ -163,6 +163,6 @@ class Placeholder:
         """Since when Slurm has not listed the job, or has had it in its queue again, epoch seconds."""
         return self.absent_first if self.absent_first is not None else self.states_since
 
-    def proven_end(self, absent_s: float) -> bool:
+    def has_proven_end(self, absent_s: float) -> bool:
         """True if the end of the job is proven (`end_proven`), or if the job is lost."""
-        return (self.ended and self.end_proven) or self.lost(absent_s)
+        return (self.ended and self.end_proven) or self.is_lost(absent_s)

@@ -257,7 +257,7 @@ class Workload:
         return [pod for pod in self.unfinished if not pod.gated and pod.deleting_at is None]
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """True if all members exist (W6)."""
         return bool(self.size) and self.pod_counts.members >= self.size
 
@@ -300,7 +300,7 @@ class Workload:
         names_its_job = job.key == self.key and pod.annotations.get(names.JOB_ID) == str(job.id)
         return pod.uid not in self.strays or names_its_job
 
-    def some_bound_for(self, job: Placeholder) -> bool:
+    def has_pod_bound_for(self, job: Placeholder) -> bool:
         """True if a pod of the workload runs for that job.  Called at each event: for most workloads the counts suffice."""
         on_nodes = len(self.pods) - self.pod_counts.unbound
         if job.key != self.key and len(self.strays) == on_nodes:
@@ -310,7 +310,7 @@ class Workload:
         return any(self.is_bound_for(pod, job) for pod in self._unfinished() if self.node_of(pod))
 
     @property
-    def all_bound_by_others(self) -> bool:
+    def is_bound_by_others(self) -> bool:
         """True if other clients than the bridge bound every bound pod of the workload."""
         return bool(self.strays) and all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
 
