@@ -127,11 +127,11 @@ class Bridge:
         assert self._mirror is not None, "only a replica that stood by takes over"
         self._mirror.hand_over(self._emit, self.undecoded, now, drained=drained)
 
-    def undecoded(self, what: Undecoded) -> None:
+    def undecoded(self, thing: Undecoded) -> None:
         """Report an object of Kubernetes that cannot be decoded."""
-        which = "/".join(filter(None, (what.namespace, what.name)))
-        self._left_out(f"{what.kind}s", which, what.why)
-        self.executor.post_undecoded(what)
+        which = "/".join(filter(None, (thing.namespace, thing.name)))
+        self._left_out(f"{thing.kind}s", which, thing.why)
+        self.executor.post_undecoded(thing)
 
     def _emit(self, event: Event) -> None:
         self.loop.emit(event)

@@ -110,8 +110,8 @@ class BridgeGauges:
 
 def measure_clock(clock: SlewedClock, telemetry: Telemetry) -> None:
     """Register the metric of the difference between the machine's clock and the bridge's."""
-    what = "seconds by which the machine's clock is ahead of the bridge's, which follows it slowly"
-    telemetry.gauge("slurm_bridge_clock_behind_seconds", what, lambda: [(clock.behind(), {})])
+    help_text = "seconds by which the machine's clock is ahead of the bridge's, which follows it slowly"
+    telemetry.gauge("slurm_bridge_clock_behind_seconds", help_text, lambda: [(clock.behind(), {})])
 
 
 def measure_lead(leads: Callable[[], bool], telemetry: Telemetry) -> None:
@@ -122,5 +122,5 @@ def measure_lead(leads: Callable[[], bool], telemetry: Telemetry) -> None:
 
 def measure_rights(rights: RightsMonitor, telemetry: Telemetry) -> None:
     """Register the metric of managed namespaces in which the bridge lacks rights."""
-    what = "managed namespaces in which the bridge lacks rights"
-    telemetry.gauge("slurm_bridge_namespaces_lacking_rights", what, lambda: [(len(rights.namespaces), {})])
+    help_text = "managed namespaces in which the bridge lacks rights"
+    telemetry.gauge("slurm_bridge_namespaces_lacking_rights", help_text, lambda: [(len(rights.namespaces), {})])

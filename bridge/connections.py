@@ -191,7 +191,7 @@ class Connections:
     def troubles(self) -> dict[Side, str]:
         """Why renewed tokens, credentials or TLS files are not used, by side; "": they are used."""
         kubernetes = self._transport.access.trouble() if self._transport is not None else ""
-        slurm = (self.tls.trouble, *(each.trouble for each in self.tokens.bridges))
+        slurm = (self.tls.trouble, *(token.trouble for token in self.tokens.bridges))
         return {Side.SLURM: " ".join(filter(None, slurm)), Side.KUBERNETES: kubernetes}
 
     def let_write(self, may_write: Callable[[], bool]) -> None:
@@ -199,8 +199,8 @@ class Connections:
 
         It does not concern `another_transport`.
         """
-        for each in self._made:
-            each.may_write = may_write
+        for client in self._made:
+            client.may_write = may_write
 
 
 def slurm_pool(settings: Settings, stack: AsyncExitStack, connections: int) -> HttpPool:

@@ -37,21 +37,21 @@ class Guard:
         self.contained: Counter[str] = Counter()
         self._logged: set[Origin] = set()
 
-    def caught(self, error: Exception, kind: Step, what: str) -> None:
+    def caught(self, error: Exception, kind: Step, subject: str) -> None:
         """Contain an exception; raise it if containment is off.
 
         kind   label of the metric
-        what   for the log: what was done, to which object
+        subject   for the log: what was done, to which object
         """
         if not self.on:
             raise error
-        self._contain(error, kind, what)
+        self._contain(error, kind, subject)
 
     def alarm(self, alarm: Alarm) -> None:
         """Report that the scheduler has put an object in quarantine."""
         self._contain(alarm.error, alarm.kind.value, f"{alarm.kind.value} {alarm.readable}: in quarantine")
 
-    def _contain(self, error: Exception, kind: str, what: str) -> None:
+    def _contain(self, error: Exception, kind: str, subject: str) -> None:
         """Count and log the exception.  The traceback of each place in the code is logged once."""
         self.contained[kind] += 1
         cause: BaseException = error
@@ -65,17 +65,17 @@ class Guard:
         place = f"{name} at {file.rpartition('/')[2]}:{line}"
         log.error(
             "an error of slurm-bridge itself, please report it: %s (%s)",
-            what,
+            subject,
             place,
             exc_info=error if is_new else None,
         )
 
 
-async def restart_on_error(what: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
+async def restart_on_error(subject: str, task: Callable[[], Awaitable[None]], guard: Guard) -> None:
     """Run the task, and run it again after it ends or raises an error of the bridge's own.  Never returns."""
     while True:
         try:
             await task()
         except Exception as error:  # noqa: BLE001 - contained to this task, or raised
-            guard.caught(error, "task", what)
+            guard.caught(error, "task", subject)
         await asyncio.sleep(AGAIN_S)

@@ -75,8 +75,8 @@ class Health(Endpoints):
         self._acts = False
 
     def _while_it_acts(self, register: Register) -> Register:
-        def registered(name: str, what: str, values: Callable[[], Values]) -> None:
-            register(name, what, lambda: values() if self._acts else [])
+        def registered(name: str, help_text: str, values: Callable[[], Values]) -> None:
+            register(name, help_text, lambda: values() if self._acts else [])
 
         return registered
 
@@ -114,9 +114,9 @@ class Health(Endpoints):
         """What the page shows of one workload; None if it is not known."""
         return detail_of_bridge(self._loop.world, self._telemetry, key, self._clock())
 
-    def page_failed(self, what: str, error: Exception) -> None:
+    def page_failed(self, item: str, error: Exception) -> None:
         """Contain an exception to one item of the page."""
-        self._loop.guard.caught(error, "page", f"page: {what}")
+        self._loop.guard.caught(error, "page", f"page: {item}")
 
     async def explain(self, request: web.Request) -> web.Response:
         """See `explained`; http_access decides which clients get an answer."""

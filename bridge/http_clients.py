@@ -34,7 +34,11 @@ class Site(web.TCPSite):
 
 
 def _close_oldest(server: web.Server) -> None:
-    alive = [each.transport for each in server.connections if each.transport and not each.transport.is_closing()]
+    alive = [
+        connection.transport
+        for connection in server.connections
+        if connection.transport and not connection.transport.is_closing()
+    ]
     for transport in alive[: max(0, len(alive) - MOST + 1)]:
         transport.abort()  # close() would wait until the client has read what it was sent
 

@@ -49,8 +49,8 @@ class Latency:
         self._bounded = BoundedLabels()
         self._series: dict[Labels, _Series] = {}
 
-        def histogram(name: str, what: str, *labels: str) -> Histogram:
-            return Histogram(name, what, labels, registry=registry, buckets=buckets)
+        def histogram(name: str, help_text: str, *labels: str) -> Histogram:
+            return Histogram(name, help_text, labels, registry=registry, buckets=buckets)
 
         self._created_bound = histogram(
             "slurm_bridge_create_to_bind_seconds", "pod created to bound", *LABELS, "outcome"
@@ -120,8 +120,8 @@ class Latency:
                 created_submitted=self._created_submitted.labels(*labels),
                 granted_bound=self._granted_bound.labels(*labels),
                 bound_running=self._bound_running.labels(*labels),
-                created_bound={each: self._created_bound.labels(*labels, each) for each in OUTCOMES},
-                submitted_granted={each: self._submitted_granted.labels(*labels, each) for each in OUTCOMES},
+                created_bound={outcome: self._created_bound.labels(*labels, outcome) for outcome in OUTCOMES},
+                submitted_granted={outcome: self._submitted_granted.labels(*labels, outcome) for outcome in OUTCOMES},
             )
         return known
 

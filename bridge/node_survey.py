@@ -169,7 +169,8 @@ class NodeSurvey:
             if pace.over():
                 await pace.rest()
         partitions = {
-            each.name: PartitionItem(each.up, each.default, each.max_time_min) for each in world.partitions.values()
+            partition.name: PartitionItem(partition.up, partition.default, partition.max_time_min)
+            for partition in world.partitions.values()
         }
         polled = world.nodes_polled[1] if world.nodes_polled is not None else None
         body = msgspec.json.encode({"at": now, "polled": polled, "partitions": partitions, "nodes": nodes})
@@ -261,7 +262,7 @@ def _state(node: Node) -> str:
 
 
 def _taints(node: Node) -> list[str]:
-    return sorted({each.key for each in node.taints if each.effect in BLOCKING and each.key != names.MANAGED_TAINT})
+    return sorted({taint.key for taint in node.taints if taint.effect in BLOCKING and taint.key != names.MANAGED_TAINT})
 
 
 def _closed(world: World, node: Node | None, there: SlurmNode | None) -> str:
@@ -314,7 +315,9 @@ class _Sides:
         resources     what Kubernetes calls it; empty: Kubernetes does not count it
         unit          amount of Kubernetes that is 1 of Slurm
         """
-        bridge, others = (sum(each.get(name, 0) for name in resources) / unit for each in (self.bridge, self.others))
+        bridge, others = (
+            sum(amounts.get(name, 0) for name in resources) / unit for amounts in (self.bridge, self.others)
+        )
         free = [float(total - held)] if self.there is not None else []
         if resources and self.node is not None:
             offered = sum(self.node.allocatable.get(name, 0) for name in resources) / unit

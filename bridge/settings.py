@@ -422,7 +422,7 @@ def _without_mistakes(written: Mapping[str, Any]) -> tuple[Settings, set[str]]:
             return Settings.model_validate(left), wrong
         except ValidationError as error:
             # A mistake between keys is that of a URL over which no token may travel (I5).
-            wrong |= {str(each["loc"][0]) if each["loc"] else "slurm_url" for each in error.errors()}
+            wrong |= {str(mistake["loc"][0]) if mistake["loc"] else "slurm_url" for mistake in error.errors()}
     return Settings(), wrong
 
 

@@ -181,7 +181,13 @@ class Selector(Strict):
     def requirements(self) -> tuple[Requirement, ...]:
         """As the core wants it."""
         labels = (Requirement(key, "In", (value,)) for key, value in sorted(self.match_labels.items()))
-        return (*labels, *(Requirement(each.key, each.operator, each.values) for each in self.match_expressions))
+        return (
+            *labels,
+            *(
+                Requirement(expression.key, expression.operator, expression.values)
+                for expression in self.match_expressions
+            ),
+        )
 
     @model_validator(mode="after")
     def _not_empty(self) -> Selector:

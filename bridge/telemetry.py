@@ -131,8 +131,8 @@ class Telemetry:
         self.recent = RecentSpans(recent)
         self._keeps_steps = recent > 0
         self._export = SpanExport(exporter or exporter_of_environment(), resource)
-        what = "spans that the Collector did not take, or that could not wait for it, or that could not be encoded"
-        self.counter("slurm_bridge_spans_dropped", what, lambda: [(self._export.dropped, {})])
+        help_text = "spans that the Collector did not take, or that could not wait for it, or that could not be encoded"
+        self.counter("slurm_bridge_spans_dropped", help_text, lambda: [(self._export.dropped, {})])
         self._recorder = Recorder(self._export, clock, self._first_seen) if self._export.on else None
         self.outages: dict[str, str] = {}
         self.rejected: Counter[str] = Counter()  # answers rejected before they reach the core, by reason
@@ -165,21 +165,25 @@ class Telemetry:
         self._actions: Counter[tuple[str, str]] = Counter()
         self.counter("slurm_bridge_actions", "actions by kind and outcome", self._actions_so_far)
         self._events_dropped = 0
-        what = "Kubernetes events that were not posted"
-        self.counter("slurm_bridge_events_dropped", what, lambda: [(self._events_dropped, {})])
+        help_text = "Kubernetes events that were not posted"
+        self.counter("slurm_bridge_events_dropped", help_text, lambda: [(self._events_dropped, {})])
 
-    def _histogram(self, name: str, what: str, *labels: str) -> Histogram:
-        return Histogram(name, what, labels, registry=self._registry, buckets=SECONDS)
+    def _histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
+        return Histogram(name, help_text, labels, registry=self._registry, buckets=SECONDS)
 
     def left_out(self, side: str) -> Callable[[str, str, str], None]:
         """The hook for items of lists that could not be read.  Each item is counted each time, and logged once."""
 
-        def on_left_out(what: str, which: str, why: str) -> None:
-            self._unreadable.add(1, {"side": side, "list": what})
-            if (key := f"{side} {what} {which}") not in self._unreadable_logged:
+        def on_left_out(list_name: str, which: str, why: str) -> None:
+            self._unreadable.add(1, {"side": side, "list": list_name})
+            if (key := f"{side} {list_name} {which}") not in self._unreadable_logged:
                 _remember(self._unreadable_logged, key, why)
                 log.warning(
-                    "%s: %s: item %s cannot be read and is left out: %s", side, what, which or "without a name", why
+                    "%s: %s: item %s cannot be read and is left out: %s",
+                    side,
+                    list_name,
+                    which or "without a name",
+                    why,
                 )
 
         return on_left_out
@@ -400,9 +404,9 @@ class Telemetry:
         return seen if seen is not None and 0 <= seen - bind.created < 1.5 else bind.created
 
 
-def _remember(kept: dict[Any, Any], uid: str | int, what: Any) -> None:
+def _remember(kept: dict[Any, Any], uid: str | int, entry: Any) -> None:
     """Add the entry, and remove the oldest entries if there are more than MAX_FIRST_SEEN."""
-    kept[uid] = what
+    kept[uid] = entry
     while len(kept) > MAX_FIRST_SEEN:
         del kept[next(iter(kept))]
 

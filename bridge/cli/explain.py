@@ -150,23 +150,23 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
         world = await clusters.world()
         for group in found.groups:
             world.apply(ev.OwnerRead(group.ref, group.owner, now, group.namespace))
-        for each in found.planned:  # all pods first, because some may be members of one gang
-            for owner in each.owners:
-                world.apply(ev.OwnerRead(owner.ref, owner, now, each.pod.namespace))
-            for pod in each.pods:
+        for planned in found.planned:  # all pods first, because some may be members of one gang
+            for owner in planned.owners:
+                world.apply(ev.OwnerRead(owner.ref, owner, now, planned.pod.namespace))
+            for pod in planned.pods:
                 world.apply(ev.PodSeen(Scope.OURS, replace(pod, scheduler_name=chosen.scheduler_name)))
-        for each in found.planned:
-            await clusters.complete(world, each.pod.uid)
-        for each in found.planned:
-            notes = list(each.notes)
-            if each.pod.scheduler_name != chosen.scheduler_name:
-                named = each.pod.scheduler_name or "none, so default-scheduler"
+        for planned in found.planned:
+            await clusters.complete(world, planned.pod.uid)
+        for planned in found.planned:
+            notes = list(planned.notes)
+            if planned.pod.scheduler_name != chosen.scheduler_name:
+                named = planned.pod.scheduler_name or "none, so default-scheduler"
                 notes.append(
                     f"Its schedulerName is {named}: only with {chosen.scheduler_name} does the bridge take it."
                 )
-            explanation = replace(explain(world, world.key_of_pod[each.pod.uid], now), story=(), next=())
+            explanation = replace(explain(world, world.key_of_pod[planned.pod.uid], now), story=(), next=())
             trial, costs = await clusters.trial(explanation), await clusters.costs(explanation)
-            title = f"{each.what}, as in {options['file']}"
+            title = f"{planned.what}, as in {options['file']}"
             answers.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial, costs=costs))
     return [*answers[:-1], replace(answers[-1], notes=(*answers[-1].notes, *_left_out(found)))]
 
@@ -275,7 +275,7 @@ class _Clusters:
         job = explanation.jobs[-1] if explanation.jobs else None
         partition = job.partition if job is not None else spec.partition
         if not partition:
-            partition = next((each.name for each in await slurm.partitions() if each.default), "")
+            partition = next((known.name for known in await slurm.partitions() if known.default), "")
         account, qos = (job.account, job.qos) if job is not None else (spec.account, spec.qos)
         asked = (spec.user, account, partition, qos)
         if asked not in self._terms:  # mostly the same for all pods of a manifest

@@ -52,18 +52,18 @@ class Answer:
 def as_text(answers: Sequence[Answer], width: int, now: float) -> str:
     """The answers as text.  width: columns; now: epoch seconds"""
     width = max(width, NARROWEST)
-    return "\n\n".join("\n".join(map(printable, _lines(each, width, now))) for each in answers)
+    return "\n\n".join("\n".join(map(printable, _lines(answer, width, now))) for answer in answers)
 
 
 def _lines(answer: Answer, width: int, now: float) -> Iterator[str]:
-    what = answer.explanation
-    yield answer.title if answer.planned else f"{answer.title}: {what.state or what.phase}"
-    yield from wrapped(_planned_sentence(answer) if answer.planned else what.sentence, width)
-    yield from _next(what, width)
-    yield from _jobs(what, now, width)
-    yield from _spec(what, answer.planned, width)
+    explained = answer.explanation
+    yield answer.title if answer.planned else f"{answer.title}: {explained.state or explained.phase}"
+    yield from wrapped(_planned_sentence(answer) if answer.planned else explained.sentence, width)
+    yield from _next(explained, width)
+    yield from _jobs(explained, now, width)
+    yield from _spec(explained, answer.planned, width)
     yield from costs_lines(answer.costs, width) if answer.costs is not None else ()
-    yield from _nodes(what, width)
+    yield from _nodes(explained, width)
     yield from _story(answer, now, width)
     if answer.notes:
         yield ""
@@ -72,12 +72,12 @@ def _lines(answer: Answer, width: int, now: float) -> Iterator[str]:
 
 
 def _planned_sentence(answer: Answer) -> str:
-    what, trial = answer.explanation, answer.trial
-    if what.refusal is not None:
-        return f"It would not be asked of Slurm. {what.refusal.message}"
+    explained, trial = answer.explanation, answer.trial
+    if explained.refusal is not None:
+        return f"It would not be asked of Slurm. {explained.refusal.message}"
     waits, job = "", "it"
-    if what.phase == Phase.GATHERING.value:
-        waits, job = f"It would wait. {what.sentence} ", "the job below"
+    if explained.phase == Phase.GATHERING.value:
+        waits, job = f"It would wait. {explained.sentence} ", "the job below"
     if trial is not None and not trial.may:
         return f"{waits}Slurm would refuse {job}: {trial.text} (error {trial.number})."
     return (
@@ -86,26 +86,26 @@ def _planned_sentence(answer: Answer) -> str:
     )
 
 
-def _next(what: Explanation, width: int) -> Iterator[str]:
-    for number, action in enumerate(what.next):
+def _next(explained: Explanation, width: int) -> Iterator[str]:
+    for number, action in enumerate(explained.next):
         yield from wrapped(
             action, width, first=f"{INDENT}{'now: ' if number == 0 else '     '}", indent=f"{INDENT}     "
         )
 
 
-def _jobs(what: Explanation, now: float, width: int) -> Iterator[str]:
-    states = dict(what.states)
-    for job in what.jobs:
+def _jobs(explained: Explanation, now: float, width: int) -> Iterator[str]:
+    states = dict(explained.states)
+    for job in explained.jobs:
         yield ""
         yield f"Slurm job {job.id}"
-        yield from pairs(_facts_of(job, states.get(job.id, ()), what, now), width)
-    if unread := [job_id for job_id in states if job_id not in {job.id for job in what.jobs}]:
+        yield from pairs(_facts_of(job, states.get(job.id, ()), explained, now), width)
+    if unread := [job_id for job_id in states if job_id not in {job.id for job in explained.jobs}]:
         yield ""
         for job_id in unread:
             yield f"Slurm job {job_id}: {'+'.join(states[job_id])}, not read in detail"
 
 
-def _facts_of(job: Job, states: tuple[str, ...], what: Explanation, now: float) -> Iterator[tuple[str, str]]:
+def _facts_of(job: Job, states: tuple[str, ...], explained: Explanation, now: float) -> Iterator[tuple[str, str]]:
     reason = f" ({job.reason})" if job.reason not in ("", "None") else ""
     yield "state", f"{'+'.join(states or sorted(job.states))}{reason}"
     yield "of", f"user {job.user}, account {job.account or '-'}, partition {job.partition}, QOS {job.qos or '-'}"
@@ -113,8 +113,8 @@ def _facts_of(job: Job, states: tuple[str, ...], what: Explanation, now: float) 
     yield from _start_and_end(job, now)
     yield "time limit", _limit(job.time_limit_min) if job.time_limit_min is not None else ""
     yield "nodes", job.nodes
-    if what.grant is not None and what.grant.job_id == job.id:
-        for node in what.grant.nodes:
+    if explained.grant is not None and explained.grant.job_id == job.id:
+        for node in explained.grant.nodes:
             yield "holds", _holding(node.name, node.cpus, node.memory_mib, dict(node.gres))
     yield "name", job.name
 
@@ -131,7 +131,7 @@ def _start_and_end(job: Job, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _holding(name: str, cpus: int, memory_mib: int, gres: dict[str, int]) -> str:
-    devices = "".join(f", {count:,} {each}" for each, count in sorted(gres.items()) if ":" in each or len(gres) == 1)
+    devices = "".join(f", {count:,} {name}" for name, count in sorted(gres.items()) if ":" in name or len(gres) == 1)
     return f"{_cpus(cpus)}, {memory_mib:,} MiB{devices} on {name}"
 
 
@@ -139,13 +139,13 @@ def _cpus(number: int) -> str:
     return f"{number} CPU" if number == 1 else f"{number:,} CPUs"
 
 
-def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
-    if what.spec is None:
+def _spec(explained: Explanation, planned: bool, width: int) -> Iterator[str]:
+    if explained.spec is None:
         return
     yield ""
-    yield from wrapped(_heading(what, what.spec, planned), width, indent="")
-    yield from pairs(_asked(what.spec), width)
-    words = as_sbatch(what.spec)
+    yield from wrapped(_heading(explained, explained.spec, planned), width, indent="")
+    yield from pairs(_asked(explained.spec), width)
+    words = as_sbatch(explained.spec)
     yield from textwrap.wrap(
         words,
         width - 2,
@@ -156,23 +156,23 @@ def _spec(what: Explanation, planned: bool, width: int) -> Iterator[str]:
     )
 
 
-def _heading(what: Explanation, spec: JobSpec, planned: bool) -> str:
+def _heading(explained: Explanation, spec: JobSpec, planned: bool) -> str:
     user = f"as user {spec.user}"
-    if what.missing is None:
+    if explained.missing is None:
         return f"What those that are here would need of Slurm, {user}"
-    if what.missing:
-        absent = "pod that is" if what.missing == 1 else f"{what.missing:,} pods that are"
-        user += f", if the {absent} missing {'is' if what.missing == 1 else 'are'} like {what.like}"
-    if what.refusal is not None and not what.states:
+    if explained.missing:
+        absent = "pod that is" if explained.missing == 1 else f"{explained.missing:,} pods that are"
+        user += f", if the {absent} missing {'is' if explained.missing == 1 else 'are'} like {explained.like}"
+    if explained.refusal is not None and not explained.states:
         return f"What it would need of Slurm, {user}"
-    return f"The job as it {'would be sent' if planned or not what.states else 'is asked for'}, {user}"
+    return f"The job as it {'would be sent' if planned or not explained.states else 'is asked for'}, {user}"
 
 
 def _asked(spec: JobSpec) -> Iterator[tuple[str, str]]:
     for number, part in enumerate((spec, *spec.parts)):
         yield "needs" if number == 0 else "and", _needs(part)
     chosen = (("account", spec.account), ("partition", spec.partition), ("QOS", spec.qos))
-    yield "in", ", ".join(f"{what} {value or 'by default'}" for what, value in chosen)
+    yield "in", ", ".join(f"{option} {value or 'by default'}" for option, value in chosen)
     limit = "the partition's default" if spec.time_limit_min is None else _limit(spec.time_limit_min)
     yield "time limit", limit + (f", at least {_limit(spec.time_least_min)}" if spec.time_least_min is not None else "")
     yield "only", spec.constraints
@@ -206,8 +206,8 @@ def _limit(minutes: int) -> str:
     return "none" if minutes == UNLIMITED else f"{minutes:,} min"
 
 
-def _nodes(what: Explanation, width: int) -> Iterator[str]:
-    nodes = what.nodes
+def _nodes(explained: Explanation, width: int) -> Iterator[str]:
+    nodes = explained.nodes
     if nodes is None:
         return
     yield ""
@@ -227,16 +227,16 @@ def _first_names(names: Sequence[str]) -> str:
 
 def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
     """Lines with the steps that the bridge remembers and the events of Kubernetes, in the order of time."""
-    lines = [(at, what) for at, what in answer.explanation.story]
+    lines = [(at, entry) for at, entry in answer.explanation.story]
     lines += [
-        (each.at, f"{each.reason}: {each.message}" + (f" ({each.count:,} times)" if each.count > 1 else ""))
-        for each in answer.events
+        (event.at, f"{event.reason}: {event.message}" + (f" ({event.count:,} times)" if event.count > 1 else ""))
+        for event in answer.events
     ]
     if not lines:
         return
     yield ""
     yield f"Story (UTC, {dated(now, '%Y-%m-%d')})"
-    for at, line in sorted(lines, key=lambda each: each[0]):
+    for at, line in sorted(lines, key=lambda line: line[0]):
         today = dated(at, "%Y-%m-%d") == dated(now, "%Y-%m-%d")
         when = dated(at, "%H:%M:%S" if today else "%m-%d %H:%M:%S")
         yield from wrapped(line, width, first=f"{INDENT}{when}  ", indent=INDENT * 2 + " " * len(when))
@@ -248,7 +248,7 @@ def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
 def as_json(answers: Sequence[Answer]) -> str:
     """A list, one entry a pod: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
     `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
-    return json.dumps([_entry(each) for each in answers], indent=2)  # ASCII: nothing of it controls a terminal
+    return json.dumps([_entry(answer) for answer in answers], indent=2)  # ASCII: nothing of it controls a terminal
 
 
 def _entry(answer: Answer) -> dict[str, Any]:

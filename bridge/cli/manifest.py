@@ -61,7 +61,7 @@ def read(path: str, namespace: str, now: float, *, usual: str = "default") -> Co
     usual       the namespace of objects that name none, if the user named none either
     Raises ConfigError.
     """
-    things = [_in_namespace(each, namespace or usual) for each in _objects(path)]
+    things = [_in_namespace(thing, namespace or usual) for thing in _objects(path)]
     planned: list[Planned] = []
     podless: list[str] = []
     foreign: list[str] = []
@@ -90,7 +90,7 @@ def _is_foreign(thing: Mapping[str, Any]) -> bool:
 def _objects(path: str) -> Iterator[dict[str, Any]]:
     try:
         text = sys.stdin.read(MOST_BYTES) if path == "-" else Path(path).read_text(encoding="utf-8")
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}. Name a manifest with -f FILE.") from None
     except (
@@ -193,10 +193,10 @@ def _how_many(kind: str, spec: Mapping[str, Any]) -> int:
 # --- what an object of a file says ------------------------------------------------------------------------------------
 
 
-def _namespace(meta: Mapping[str, Any], wanted: str, what: str) -> str:
+def _namespace(meta: Mapping[str, Any], wanted: str, subject: str) -> str:
     own = str(meta.get("namespace") or "")
     if own and wanted and own != wanted:
-        raise ConfigError(f"{what} names namespace {own}, and -n says {wanted}.")
+        raise ConfigError(f"{subject} names namespace {own}, and -n says {wanted}.")
     return own or wanted or "default"
 
 

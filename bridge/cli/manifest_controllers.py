@@ -93,7 +93,9 @@ def _of_jobset(jobset: Object, kind: str, source: Source, notes: Sequence[str]) 
     jobs = list(_jobs(jobset, source))
     pods = [(part, pod) for part, job, template in jobs for pod in _pods_of(template, part, job, ref, source)]
     owners = (*(job_owner(job, template, ref) for _, job, template in jobs), owner)
-    stages = [(f", stage {each.name}", each.jobs) for each in owner.stages] or [("", tuple(part for part, _ in pods))]
+    stages = [(f", stage {stage.name}", stage.jobs) for stage in owner.stages] or [
+        ("", tuple(part for part, _ in pods))
+    ]
     said = [PLAN.format(kind=kind), *notes]
     if spec.get("suspend"):
         said.append(f"The {kind} is suspended: it makes no pods before it is resumed.")
@@ -113,10 +115,10 @@ def _of_jobset(jobset: Object, kind: str, source: Source, notes: Sequence[str]) 
 
 def _jobs(jobset: Object, source: Source) -> Iterator[tuple[str, OwnerRef, dict[str, Any]]]:
     """Name of the replicated Job, the batch Job, and its template."""
-    for each in mapping(jobset.get("spec")).get("replicatedJobs") or ():
-        part = str(mapping(each).get("name") or "")
-        template = mapping(mapping(each).get("template"))
-        for index in range(number_of(mapping(each), "replicas")):
+    for replicated in mapping(jobset.get("spec")).get("replicatedJobs") or ():
+        part = str(mapping(replicated).get("name") or "")
+        template = mapping(mapping(replicated).get("template"))
+        for index in range(number_of(mapping(replicated), "replicas")):
             name = f"{_name(jobset)}-{part}-{index}"
             yield part, OwnerRef("batch/v1", "Job", name, f"{source.uid}.{name}"), template
 
@@ -196,9 +198,11 @@ def _of_train_job(thing: Object, things: Sequence[Object], source: Source) -> tu
     nodes = number_of(trainer, "numNodes", number_of(policy, "numNodes"))
     for job in map(mapping, jobset["spec"].get("replicatedJobs") or ()):
         _fill(job, nodes, mapping(trainer.get("resourcesPerNode")))
-        for each in spec.get("podTemplateOverrides") or ():
-            if str(job.get("name")) in [str(mapping(one).get("name")) for one in mapping(each).get("targetJobs") or ()]:
-                _override(job, mapping(mapping(each).get("spec")))
+        for override in spec.get("podTemplateOverrides") or ():
+            if str(job.get("name")) in [
+                str(mapping(one).get("name")) for one in mapping(override).get("targetJobs") or ()
+            ]:
+                _override(job, mapping(mapping(override).get("spec")))
     notes = [f"Its runtime is the {runtime['kind']} {_name(runtime)} of this file."]
     if spec.get("runtimePatches"):
         notes.append("runtimePatches are not applied in this plan.")
@@ -208,10 +212,10 @@ def _of_train_job(thing: Object, things: Sequence[Object], source: Source) -> tu
 def _runtime(thing: Object, things: Sequence[Object], source: Source) -> Object:
     ref = mapping(mapping(thing.get("spec")).get("runtimeRef"))
     kind, name = str(ref.get("kind") or "ClusterTrainingRuntime"), str(ref.get("name") or "")
-    for each in filter(is_runtime, things):
-        here = kind == "ClusterTrainingRuntime" or file_namespace(each, source.namespace) == source.namespace
-        if here and (each.get("kind"), _name(each)) == (kind, name):
-            return each
+    for runtime in filter(is_runtime, things):
+        here = kind == "ClusterTrainingRuntime" or file_namespace(runtime, source.namespace) == source.namespace
+        if here and (runtime.get("kind"), _name(runtime)) == (kind, name):
+            return runtime
     raise ConfigError(
         f"{source.path}: TrainJob {_name(thing)} gets its pods from the {kind} {name}, which is not in this file.",
         f"Add it: kubectl get {kind.lower()} {name} -o yaml.",

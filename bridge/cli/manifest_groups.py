@@ -31,7 +31,7 @@ class FileGroup:
 
 def groups(things: Sequence[Object], namespace: str, path: str) -> tuple[FileGroup, ...]:
     """The groups of a file.  namespace: of objects that name none.  Raises ConfigError."""
-    found = [_group(each, things, namespace, path) for each in things if is_group(each)]
+    found = [_group(thing, things, namespace, path) for thing in things if is_group(thing)]
     for job in things:
         if (workload := _workload_of(job, things, namespace)) is not None:
             here = file_namespace(job, namespace)
@@ -68,9 +68,9 @@ def _group(thing: Object, things: Sequence[Object], namespace: str, path: str) -
     if group == KUBERNETES and "schedulingPolicy" not in spec:
         for workload in filter(is_workload, things):
             if (_name(workload), file_namespace(workload, namespace)) == (named.get("workloadName"), here):
-                for each in _templates(workload):
-                    if each.get("name") == named.get("podGroupTemplateName"):
-                        spec = {**spec, "schedulingPolicy": each.get("schedulingPolicy")}
+                for template in _templates(workload):
+                    if template.get("name") == named.get("podGroupTemplateName"):
+                        spec = {**spec, "schedulingPolicy": template.get("schedulingPolicy")}
     return _made({**thing, "spec": spec}, group, here, path)
 
 
@@ -85,17 +85,17 @@ def _workload_of(job: Object, things: Sequence[Object], namespace: str) -> Objec
     if job.get("kind") != "Job" or _group_of(job) != "batch":
         return None
     spec = mapping(mapping(mapping(job.get("spec")).get("template")).get("spec"))
-    for each in filter(is_workload, things) if "schedulingGroup" not in spec else ():
-        ref = mapping(mapping(each.get("spec")).get("controllerRef"))
-        same = file_namespace(each, namespace) == file_namespace(job, namespace)
-        if same and (ref.get("kind"), ref.get("name")) == ("Job", _name(job)) and len(_templates(each)) == 1:
-            return each
+    for candidate in filter(is_workload, things) if "schedulingGroup" not in spec else ():
+        ref = mapping(mapping(candidate.get("spec")).get("controllerRef"))
+        same = file_namespace(candidate, namespace) == file_namespace(job, namespace)
+        if same and (ref.get("kind"), ref.get("name")) == ("Job", _name(job)) and len(_templates(candidate)) == 1:
+            return candidate
     return None
 
 
 def _templates(workload: Object) -> list[dict[str, Any]]:
     found = mapping(workload.get("spec")).get("podGroupTemplates")
-    return [mapping(each) for each in found] if isinstance(found, list) else []
+    return [mapping(item) for item in found] if isinstance(found, list) else []
 
 
 def _made_name(workload: Object) -> str:

@@ -109,11 +109,11 @@ def _plain(value: Any, inside: str = "") -> Any:
     if isinstance(value, dict):
         amounts = inside in ("requests", "limits", "overhead")
         return {
-            str(key): str(each) if amounts and isinstance(each, int | float) else _plain(each, str(key))
-            for key, each in value.items()
+            str(key): str(item) if amounts and isinstance(item, int | float) else _plain(item, str(key))
+            for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value
 
 

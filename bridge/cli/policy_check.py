@@ -49,8 +49,8 @@ def main(options: Mapping[str, str | None], namespaces: Sequence[str] = ()) -> i
     namespaces   "NAME" or "NAME,KEY=VALUE,…" with its labels, in the place of the managed namespaces of Kubernetes
     """
     chosen = settings.load(options, os.environ)
-    given = [_space(each) for each in namespaces]
-    found = [Finding("Policy", name, each.level, each.sentence, each.do) for name, each in _judged(chosen)]
+    given = [_space(namespace) for namespace in namespaces]
+    found = [Finding("Policy", name, result.level, result.sentence, result.do) for name, result in _judged(chosen)]
     found += asyncio.run(in_clusters(options, chosen, given))
     output = options.get("output")
     print(as_json(found) if output == "json" else as_text(found, columns(output)), file=sys.stdout)  # noqa: T201
@@ -76,7 +76,7 @@ async def in_clusters(
     policy = chosen.core_policy(_slurm_user(seen))
     pods = policy_namespaces.pods_of(policy, spaces)
     of_spaces = policy_namespaces.judged(policy, pods, seen, named=bool(given))
-    return said + [Finding("Namespaces", name, each.level, each.sentence, each.do) for name, each in of_spaces]
+    return said + [Finding("Namespaces", name, result.level, result.sentence, result.do) for name, result in of_spaces]
 
 
 async def _managed(options: Mapping[str, str | None]) -> tuple[list[Namespace], str]:
@@ -85,7 +85,7 @@ async def _managed(options: Mapping[str, str | None]) -> tuple[list[Namespace], 
     if (missing := seen.namespaces.missing) is not None:
         return [], missing.because or missing.why
     managed = managed_namespaces(seen)
-    return [each for each in seen.namespaces.get() if each.name in managed], ""
+    return [namespace for namespace in seen.namespaces.get() if namespace.name in managed], ""
 
 
 def in_slurm(chosen: Settings, seen: Observations) -> list[Finding]:
@@ -118,11 +118,11 @@ def _judged(chosen: Settings) -> Iterator[tuple[str, Result]]:
     if not policy.tenants:
         yield "file", warning("It maps no namespace to a Slurm user: every pod is refused.", "Write policy.rules.")
     unreached = list(_unreached(policy))
-    yield from (("overlaps", each) for each in unreached)
+    yield from (("overlaps", result) for result in unreached)
     if policy.rules and not unreached:
         yield "overlaps", ok("no rule follows another rule that matches all of its pods, as far as the patterns show")
-    yield from (("sources", each) for each in _chosen_by_others(policy))
-    yield from (("priorities", each) for each in _priorities(policy))
+    yield from (("sources", result) for result in _chosen_by_others(policy))
+    yield from (("priorities", result) for result in _priorities(policy))
 
 
 # --- rules that are never reached -----------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def _all_covered(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
     """Patterns; (): any name."""
     if not wide or ANY in wide:
         return True
-    return bool(narrow) and all(any(_covers(each, pattern) for each in wide) for pattern in narrow)
+    return bool(narrow) and all(any(_covers(other, pattern) for other in wide) for pattern in narrow)
 
 
 def _covers(wide: str, narrow: str) -> bool:

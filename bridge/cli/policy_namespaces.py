@@ -44,15 +44,15 @@ class Pods:
 def pods_of(policy: Policy, spaces: Sequence[Namespace]) -> list[Pods]:
     """The pods of each namespace, by service account, with the rules that match them and the identity that they get."""
     return [
-        Pods(each.name, account, _matching(policy, each, account), policy.tenant(each.name, account, each.labels))
-        for each in sorted(spaces, key=lambda each: each.name)
-        for account in _accounts(policy, each)
+        Pods(space.name, account, _matching(policy, space, account), policy.tenant(space.name, account, space.labels))
+        for space in sorted(spaces, key=lambda space: space.name)
+        for account in _accounts(policy, space)
     ]
 
 
 def choices_in(found: Sequence[Pods]) -> list[Choice]:
     """The combinations of account, partition and QOS of these pods, which are tried in Slurm."""
-    return choices_of(each.tenant for each in found if isinstance(each.tenant, Tenant))
+    return choices_of(group.tenant for group in found if isinstance(group.tenant, Tenant))
 
 
 def judged(
@@ -65,12 +65,12 @@ def judged(
     if not found:
         yield "namespaces", ok("none is managed: kubectl label namespace NAME slurm-bridge/managed=true")
         return
-    yield from (("namespaces", each) for each in _refused(policy, found))
-    yield from (("overlaps", each) for each in _overlaps(found))
+    yield from (("namespaces", result) for result in _refused(policy, found))
+    yield from (("overlaps", result) for result in _overlaps(found))
     if not named:
-        yield from (("overlaps", each) for each in _without_effect(policy, found))
-    yield from (("sources", each) for each in _empty(policy, found))
-    yield from (("in Slurm", each) for each in _unknown_to_slurm(found, seen))
+        yield from (("overlaps", result) for result in _without_effect(policy, found))
+    yield from (("sources", result) for result in _empty(policy, found))
+    yield from (("in Slurm", result) for result in _unknown_to_slurm(found, seen))
     yield "namespaces", _given(found)
 
 
@@ -92,16 +92,16 @@ def _matching(policy: Policy, space: Namespace, account: str) -> tuple[int, ...]
 
 def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     """Pods that the policy itself refuses: no rule, a missing label, a user that is not allowed."""
-    nobody = [each.called for each in found if not each.matching and policy.default is None]
+    nobody = [group.called for group in found if not group.matching and policy.default is None]
     if nobody:
         yield warning(
             f"Without a Slurm user, so that pods are refused: {some(nobody, MOST_NAMED)}.",
             "Add a rule for them under policy.rules, or a policy.default.",
         )
     refused: dict[str, list[str]] = {}
-    for each in found:
-        if isinstance(each.tenant, Refusal) and each.called not in nobody:
-            refused.setdefault(each.tenant.message, []).append(each.called)
+    for group in found:
+        if isinstance(group.tenant, Refusal) and group.called not in nobody:
+            refused.setdefault(group.tenant.message, []).append(group.called)
     for message, pods in refused.items():
         yield error(f"{message} Refused are pods of {some(pods, MOST_NAMED)}.", "")
 
@@ -109,9 +109,9 @@ def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
 def _overlaps(found: Sequence[Pods]) -> Iterator[Result]:
     """Several rules match; the first decides."""
     several: dict[tuple[int, ...], list[str]] = {}
-    for each in found:
-        if len(each.matching) > 1:
-            several.setdefault(each.matching, []).append(each.called)
+    for group in found:
+        if len(group.matching) > 1:
+            several.setdefault(group.matching, []).append(group.called)
     for places, names in several.items():
         rules = " and ".join(str(place + 1) for place in places)
         yield ok(f"rules {rules} match pods of {some(names, MOST_NAMED)}: rule {places[0] + 1} decides")
@@ -119,10 +119,10 @@ def _overlaps(found: Sequence[Pods]) -> Iterator[Result]:
 
 def _without_effect(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     """Rules that decide nowhere, which is probably not meant so."""
-    decide = {each.matching[0] for each in found if each.matching}
-    match = {place for each in found for place in each.matching}
+    decide = {group.matching[0] for group in found if group.matching}
+    match = {place for group in found for place in group.matching}
     for place in sorted(match - decide):
-        others = sorted({each.matching[0] + 1 for each in found if place in each.matching})
+        others = sorted({group.matching[0] + 1 for group in found if place in group.matching})
         before = f"rule {others[0]} decides" if len(others) == 1 else f"rules {', '.join(map(str, others))} decide"
         yield warning(
             f"Rule {place + 1} ({policy.rules[place].about}) decides for no pod now: it matches, and {before} before it.",
@@ -139,14 +139,14 @@ def _about(rule: Rule) -> str:
 def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     """Templates under `allowed` that cannot be filled there: they allow nothing, and no message says so."""
     lost: dict[str, list[str]] = {}
-    for each in found:
-        if isinstance(each.tenant, Refusal):
+    for group in found:
+        if isinstance(group.tenant, Refusal):
             continue
-        written = policy.tenants[each.matching[0] if each.matching else len(policy.rules)]
-        for what, choice in written.choices.items():
-            filled = each.tenant.choices[what].allowed
+        written = policy.tenants[group.matching[0] if group.matching else len(policy.rules)]
+        for option, choice in written.choices.items():
+            filled = group.tenant.choices[option].allowed
             if len(filled) < len(choice.allowed) and any(map(is_template, choice.allowed)):
-                lost.setdefault(f"{each.tenant.rule}: templates under {what}.allowed", []).append(each.called)
+                lost.setdefault(f"{group.tenant.rule}: templates under {option}.allowed", []).append(group.called)
     for where, names in lost.items():
         yield warning(
             f"{where} cannot be filled in {some(names, MOST_NAMED)}, and allow nothing there.",
@@ -159,21 +159,21 @@ def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Res
     if seen.jobs.missing is not None:  # the checks of Slurm say so
         return
     wrong: dict[Choice, list[Pods]] = {}
-    for each in found:
-        if isinstance(each.tenant, Refusal):
+    for group in found:
+        if isinstance(group.tenant, Refusal):
             continue
-        for choice in choices_of([each.tenant]):
+        for choice in choices_of([group.tenant]):
             if choice in seen.filled and not accepted(seen.filled[choice]):
-                wrong.setdefault(choice, []).append(each)
-    users = {user for user, what, _ in wrong if not what}
+                wrong.setdefault(choice, []).append(group)
+    users = {user for user, option, _ in wrong if not option}
     for choice, pods in sorted(wrong.items()):
-        user, what, _ = choice
-        if what and user in users:
+        user, option, _ = choice
+        if option and user in users:
             continue  # said of the user
         said = refused(choice, seen.filled[choice].get(), seen)
         first = pods[0].tenant
         given = first.filled if isinstance(first, Tenant) else ""
-        concerned = some(dict.fromkeys(each.called for each in pods), MOST_NAMED)
+        concerned = some(dict.fromkeys(same.called for same in pods), MOST_NAMED)
         yield Result(said.level, " ".join(filter(None, [said.sentence, given, f"Concerned: {concerned}."])), said.do)
     yield from _reservations(found, seen)
     if not wrong and seen.filled:
@@ -187,12 +187,12 @@ def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Result]
     if there is None:
         return
     concerned: dict[tuple[str, str], list[str]] = {}
-    for each in found:
-        if isinstance(each.tenant, Refusal) or not each.tenant.filled:
+    for group in found:
+        if isinstance(group.tenant, Refusal) or not group.tenant.filled:
             continue
-        named = {each.tenant.reservations.default, *each.tenant.reservations.allowed} - {"", ANY}
+        named = {group.tenant.reservations.default, *group.tenant.reservations.allowed} - {"", ANY}
         if missing := named - there:
-            concerned.setdefault((some(missing), each.tenant.filled), []).append(each.called)
+            concerned.setdefault((some(missing), group.tenant.filled), []).append(group.called)
     for (missing_now, filled), pods in concerned.items():
         yield warning(
             f"Slurm does not reserve {missing_now} now. {filled} Concerned: {some(pods, MOST_NAMED)}.",
@@ -202,9 +202,9 @@ def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Result]
 
 def _given(found: Sequence[Pods]) -> Result:
     by_user: dict[str, list[str]] = {}
-    for each in found:
-        if isinstance(each.tenant, Tenant):
-            by_user.setdefault(each.tenant.user, []).append(each.called)
+    for group in found:
+        if isinstance(group.tenant, Tenant):
+            by_user.setdefault(group.tenant.user, []).append(group.called)
     users = [f"{user} ({some(dict.fromkeys(names), 2)})" for user, names in sorted(by_user.items())]
-    spaces = count(len({each.namespace for each in found}), "namespace")
+    spaces = count(len({group.namespace for group in found}), "namespace")
     return ok(f"{spaces} looked at; Slurm users: {some(users, MOST_NAMED)}" if users else f"{spaces} looked at")

@@ -48,7 +48,7 @@ def main(options: Mapping[str, str | None]) -> int:
         return 1 if isinstance(found, Refusal) else 0
     lines = [f"Pods of namespace {namespace}, service account {account}:"]
     lines += (
-        [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {each}" for each in described(found, policy)]
+        [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {line}" for line in described(found, policy)]
     )
     lines += [f"Whether Kubernetes has this namespace was not checked: {unread}"] if unread else []
     print("\n".join(map(printable, lines)))  # noqa: T201 - what was asked for
@@ -96,7 +96,7 @@ def templates_of(tenant: Tenant) -> list[str]:
 def described(tenant: Tenant, policy: Policy) -> Iterator[str]:
     """The values that the policy gives, one line each."""
     rows = {"by": tenant.rule.removesuffix("."), "Slurm user": tenant.user}
-    rows |= {what: _choice(choice) for what, choice in tenant.choices.items()}
+    rows |= {option: _choice(choice) for option, choice in tenant.choices.items()}
     rows["time limit"] = _most(tenant.max_time_min, "minutes; that is also asked for pods that name none")
     rows["nodes of a job"] = _most(tenant.max_nodes, "")
     rows["GRES of a job"] = ", ".join(f"at most {most:,} {name}" for name, most in tenant.max_gres) or "no limit"
@@ -110,19 +110,19 @@ def described(tenant: Tenant, policy: Policy) -> Iterator[str]:
             "" if allowed else " (not allowed here: such pods are refused)"
         )
     width = max(map(len, rows))
-    yield from (f"{what:<{width}}  {value}" for what, value in rows.items())
+    yield from (f"{label:<{width}}  {value}" for label, value in rows.items())
 
 
 def _choice(choice: Choice) -> str:
     usual = choice.default or "Slurm's own default"
-    others = [each for each in choice.allowed if each != choice.default]
+    others = [value for value in choice.allowed if value != choice.default]
     if ANY in others:
         return f"{usual}; pods may name any"
     return f"{usual}; pods may name {', '.join(others)}" if others else usual
 
 
-def _most(most: float | None, what: str) -> str:
-    return "no limit" if most is None else f"at most {decimal(most, 6)} {what}".rstrip()
+def _most(most: float | None, unit: str) -> str:
+    return "no limit" if most is None else f"at most {decimal(most, 6)} {unit}".rstrip()
 
 
 def _shared(tenant: Tenant) -> str:
@@ -132,7 +132,7 @@ def _shared(tenant: Tenant) -> str:
 
 def labels_given(given: str, option: str) -> dict[str, str]:
     """ "KEY=VALUE,…" as written after that option.  Raises ConfigError."""
-    pairs = [each.partition("=") for each in given.split(",") if each]
+    pairs = [pair.partition("=") for pair in given.split(",") if pair]
     if wrong := next((key for key, equals, _ in pairs if not key or not equals), None):
         raise ConfigError(f'{option}: "{wrong}" is not KEY=VALUE.')
     return {key: value for key, _, value in pairs}

@@ -139,8 +139,8 @@ class Uninstall:
 
     def _print_steps(self, world: World, todo: Sequence[str]) -> None:
         _print("slurm-bridge uninstall would:" if todo else _nothing_left(world))
-        for each in todo:
-            _print(f"  {each}")
+        for remaining in todo:
+            _print(f"  {remaining}")
 
 
 def _waits_for(lease: Lease) -> str:
@@ -165,8 +165,8 @@ def _in_short(todo: Sequence[str]) -> str:
 
 
 def _nothing_left(world: World) -> str:
-    ours = (each for each in world.workloads.values() if not each.of_other_scheduler)
-    waiting = sum(not each.node_of(pod) for each in ours for pod in each.members)
+    ours = (workload for workload in world.workloads.values() if not workload.of_other_scheduler)
+    waiting = sum(not workload.node_of(pod) for workload in ours for pod in workload.members)
     named = f" {waiting:,} pods name it as their scheduler and wait; their conditions say so." if waiting else ""
     return f"Nothing of slurm-bridge is left in Slurm and on the nodes of Kubernetes.{named}"
 

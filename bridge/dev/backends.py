@@ -221,12 +221,12 @@ async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeBackend:
         raise ConfigError(f"kubeconfig's server {access.server} has no namespace kube-system: is it a Kubernetes?")
     sizes = tuple(
         Size(
-            (each.labels.get(names.SLURM_NODE_LABEL) or each.name),
-            each.allocatable.get("cpu", 0) // 1000,
-            each.allocatable.get("memory", 0) >> 20,
-            each.allocatable.get(GPU, 0),
+            (node.labels.get(names.SLURM_NODE_LABEL) or node.name),
+            node.allocatable.get("cpu", 0) // 1000,
+            node.allocatable.get("memory", 0) >> 20,
+            node.allocatable.get(GPU, 0),
         )
-        for each in nodes
+        for node in nodes
     )
     cluster = names.cluster_id(system.uid, REAL_SPACE)
     return KubeBackend(access, version, sizes, cluster, REAL_SPACE, REAL_SPACE, looks, kubeconfig=kubeconfig)
@@ -251,7 +251,7 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
         whose,
         found.release,
         sizes,
-        frozenset(each.name for each in partitions),
+        frozenset(partition.name for partition in partitions),
         DEFAULT_DEADLINE_S,
         SlurmPolledObservations(client),
         token_file=token_file,

@@ -100,7 +100,7 @@ class Run:
     def _nothing_left(self) -> bool:
         return not self.session.invariants.ours()
 
-    async def _until(self, what: str, ask: Callable[[], Any]) -> Any:
+    async def _until(self, condition: str, ask: Callable[[], Any]) -> Any:
         """Raises StalledError."""
         try:
             async with asyncio.timeout(self.give_up_s):
@@ -109,7 +109,7 @@ class Run:
                     await self._end_overdue()
                     await asyncio.sleep(LOOK_EVERY_S)
         except TimeoutError:
-            raise StalledError(f"waited {self.give_up_s:.0f} s for {what}{self._lacking()}.") from None
+            raise StalledError(f"waited {self.give_up_s:.0f} s for {condition}{self._lacking()}.") from None
         return answer
 
     async def _end_overdue(self) -> None:
@@ -125,10 +125,10 @@ class Run:
         left = [f"job {job.id} is {job.state}" for job in self.session.invariants.ours()]
         said = [*unbound, *running, *left]
         world = self.session.world
-        said += [each.why for each in world.outages.values()] if world else ["the bridge has not started"]
-        said += [f"the bridge waits for {what}" for what in world.missing] if world else []
+        said += [outage.why for outage in world.outages.values()] if world else ["the bridge has not started"]
+        said += [f"the bridge waits for {missing}" for missing in world.missing] if world else []
         more = f"; and {len(said) - 5:,} more" if len(said) > 5 else ""
-        return f": {'; '.join(each.rstrip('.') for each in said[:5])}{more}" if said else ""
+        return f": {'; '.join(sentence.rstrip('.') for sentence in said[:5])}{more}" if said else ""
 
     # --- what is reported ------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Run:
             "ended": sum(life.ended is not None for life in lives.values()),
             "failed": sum(life.phase == "Failed" and not life.gone for life in lives.values()) + self.pods - len(took),
             "violations": len(self.session.violations),
-            "broken": [str(each) for each in self.session.violations],
+            "broken": [str(violation) for violation in self.session.violations],
             "checked": dict(sorted(self.session.invariants.checked.items())),
             "create_to_bind_ms": {"at_once": percentiles(at_once), "all": percentiles(list(took.values()))},
         }

@@ -95,7 +95,7 @@ class Session:
         world = self.world
         if self.invariants.ours() or world is None:
             return bool(self.invariants.ours())
-        return not world.ready or any(not each.of_other_scheduler for each in world.workloads.values())
+        return not world.ready or any(not workload.of_other_scheduler for workload in world.workloads.values())
 
     @property
     def violations(self) -> list[Violation]:
@@ -265,7 +265,7 @@ class Session:
 
     def _broken(self) -> Mapping[str, Item]:
         last = list(enumerate(self.violations))[-SHOWN_VIOLATIONS:]
-        return {f"{number:06d}": {"at": each.at, "what": str(each)} for number, each in last}
+        return {f"{number:06d}": {"at": event.at, "what": str(event)} for number, event in last}
 
 
 def _settings(kube: KubeBackend, slurm: SlurmBackend) -> settings.Settings:

@@ -67,7 +67,7 @@ def _print_addresses(session: Session, url: str, kubeconfig: Path, settings: Pat
     lines = [url, "", f"export KUBECONFIG={quoted}"]
     lines += [f"  {command}" for command in _commands(session, f"kubectl --kubeconfig {quoted}")]
     looks = ("doctor", f"explain {session.kube.space}/POD")
-    lines += [f"  {_program(PROGRAM)} {what} --config {shlex.quote(str(settings))}" for what in looks]
+    lines += [f"  {_program(PROGRAM)} {arguments} --config {shlex.quote(str(settings))}" for arguments in looks]
     lines += [f"  {_program(PLUGIN)} queue --kubeconfig {quoted}", f"  {_program(PLUGIN)} free --bridge {url}"]
     lines += ["", "Ctrl-C ends it, and deletes what it made." if tidies else "Ctrl-C ends it."]
     print("\n".join(lines), flush=True)  # noqa: T201 - the command's own output

@@ -61,9 +61,9 @@ class PodHistory:
     @property
     def says(self) -> str:
         """Why the pod waits, as its condition PodScheduled says; "": it does not wait."""
-        for each in self.last["status"].get("conditions") or []:
-            if each["type"] == "PodScheduled" and each["status"] == "False":
-                return str(each.get("message", ""))
+        for condition in self.last["status"].get("conditions") or []:
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return str(condition.get("message", ""))
         return ""
 
 

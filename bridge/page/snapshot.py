@@ -218,8 +218,8 @@ def _plain(gres: Mapping[str, int]) -> int:
 def _sides(world: World, now: float) -> Iterator[Entry]:
     """Which sides answer, and since when they do not; the time of the last poll of Slurm's jobs; what is still awaited."""
     outages = {side.value: world.outages.get(side) for side in Side} | {"slurmdbd": world.accounting_outage}
-    for name, each in outages.items():
-        waits = {"since": each.since if each else None, "why": each.why[:SENTENCE_MOST] if each else ""}
+    for name, outage in outages.items():
+        waits = {"since": outage.since if outage else None, "why": outage.why[:SENTENCE_MOST] if outage else ""}
         yield "sides", name, partial(dict, waits)
     polled = world.polled.ended if world.polled else None
     bridge = {
@@ -275,8 +275,8 @@ def _message(workload: Workload, pod: Pod) -> str:
 
 def _told_once(same: Sequence[tuple[float, str]]) -> Item:
     """One line for what happened to several pods of a gang one after the other."""
-    at, what = same[0]
-    return {"at": at, "what": f"{what} ({len(same):,} times)" if len(same) > 1 else what}
+    at, entry = same[0]
+    return {"at": at, "what": f"{entry} ({len(same):,} times)" if len(same) > 1 else entry}
 
 
 def _job(world: World, workload: Workload | None) -> Placeholder | None:

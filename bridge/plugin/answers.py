@@ -100,7 +100,7 @@ async def why(options: argparse.Namespace) -> None:
 
     async def describe(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
         of_pod = [
-            {"at": each.at, "reason": each.reason, "message": each.message, "count": each.count} for each in events
+            {"at": event.at, "reason": event.reason, "message": event.message, "count": event.count} for event in events
         ]
         wide, state = options.output == "wide", (seen.job, seen.pod.node, seen.pod.finished)
         if state not in known:

@@ -146,7 +146,7 @@ class Cluster:
         """The names of all namespaces.  Raises RemoteError."""
         reply = judged("list", await self.transport.exchange(Call("GET", "/api/v1/namespaces", deadline_s=DEADLINE_S)))
         found, _ = codec.NAMESPACES.items(codec.NAMESPACES.page(reply.body))
-        return [each.name for each in found]
+        return [item.name for item in found]
 
     async def events(self, seen: Seen) -> tuple[tuple[PodEvent, ...], str]:
         """The events of a pod, oldest first; and why they are not shown, as a sentence, or ""."""

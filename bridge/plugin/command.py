@@ -100,8 +100,8 @@ def _add_commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
     why.set_defaults(answer=answers.why)
     traced = commands.add_parser("trace", parents=[where, form, _watch()], help="the times of a pod, as a waterfall")
     traced.set_defaults(answer=answers.trace_of)
-    for each in (why, traced):
-        each.add_argument("pod", metavar="POD", help="name of a pod, or NAMESPACE/NAME")
+    for subcommand in (why, traced):
+        subcommand.add_argument("pod", metavar="POD", help="name of a pod, or NAMESPACE/NAME")
     asks = [_bridge(), form, _watch()]
     every = commands.add_parser("nodes", parents=asks, help="nodes of both clusters, as sinfo; asks the bridge")
     every.add_argument("-N", "--each", action="store_true", help="a line for each node, instead of one for each group")
@@ -119,7 +119,7 @@ def _add_commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 def complete(arguments: Sequence[str] | None = None) -> int:
     """Answer `kubectl_complete-slurm`.  Exit code 0: without a cluster there are fewer candidates, and no message."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    helps = {name: each.format_help() for name, each in _commands().items()}
+    helps = {name: parser.format_help() for name, parser in _commands().items()}
     show(completion.answer(words or [""], helps, completion.Sources(_pods, _namespaces, _contexts)))
     return 0
 

@@ -58,7 +58,7 @@ def answer(words: Sequence[str], helps: Mapping[str, str], sources: Sources) -> 
     """
     before, word = words[:-1], words[-1] if words else ""
     found, directive = _candidates(before, word, helps, sources)
-    return [*sorted({each for each in found if each.startswith(word)}), directive]
+    return [*sorted({candidate for candidate in found if candidate.startswith(word)}), directive]
 
 
 def _candidates(

@@ -82,7 +82,7 @@ def nodes(survey: Survey, partition: str, *, wide: bool, each: bool) -> Shown:
 
 def _others(survey: Survey) -> str:
     """Which partitions have nodes, as a sentence after another; "": none."""
-    known = sorted({each for node in survey.nodes for each in node.partitions})
+    known = sorted({name for node in survey.nodes for name in node.partitions})
     return f" Partitions with nodes: {', '.join(known)}." if known else ""
 
 
@@ -124,7 +124,7 @@ def _state(node: NodeItem) -> str:
     if not node.slurm:
         return "-"
     states = set(node.slurm)
-    base = next((each.lower() for each in BASES if each in states), "unknown")
+    base = next((state.lower() for state in BASES if state in states), "unknown")
     if "DRAIN" in states:
         word = "draining" if states & {"ALLOCATED", "MIXED", "COMPLETING"} else "drained"
     else:
@@ -139,7 +139,7 @@ def _device(kind: str) -> Callable[[NodeItem], Amount]:
 def _sum(group: Iterable[NodeItem], of: Callable[[NodeItem], Amount]) -> tuple[int, int]:
     """Held and total."""
     amounts = [of(node) for node in group]
-    return sum(each.held for each in amounts), sum(each.total for each in amounts)
+    return sum(amount.held for amount in amounts), sum(amount.total for amount in amounts)
 
 
 def _ratio(amounts: tuple[int, int], unit: int = 1) -> str:
@@ -170,7 +170,7 @@ def _amounts(cpus: float, memory_mib: float, devices: Mapping[str, int]) -> str:
 def free(survey: Survey, partition: str, *, wide: bool) -> Shown:
     """`free`.  partition: only this one; "": every partition with a node that both clusters have"""
     entries = {}
-    for name in sorted({each for node in survey.nodes for each in node.partitions if partition in ("", each)}):
+    for name in sorted({known for node in survey.nodes for known in node.partitions if partition in ("", known)}):
         members = [node for node in survey.nodes if name in node.partitions and node.kubernetes is not None]
         if members:
             entries[name] = _free(name, survey.partitions.get(name), members) | {"polled": survey.polled}

@@ -113,12 +113,12 @@ _POD_STATUS = msgspec.json.Decoder(PodStatus)
 def _seen(wire: _Pod) -> Seen:
     status = _STATUS.decode(wire.status)
     turned = {
-        each.type: at
-        for each in status.conditions or ()
-        if each.status == "True" and (at := epoch(each.last_transition_time)) is not None
+        condition.type: at
+        for condition in status.conditions or ()
+        if condition.status == "True" and (at := epoch(condition.last_transition_time)) is not None
     }
-    runs = [_run(each, initial=True) for each in status.init_container_statuses or ()]
-    runs += [_run(each, initial=False) for each in status.container_statuses or ()]
+    runs = [_run(container, initial=True) for container in status.init_container_statuses or ()]
+    runs += [_run(container, initial=False) for container in status.container_statuses or ()]
     pod = to_pod(WirePod(wire.metadata, wire.spec, _POD_STATUS.decode(wire.status)))
     return Seen(pod, turned, tuple(runs))
 

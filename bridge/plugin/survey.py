@@ -33,8 +33,8 @@ async def asked(url: str, token_file: str) -> Survey:
     try:
         answer = await bridge_client.ask("GET", f"{at}/nodes", within_s=DEADLINE_S, token_file=token_file)
     except NoBridgeError as error:
-        what = "What answers there is no slurm-bridge." if error.listening else ""
-        raise ConfigError(f"no slurm-bridge answers at {at}. {what}".strip(), WHERE) from None
+        hint = "What answers there is no slurm-bridge." if error.listening else ""
+        raise ConfigError(f"no slurm-bridge answers at {at}. {hint}".strip(), WHERE) from None
     if answer.status == 401:
         which = "does not accept this token." if token_file else "asks for a token."
         raise ConfigError(f"the bridge at {at} {which}", TOKEN)

@@ -41,7 +41,7 @@ def spans(seen: Seen, events: Sequence[PodEvent]) -> list[Span]:
 def _spans(seen: Seen, events: Sequence[PodEvent]) -> Iterator[Span]:
     pod = seen.pod
     over = seen.ended
-    asked = min((each.began for each in events if each.reason in (names.SUBMITTED, names.PENDING)), default=None)
+    asked = min((event.began for event in events if event.reason in (names.SUBMITTED, names.PENDING)), default=None)
     bound = pod.bound_at
     if asked is not None and (bound is None or asked <= bound):
         yield Span("before its job", pod.created, asked)
@@ -55,8 +55,8 @@ def _spans(seen: Seen, events: Sequence[PodEvent]) -> Iterator[Span]:
         yield Span("on its node", bound, over)  # no container shows when it began
     else:
         yield Span("kubelet prepares", bound, first)
-    pulls = [each.began for each in events if each.reason == "Pulling"]
-    pulled = [each.at for each in events if each.reason == "Pulled"]
+    pulls = [event.began for event in events if event.reason == "Pulling"]
+    pulled = [event.at for event in events if event.reason == "Pulled"]
     if pulls and pulled and max(pulled) >= min(pulls):
         yield Span("  pulls images", min(pulls), max(pulled))
     for run in sorted(seen.runs, key=lambda run: (not run.initial, run.began or 0.0)):
@@ -117,10 +117,10 @@ def explained(
     lines = [*heads, "", *paragraph(f"{reason} {IF_UNSEEN}" if reason == UNSEEN else reason, screen)]
     if events:
         lines += ["", "Events (UTC)"]
-        for each in events if wide else events[-MOST_EVENTS:]:
-            again = f" ({each.count:,} times)" if each.count > 1 else ""
+        for event in events if wide else events[-MOST_EVENTS:]:
+            again = f" ({event.count:,} times)" if event.count > 1 else ""
             lines += paragraph(
-                f"{dated(each.at, '%m-%d %H:%M:%S')}  {each.reason}: {each.message}{again}", screen, "  "
+                f"{dated(event.at, '%m-%d %H:%M:%S')}  {event.reason}: {event.message}{again}", screen, "  "
             )
     if note:
         lines += ["", *paragraph(note, screen)]
@@ -129,7 +129,7 @@ def explained(
 
 def _asked_for(seen: Seen) -> dict[str, str]:
     cpus, memory, devices = asked_for(seen.pod)
-    options = {what: seen.pod.annotations.get(names.PREFIX + what.lower(), "") for what in ("Partition", "QOS")}
+    options = {option: seen.pod.annotations.get(names.PREFIX + option.lower(), "") for option in ("Partition", "QOS")}
     return {"CPUs": cpus, "Memory": memory, "Devices": devices, **options}
 
 
@@ -142,5 +142,5 @@ def paragraph(text: str, screen: Screen, indent: str = "") -> list[str]:
 def timed(seen: Seen, events: Sequence[PodEvent]) -> dict[str, Any]:
     """`trace` for programs."""
     return {
-        "spans": [{"name": each.name.strip(), "begin": each.begin, "end": each.end} for each in spans(seen, events)]
+        "spans": [{"name": span.name.strip(), "begin": span.begin, "end": span.end} for span in spans(seen, events)]
     }

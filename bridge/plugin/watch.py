@@ -96,7 +96,7 @@ async def ask_again(
     answer, trouble = await ask(), ""
     while True:
         now = _compared(answer.entries) if form == "json" else answer.rows
-        changed = [key for key, what in now.items() if known is None or what != known.get(key)]
+        changed = [key for key, entry in now.items() if known is None or entry != known.get(key)]
         if form == "json":
             lines = [json.dumps(answer.entries[key]) for key in changed]
         elif screen.live:
@@ -116,4 +116,6 @@ async def ask_again(
 
 def _compared(entries: Mapping[str, Entry]) -> Mapping[str, object]:
     """The rows as they are compared: without the time of the observation."""
-    return {key: {what: value for what, value in each.items() if what != "polled"} for key, each in entries.items()}
+    return {
+        key: {field: value for field, value in entry.items() if field != "polled"} for key, entry in entries.items()
+    }

@@ -42,7 +42,7 @@ class Waiting:
                 one = group.create_task(self.answered("Kubernetes", kubernetes))
                 other = group.create_task(self.answered("Slurm", slurm))
         except ExceptionGroup as failed:
-            mistake = next((each for each in failed.exceptions if isinstance(each, ConfigError)), None)
+            mistake = next((error for error in failed.exceptions if isinstance(error, ConfigError)), None)
             raise mistake or failed from None
         return one.result(), other.result()
 
@@ -86,6 +86,6 @@ async def unless(signalled: asyncio.Event, work: Awaitable[T]) -> T | None:
         await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for each in (task, stopped):
-            each.cancel()
+        for ending in (task, stopped):
+            ending.cancel()
         await asyncio.gather(task, stopped, return_exceptions=True)

@@ -209,7 +209,7 @@ async def configuration(slurm: SlurmClient) -> Configuration | None:
         min_job_age_s=found.min_job_age,
         preempt_type=found.preempt_type or "",
         preempt_mode=found.preempt_mode or (),
-        private_data=tuple(each.upper() for each in found.private_data or ()),
+        private_data=tuple(flag.upper() for flag in found.private_data or ()),
         enforce_part_limits=found.enforce_part_limits or (),
         slurm_user=found.slurm_user,
         job_submit_plugins=found.job_submit_plugins or (),
@@ -229,7 +229,7 @@ async def clock(slurm: SlurmClient) -> float:
 async def reservations(slurm: SlurmClient) -> frozenset[str]:
     """Names of the reservations that there are now."""
     found = await slurm.ask("reservations", "GET", "reservations/", _RESERVATIONS)
-    return frozenset(each.name for each in found.reservations)
+    return frozenset(reservation.name for reservation in found.reservations)
 
 
 async def nodes(slurm: SlurmClient) -> tuple[NodeDetails, ...]:
@@ -258,7 +258,7 @@ async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> b
     if slurm.discovery is None or not slurm.discovery.accounting:
         return False
     found = (await slurm.ask("user", "GET", f"user/{quote(user, safe='')}", _USERS, side="slurmdb")).users
-    return any({"Operator", "Administrator"} & set(each.administrator_level) for each in found)
+    return any({"Operator", "Administrator"} & set(user.administrator_level) for user in found)
 
 
 async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
@@ -266,9 +266,13 @@ async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
     answer = await slurm.ask("partitions", "GET", "partitions/", _PARTITIONS)
     return tuple(
         PartitionDetails(
-            each.name, each.preempt_mode or (), each.grace_time, each.defaults.time.value, each.node_sets or ""
+            partition.name,
+            partition.preempt_mode or (),
+            partition.grace_time,
+            partition.defaults.time.value,
+            partition.node_sets or "",
         )
-        for each in answer.items
+        for partition in answer.items
     )
 
 
@@ -288,7 +292,7 @@ async def trial(slurm: SlurmClient, spec: JobSpec) -> Verdict:
     Raises what any call raises but Refused: that is the answer.
     """
     tried = [await _tried(slurm, part) for part in (replace(spec, parts=()), *spec.parts)]
-    return next((each for each in tried if not each.may), tried[0])
+    return next((right for right in tried if not right.may), tried[0])
 
 
 async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:

@@ -89,7 +89,7 @@ def _no_hook(operation: str, seconds: float, outcome: str) -> None:
     """Does nothing."""
 
 
-def _no_left_out_hook(what: str, which: str, why: str) -> None:
+def _no_left_out_hook(list_name: str, which: str, why: str) -> None:
     """Does nothing."""
 
 
@@ -297,7 +297,7 @@ class SlurmClient:
     async def listed_nodes(self) -> Listed[tuple[SlurmNode, ...]]:
         """Every node of Slurm (`GET nodes/`: 2.6 kB a node, 0.8 s for 5,000)."""
         answer = await self._get("nodes", self._path("nodes/"), _NODES)
-        left_out = {each.key for each in answer.left_out}
+        left_out = {item.key for item in answer.left_out}
         kept = {name: count for name, count in self._cpus_per_core.items() if name in left_out}
         self._cpus_per_core = kept | codec.cpus_per_core(answer.items)
         return self._report_left_out("nodes", codec.nodes(answer))
@@ -316,10 +316,10 @@ class SlurmClient:
         answer = await self._get("partitions", self._path("partitions/"), _PARTITIONS)
         return self._report_left_out("partitions", codec.partitions(answer))
 
-    def _report_left_out(self, what: str, listed: Listed[_N]) -> Listed[_N]:
+    def _report_left_out(self, list_name: str, listed: Listed[_N]) -> Listed[_N]:
         """Report the unreadable items of the list.  Returns the list."""
-        for each in listed.left_out:
-            self._on_left_out(what, "" if each.key is None else plain(str(each.key)), plain(each.why))
+        for item in listed.left_out:
+            self._on_left_out(list_name, "" if item.key is None else plain(str(item.key)), plain(item.why))
         return listed
 
     # --- nodes: as the acting role itself, since Slurm lets no tenant do this

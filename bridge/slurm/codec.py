@@ -213,8 +213,8 @@ def slurm_node(node: wire.Node) -> SlurmNode:
 
 def node(answer: wire.NodesAnswer, name: str) -> SlurmNode:
     """The node of that name.  Raises ValueError if it is another one, or cannot be read."""
-    if [each.name for each in answer.nodes] != [name]:
-        raise ValueError(f"asked for node {name}, told of {', '.join(each.name for each in answer.nodes) or 'none'}")
+    if [node.name for node in answer.nodes] != [name]:
+        raise ValueError(f"asked for node {name}, told of {', '.join(node.name for node in answer.nodes) or 'none'}")
     return slurm_node(answer.nodes[0])
 
 

@@ -201,7 +201,7 @@ async def costs_of_job(slurm: SlurmClient, job_id: int) -> Costs:
     components = (await slurm.ask("costs", "GET", f"job/{job_id}", _JOB)).jobs
     if not components:
         raise NotFound("costs", "Slurm", f"shows no job {job_id}")
-    billed = [_BILLING.search(each.tres_req_str or "") for each in components]
+    billed = [_BILLING.search(component.tres_req_str or "") for component in components]
     first = components[0]
     terms = await terms_of(slurm, first.user_name, first.account, first.partition, first.qos)
     return Costs(sum(float(found[1]) for found in billed if found) if all(billed) else None, terms)
@@ -232,11 +232,11 @@ class _Reading:
             limits = await self._read_limits(partition.qos.assigned if partition is not None else "")
         return Terms(self._partition_name, weights, flags or (), share, limits, tuple(self._absent))
 
-    async def _read_or_note(self, asked: Awaitable[_T], what: str) -> _T | None:
+    async def _read_or_note(self, asked: Awaitable[_T], subject: str) -> _T | None:
         try:
             return await asked
         except RemoteError as error:
-            self._absent.append(f"{what}: {said(error)}")
+            self._absent.append(f"{subject}: {said(error)}")
             return None
 
     async def _read_partition(self) -> _Partition | None:
@@ -258,17 +258,17 @@ class _Reading:
             found = await self._read_or_note(
                 associations(self._slurm, user=self._user), "The default account is not shown"
             )
-            self._account = next((each.account for each in found or () if each.is_default), "")
+            self._account = next((association.account for association in found or () if association.is_default), "")
             if found is not None and not self._account:
                 self._absent.append(f"slurmdbd shows no default account of user {self._user} to this token.")
         return bool(self._account)
 
     async def _read_share(self) -> Share | None:
         shown = (await self._slurm.ask("shares", "GET", "shares/", _SHARES)).shares.shares
-        for each in shown:
-            if (each.name, each.parent) == (self._user, self._account) and not each.partition:
-                factor, shares, used = each.fairshare.factor, each.shares_normalized, each.effective_usage
-                return Share(each.name, each.parent, factor.number, shares.number, used.number)
+        for line in shown:
+            if (line.name, line.parent) == (self._user, self._account) and not line.partition:
+                factor, shares, used = line.fairshare.factor, line.shares_normalized, line.effective_usage
+                return Share(line.name, line.parent, factor.number, shares.number, used.number)
         whose = f"user {self._user} in account {self._account}"
         self._absent.append(
             f"Slurm shows no fair share of {whose}: PrivateData hides it, or the priority does not use it."
@@ -286,7 +286,7 @@ class _Reading:
             if known.limits
             else None
         )
-        return tuple(LimitInUse(str(each), used_of(each, of, running)) for each in known.limits)
+        return tuple(LimitInUse(str(limit), used_of(limit, of, running)) for limit in known.limits)
 
     async def _read_running(self) -> tuple[RunningJob, ...] | None:
         """The jobs that run now; None: they are too many."""
@@ -342,8 +342,8 @@ def _amounts(spec: JobSpec) -> dict[str, float]:
         amounts["mem"] += part.memory_mib * part.tasks
         amounts["node"] += part.min_nodes or 1
         for name, count in part.gres:
-            for each in {name, name.partition(":")[0]}:
-                amounts[f"gres/{each}".lower()] += count * part.tasks
+            for gres in {name, name.partition(":")[0]}:
+                amounts[f"gres/{gres}".lower()] += count * part.tasks
         for name, count in part.licenses:
             amounts[f"license/{name}".lower()] += count
     return {name: float(amount) for name, amount in amounts.items()}
@@ -354,13 +354,13 @@ def used_of(limit: Limit, of: LimitsOf, running: Sequence[RunningJob] | None) ->
     if running is None or limit.name not in _COUNTED:
         return None
     if limit.qos:
-        in_qos = [each for each in running if each.qos == limit.qos]
-        counted = [each for each in in_qos if _is_in_scope(each, limit.name, of)]
+        in_qos = [job for job in running if job.qos == limit.qos]
+        counted = [job for job in in_qos if _is_in_scope(job, limit.name, of)]
     elif limit.user:
-        counted = [each for each in running if (each.user, each.account) == (limit.user, limit.account)]
+        counted = [job for job in running if (job.user, job.account) == (limit.user, limit.account)]
     else:
         return None  # jobs of the accounts below count, too, and these accounts are not known
-    return sum(_held(each, limit.resource) for each in counted) if limit.resource else len(counted)
+    return sum(_held(job, limit.resource) for job in counted) if limit.resource else len(counted)
 
 
 # Limits on what runs now.
@@ -376,7 +376,7 @@ def _is_in_scope(job: RunningJob, name: str, of: LimitsOf) -> bool:
 
 
 def _held(job: RunningJob, resource: str) -> int:
-    for each in job.tres.allocated:
-        if (f"{each.type}/{each.name}" if each.name else each.type) == resource:
-            return max(0, each.count)
+    for tres in job.tres.allocated:
+        if (f"{tres.type}/{tres.name}" if tres.name else tres.type) == resource:
+            return max(0, tres.count)
     return 0

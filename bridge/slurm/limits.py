@@ -104,7 +104,7 @@ _QOS = msgspec.json.Decoder(QosAnswer)
 async def known_limits(slurm: SlurmClient, of: LimitsOf, at: float) -> KnownLimits:
     """The limits on these jobs.  Raises what any call raises; at: the time to note, epoch seconds."""
     own = await associations(slurm, user=of.user, account=of.account)
-    found = list(_of_associations(each for each in own if not each.partition))
+    found = list(_of_associations(association for association in own if not association.partition))
     if own and (parents := _accounts(own[0])):
         above = await associations(slurm, account=parents, parent_account=["root", *parents[:-1]])
         found += _of_associations(above)
@@ -128,10 +128,10 @@ def _accounts(own: Association) -> list[str]:
 
 def _of_associations(found: Iterable[Association]) -> Iterator[Limit]:
     """The limits of associations; `Max…` of an account are left out, because the associations below it show them, too."""
-    for each in found:
-        for limit in _limits(each.max, ASSOCIATION, ASSOCIATION_TRES):
-            if each.user or not limit.name.startswith("Max"):
-                yield replace(limit, account=each.account, user=each.user)
+    for association in found:
+        for limit in _limits(association.max, ASSOCIATION, ASSOCIATION_TRES):
+            if association.user or not limit.name.startswith("Max"):
+                yield replace(limit, account=association.account, user=association.user)
 
 
 def _limits(shown: Mapping[str, Any], counts: Mapping[Path, str], amounts: Mapping[Path, str]) -> Iterator[Limit]:
@@ -142,9 +142,9 @@ def _limits(shown: Mapping[str, Any], counts: Mapping[Path, str], amounts: Mappi
             yield Limit(name, "", int(number["number"]))
     for path, name in amounts.items():
         found = _at(shown, path)
-        for each in found if isinstance(found, list) else ():
-            if isinstance(each, dict) and _is_count(each.get("count")):
-                yield Limit(name, _resource(each), int(each["count"]))
+        for tres in found if isinstance(found, list) else ():
+            if isinstance(tres, dict) and _is_count(tres.get("count")):
+                yield Limit(name, _resource(tres), int(tres["count"]))
 
 
 def _at(shown: object, path: Path) -> Any:

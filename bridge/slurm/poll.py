@@ -229,12 +229,12 @@ def _unread(left_out: Sequence[LeftOut], key: Callable[[str | int], str | int]) 
         return ALL_READ
     keys: set[int | str] = set()
     nameless = False
-    for each in left_out:
-        if each.key is None:
+    for item in left_out:
+        if item.key is None:
             nameless = True
             continue
         try:
-            keys.add(key(each.key))
+            keys.add(key(item.key))
         except ValueError:
             nameless = True
     return Unread(frozenset(keys), nameless)

@@ -131,10 +131,10 @@ class TlsFiles:
                 f"{self._to_trust(error.verify_code)}"
             )
         reason = error.reason or ""
-        what = next((said for end, said in _REFUSALS.items() if reason.endswith(end)), "")
-        if what and self._cert_file:
+        refusal = next((said for end, said in _REFUSALS.items() if reason.endswith(end)), "")
+        if refusal and self._cert_file:
             return (
-                f"{server} does not accept the client certificate: {what}. Renew {CERTIFICATE} {self._cert_file}, or "
+                f"{server} does not accept the client certificate: {refusal}. Renew {CERTIFICATE} {self._cert_file}, or "
                 "see which authority the server wants"
             )
         if reason.endswith("CERTIFICATE_REQUIRED"):

@@ -135,9 +135,9 @@ def make(names: Iterable[str], now: float, life_s: float = LIFE_S) -> Made:
 def signed_by(pair: Pair, bundle: bytes) -> bool:
     """True if one of the bundle's certificates directly signed the pair's."""
     leaf = _leaf(pair.certificate)
-    for each in _CERTIFICATE.findall(bundle):
+    for certificate in _CERTIFICATE.findall(bundle):
         try:
-            leaf.verify_directly_issued_by(_leaf(each))
+            leaf.verify_directly_issued_by(_leaf(certificate))
         except _NOT_SIGNED:
             continue
         return True
@@ -148,13 +148,13 @@ def bundle(authorities: Iterable[bytes], now: float) -> bytes:
     """PEM of the certificates, in this order, each once, without expired and malformed ones, at most MOST_AUTHORITIES."""
     kept: dict[bytes, None] = {}
     for text in authorities:
-        for each in _CERTIFICATE.findall(text):
+        for certificate in _CERTIFICATE.findall(text):
             try:
-                ends = _epoch(_leaf(each).not_valid_after_utc)
+                ends = _epoch(_leaf(certificate).not_valid_after_utc)
             except Unusable:
                 continue
             if ends > now:
-                kept[each + b"\n"] = None
+                kept[certificate + b"\n"] = None
     return b"".join(list(kept)[:MOST_AUTHORITIES])
 
 

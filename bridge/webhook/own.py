@@ -169,7 +169,7 @@ class Own:
 
     def _names(self, configuration: Object) -> frozenset[str]:
         """The hosts that the API server calls.  Raises ConfigError."""
-        found = {_host(each) for each in _webhooks(configuration)} - {""}
+        found = {_host(webhook) for webhook in _webhooks(configuration)} - {""}
         if not found:
             raise ConfigError(
                 f"{self._places.the_configuration} names no Service and no URL.", "Apply manifests/webhook again."
@@ -180,9 +180,9 @@ class Own:
         """Write the authorities into each webhook of the configuration that has others.  Raises Conflict, ConfigError."""
         wanted = base64.b64encode(authorities).decode()
         webhooks = _webhooks(configuration)
-        if all(_client(each).get("caBundle") == wanted for each in webhooks):
+        if all(_client(webhook).get("caBundle") == wanted for webhook in webhooks):
             return
-        changed = [{**each, "clientConfig": {**_client(each), "caBundle": wanted}} for each in webhooks]
+        changed = [{**webhook, "clientConfig": {**_client(webhook), "caBundle": wanted}} for webhook in webhooks]
         await self._write(
             self._places.the_configuration, self._places.configuration_path, {**configuration, "webhooks": changed}
         )
@@ -215,21 +215,21 @@ class Own:
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    async def _read(self, what: str, path: str) -> Object:
+    async def _read(self, thing: str, path: str) -> Object:
         """Raises ConfigError."""
         try:
-            return await self._exchange(f"read {what}", "GET", path, None)
+            return await self._exchange(f"read {thing}", "GET", path, None)
         except RemoteError as error:
-            raise _mistake(f"read {what}", error) from None
+            raise _mistake(f"read {thing}", error) from None
 
-    async def _write(self, what: str, path: str, changed: Object) -> None:
+    async def _write(self, thing: str, path: str, changed: Object) -> None:
         """Raises Conflict, ConfigError."""
         try:
-            await self._exchange(f"write {what}", "PUT", path, changed)
+            await self._exchange(f"write {thing}", "PUT", path, changed)
         except Conflict:
             raise
         except RemoteError as error:
-            raise _mistake(f"write {what}", error) from None
+            raise _mistake(f"write {thing}", error) from None
 
     async def _exchange(self, operation: str, method: str, path: str, body: Object | None) -> Object:
         """The object in the API server's answer.  Raises RemoteError."""
@@ -251,7 +251,7 @@ def _mistake(doing: str, error: RemoteError) -> ConfigError:
 
 def _trusts(configuration: Object, pair: Pair) -> bool:
     """True if every webhook of the configuration trusts the authority of that certificate."""
-    return all(signed_by(pair, _binary(_client(each).get("caBundle"))) for each in _webhooks(configuration))
+    return all(signed_by(pair, _binary(_client(webhook).get("caBundle"))) for webhook in _webhooks(configuration))
 
 
 def _host(webhook: Object) -> str:
@@ -272,7 +272,7 @@ def _host(webhook: Object) -> str:
 
 def _webhooks(configuration: Object) -> list[Object]:
     found = configuration.get("webhooks")
-    return [_mapping(each) for each in found] if isinstance(found, list) else []
+    return [_mapping(item) for item in found] if isinstance(found, list) else []
 
 
 def _client(webhook: Object) -> Object:

@@ -69,8 +69,8 @@ def _is_daemonset(owner: Mapping[str, Any]) -> bool:
 
 def _creates_a_pod(request: Mapping[str, Any]) -> bool:
     resource = _mapping(request.get("resource"))
-    what = (resource.get("group", ""), resource.get("resource"), request.get("subResource") or "")
-    return request.get("operation") == "CREATE" and what == ("", "pods", "")
+    created = (resource.get("group", ""), resource.get("resource"), request.get("subResource") or "")
+    return request.get("operation") == "CREATE" and created == ("", "pods", "")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

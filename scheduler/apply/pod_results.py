@@ -153,7 +153,7 @@ def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded)
 
 
 def _note_failure(world: World, subject: OwnerKey | str, event: ev.ActionEnded) -> None:
-    """Note since when, and why, a read that pods wait for fails.  what: an owner, or the UID of a pod with claims."""
+    """Note since when, and why, a read that pods wait for fails.  subject: an owner, or the UID of a pod with claims."""
     if event.outcome is Outcome.DONE:
         world.cannot_read.pop(subject, None)
         return

@@ -45,7 +45,7 @@ class Choice:
     def pick(self, option: str, wanted: str | None, where: str) -> str | Refusal:
         """The value to use; or a Refusal that names the allowed values.
 
-        what     the annotation; wanted: its value, None: the pod has none; where: the namespace, in words
+        option   the annotation; wanted: its value, None: the pod has none; where: the namespace, in words
         """
         if wanted is None or wanted == self.default:
             return self.default

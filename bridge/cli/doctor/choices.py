@@ -22,9 +22,9 @@ def choices_of(tenants: Iterable[Tenant]) -> list[Choice]:
         if is_template(tenant.user):
             continue
         wanted[tenant.user, "", ""] = None
-        for what in ("account", "partition", "qos"):
-            choice = tenant.choices[what]
+        for option in ("account", "partition", "qos"):
+            choice = tenant.choices[option]
             for value in (choice.default, *choice.allowed):
                 if value and value != ANY and not is_template(value):
-                    wanted[tenant.user, what, value] = None
+                    wanted[tenant.user, option, value] = None
     return list(wanted)

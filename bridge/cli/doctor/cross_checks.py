@@ -28,14 +28,14 @@ REGISTER = (
 
 def common(seen: Observations) -> Mapping[str, tuple[Node, NodeDetails]]:
     """Nodes that both know, by Kubernetes' name."""
-    known = {each.node.name: each for each in seen.slurm_nodes.get()}
+    known = {view.node.name: view for view in seen.slurm_nodes.get()}
     return {node.name: (node, known[slurm_name(node)]) for node in seen.nodes.get() if slurm_name(node) in known}
 
 
 def _nodes(seen: Observations) -> Iterator[Result]:
     both = common(seen)
     ours = {node.name for node in seen.nodes.get()} - both.keys()
-    theirs = {each.node.name for each in seen.slurm_nodes.get()} - {known.node.name for _, known in both.values()}
+    theirs = {view.node.name for view in seen.slurm_nodes.get()} - {known.node.name for _, known in both.values()}
     if not both:
         yield error(
             f"No node is known to both clusters: Kubernetes has {some(ours) or 'none'}, Slurm has {some(theirs) or 'none'}.",
@@ -117,12 +117,12 @@ def _larger(node: Node, known: NodeDetails, gres: Mapping[str, str]) -> str:
 
 def _external(seen: Observations) -> Iterator[Result]:
     """Known problems of external nodes (Slurm facts 2, 7)."""
-    external = [each for each in seen.slurm_nodes.get() if each.node.external]
+    external = [view for view in seen.slurm_nodes.get() if view.node.external]
     if not external:
         yield ok("none: every node of Slurm runs slurmd, and pods that ask for devices get such a node whole")
         return
     said = list(_static(external))
-    if silent := [each.node.name for each in external if "NOT_RESPONDING" in each.node.states]:
+    if silent := [view.node.name for view in external if "NOT_RESPONDING" in view.node.states]:
         said.append(
             error(
                 f"External nodes that Slurm lists as not responding: {some(silent)}. They get no job, and do not recover.",
@@ -130,7 +130,7 @@ def _external(seen: Observations) -> Iterator[Result]:
                 "with its own). Signals, suspend and preemption with GraceTime cause it.",
             )
         )
-    if lost := [each.node.name for each in external if each.lost]:
+    if lost := [view.node.name for view in external if view.lost]:
         said.append(
             error(
                 f"Devices count as used on nodes without a used CPU, so without a job: {some(lost)}. No job can use them.",
@@ -141,7 +141,7 @@ def _external(seen: Observations) -> Iterator[Result]:
 
 
 def _static(external: list[NodeDetails]) -> Iterator[Result]:
-    if static := [each.node.name for each in external if each.static and each.node.gres]:
+    if static := [view.node.name for view in external if view.static and view.node.gres]:
         yield warning(
             f"External nodes with devices are defined in slurm.conf: {some(static)}. Any user's job with --gpus or "
             "--gpus-per-task loses those GPUs for good there, and no job learns which GPUs it has.",
@@ -150,8 +150,8 @@ def _static(external: list[NodeDetails]) -> Iterator[Result]:
 
 
 def _addresses(seen: Observations) -> Iterator[Result]:
-    external = [each for each in seen.slurm_nodes.get() if each.node.external]
-    bare = [each.node.name for each in external if each.address == each.node.name]
+    external = [view for view in seen.slurm_nodes.get() if view.node.external]
+    bare = [view.node.name for view in external if view.address == view.node.name]
     unresolved = seen.unresolved.get()
     do = "Give each a NodeAddr (an IP address); a node made by new/node has to be deleted and made again."
     if unresolved:
@@ -168,10 +168,10 @@ def _addresses(seen: Observations) -> Iterator[Result]:
 
 def _partitions(seen: Observations) -> Iterator[Result]:
     """Check if the pods of each rule can run on any node."""
-    known = {each.name: each for each in seen.partitions.get()}
+    known = {partition.name: partition for partition in seen.partitions.get()}
     policy = seen.chosen("policy").policy
     filled = {name for _, details in common(seen).values() for name in details.node.partitions}
-    default = next((each.name for each in known.values() if each.default), "")
+    default = next((partition.name for partition in known.values() if partition.default), "")
     named = {
         name for tenant in policy.tenants for name in (tenant.partition.default or default, *tenant.partition.allowed)
     }
@@ -214,14 +214,20 @@ def _kept(node: Node) -> bool:
 def _mapping(seen: Observations) -> Iterator[Result]:
     """The Slurm users of the managed namespaces."""
     policy, managed = seen.chosen("policy").policy.policy(), managed_namespaces(seen)
-    spaces = [each for each in seen.namespaces.get() if each.name in managed]
-    unmapped = [each.name for each in spaces if not any(rule.selects(each.name, each.labels) for rule in policy.rules)]
+    spaces = [namespace for namespace in seen.namespaces.get() if namespace.name in managed]
+    unmapped = [
+        namespace.name
+        for namespace in spaces
+        if not any(rule.selects(namespace.name, namespace.labels) for rule in policy.rules)
+    ]
     if unmapped and policy.default is None:
         yield warning(
             f"Managed, but without a Slurm user: {some(unmapped)}; pods there are refused.",
             "Add a rule for them under policy.rules, or a policy.default.",
         )
-    idle = [rule for rule in policy.rules if not any(rule.selects(each.name, each.labels) for each in spaces)]
+    idle = [
+        rule for rule in policy.rules if not any(rule.selects(namespace.name, namespace.labels) for namespace in spaces)
+    ]
     if idle:
         yield ok(f"rules that no managed namespace matches now: {some(rule.about for rule in idle)}")
     users, unfilled = _users(policy, spaces)
@@ -235,10 +241,10 @@ def _users(policy: Policy, spaces: list[Namespace]) -> tuple[set[str], list[str]
     """The Slurm users of these namespaces, and why some have none.  Templates are filled for service account `default`."""
     users = {policy.default.user} if policy.default and not is_template(policy.default.user) else set()
     unfilled = []
-    for each in spaces:
-        rules = [rule for rule in policy.rules if rule.selects(each.name, each.labels)]
+    for namespace in spaces:
+        rules = [rule for rule in policy.rules if rule.selects(namespace.name, namespace.labels)]
         users |= {rule.tenant.user for rule in rules if not is_template(rule.tenant.user)}
-        found = policy.tenant(each.name, "default", each.labels)
+        found = policy.tenant(namespace.name, "default", namespace.labels)
         if not isinstance(found, Refusal):
             users.add(found.user)
         elif rules and policy.has_templates:

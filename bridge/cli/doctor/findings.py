@@ -93,8 +93,8 @@ def findings(groups: Sequence[tuple[str, Sequence[Check]]], observations: Observ
                 said = list(check.judge(observations))
             except NotSeen as missing:
                 said = [_missing(missing, named)]
-            for each in said:
-                yield each.at(group, check.name)
+            for result in said:
+                yield result.at(group, check.name)
 
 
 def _missing(missing: NotSeen, named: set[str]) -> Result:
@@ -106,7 +106,7 @@ def _missing(missing: NotSeen, named: set[str]) -> Result:
 
 def exit_code(found: Iterable[Finding]) -> int:
     """0: nothing to do; 1: warnings; 2: errors."""
-    return max((EXIT_CODES[each.level] for each in found), default=0)
+    return max((EXIT_CODES[finding.level] for finding in found), default=0)
 
 
 def some(names: Iterable[str], most: int = 3) -> str:

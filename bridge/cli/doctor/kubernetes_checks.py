@@ -90,11 +90,12 @@ def _readable(seen: Observations) -> Iterator[Result]:
     """The bridge does nothing to an object that it cannot decode."""
     lists = (seen.namespaces.get(), seen.nodes.get(), seen.ours.get(), seen.other_pods.get().pods)
     if seen.undecoded:
-        each = [
-            f"{what.kind} {'/'.join(filter(None, (what.namespace, what.name)))} ({what.why})" for what in seen.undecoded
+        unreadable = [
+            f"{thing.kind} {'/'.join(filter(None, (thing.namespace, thing.name)))} ({thing.why})"
+            for thing in seen.undecoded
         ]
         yield warning(
-            f"{count(len(each), 'object')} cannot be read, and are left alone: {some(each)}.",
+            f"{count(len(unreadable), 'object')} cannot be read, and are left alone: {some(unreadable)}.",
             "kubectl get … -o yaml shows what is unusual there; correct or recreate it.",
         )
     else:

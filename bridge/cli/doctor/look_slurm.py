@@ -84,7 +84,7 @@ async def look_at_slurm(seen: Observations, connections: Connections, filled: Se
         return ask_none(seen, QUESTIONS, missing.because)
     await ask_all(seen, QUESTIONS, _Slurmctld(seen, client))
     seen.verdicts = await _verdicts(client, choices(chosen))
-    seen.filled = await _verdicts(client, [each for each in filled if each not in seen.verdicts])
+    seen.filled = await _verdicts(client, [choice for choice in filled if choice not in seen.verdicts])
     return None
 
 
@@ -224,16 +224,16 @@ async def _sees_all(seen: Observations, client: SlurmClient) -> bool:
 
 
 async def _partition_details(client: SlurmClient) -> Mapping[str, admin_reads.PartitionDetails]:
-    return {each.name: each for each in await _with_accounting(lambda: admin_reads.partitions(client))}
+    return {partition.name: partition for partition in await _with_accounting(lambda: admin_reads.partitions(client))}
 
 
 async def _verdicts(client: SlurmClient, wanted: Iterable[Choice]) -> Mapping[Choice, Observed[Verdict]]:
     few = asyncio.Semaphore(PROBES_AT_ONCE)
 
     async def tried(choice: Choice) -> Observed[Verdict]:
-        user, what, value = choice
+        user, option, value = choice
         async with few:
-            return await observed(lambda: admin_reads.probe(client, user, **({what: value} if what else {})))
+            return await observed(lambda: admin_reads.probe(client, user, **({option: value} if option else {})))
 
     asked = list(wanted)
     return dict(zip(asked, await asyncio.gather(*map(tried, asked)), strict=True))
@@ -241,9 +241,9 @@ async def _verdicts(client: SlurmClient, wanted: Iterable[Choice]) -> Mapping[Ch
 
 async def _unresolved(seen: Observations) -> frozenset[str]:
     """External nodes whose address is only a name that this host cannot resolve."""
-    bare = [each for each in seen.slurm_nodes.get() if each.node.external and each.address == each.node.name]
-    answers = await asyncio.gather(*(_resolves(each.address) for each in bare))
-    return frozenset(each.node.name for each, resolves in zip(bare, answers, strict=True) if not resolves)
+    bare = [view for view in seen.slurm_nodes.get() if view.node.external and view.address == view.node.name]
+    answers = await asyncio.gather(*(_resolves(view.address) for view in bare))
+    return frozenset(view.node.name for view, resolves in zip(bare, answers, strict=True) if not resolves)
 
 
 async def _resolves(name: str) -> bool:

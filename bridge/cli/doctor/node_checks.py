@@ -26,7 +26,7 @@ def _registration(seen: Observations) -> Iterator[Result]:
     if not wanted:
         yield ok(f"no node is labelled {names.EXTERNAL_NODE_LABEL}=true")
         return
-    known = {each.node.name for each in seen.slurm_nodes.get()}
+    known = {view.node.name for view in seen.slurm_nodes.get()}
     conf, gres = seen.configuration.get(), seen.chosen("gres").gres
     token = seen.acting_token.value or seen.token.get()
     found = [*_by_whom(token.user, conf.slurm_user)]
@@ -67,7 +67,7 @@ def _partitions(seen: Observations) -> Iterator[Result]:
     if not named:
         yield ok("no labelled node names a partition: they are in those with Nodes=ALL")
         return
-    there, known = seen.partition_details.get(), {each.node.name: each.node for each in seen.slurm_nodes.get()}
+    there, known = seen.partition_details.get(), {view.node.name: view.node for view in seen.slurm_nodes.get()}
     found: list[Result] = []
     if absent := [name for name in named if name not in there]:
         found.append(
@@ -80,7 +80,7 @@ def _partitions(seen: Observations) -> Iterator[Result]:
         known_there = [
             known[slurm_name(node)] for node, named in wanted.values() if name in named and slurm_name(node) in known
         ]
-        outside = [each.name for each in known_there if name not in each.partitions]
+        outside = [partition.name for partition in known_there if name not in partition.partitions]
         if name in there and (not there[name].node_sets or outside):
             who = f" {some(outside)} {'is' if len(outside) == 1 else 'are'} outside of it." if outside else ""
             found.append(

@@ -17,34 +17,34 @@ NARROWEST = 60
 
 def as_text(found: Sequence[Finding], width: int) -> str:
     """The findings as text, grouped and aligned, each with its advice below.  width: columns of the terminal"""
-    names = max((len(each.check) for each in found), default=0)
+    names = max((len(finding.check) for finding in found), default=0)
     lines: list[str] = []
-    for group, members in groupby(found, key=lambda each: each.group):
+    for group, members in groupby(found, key=lambda finding: finding.group):
         lines += [*([""] if lines else []), group, *_rows(list(members), names, max(width, NARROWEST))]
     return "\n".join(map(printable, [*lines, "", _summary(found)]))
 
 
 def _rows(found: list[Finding], names: int, width: int) -> Iterator[str]:
     before = ""
-    for each in found:
-        if each.unchecked:
+    for finding in found:
+        if finding.unchecked:
             continue
-        name = each.check if each.check != before else ""
-        before = each.check
-        margin = f"  {MARKS[each.level]:<{MARK_WIDTH}}  {name:<{names}}  "
+        name = finding.check if finding.check != before else ""
+        before = finding.check
+        margin = f"  {MARKS[finding.level]:<{MARK_WIDTH}}  {name:<{names}}  "
         indent = " " * len(margin)
-        yield from wrapped(each.sentence, width, first=margin, indent=indent)
-        if each.do:
-            yield from wrapped(each.do, width, first=f"{indent}→ ", indent=f"{indent}  ")
+        yield from wrapped(finding.sentence, width, first=margin, indent=indent)
+        if finding.do:
+            yield from wrapped(finding.do, width, first=f"{indent}→ ", indent=f"{indent}  ")
     yield from _skipped_rows(found, width)
 
 
 def _skipped_rows(found: list[Finding], width: int) -> Iterator[str]:
     """One row for each reason, with all checks that it prevented."""
     reasons: dict[str, list[str]] = {}
-    for each in found:
-        if each.unchecked:
-            reasons.setdefault(each.unchecked, []).append(each.check)
+    for finding in found:
+        if finding.unchecked:
+            reasons.setdefault(finding.unchecked, []).append(finding.check)
     margin = f"  {MARKS[Level.UNKNOWN]:<{MARK_WIDTH}}  "
     for reason, checks in reasons.items():
         sentence = f"not checked, since {reason}: {', '.join(checks)}"
@@ -52,7 +52,7 @@ def _skipped_rows(found: list[Finding], width: int) -> Iterator[str]:
 
 
 def _summary(found: Sequence[Finding]) -> str:
-    counts = {level: sum(each.level is level for each in found) for level in Level}
+    counts = {level: sum(finding.level is level for finding in found) for level in Level}
     said = [
         f"{counts[level]} {word}{'' if counts[level] == 1 else 's'}"
         for level, word in ((Level.ERROR, "error"), (Level.WARNING, "warning"))
@@ -65,8 +65,14 @@ def _summary(found: Sequence[Finding]) -> str:
 def as_json(found: Sequence[Finding]) -> str:
     """One object: `exit_code`, and `findings` with group, check, level (ok, unknown, warning, error), sentence, do."""
     listed = [
-        {"group": each.group, "check": each.check, "level": each.level.value, "sentence": each.sentence, "do": each.do}
-        for each in found
+        {
+            "group": finding.group,
+            "check": finding.check,
+            "level": finding.level.value,
+            "sentence": finding.sentence,
+            "do": finding.do,
+        }
+        for finding in found
     ]
     # ASCII: nothing of it controls a terminal.
     return json.dumps({"exit_code": exit_code(found), "findings": listed}, indent=2)

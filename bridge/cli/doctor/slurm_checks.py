@@ -87,7 +87,7 @@ def _of_users(seen: Observations) -> Iterator[Result]:
     for user, observed in sorted(seen.user_tokens.get().items()):
         if observed.missing is not None:
             yield error(f"{observed.missing.why} Pods of {user} are not run.", observed.missing.do)
-        elif found := [each for each in _life(observed.get(), seen.now) if each.level is not Level.OK]:
+        elif found := [result for result in _life(observed.get(), seen.now) if result.level is not Level.OK]:
             yield from found
         else:
             fine.append(user)
@@ -138,7 +138,7 @@ def _all_jobs(seen: Observations) -> Iterator[Result]:
 
 def _users(seen: Observations) -> Iterator[Result]:
     """Can we act for each Slurm user of the policy?  Tried without effect (bridge/slurm/admin_reads.py)."""
-    verdicts = {user: verdict for (user, what, _), verdict in seen.verdicts.items() if not what}
+    verdicts = {user: verdict for (user, option, _), verdict in seen.verdicts.items() if not option}
     if not verdicts:
         _needs(seen.jobs)
         seen.chosen("policy")
@@ -203,13 +203,13 @@ def _choices(seen: Observations) -> Iterator[Result]:
     _needs(seen.jobs)
     seen.chosen("policy")
     tried = {choice: verdict for choice, verdict in seen.verdicts.items() if choice[1]}
-    known_users = {user for (user, what, _), verdict in seen.verdicts.items() if not what and accepted(verdict)}
+    known_users = {user for (user, option, _), verdict in seen.verdicts.items() if not option and accepted(verdict)}
     taken = 0
-    for (user, what, value), observed in sorted(tried.items()):
+    for (user, option, value), observed in sorted(tried.items()):
         if accepted(observed):
             taken += 1
-        elif user in known_users or (observed.value is not None and observed.value.number == NUMBERS[what]):
-            yield _not_taken(user, what, value, observed.get())
+        elif user in known_users or (observed.value is not None and observed.value.number == NUMBERS[option]):
+            yield _not_taken(user, option, value, observed.get())
     if skipped := {user for user, _, _ in tried if user not in known_users}:
         yield unknown(f"not checked: what {some(skipped)} may choose, for Slurm refuses that user altogether")
     if taken:
@@ -220,13 +220,13 @@ def _choices(seen: Observations) -> Iterator[Result]:
 
 def refused(choice: Choice, verdict: Verdict, seen: Observations) -> Result:
     """Why Slurm does not take it, and what to do."""
-    user, what, value = choice
-    return _not_taken(user, what, value, verdict) if what else _why_not(user, verdict, seen)
+    user, option, value = choice
+    return _not_taken(user, option, value, verdict) if option else _why_not(user, verdict, seen)
 
 
-def _not_taken(user: str, what: str, value: str, verdict: Verdict) -> Result:
-    sentence = f'Slurm does not take {what} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
-    if verdict.number != NUMBERS[what]:
+def _not_taken(user: str, option: str, value: str, verdict: Verdict) -> Result:
+    sentence = f'Slurm does not take {option} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
+    if verdict.number != NUMBERS[option]:
         return warning(sentence, _look_in_log())
     return error(sentence, f"{unknown_names.remedy(verdict.number, user, value)}; or correct the policy.")
 

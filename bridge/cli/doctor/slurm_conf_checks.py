@@ -39,7 +39,7 @@ def _scheduling(seen: Observations) -> Iterator[Result]:
 
 
 def _slow(conf: Configuration) -> Iterator[Result]:
-    written = {each.partition("=")[0] for each in conf.scheduler_parameters}
+    written = {parameter.partition("=")[0] for parameter in conf.scheduler_parameters}
     if conf.scheduler_type == "sched/builtin":
         yield warning(
             "SchedulerType=sched/builtin: a job that cannot start holds back all jobs behind it, and no start is predicted.",
@@ -50,7 +50,7 @@ def _slow(conf: Configuration) -> Iterator[Result]:
             "SchedulerParameters=defer: no nodes at once (error 2125), each pod waits in the queue first.",
             "Remove defer, or set defer_batch, which does not affect allocations.",
         )
-    for name, default, most, what in (
+    for name, default, most, effect in (
         ("batch_sched_delay", BATCH_SCHED_DELAY_S, BATCH_SCHED_DELAY_S, "a new job is looked at only after {} s"),
         ("sched_interval", SCHED_INTERVAL_S, SCHED_INTERVAL_S, "the whole queue is looked at only every {} s"),
         ("bf_interval", BACKFILL_INTERVAL_S, LONG_BACKFILL_S, "backfill and expected starts only every {} s"),
@@ -58,7 +58,7 @@ def _slow(conf: Configuration) -> Iterator[Result]:
     ):
         value = _number(conf, name, default)
         if value > most:
-            yield warning(f"SchedulerParameters {name}={value}: {what.format(value)}.", f"{name}={default} or less")
+            yield warning(f"SchedulerParameters {name}={value}: {effect.format(value)}.", f"{name}={default} or less")
         elif value < 0:
             yield warning(
                 f"SchedulerParameters {name}={value} turns that part of the scheduler off.", f"{name}={default}"
@@ -72,8 +72,8 @@ def _slow(conf: Configuration) -> Iterator[Result]:
 
 
 def _number(conf: Configuration, name: str, default: int) -> int:
-    for each in conf.scheduler_parameters:
-        key, _, value = each.partition("=")
+    for parameter in conf.scheduler_parameters:
+        key, _, value = parameter.partition("=")
         if key == name and value.removeprefix("-").isdecimal():
             return int(value)
     return default
@@ -117,7 +117,7 @@ def _resources(seen: Observations) -> Iterator[Result]:
             "SelectType=select/cons_tres with SelectTypeParameters=CR_Core_Memory",
         )
         return
-    if not any("MEMORY" in each.upper() for each in conf.select_type_parameters):
+    if not any("MEMORY" in parameter.upper() for parameter in conf.select_type_parameters):
         yield warning(
             "Slurm does not count memory (SelectTypeParameters): it grants nodes whose memory is in use, and the "
             "bridge releases these grants.",
@@ -125,7 +125,7 @@ def _resources(seen: Observations) -> Iterator[Result]:
         )
     else:
         yield ok(f"{conf.select_type}, {','.join(conf.select_type_parameters)}: cores, memory and devices are counted")
-    if not {"ALL", "ANY"} & {each.upper() for each in conf.enforce_part_limits}:
+    if not {"ALL", "ANY"} & {flag.upper() for flag in conf.enforce_part_limits}:
         yield ok(
             "EnforcePartLimits=NO: a pod that asks for more than its partition allows waits rather than is refused",
             "EnforcePartLimits=ALL",
@@ -140,7 +140,7 @@ def _preemption(seen: Observations) -> Iterator[Result]:
     if conf.preempt_type in ("", "preempt/none"):
         yield ok("none")
         return
-    with_externals = {name for each in seen.slurm_nodes.get() if each.node.external for name in each.node.partitions}
+    with_externals = {name for view in seen.slurm_nodes.get() if view.node.external for name in view.node.partitions}
     harmful = [name for name in sorted(with_externals) if name in details and _signals(details[name], conf)]
     if not harmful:
         yield ok(f"{conf.preempt_type}: without signals, as external nodes bear it")
@@ -154,8 +154,8 @@ def _preemption(seen: Observations) -> Iterator[Result]:
 
 
 def _signals(partition: PartitionDetails, conf: Configuration) -> bool:
-    own = {each.upper() for each in partition.preempt_mode}
-    modes = own if own and "CLUSTER_GLOBAL" not in own else {each.upper() for each in conf.preempt_mode}
+    own = {mode.upper() for mode in partition.preempt_mode}
+    modes = own if own and "CLUSTER_GLOBAL" not in own else {mode.upper() for mode in conf.preempt_mode}
     return "SUSPEND" in modes or ("CANCEL" in modes and partition.grace_s > 0)
 
 

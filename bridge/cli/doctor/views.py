@@ -151,7 +151,7 @@ def managed_namespaces(seen: Observations) -> list[str]:
     """Namespaces whose pods may use the bridge."""
     listed = seen.chosen("managed_namespaces").managed_namespaces
     return sorted(
-        each.name
-        for each in seen.namespaces.get()
-        if each.labels.get(names.MANAGED_LABEL) == "true" or each.name in listed
+        namespace.name
+        for namespace in seen.namespaces.get()
+        if namespace.labels.get(names.MANAGED_LABEL) == "true" or namespace.name in listed
     )
