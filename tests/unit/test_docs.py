@@ -58,7 +58,14 @@ METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 def test_every_metric_is_in_the_documentation_and_no_other() -> None:
     code = "".join(
         (ROOT / "bridge" / name).read_text(encoding="utf-8")
-        for name in ("telemetry.py", "latency.py", "world_gauges.py", "health.py", "app.py", "webhook/metrics.py")
+        for name in (
+            "telemetry.py",
+            "latency.py",
+            "world_gauges.py",
+            "bridge_gauges.py",
+            "app.py",
+            "webhook/metrics.py",
+        )
     )
     made = set(re.findall(r'"(slurm_bridge_\w+)"', code))
     assert len(made) > 10
