@@ -190,7 +190,7 @@ def _came_earlier(world: World, workload: Workload, submitted: float) -> bool:
     A job of a gang may be older than the pods: a replacement takes the freed place of a live grant (W5).
     """
     pods = workload.unfinished
-    if any(group_of(pod) is not None for pod in pods) or not all(each.is_known for each in world.clocks.values()):
+    if any(group_of(pod) is not None for pod in pods) or not all(clock.is_known for clock in world.clocks.values()):
         return False
     submitted_at = world.clocks[Side.SLURM].ours(submitted)
     return all(submitted_at + EXACT_S < created_at for created_at in world.created(pods))
