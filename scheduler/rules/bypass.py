@@ -1,7 +1,7 @@
 """Pods on a node that Slurm allocates, and for which Slurm granted nothing (N10, V7).
 
-A pod may name a node (spec.nodeName), or another scheduler and a toleration of our taint.  Placement counts its resources as
-those of any pod, but Slurm does not.  In a managed namespace the pod shows that, is counted, and is ended if the settings say
+A pod may name a node (spec.nodeName), or another scheduler and a toleration of our taint.  Placement counts the resources of
+such a pod, but Slurm does not.  In a managed namespace the pod shows that, is counted, and is ended if the settings say
 so.
 
 Another copy of the bridge may have bound the pod, and the pod's job may not be read yet.  So the rule does nothing until
@@ -43,7 +43,7 @@ def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
         and (search := search_for_job(workload, workload.job_search, this_pass)) is not None
     ):
         return search
-    return _uninvited(workload, _those_that_count(workload, workload.unfinished, this_pass), this_pass)
+    return _show_and_end(workload, _strays_among(workload, workload.unfinished, this_pass), this_pass)
 
 
 def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -55,24 +55,25 @@ def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
         return NOTHING
     latest = sorted(workload.strays.items(), key=lambda item: item[1])[-too_many:]
     pods = [workload.pods[uid] for uid, _ in latest if uid in workload.pods]
-    return _uninvited(workload, _those_that_count(workload, pods, this_pass), this_pass)
+    return _show_and_end(workload, _strays_among(workload, pods, this_pass), this_pass)
 
 
 def _tasks(spec: JobSpec) -> int:
     return sum(component.tasks for component in (spec, *spec.parts))
 
 
-def _those_that_count(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> list[Pod]:
+def _strays_among(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> list[Pod]:
+    """The strays among these pods that are on a node of Slurm in a managed namespace, and are not about to end."""
     on_nodes = (pod for pod in pods if pod.node and pod.uid in workload.strays)
     staying = (pod for pod in on_nodes if deletion_awaited_until(workload, pod, this_pass) <= this_pass.now)
     return [pod for pod in staying if is_on_slurm_node(this_pass.world, pod) and is_managed(pod, this_pass.world)]
 
 
-def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
+def _show_and_end(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision:
     """Show on these pods that no job holds their place, and end them if the settings say so."""
     if not pods:
         return NOTHING
-    if (wait := _proven(workload, pods, this_pass)) is not None:
+    if (wait := _wait_for_reads(workload, pods, this_pass)) is not None:
         return wait
     ends, found = this_pass.world.config.bypass == END, []
     for pod in pods:
@@ -91,8 +92,8 @@ def _uninvited(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decision
     return combine(found)
 
 
-def _proven(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
-    """Wait for reads.  None: every job that Slurm listed long enough after the pods came was read; none is theirs."""
+def _wait_for_reads(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
+    """The wait for reads of jobs that may be of these pods.  None: every listed job was read, and none is theirs."""
     world = this_pass.world
     settled = max(workload.strays[pod.uid] for pod in pods) + this_pass.tuning.settle_s
     at = max(settled, world.quiet_until(), scan_until(workload, this_pass))

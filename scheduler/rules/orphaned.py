@@ -42,7 +42,7 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
         was_asked_for = workload.reacquired is not None or workload.not_asked_for == job.id
         return held_back if was_asked_for else held_back + note(not_asked_for=job.id)
     pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
-    # Pods that are not bound for the job wait until these have ended, and for another job; or another client bound them.
+    # The other pods wait until these have ended, and then get another job; or another client bound them.
     why = _why_ended(workload, job)
     return combine(_end_one(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_former_pods(
         workload, this_pass
