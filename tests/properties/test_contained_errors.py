@@ -74,7 +74,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ),
     (Workload, ("put", "take_out", "put_on", "show", "add_to_story", "end_pod_in_flight")),
     (PodCounts, ("count", "drop")),
-    (Placeholder, ("mark_present", "lost")),
+    (Placeholder, ("mark_present", "is_lost")),
     (NodeInfo, ("put", "remove")),
     (NodeState, ("observe", "remove_node")),
     (Pass, ("add", "wake_at", "park", "node_infos")),
