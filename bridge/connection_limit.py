@@ -11,8 +11,8 @@ the settle time, which begins when an outcome is unknown.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
 
 from bridge.errors import Unreachable
 from scheduler.model.text import span
@@ -32,21 +32,23 @@ class ConnectionLimit:
         self._server = server
         self._free = asyncio.Semaphore(connections)
 
-    @asynccontextmanager
-    async def connection(self, operation: str) -> AsyncIterator[float]:
-        """Wait until fewer than `connections` requests are under way; the request is sent inside.
+    def connection(self, operation: str) -> _Turn:
+        """An `async with` that waits until fewer than `connections` requests are under way; the request is sent inside.
 
-        Gives the seconds that it waited.  Raises Unreachable after WAIT_S.
+        It gives the seconds that it waited.  Raises Unreachable after WAIT_S.
         """
-        waited_s = 0.0
+        return _Turn(self, operation)
+
+    async def take(self, operation: str) -> float:
+        """See `connection`, which gives the connection back."""
         if self._free.locked():
-            waited_s = await self._wait(operation)
-        else:
-            await self._free.acquire()  # at once, and without a timer
-        try:
-            yield waited_s
-        finally:
-            self._free.release()
+            return await self._wait(operation)
+        await self._free.acquire()  # at once, and without a timer
+        return 0.0
+
+    def give_back(self) -> None:
+        """The request is over."""
+        self._free.release()
 
     async def _wait(self, operation: str) -> float:
         loop = asyncio.get_running_loop()
@@ -59,3 +61,19 @@ class ConnectionLimit:
             why = f"{busy} to {self._server} had other requests for {span(WAIT_S)}"
             raise Unreachable(operation, self._side, why) from None
         return loop.time() - began
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What `ConnectionLimit.connection` returns: each request has one, and a generator would take five times as long."""
+
+    limit: ConnectionLimit
+    operation: str
+
+    async def __aenter__(self) -> float:
+        return await self.limit.take(self.operation)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.limit.give_back()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -118,9 +118,9 @@ class Executor:
         return ended
 
     async def _performed(self, action: Action, began: float) -> ActionEnded:
+        self._count_urgent(action.urgent)
         try:
-            with self._delaying_events(action):
-                ended = await self._PERFORMERS[type(action)](self, action, began)
+            ended = await self._PERFORMERS[type(action)](self, action, began)
         except RemoteError as error:
             if _is_token_rejected(error):
                 self._note_rejection(error)
@@ -129,20 +129,17 @@ class Executor:
             self._guard.caught(error, "action", f"{type(action).__name__}: {action.reason}")
             # It is not known how much of the action took effect.
             return ActionEnded(action, Outcome.UNKNOWN, began, self._clock(), refusal=OWN_ERROR)
+        finally:
+            self._count_urgent(-action.urgent)
         return ended or ActionEnded(action, Outcome.DONE, began, self._clock())
 
-    @contextlib.contextmanager
-    def _delaying_events(self, action: Action) -> Iterator[None]:
-        """Delay the posting of events while the action is in flight, if the action is urgent."""
-        self._urgent_in_flight += action.urgent
+    def _count_urgent(self, more: int) -> None:
+        """Count the urgent actions in flight.  While there are any, events wait."""
+        self._urgent_in_flight += more
         if self._urgent_in_flight:
             self._none_urgent.clear()
-        try:
-            yield
-        finally:
-            self._urgent_in_flight -= action.urgent
-            if not self._urgent_in_flight:
-                self._none_urgent.set()
+        else:
+            self._none_urgent.set()
 
     async def post_events(self) -> None:
         """Post the queued Kubernetes events, one after the other; each waits a while for urgent actions.  Never returns."""

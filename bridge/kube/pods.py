@@ -131,17 +131,20 @@ def _grace_s(meta: PodMeta, spec: PodSpec) -> int:
 
 def _is_plain(spec: PodSpec) -> bool:
     """True if it is surely within every limit, as most pods are; found without counting."""
-    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
+    containers = spec.containers or []
+    if spec.init_containers:
+        containers = [*containers, *spec.init_containers]
     if spec.affinity or spec.resources or spec.overhead or len(containers) > _FEW:
         return False
-    if any(len(each or ()) > _FEW for each in (spec.tolerations, spec.node_selector, spec.volumes)):
+    if len(spec.tolerations or ()) > _FEW or len(spec.node_selector or ()) > _FEW or len(spec.volumes or ()) > _FEW:
         return False
     number = len(containers) or 1
-    return not any(
-        len(each.ports or ()) > MAX_PORTS // number
-        or (each.resources is not None and _number_asked(each.resources) > MAX_KINDS // number)
-        for each in containers
-    )
+    for each in containers:
+        if each.ports and len(each.ports) > MAX_PORTS // number:
+            return False
+        if each.resources is not None and _number_asked(each.resources) > MAX_KINDS // number:
+            return False
+    return True
 
 
 def _number_asked(asked: Resources) -> int:
@@ -227,7 +230,7 @@ def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
 def _tolerations(wires: list[WireToleration] | None) -> tuple[model.Toleration, ...]:
     if not wires:
         return ()
-    said = tuple((t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in wires)
+    said = tuple([(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in wires])
     known = _known_tolerations.get(said)
     if known is not None:
         return known

@@ -24,7 +24,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -106,7 +106,7 @@ class HttpPool:
         request = Request(operation, method, self._server.prefix + target, {"Host": str(self._server), **headers}, body)
         async with self._limit.connection(operation) as waited_s:
             reply = await self._in_time(request, deadline_s)
-        return replace(reply, waited_s=waited_s) if waited_s else reply
+        return Reply(reply.status, reply.headers, reply.body, waited_s)
 
     async def _in_time(self, request: Request, deadline_s: float) -> Reply:
         operation = request.operation

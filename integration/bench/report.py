@@ -89,7 +89,8 @@ kept busy, so that the figures spread. The tables above do not show a change if 
 
 * **In a burst each pod was visited 18 times, 13 times in vain.** Each poll of Slurm's jobs showed ids whose answers were
   still on their way. Each of these answers emptied the list of unread ids, and that marked all waiting workloads. An
-  answer marks them now only during the scan after a start. A pod is visited 8 times.
+  answer marks them now only during the scan after a start. A pod was visited 7 or 8 times then. It is visited 5 times
+  since neither its own submission marks it, nor a poll that repeats what the answer to the submission said.
 * **The event `Scheduled` cost `kube-apiserver` nearly as much as the bind.** Only a pod that has shown a wait gets it
   (O1). In a burst of 4,000 `kube-apiserver` takes 1.17 times the floor's CPU time, and took 2.19 times before.
 * **An observation in a histogram of OpenTelemetry took 6 µs, and a pod has five.** prometheus_client's takes 1.5 µs.
@@ -129,9 +130,11 @@ kept busy, so that the figures spread. The tables above do not show a change if 
   too: 78 % in the interpreter, 10 % in the kernel; TLS takes 2 % on the rig. There the bridge shares two cores and their
   caches with six busy servers. Of the time of `alone-4000` decisions take 23 %, events 15 %, metrics and log 9 %, HTTP to
   Kubernetes 17 %, HTTP to slurmrestd 15 %, decoding of the watch 10 %. No function itself takes more than 2 %.
-* **The next limit is HTTP to Kubernetes.** Against a server that answers at once, a request takes 0.09 ms of CPU time with
-  aiohttp, 0.075 ms without its tracing and cookies, and 0.03 ms over the bridge's own connections, as to slurmrestd. So
-  binds over such connections would save 5 % of the bridge's CPU time in a burst. Profile-guided optimization
+* **The next limit is HTTP to Kubernetes.** Against a server that answers at once, a bind took 0.128 ms of CPU time, on a
+  busy machine. It takes 0.103 ms without aiohttp's tracing and cookies, if addresses that are quoted already are not parsed
+  again, and if no generator serves as a context manager. Earlier, on a quiet machine, a request took 0.09 ms with aiohttp
+  and 0.03 ms over the bridge's own connections, as to slurmrestd. So binds over such connections would save about 4 % of
+  the bridge's CPU time in a burst. aiohttp stays: others maintain it. Profile-guided optimization
   of the interpreter saves nothing: Debian's Python 3.11, which has it, takes 1.16 ms of CPU time for a pod, and a build
   without it 1.14 ms.
 

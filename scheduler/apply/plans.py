@@ -165,7 +165,7 @@ def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, a
     elif (rate := world.quotas.rate(workload)) is not None:
         world.quotas.take_token(rate, at)
     workload.add_to_story(at, action.reason)
-    world.refresh(workload)
+    world.update_indexes(workload)  # the rules wait for the answer
 
 
 def _slurm_action_planned(

@@ -176,11 +176,10 @@ def _our_pod(world: World, pod: Pod) -> None:
 
 def _add_node_to_story(world: World, workload: Workload, pod: Pod) -> None:
     """Add to the story of the workload that the pod is on its node, with a time not before that of the last entry."""
-    last_at = workload.story[-1][0] if workload.story else world.created_at(pod)
+    created_at = world.created_at(pod)
+    last_at = workload.story[-1][0] if workload.story else created_at
     where = f"is on node {pod.node}"
-    workload.add_to_story(
-        max(last_at, world.created_at(pod)), where if workload.group is None else f"{pod.name} {where}"
-    )
+    workload.add_to_story(max(last_at, created_at), where if workload.group is None else f"{pod.name} {where}")
 
 
 def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:

@@ -2,6 +2,7 @@
 
 `refresh` is called whenever a fact of a workload has changed: it derives the phase, updates the indexes by phase, and marks
 the workload for a visit.  A workload is also visited when its timer is due, or when its turn in a limit comes (`park`).
+A visit costs more than the update of the indexes.  So a change on which no rule acts calls `update_indexes` instead.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ class Visits(Occupancy):
 
     def refresh(self, workload: Workload) -> None:
         """Derive the phase of the workload, update the indexes, and mark the workload for a visit."""
+        self.dirty[workload.key] = None
+        self.update_indexes(workload)
+
+    def update_indexes(self, workload: Workload) -> None:
+        """Derive the phase of the workload, and update the indexes."""
         key = workload.key
-        self.dirty[key] = None
         now = self._derive_phase(workload)
         _keep(self.searching_workloads, key, workload.job_search is not None)
         if self.quotas.counted:
