@@ -21,7 +21,7 @@ class Record:
 
     uid        of its user
     ended_by   UID of who cancelled it; None: nobody did
-    tres       what it was given: "cpu", "mem" in MiB, "gres/gpu"
+    tres       what it was given: "cpu", "mem" in MiB, "gres/gpu"; {} if slurmdbd does not say
     limit_s    its time limit in seconds; None: none
     """
 
@@ -62,7 +62,8 @@ def _record(cells: list[str]) -> Record:
         submitted=_time(submit) or 0.0,
         started=_time(start),
         nodes=frozenset(hosts(nodes)) if nodes != "None assigned" else frozenset(),
-        tres=_tres(tres),
+        # A slurmctld that lost the grant, because it was killed, writes part of the request here: no node, memory and GPUs.
+        tres=_tres(tres) if "node=" in tres else {},
         limit_s=_seconds(limit),
     )
 

@@ -21,7 +21,7 @@ def _gang(members: int, *, bound: int, size: int = 3, written: int = 3, before: 
     for name, patch in before.items():
         run.entry(1.5, "patch", "pods", patch, None, ref={"namespace": "alice-x", "name": name})
     run.submit(2, 7, "", name=RING)
-    run.grant(3, 7, "k1", "cpu=3,mem=192M")
+    run.grant(3, 7, "k1", "cpu=3,mem=192M,node=1")
     for number in range(bound):
         run.bind(4, f"ring{number}", "k1", 7, size=written)
     return run
@@ -79,7 +79,7 @@ def test_a_pod_that_has_succeeded_is_part_of_the_whole() -> None:
     run.cancel(11, 7)
     run.pod(12, "ring1", gang="ring", size=3)
     run.submit(13, 8, "", name=RING)
-    run.grant(14, 8, "k2", "cpu=2,mem=128M")
+    run.grant(14, 8, "k2", "cpu=2,mem=128M,node=1")
     run.bind(15, "ring1", "k2", 8)
     run.bind(15, "ring2", "k2", 8)
     assert [each for each in run.broken() if each.startswith("V4")] == []

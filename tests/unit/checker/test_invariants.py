@@ -160,7 +160,7 @@ def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
     for number in range(3):
         run.pod(1, f"ring{number}", gang="ring", gpu=1)
     run.submit(2, 7, "", name=RING)
-    run.grant(3, 7, "k1", "cpu=3,gres/gpu=2,mem=192M")
+    run.grant(3, 7, "k1", "cpu=3,gres/gpu=2,mem=192M,node=1")
     for number in range(3):
         run.bind(4 + number, f"ring{number}", "k1", 7)
     [sentence] = run.broken()
@@ -186,7 +186,7 @@ def test_a_place_that_a_member_left_may_be_taken_again() -> None:
     for number in range(2):
         run.pod(1, f"ring{number}", gang="ring", gpu=1)
     run.submit(2, 7, "", name=name)
-    run.grant(3, 7, "k1", "cpu=2,gres/gpu=1,mem=128M")
+    run.grant(3, 7, "k1", "cpu=2,gres/gpu=1,mem=128M,node=1")
     run.bind(4, "ring0", "k1", 7)
     run.phase(5, "ring0", "Failed")
     run.bind(6, "ring1", "k1", 7)
@@ -363,7 +363,7 @@ def test_a_gang_whose_job_has_nodes_and_that_is_not_bound_is_found() -> None:
     for number in range(2):
         run.pod(1, f"ring{number}", gang="ring")
     run.submit(2, 7, "", name=RING)
-    run.grant(3, 7, "k1", "cpu=2,mem=128M")
+    run.grant(3, 7, "k1", "cpu=2,mem=128M,node=1")
     [sentence] = run.broken(100)
     assert sentence.startswith(
         "L3: pod alice-x/ring0, alice-x/ring1 was not bound within 97 calm seconds after its job 7 ("

@@ -9,7 +9,7 @@ import pytest
 from integration.checker import __main__ as checker
 from integration.rigging import places
 
-RECORD = "3|3|alice|2001|teama|main|normal|COMPLETED|2026-11-24T09:03:57|None|k1|cpu=1,mem=64M|01:00:00|by-hand"
+RECORD = "3|3|alice|2001|teama|main|normal|COMPLETED|2026-11-24T09:03:57|None|k1|cpu=1,mem=64M,node=1|01:00:00|by-hand"
 LOG = """\
 [2026-11-24T09:03:57.000] TRACE_JOBS: select_nodes: [JobId=3] change state: PENDING -> RUNNING
 [2026-11-24T09:04:20.000] TRACE_JOBS: job_signal: [JobId=3] change state: RUNNING -> COMPLETED

@@ -78,6 +78,14 @@ def test_a_record_says_who_cancelled_the_job_and_what_it_was_given() -> None:
     assert (dict(record.tres), record.limit_s) == ({"cpu": 4, "gres/gpu": 32, "mem": 2048}, 86401)
 
 
+def test_a_record_of_a_grant_that_slurmctld_lost_does_not_say_what_the_job_was_given() -> None:
+    """slurmctld was killed after it had told slurmdbd of the start, and took the job for a waiting one after that."""
+    cells = ["654", "654", "alice", "2001", "teama", "main", "normal", "CANCELLED"]
+    cells += ["2026-11-27T00:51:47", "2026-11-27T00:51:59", "k1", "billing=1,cpu=1", "1-00:00:01", "a|b~k0.1"]
+    [record] = accounting.parse("\x1f".join(cells))
+    assert (record.nodes, record.tres) == ({"k1"}, {})
+
+
 def test_half_a_line_and_a_refused_request_say_nothing(tmp_path: Path) -> None:
     entry = {
         "auditID": "1", "stage": "ResponseComplete", "verb": "create", "requestURI": "/api", "userAgent": "slurm-bridge/1",

@@ -23,7 +23,7 @@ def _placed(run: Run, at: float, name: str, **wants: Any) -> None:
     """A pod is created, and bound to k1 for a job of its own."""
     number = 7 + len(run.states)
     run.submit(at + 0.1, number, run.pod(at, name, **wants))
-    run.grant(at + 0.2, number, "k1", "cpu=64,mem=1T,gres/gpu=8")
+    run.grant(at + 0.2, number, "k1", "cpu=64,mem=1T,gres/gpu=8,node=1")
     run.bind(at + 0.3, name, "k1", number)
 
 
