@@ -133,7 +133,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
     if job_id in world.absent:
         world.absent.discard(job_id)
         reject(world, Anomaly.CAME_BACK, job_id, world.workloads_of(job))
-    if states == job.states and job.absent_first is None and not job.denied and not job.end_proven:
+    elif states == job.states and not job.is_doubted:
         return  # what was known of it still holds
     job.mark_present()
     reused_ids.suspect_reuse(world, job, states, event.began)

@@ -144,6 +144,11 @@ class Placeholder:
         """True if Slurm showed the job last, and not as ended.  An absent or denied job is neither alive nor ended."""
         return not self.ended and not self.absent and not self.denied
 
+    @property
+    def is_doubted(self) -> bool:
+        """True if a poll lacked it, or a read or an admin said that it is gone."""
+        return self.absent_first is not None or self.confirmed_gone or self.denied or self.end_proven
+
     def mark_present(self) -> None:
         """Note that the job is not absent, or not any more."""
         self.absent_first = self.absent_last = None
