@@ -175,7 +175,7 @@ def test_a_bridge_that_knows_jobs_by_their_id_alone_is_found(monkeypatch: pytest
 def test_a_bridge_that_believes_in_an_absence_at_once_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     story = a_list_lacks_the_job(monkeypatch)
     assert wrong(story) == ""
-    monkeypatch.setattr(Placeholder, "lost", lambda job, _: job.absent)
+    monkeypatch.setattr(Placeholder, "is_lost", lambda job, _: job.absent)
     assert "V7: alice-a/alone is ended while its job 1 is RUNNING" in wrong(story)
 
 
