@@ -400,14 +400,20 @@ def test_a_job_of_a_former_user_that_the_hint_of_another_pod_hides_ends_before_i
     assert [each.spec.user for each in acts if isinstance(each, AllocateNow)][:1] == ["alice"]
 
 
-def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_that_has_not_succeeded_yet() -> None:
-    """However long ago the process began: a job that is not read yet may be the pod's, of the user that it had."""
+def given_a_user(late: float, *unread: int) -> Story:
+    """The policy gives a user to the pod of an earlier process, while these running jobs have not been read."""
     story = story_of(Rule(("other",), Tenant("bob")))
     story.sees(replace(TRAIN, created=START - 100))
-    late = NOW + 60
-    story.polls({17: "RUNNING"}, at=late)
+    story.polls(dict.fromkeys(unread, "RUNNING"), at=late)
     story.decides(late)
     story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob")))), late))
+    return story
+
+
+def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_that_has_not_succeeded_yet() -> None:
+    """However long ago the process began: a job that is not read yet may be the pod's, of the user that it had."""
+    late = NOW + 60
+    story = given_a_user(late, 17)
     assert submissions(story, late + 1) == []
     story.reads(Job(17, "interactive", "carol", frozenset({"RUNNING"}), submitted=START), at=late + 2)
     assert [each.spec.user for each in submissions(story, late + 3)] == ["alice"]
@@ -415,12 +421,8 @@ def test_when_the_policy_changes_a_pod_of_an_earlier_process_waits_for_the_read_
 
 def test_the_last_read_after_a_change_of_policy_lets_the_pods_that_waited_for_it_be_submitted_at_once() -> None:
     """The pods were visited again after half a second, because only the first reads after a start marked them."""
-    story = story_of(Rule(("other",), Tenant("bob")))
-    story.sees(replace(TRAIN, created=START - 100))
     late = NOW + 60
-    story.polls({17: "RUNNING", 18: "RUNNING"}, at=late)
-    story.decides(late)
-    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob")))), late))
+    story = given_a_user(late, 17, 18)
     assert submissions(story, late + 1) == []
     for job_id in (17, 18):
         assert submissions(story, late + 1.1) == []
@@ -429,12 +431,8 @@ def test_the_last_read_after_a_change_of_policy_lets_the_pods_that_waited_for_it
 
 
 def test_reads_that_fail_again_and_again_let_the_pods_that_waited_for_them_be_submitted_at_once() -> None:
-    story = story_of(Rule(("other",), Tenant("bob")))
-    story.sees(replace(TRAIN, created=START - 100))
     late = NOW + 60
-    story.polls({17: "RUNNING"}, at=late)
-    story.decides(late)
-    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob")))), late))
+    story = given_a_user(late, 17)
     for second in range(1, MAX_UNREADABLE + 1):
         assert submissions(story, late + second) == []
         story.reads(None, job_id=17, at=late + second + 0.1)
