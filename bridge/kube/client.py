@@ -90,10 +90,10 @@ _Ending = DeletePod | FailByDeadline | SetDeadline | EvictPod
 class KubeClient:
     """The requests of the bridge to one API server.
 
-    component  name of the bridge in events and as field manager
-    clock      epoch seconds
-    on_call    called for each call: operation, seconds, outcome ("ok" or the error's class in lower case)
-    on_forbidden   called for each request that lacked a right, with the namespace of its object; "": it has none
+    component      name of the bridge in events and as field manager
+    clock          epoch seconds
+    on_call        called for each call: operation, seconds, outcome ("ok" or the error's class in lower case)
+    on_forbidden   called for each request that lacked a right, with the namespace of its object; "": the object has none
     """
 
     transport: Transport
@@ -110,7 +110,7 @@ class KubeClient:
 
         Returns when the pod is bound to that node, by this call or an earlier one for the same job.  Raises Conflict if
         the pod is bound elsewhere or for another job, has another uid, is gated or is being deleted; NotFound if it is gone.
-        The API server does not check that the node exists, or that the pod fits; the scheduler did (Kubernetes facts 1).
+        The API server does not check that the node exists or that the pod fits; the scheduler did (Kubernetes facts 1).
         """
         body = {
             "apiVersion": "v1",
@@ -130,13 +130,13 @@ class KubeClient:
         try:
             pod = await self.read_pod(action.namespace, action.name)
         except RemoteError as error:
-            raise Unanswered("bind", SIDE, f"a conflict that could not be looked into: {error.message}") from None
+            raise Unanswered("bind", SIDE, f"a conflict, and the pod could not be read: {error.message}") from None
         if pod is None or pod.uid != action.uid or pod.node != action.node:
             return False
         return pod.annotations.get(names.JOB_ID) == action.annotations.get(names.JOB_ID)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod as it is now; None: the server says that no such pod exists."""
+        """The pod as it is now; None: the API server answers that no such pod exists."""
         try:
             reply = await self._read("read pod", _pod_path(namespace, name))
         except NotFound:
@@ -157,11 +157,11 @@ class KubeClient:
         }
         if action.grace_s is not None:
             options["gracePeriodSeconds"] = action.grace_s
-        async with self._taking_back_if_refused(action):
+        async with self._removing_condition_if_refused(action):
             try:
                 await self._write("delete pod", "DELETE", _pod_path(action.namespace, action.name), options)
-            except (NotFound, Conflict) as no:
-                await self._raise_unless_gone(no, action)
+            except (NotFound, Conflict) as refusal:
+                await self._raise_unless_gone(refusal, action)
 
     async def fail_by_deadline(self, action: FailByDeadline) -> None:
         """Have kubelet fail the pod at once (activeDeadlineSeconds 1); the pod's object and its logs stay.
@@ -173,7 +173,7 @@ class KubeClient:
         if action.counts:
             await self._set_deadline("end pod", action, 1)
         elif await self._set_disruption_target(action):
-            async with self._taking_back_if_refused(action):
+            async with self._removing_condition_if_refused(action):
                 await self._set_deadline("end pod", action, 1)
 
     async def set_deadline(self, action: SetDeadline) -> None:
@@ -187,8 +187,8 @@ class KubeClient:
         body = {"metadata": {"uid": action.uid}, "spec": {"activeDeadlineSeconds": seconds}}
         try:
             await self._patch(operation, _pod_path(action.namespace, action.name), body, MERGE)
-        except (NotFound, Conflict) as no:
-            await self._raise_unless_gone(no, action)
+        except (NotFound, Conflict) as refusal:
+            await self._raise_unless_gone(refusal, action)
 
     async def evict(self, action: EvictPod) -> None:
         """Delete the pod by the Eviction API, with the pod's grace, unless a PodDisruptionBudget forbids it.
@@ -203,9 +203,9 @@ class KubeClient:
         }
         try:
             await self._write("evict", "POST", f"{_pod_path(action.namespace, action.name)}/eviction", body)
-        except (NotFound, Conflict, Unanswered) as no:
+        except (NotFound, Conflict, Unanswered) as refusal:
             # Unanswered: if another pod has the name now, the API server repeats the eviction for ten seconds by itself.
-            await self._raise_unless_gone(no, action)
+            await self._raise_unless_gone(refusal, action)
 
     async def set_condition(self, action: SetPodCondition) -> None:
         """Write PodScheduled=False with the reason and message of the action.
@@ -238,13 +238,13 @@ class KubeClient:
         try:
             condition = ("DisruptionTarget", "True", names.ENDED, action.reason)
             await self._set_condition("say disruption", action.namespace, action.name, action.uid, condition)
-        except (NotFound, Conflict) as no:
-            await self._raise_unless_gone(no, action)
+        except (NotFound, Conflict) as refusal:
+            await self._raise_unless_gone(refusal, action)
             return False
         return True
 
     @contextlib.asynccontextmanager
-    async def _taking_back_if_refused(self, action: DeletePod | FailByDeadline) -> AsyncIterator[None]:
+    async def _removing_condition_if_refused(self, action: DeletePod | FailByDeadline) -> AsyncIterator[None]:
         """Remove the condition DisruptionTarget if the API server refuses, inside the `with`, to end the pod.
 
         After a conflict, or if the server is busy, the condition stays: the scheduler soon tries to end the pod again.
@@ -252,7 +252,7 @@ class KubeClient:
         try:
             yield
         except (Invalid, Unauthorized):
-            with contextlib.suppress(RemoteError):  # the API server takes it back itself after two minutes
+            with contextlib.suppress(RemoteError):  # otherwise Kubernetes removes the condition after two minutes
                 body = {
                     "metadata": {"uid": action.uid},
                     "status": {"conditions": [{"type": "DisruptionTarget", "$patch": "delete"}]},
@@ -261,17 +261,17 @@ class KubeClient:
                 await self._patch("take disruption back", path, body, STRATEGIC)
             raise
 
-    async def _raise_unless_gone(self, no: NotFound | Conflict | Unanswered, action: _Ending) -> None:
-        """Raise *no* if the pod of the action still exists.
+    async def _raise_unless_gone(self, refusal: NotFound | Conflict | Unanswered, action: _Ending) -> None:
+        """Raise *refusal* if the pod of the action still exists.
 
-        A conflict mostly means that another pod has the name now.  It may also mean that other writes of the same pod were
-        faster, again and again.
+        A conflict mostly means that another pod has the name now.  It may also mean that other clients repeatedly wrote to
+        the same pod first.
         """
-        if isinstance(no, NotFound):
+        if isinstance(refusal, NotFound):
             return
         pod = await self.read_pod(action.namespace, action.name)
         if pod is not None and pod.uid == action.uid:
-            raise no
+            raise refusal
 
     async def _set_condition(
         self,
@@ -288,7 +288,7 @@ class KubeClient:
         always now, because Kubernetes removes a DisruptionTarget that is two minutes old from a living pod.
         """
         kind, status, reason, message = condition
-        said = {
+        written = {
             "type": kind,
             "status": status,
             "reason": reason,
@@ -296,7 +296,7 @@ class KubeClient:
             "lastTransitionTime": _rfc3339(self.clock()),
         }
         meta = {"uid": uid, "resourceVersion": version} if version else {"uid": uid}
-        body = {"metadata": meta, "status": {"conditions": [said]}}
+        body = {"metadata": meta, "status": {"conditions": [written]}}
         await self._patch(operation, f"{_pod_path(namespace, name)}/status", body, STRATEGIC)
 
     # --- nodes ---
@@ -304,10 +304,10 @@ class KubeClient:
     async def set_node_condition(self, action: SetNodeCondition) -> None:
         """Write the bridge's own condition on the node: the node's state in Slurm.
 
-        Raises NotFound, Conflict if the node is gone or is another incarnation.
+        Raises NotFound if the node is gone, Conflict if it is another incarnation.
         """
         now = _rfc3339(self.clock())
-        said = {
+        condition = {
             "type": names.IN_SLURM,
             "status": "True" if action.status else "False",
             "reason": action.condition,
@@ -315,14 +315,15 @@ class KubeClient:
             "lastHeartbeatTime": now,
         }
         if action.turns:
-            said["lastTransitionTime"] = now
-        await self._patch_node_conditions("show node", action.node, action.uid, said)
+            condition["lastTransitionTime"] = now
+        await self._patch_node_conditions("show node", action.node, action.uid, condition)
 
     async def taint_node(self, node: str, uid: str) -> None:
         """Add the bridge's taint, which keeps pods of other schedulers away.  Running pods are not affected (NoSchedule).
 
-        Taints have no key to merge by.  So the whole list is written, with the resourceVersion that was read as precondition.
-        Raises NotFound, Conflict (another incarnation, or another client was faster).
+        The API does not merge lists of taints.  So the whole list is written, with the resourceVersion that was read as
+        precondition.
+        Raises NotFound; Conflict if the node is another incarnation, or another client changed it first.
         """
         meta, taints = await self._taints(node)
         if not any(taint.get("key") == names.MANAGED_TAINT for taint in taints):
@@ -330,9 +331,9 @@ class KubeClient:
             await self._write_taints(node, uid, meta, [*taints, ours])
 
     async def unmark_node(self, node: str, uid: str) -> None:
-        """Remove the bridge's taint, then its condition; the condition last, since it shows that the taint is the bridge's.
+        """Remove the bridge's taint, then its condition, which shows until then that the taint is the bridge's.
 
-        Raises NotFound, Conflict (another incarnation, or another client was faster).
+        Raises NotFound; Conflict if the node is another incarnation, or another client changed it first.
         """
         meta, taints = await self._taints(node)
         others = [taint for taint in taints if taint.get("key") != names.MANAGED_TAINT]
@@ -359,12 +360,12 @@ class KubeClient:
     ) -> None:
         """Post an event on the pod or, if the namespace is "", on the node of that name.
 
-        If the same event was posted before, its count is raised instead, also across restarts of the bridge.
+        If the same event was posted before, also by an earlier process of the bridge, its count is raised instead.
 
-        at   when it happened, epoch seconds
+        at   when the event happened, epoch seconds
 
-        The API is core/v1, because `kubectl describe` shows the count and the time span of its events.  Raises as any write;
-        the caller need not repeat it.
+        The API is core/v1, because `kubectl describe` shows the count and the time span of such events.  Raises what any
+        write raises; the caller need not repeat the call.
         """
         message = message[:EVENT_MESSAGE_MOST]
         # The name is made from the content, so that a later process finds the event of an earlier process.
@@ -434,7 +435,7 @@ class KubeClient:
     async def read_owner(self, ref: OwnerRef, namespace: str) -> Owner | None:
         """The controller or group that the reference names (W2).
 
-        None: its kind is not known or not served, the object is gone or was recreated, or the bridge may not read it.
+        None: the kind is not known or not served, the object is gone or was recreated, or the bridge may not read the object.
         """
         group = ref.api_version.rpartition("/")[0]
         optional = MAY_BE_MISSING.get((group, ref.kind))
@@ -452,11 +453,11 @@ class KubeClient:
                 return None
             raise
         owner = codec.owner_codec(ref).one(reply.body)
-        by_name = "/" in ref.uid  # pods show no UID of it
+        by_name = "/" in ref.uid  # the pod shows only the name of its group, not the UID
         return owner if by_name or not ref.uid or owner.ref.uid == ref.uid else None
 
     async def read_claims(self, namespace: str, names: Sequence[str]) -> tuple[Claim, ...]:
-        """The persistent volume claims of these names, in that order; `problem` of a claim says why it cannot be used."""
+        """The persistent volume claims of these names, in that order; `problem` says why a claim cannot be used."""
         return tuple(await asyncio.gather(*(self._read_claim(namespace, name) for name in names)))
 
     async def _read_claim(self, namespace: str, name: str) -> Claim:
@@ -480,7 +481,7 @@ class KubeClient:
         return Claim(name, True, node_terms(affinity.required) if affinity else None)
 
     async def _unbound(self, name: str, claim: WireClaim) -> Claim:
-        """A claim without a volume: it waits until a node is selected for its pod (F4), or `problem` says what is wrong."""
+        """A claim without a volume: it `waits` until a node is selected for its pod (F4), or it has a `problem`."""
         storage_class = claim.spec.storage_class_name
         if not storage_class:
             return Claim(name, False, problem=f"claim {name} is not bound to a volume yet")
@@ -502,7 +503,7 @@ class KubeClient:
         return Claim(name, False, waits=True, selected=(claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
 
     async def select_node(self, namespace: str, claim: str, node: str) -> None:
-        """Write the node of the first consumer on a claim that waits for it, so that its volume is made there."""
+        """Write the selected node on a claim that waits for its first consumer, so that its volume is made on that node."""
         path = f"/api/v1/namespaces/{_q(namespace)}/persistentvolumeclaims/{_q(claim)}"
         await self._patch("select node", path, {"metadata": {"annotations": {SELECTED_NODE: node}}}, MERGE)
 
@@ -542,7 +543,7 @@ class KubeClient:
         return await self._call(operation, method, path, NO_PARAMS, encode(body), "application/json")
 
     async def _patch(self, operation: str, path: str, body: Mapping[str, Any], content_type: str) -> Reply:
-        manager = {"fieldManager": self.component}  # distinguished from what users wrote (T7)
+        manager = {"fieldManager": self.component}  # tells the bridge's fields from the users' fields (T7)
         return await self._call(operation, "PATCH", path, manager, encode(body), content_type)
 
     async def _call(
@@ -588,7 +589,7 @@ def _pod_path(namespace: str, name: str) -> str:
 
 
 def _namespace_of(path: str) -> str:
-    """The namespace of the object that a path names; "": it has none."""
+    """The namespace of the object that a path names; "": the object has none."""
     _, _, rest = path.partition("/namespaces/")
     name, _, object_path = rest.partition("/")
     return unquote(name) if object_path else ""

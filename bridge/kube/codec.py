@@ -1,4 +1,4 @@
-"""Decodes JSON to values of `scheduler.model`: each kind, from a page of a list, a line of a watch, or an answer.
+"""Decodes JSON to values of `scheduler.model`: pages of a list, lines of a watch, and answers with one object.
 
 Items and changes are decoded one by one.  An item that cannot be decoded becomes `Undecoded` and affects no other item.
 """
@@ -45,7 +45,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class Changed(Generic[M]):
-    """ADDED or MODIFIED (gone False), or DELETED (gone True); `version` is where a watch may resume."""
+    """ADDED or MODIFIED (gone False), or DELETED (gone True).  A watch may resume at `version`."""
 
     object: M
     version: str
@@ -54,7 +54,7 @@ class Changed(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
-    """A change of an object that cannot be decoded.  version: as of Changed; "": it was not found."""
+    """A change of an object that cannot be decoded.  version: as in Changed; "": the text has none."""
 
     object: Undecoded
     version: str
@@ -153,7 +153,7 @@ def _no_change(envelope: Envelope) -> Bookmark | Failed:
 
 
 def _undecodable(kind: str, line: bytes, error: ContractError) -> Undecodable:
-    """Raises the error if the line does not say what happened to which object."""
+    """The change, by the first bytes of its line.  Raises the error if these do not show the object and what happened."""
     head = head_of(line)
     why = f"it is longer than {MAX_LINE >> 20} MiB" if isinstance(line, Cut) else error.message
     found = undecoded(kind, head, ("object",), why)
@@ -169,7 +169,7 @@ def undecoded(kind: str, head: Head, under: tuple[str, ...], why: str) -> Undeco
 
 
 def status_of(body: bytes) -> Status | None:
-    """The Status that a body is; None when it is anything else (another server's error page, say)."""
+    """The Status in a body; None if the body is anything else, such as the error page of another server."""
     try:
         status = decoded(_statuses.decode, body, "read")
     except ContractError:

@@ -1,8 +1,8 @@
 """The part of a pod that is kept if the pod exceeds the limits (X7).
 
-A tenant may create as many such pods as its quota allows, each of a megabyte.  So only those parts of the pod are kept that
-affect other pods.  The pod is refused with the same message.  If the pod is on a node nevertheless (of another scheduler, or
-bound by hand), its requests, host ports and anti-affinity count there.
+A tenant may create as many such pods as its quota allows, each of a megabyte.  So only the parts that affect other pods are
+kept.  The shortened pod is refused with the same message as the whole pod.  If such a pod is on a node nevertheless, because
+another scheduler or a person bound it, its requests, host ports and anti-affinity count there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST = ("cpu", "memory")
 
 
 def cut(pod: Pod) -> Pod:
-    """The pod; if it is beyond the limits, its long fields are shortened."""
+    """The pod.  If it exceeds the limits, its long fields are shortened."""
     limit_exceeded = beyond_limits(pod)
     if not limit_exceeded:
         return pod
@@ -43,8 +43,8 @@ def cut(pod: Pod) -> Pod:
     return replace(pod, **short)
 
 
-def _is_too_much(**said: Any) -> bool:
-    return bool(beyond_limits(Pod("", "", "", **said)))
+def _is_too_much(**fields: Any) -> bool:
+    return bool(beyond_limits(Pod("", "", "", **fields)))
 
 
 def _sum(pod: Pod) -> Amounts:

@@ -1,7 +1,7 @@
 """Exec plugins of a kubeconfig: a program that issues short-lived credentials.
 
-The `kubernetes` package takes a missing or failing plugin for an anonymous client.  Here each is an error with a sentence,
-the plugin has a deadline, and the certificates that it issues expire, too.
+If a plugin is missing or fails, the `kubernetes` package sends requests without credentials.  Here a missing or failing
+plugin is an error with a message, the plugin has a deadline, and the certificates that it issues expire, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bridge.kube.sources import TRY, Found, reason
 from scheduler.model.text import span
 
 EXEC_DEADLINE_S = 30.0
-EXPIRY_MARGIN_S = 30.0  # a credential this near its end is renewed first: the server's clock is not ours
+EXPIRY_MARGIN_S = 30.0  # credentials are renewed so long before they expire: the server's clock may differ
 BY_HAND = "Run it by hand to see why."
 
 
@@ -45,12 +45,12 @@ class ExecPlugin:
     async def run(self, found: Found) -> Found:
         """The credentials, with the token or client certificate that the plugin returns.  Raises ConfigError."""
         status = self._status(await self._output())
-        expires, said = status.get("expirationTimestamp"), status.get("token")
+        expires, token_text = status.get("expirationTimestamp"), status.get("token")
         ends = _epoch(expires) if isinstance(expires, str) else None
         self._expires = None if ends is None else self.now() + (ends - self.wall())
         pair = [status.get("clientCertificateData"), status.get("clientKeyData")]
         certificate, key = (text.encode() if isinstance(text, str) else b"" for text in pair)
-        token = " ".join(said.split()) if isinstance(said, str) else ""
+        token = " ".join(token_text.split()) if isinstance(token_text, str) else ""
         if not token and not (certificate and key):
             raise self.wrong("printed neither a token nor a client certificate with its key")
         if not (certificate and key):
@@ -111,9 +111,9 @@ class ExecPlugin:
         status: Mapping[str, Any] = answer["status"]
         return status
 
-    def wrong(self, what: str, hint: str = "") -> ConfigError:
-        """The error, with what to do."""
-        return ConfigError(f"{self.where}: its exec plugin {self.entry.get('command')} {what}.", hint or BY_HAND)
+    def wrong(self, problem: str, hint: str = "") -> ConfigError:
+        """The error, with advice."""
+        return ConfigError(f"{self.where}: its exec plugin {self.entry.get('command')} {problem}.", hint or BY_HAND)
 
 
 def _epoch(timestamp: str) -> float | None:

@@ -1,14 +1,14 @@
-"""Credentials that change: looked at again once a minute, and at once after a 401.
+"""Credentials that change: their sources are read again once a minute, and at once after a 401.
 
-Tokens rotate (the kubelet rewrites that of a service account), certificates are renewed, exec plugins issue short-lived
-credentials.  A file can be seen while it is written (kubectl rewrites a kubeconfig in place).  So new content is used if it
-reads the same half a second later, and the credentials before stay in use meanwhile; `Access.trouble` and the log
-report that.
+The kubelet rotates the token of a service account, certificates are renewed, and exec plugins issue short-lived
+credentials.  A source may be read while another program writes it: kubectl rewrites a kubeconfig in place.  So new content is
+used only if it reads the same half a second later.  Until then the previous credentials stay in use.  If a source cannot be
+used, `Access.trouble` and the log say why.
 
-Credentials are replaced whole, and each set has a number.  A TLS context is part of the set: connections that were made
-with another one are not used for it, so the server sees new certificates from the next request on.  Callers whose requests
-were answered 401 name the number they used: if there is a newer set they repeat, and otherwise all of them wait for one
-look.  The age of credentials is measured by a monotonic clock.
+A set of credentials is replaced as a whole, and each set has a number (its generation).  The TLS context is part of the set.
+Connections with the TLS context of another set are not used, so the server sees a new certificate with the next request.  If
+a request is answered 401, its caller names the generation that it used.  If there is a newer set, the caller repeats the
+request; otherwise all such callers wait for one read of the sources.  A monotonic clock measures the age of credentials.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from bridge.kube.sources import TRY, Found, Read, file_and_reason
 RELOAD_EVERY_S = 60.0  # the kubelet rewrites a token at 80 % of its life, which is ten minutes at the least
 RENEW_EVERY_S = 5.0  # at most, however many calls are answered 401
 LAST_EPOCH = 1e11  # seconds; a year of four digits
-SETTLE_S = 0.5  # new content is used if it reads the same after this time: it may have been seen half-written
+SETTLE_S = (
+    0.5  # new content is used if it reads the same after this time: the first read may have seen a half-written file
+)
 
 log = logging.getLogger("slurm-bridge")
 
@@ -50,17 +52,17 @@ async def access_by(
 ) -> Access:
     """An Access whose credentials come from `configuration`.  where: for messages.  Raises ConfigError."""
     loaded = await configuration()
-    kept = _RenewedCredentials(configuration, where, loaded.host.rstrip("/"), impersonate, now, wall, plugin)
-    await kept.start()
+    renewed = _RenewedCredentials(configuration, where, loaded.host.rstrip("/"), impersonate, now, wall, plugin)
+    await renewed.start()
     return Access(
-        server=kept.server,
+        server=renewed.server,
         server_hostname=loaded.tls_server_name or None,
         proxy=loaded.proxy or _proxy_of_environment(loaded.host),
-        credentials=kept.credentials,
-        renew=kept.renew,
-        recheck=kept.recheck,
-        trouble=kept.trouble,
-        refused=kept.refused,
+        credentials=renewed.credentials,
+        renew=renewed.renew,
+        recheck=renewed.recheck,
+        trouble=renewed.trouble,
+        refused=renewed.refused,
         named=where,
     )
 
@@ -78,29 +80,29 @@ class _RenewedCredentials:
     plugin: ExecPlugin | None
     _found: Found = field(default_factory=Found)
     _current: Credentials = field(default_factory=lambda: Credentials(0, (), None))
-    _looked_at: float = 0.0
+    _read_at: float = 0.0
     _problem: ConfigError | None = None
     _recheck_due: bool = False
-    _looking: asyncio.Task[None] | None = None
+    _reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises ConfigError."""
+        """Read the first credentials.  Raises ConfigError."""
         self._use(await self._read())
-        self._looked_at = self.now()
+        self._read_at = self.now()
 
     async def credentials(self) -> Credentials:
-        """The current credentials, after a look at their sources if that is due."""
+        """The current credentials.  If a read of the sources is due, they are read first."""
         if self._is_due():
-            # What cannot be read now may still be good; if it is not, the server says 401 and `renew` says why.
-            await self._look()
+            # If the sources cannot be read, the previous credentials may still be valid.  If not, `renew` raises after a 401.
+            await self._reread()
         return self._current
 
     async def renew(self, used: int) -> bool:
-        """True if there are newer credentials than that generation, which a 401 answered.  Raises ConfigError."""
+        """After a 401 for the generation *used*: True if there are newer credentials.  Raises ConfigError."""
         if self._current.generation == used and (
-            self._looking is not None or self.now() - self._looked_at >= RENEW_EVERY_S
+            self._reading is not None or self.now() - self._read_at >= RENEW_EVERY_S
         ):
-            await self._look()
+            await self._reread()
         if self._current.generation == used and self._problem is not None:
             raise self._problem
         return self._current.generation != used
@@ -113,31 +115,32 @@ class _RenewedCredentials:
         """See Access."""
         if self._problem is None:
             return ""
-        return " ".join(filter(None, [self._problem.what, "What was read before stays in use.", self._problem.do]))
+        kept = "The credentials that were read before stay in use."
+        return " ".join(filter(None, [self._problem.what, kept, self._problem.do]))
 
     def refused(self) -> str:
         """See Access."""
-        if not self._found.says_who:
-            return f"{self.where}: it names no credentials, and the API server asks for some"
-        what = "token" if self._found.token else "client certificate"
+        if not self._found.has_credentials:
+            return f"{self.where}: it names no credentials, and the API server requires some"
+        credential = "token" if self._found.token else "client certificate"
         ends = _jwt_ends(self._found.token or "")
         if ends is not None and ends <= self.wall():
-            return f"{self.where}: its {what} expired at {_moment(ends)}. Renew it"
-        return f"{self.where}: the API server does not accept its {what}. Renew it, or name one of this cluster"
+            return f"{self.where}: its {credential} expired at {_moment(ends)}. Renew it"
+        return f"{self.where}: the API server does not accept its {credential}. Renew it, or name one of this cluster"
 
     def _is_due(self) -> bool:
-        age = self.now() - self._looked_at
+        age = self.now() - self._read_at
         if self.plugin is not None:
             return age >= RENEW_EVERY_S and (self._recheck_due or self.plugin.expired())
         return age >= RELOAD_EVERY_S or (age >= RENEW_EVERY_S and (self._recheck_due or self._problem is not None))
 
-    async def _look(self) -> None:
-        """Look at the sources once for all callers; the look goes on if one caller is cancelled."""
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_once(), name="look for credentials")
-        await asyncio.shield(self._looking)
+    async def _reread(self) -> None:
+        """Read the sources once for all callers.  If one caller is cancelled, the read goes on for the others."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._reread_once(), name="read credentials")
+        await asyncio.shield(self._reading)
 
-    async def _look_once(self) -> None:
+    async def _reread_once(self) -> None:
         """Read all sources again.  If that fails, the error is remembered and the previous credentials stay in use."""
         try:
             found = await self._read()
@@ -154,12 +157,12 @@ class _RenewedCredentials:
                 log.info("%s: in order again", self.where)
             self._problem = None
         finally:
-            self._looked_at, self._recheck_due = self.now(), False
-            self._looking = None
+            self._read_at, self._recheck_due = self.now(), False
+            self._reading = None
 
     async def _settled(self, found: Found) -> None:
-        """Raises ConfigError if it reads differently after SETTLE_S: it is being written."""
-        if self._found.says_who and not found.says_who:
+        """Read the sources again after SETTLE_S.  Raises ConfigError if the content differs: it is being written."""
+        if self._found.has_credentials and not found.has_credentials:
             raise ConfigError(f"{self.where}: it names no credentials any more.", TRY)
         await asyncio.sleep(SETTLE_S)
         if await self._read() != found:
@@ -179,14 +182,14 @@ class _RenewedCredentials:
             raise ConfigError(
                 f"{self.where}: a certificate or key of it cannot be read: {file_and_reason(error)}.", TRY
             ) from None
-        # Otherwise the machine's authorities would be trusted instead.
+        # With no authority, Python would trust the authorities of the machine instead.
         if loaded.ssl_ca_cert and b"-----BEGIN" not in trusted:
             raise self._no_authority()
         found = Found(token or None, trusted, certificate, key, bool(loaded.verify_ssl))
         return await self.plugin.run(found) if self.plugin is not None else found
 
     def _use(self, found: Found) -> None:
-        """Raises ConfigError."""
+        """Make these the current credentials.  Raises ConfigError."""
         tls = self._context(found) if self.server.startswith("https:") else None
         token = (("Authorization", found.token),) if found.token else ()
         self._current = Credentials(self._current.generation + 1, (*token, *self.impersonate), tls)
@@ -197,11 +200,11 @@ class _RenewedCredentials:
 
     def _context(self, found: Found) -> ssl.SSLContext:
         try:
-            # Not from a file: a container may have no place to write one.  None: the authorities of the machine.
+            # `cadata` and not a file: a container may have no place to write one.  None: the authorities of the machine.
             context = ssl.create_default_context(cadata=found.trusted.decode("ascii", "ignore") or None)
         except ssl.SSLError:
             raise self._no_authority() from None
-        # Python >= 3.13 demands extensions that the certificates of many clusters lack and that no other client asks for.
+        # Python >= 3.13 requires certificate extensions that many clusters lack and that no other client requires.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not found.verify:
             context.check_hostname = False
@@ -209,7 +212,7 @@ class _RenewedCredentials:
         try:
             with _file(found.certificate and found.certificate + b"\n" + found.key) as pair:
                 if pair:
-                    # A password callback that answers nothing: an encrypted key must fail here, not ask on a terminal.
+                    # The password is empty, so an encrypted key fails here; without it, ssl would ask on the terminal.
                     context.load_cert_chain(pair, password=lambda: b"")
         except (ssl.SSLError, OSError, ValueError):
             if self.plugin is not None:
@@ -231,9 +234,9 @@ def _content(path: str | None) -> bytes:
 
 @contextmanager
 def _file(content: bytes) -> Iterator[str | None]:
-    """A file for a moment, readable by us alone, because the ssl module reads a client's certificate from files only.
+    """A temporary file that only this user may read: the ssl module reads a client certificate only from a file.
 
-    None: of no content.
+    None: there is no content.
     """
     if not content:
         yield None
@@ -251,7 +254,7 @@ def _jwt_ends(token: str) -> float | None:
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
         ends = float(claims["exp"])
         return ends if 0 <= ends < LAST_EPOCH else None
-    except (ValueError, TypeError, LookupError, RecursionError):  # binascii's errors are of the first kind
+    except (ValueError, TypeError, LookupError, RecursionError):  # binascii.Error is a ValueError
         return None
 
 

@@ -62,7 +62,7 @@ class Terms:
     """The settings of the lease for one replica.
 
     identity     this replica's name, which no other replica has and which a restart keeps
-    duration_s   a standby waits so long after the last renewal that it saw
+    duration_s   seconds that a standby waits after the last renewal that it saw
     """
 
     namespace: str
@@ -97,10 +97,10 @@ class Record:
 
     holder      the replica that holds it; "": none
     process     mark of the process that acquired it last
-    drained     its last holder released it, and none of that holder's requests can take effect any more
+    drained     the last holder released the Lease, and none of that holder's requests can take effect any more
     duration_s  as written; None: no valid duration is written
-    beat        changes with every renewal
-    wrong       what is invalid in it, as a sentence; "": nothing
+    beat        the fields that change with every renewal
+    wrong       the mistake in the Lease, as a sentence; "": none
     content     the whole object
     """
 
@@ -131,7 +131,7 @@ def record_of(content: Mapping[str, Any]) -> Record:
 
 @dataclass(slots=True)
 class _Seen:
-    """Since when the record has been the same, by the monotonic clock."""
+    """The last record that was read.  since: when it was first read, by the monotonic clock."""
 
     beat: tuple[object, ...]
     since: float
@@ -143,8 +143,8 @@ class Lease:
     clock     monotonic seconds; wall: epoch seconds, for people
     on_wrong  called with a sentence for each problem with the Lease, once for each problem
     holder    the replica that leads, as far as is known; "": none
-    rival     another replica that renewed it while this one waited; "": none
-    trouble   why the Lease cannot be read or written now, as a sentence; "": it can be
+    rival     another replica that renewed the Lease while this replica waited; "": none
+    trouble   why the Lease cannot be used now, as a sentence; "": it can be read and written
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Lease:
         self._on_wrong = on_wrong
         self._logged, self._logged_at = "", float("-inf")
         self._process = process or secrets.token_hex(8)
-        self._content: Mapping[str, Any] | None = None  # as it was written or read last; None: there is none
+        self._content: Mapping[str, Any] | None = None  # the Lease as last written or read; None: no Lease exists
         self._works_until = float("-inf")
         self._seen: _Seen | None = None
         self._first = True  # no Lease was read yet
@@ -180,7 +180,7 @@ class Lease:
     # --- acquire --------------------------------------------------------------------------------------------------
 
     async def lead(self) -> bool:
-        """Wait until this replica holds the lease.  True if no request of its last holder can still take effect."""
+        """Wait until this replica holds the lease.  Returns True if no request of the last holder can still take effect."""
         while True:
             began = self._clock()
             try:
@@ -188,9 +188,9 @@ class Lease:
                 if drained is not None and self.holds():
                     return drained
             except Conflict:
-                pass  # another client wrote it in between
+                pass  # another client wrote the Lease after this replica had read it
             except RemoteError as error:
-                self._is_wrong(self._cannot(error))
+                self._report(self._cannot(error))
             await asyncio.sleep(max(0.0, self.terms.look_every_s - (self._clock() - began)))
 
     async def _try(self) -> bool | None:
@@ -201,7 +201,7 @@ class Lease:
         if record is not None and not self._is_open(record, first=first):
             self._note_beat(record)
             is_held = not self._is_expired(record, asked)
-        self._is_wrong(self._edited(record) or (self._silent(record) if is_held else ""))
+        self._report(self._edited(record) or (self._silent(record) if is_held else ""))
         if record is not None and is_held:
             self.holder = line(record.holder)[:NAME_MOST]
             return None
@@ -219,7 +219,7 @@ class Lease:
         return record.holder == self.terms.identity and (first or record.process == self._process)
 
     def _note_beat(self, record: Record) -> None:
-        """Note when the record changed last, and the other replica if it renewed the lease meanwhile."""
+        """Note when the record changed last.  If another replica renewed the lease meanwhile, it becomes the `rival`."""
         if self._seen is None or self._seen.beat != record.beat:
             if self._seen is not None and self._seen.beat[:2] == record.beat[:2]:
                 self.rival = line(record.holder)[:NAME_MOST]
@@ -240,7 +240,7 @@ class Lease:
     # --- renew and release ----------------------------------------------------------------------------------------
 
     async def keep(self) -> str:
-        """Renew the lease until that fails for too long or another replica has it.  Returns why, as a sentence."""
+        """Renew the lease until that fails for too long or another replica has it.  Returns which, as a sentence."""
         renewed, why = True, ""
         while self.holds():
             pause_s = self.terms.renew_every_s if renewed else RETRY_S
@@ -252,19 +252,19 @@ class Lease:
                 within_s = max(RENEWAL_S, left_s / 2)  # if one answer is lost, there is time for a second try
                 await self._write(self._with(self._renewed(), {PROCESS: self._process, DRAINED: None}), within_s)
                 renewed, why = True, ""
-                self._is_wrong("")
+                self._report("")
             except (Conflict, NotFound):
                 if other := await self._taken_by_another():
                     self._works_until = float("-inf")
                     return other
             except RemoteError as error:
                 why = self._cannot(error)
-                self._is_wrong(why)
+                self._report(why)
         self._works_until = float("-inf")
         return why or f"This process stood still for longer than the lease {self.terms.readable} lasts."
 
     async def _taken_by_another(self) -> str:
-        """After a Conflict: a sentence that another process holds the lease; "": none does, or that is not known."""
+        """After a Conflict: a sentence about the other holder of the lease; "": there is none, or that is not known."""
         try:
             record = await self._read(max(RETRY_S, self._works_until - self._clock()))
         except RemoteError:
@@ -272,24 +272,24 @@ class Lease:
         is_edited = record is not None and not record.process and record.holder == self.terms.identity
         if record is None or record.process == self._process or is_edited:
             if record is not None and record.holder != self.terms.identity:
-                who = line(record.holder)[:NAME_MOST] or "nobody"
-                self._is_wrong(
-                    f"The lease {self.terms.readable} was edited: it named {who} as holder. It is written again."
+                holder = line(record.holder)[:NAME_MOST] or "no replica"
+                self._report(
+                    f"The lease {self.terms.readable} was edited: it named {holder} as holder. It is written again."
                 )
             self._content = record.content if record is not None else None
-            return ""  # it was deleted or edited, or a write of ours did happen
+            return ""  # the Lease was deleted or edited, or an earlier write of this process took effect
         self.holder = line(record.holder)[:NAME_MOST]
         if record.holder == self.terms.identity:
             return (
-                f"Another process of the same name, {self.terms.identity}, took the lease {self.terms.readable}. Where two "
-                "replicas have one name, give each its own (lease.identity)."
+                f"Another process of the same name, {self.terms.identity}, took the lease {self.terms.readable}. If two "
+                "replicas have the same name, give each replica its own name (lease.identity)."
             )
-        return f"{self.holder or 'Somebody'} took the lease {self.terms.readable}."
+        return f"{self.holder or 'Another client'} took the lease {self.terms.readable}."
 
     async def release(self, *, drained: bool) -> None:
         """Let the next replica begin at once.  drained: none of this process's requests can take effect any more.
 
-        A failure does not matter: the lease then expires.
+        If the request fails, the lease expires by itself.
         """
         if not self.holds():
             return
@@ -300,11 +300,11 @@ class Lease:
         try:
             await self._put_released(body)
         except RemoteError as error:
-            self._is_wrong(self._cannot(error))
+            self._report(self._cannot(error))
         self.holder = ""
 
     async def _put_released(self, body: dict[str, Any]) -> None:
-        """Write again after a Conflict with this process's own last renewal, whose answer was not awaited."""
+        """Write the released Lease.  If the last renewal of this process causes a Conflict, write once more."""
         try:
             await self._exchange("release lease", "PUT", self._path, body, RELEASE_S)
         except Conflict:
@@ -325,7 +325,7 @@ class Lease:
         return record_of(content)
 
     async def _write(self, body: dict[str, Any], deadline_s: float) -> None:
-        """Create or replace the Lease; from the moment of sending this replica works for a while.  Raises RemoteError."""
+        """Create or replace the Lease; this replica may then work for `works_for_s` from the sending.  Raises RemoteError."""
         sent = self._clock()
         if self._content is None:
             self._content = await self._exchange("create lease", "POST", self._collection, body, deadline_s)
@@ -341,11 +341,11 @@ class Lease:
         try:
             sent = encode(body) if body is not None else None
         except OverflowError:  # a number that no API server keeps
-            raise ContractError(operation, SIDE, "the Lease holds what cannot be written") from None
+            raise ContractError(operation, SIDE, "the Lease holds a number that cannot be written") from None
         reply = judged(operation, await self._transport.exchange(Call(method, path, body=sent, deadline_s=deadline_s)))
         content = decoded(msgspec.json.decode, reply.body, operation)
         if not isinstance(content, dict) or not _text(_mapping(content, "metadata").get("resourceVersion")):
-            raise ContractError(operation, SIDE, "the answer is no Lease", reply.status)
+            raise ContractError(operation, SIDE, "the answer is not a Lease", reply.status)
         return content
 
     # --- parts ----------------------------------------------------------------------------------------------------
@@ -388,23 +388,27 @@ class Lease:
         return f"The lease {self.terms.readable} was edited: {record.wrong}. It is taken over when that is safe."
 
     def _silent(self, record: Record | None) -> str:
-        """A sentence if nothing renews a Lease whose duration is longer than this replica's setting; "": not so."""
+        """A sentence if the Lease has not been renewed for this replica's duration; "": it was renewed."""
         if record is None or self._seen is None or self._clock() - self._seen.since <= self.terms.duration_s:
             return ""
         holder, patience_s = line(record.holder)[:NAME_MOST], max(self.terms.duration_s, record.duration_s or 0)
         return (
             f"The lease {self.terms.readable} names {holder} as holder, and nothing has renewed it for more than "
-            f"{self.terms.duration_s} s. It says that it lasts {patience_s} s, so it is taken over that long after its last "
+            f"{self.terms.duration_s} s. Its duration is {patience_s} s, so it is taken over {patience_s} s after its last "
             "renewal. If no such replica runs, delete the lease."
         )
 
-    def _is_wrong(self, sentence: str) -> None:
-        """Keep the sentence, and report it: when the problem begins, and a changed sentence at most every few seconds."""
-        before, self.trouble = self.trouble, sentence
+    def _report(self, problem: str) -> None:
+        """Keep the problem as `trouble`.  Call `on_wrong` if the problem is new; if it only changed, at most every few
+        seconds.
+
+        problem   a sentence; "": there is none
+        """
+        before, self.trouble = self.trouble, problem
         now = self._clock()
-        if sentence and (not before or (sentence != self._logged and now - self._logged_at >= LOGGED_EVERY_S)):
-            self._logged, self._logged_at = sentence, now
-            self._on_wrong(sentence)
+        if problem and (not before or (problem != self._logged and now - self._logged_at >= LOGGED_EVERY_S)):
+            self._logged, self._logged_at = problem, now
+            self._on_wrong(problem)
 
 
 def _changed(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """A standby's copy of Kubernetes: the last state of each object that the watches report, and nothing derived from it.
 
-A standby lists and watches, so that it can begin at once when it leads.  It decides nothing, so that it needs no World, and
-a World without decisions would never forget a workload.  A Mirror keeps the last state of each object instead.  When its
-replica leads, the Mirror gives these states as lists to the World of a bridge that has just started, and then each new event.
+A standby lists and watches, so that it can act at once when it leads.  It has no World, because it decides nothing, and a
+World without decisions would never forget a workload.  A Mirror keeps the last state of each object instead.  When the
+replica leads, it creates a new World.  The Mirror gives the kept states to this World as lists, and then each new event.
 
-A watch may be behind: by milliseconds, by seconds after an outage, by minutes if its connection hangs.  So all is listed once
-more as soon as the replica leads, and until the new lists of pods have come, no pod is bound (`PodsListed.inherited`).
-Requests of the earlier process may take effect still later; the quiet period covers these.  A process that stopped cleanly
-leaves no such requests.  Then the quiet period is over when the new lists have come (PredecessorDrained).
+A watch may be behind: by milliseconds, by seconds after an outage, by minutes if its connection hangs.  So all objects are
+listed again as soon as the replica leads.  No pod is bound until the new lists of pods have come (`PodsListed.inherited`).
+Requests of the earlier process may take effect later than that; the quiet period covers these requests.  If the earlier
+process stopped cleanly, no such request exists, and the quiet period ends with the new lists (PredecessorDrained).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Named = TypeVar("Named", Node, Namespace)
 class Mirror:
     """Keeps what the watches emit, until it is handed over.
 
-    outage  why Kubernetes does not answer now; None: it does
+    outage  why Kubernetes does not answer now; None: it answers
     """
 
     def __init__(self, watches: Callable[[Callable[[Event], None], Callable[[Undecoded], None]], KubeWatches]) -> None:
@@ -44,7 +44,7 @@ class Mirror:
         self._emit: Callable[[Event], None] | None = None
         self._emit_undecoded: Callable[[Undecoded], None] = lambda _object: None
         self._again = asyncio.Event()
-        self._drained = False  # the predecessor left nothing behind; emitted when the pods are listed again
+        self._drained = False  # no request of the predecessor is left; emitted when the pods are listed again
         self._awaited: set[Scope] = set()
 
     async def run(self) -> None:
@@ -70,12 +70,12 @@ class Mirror:
             "the list of this scheduler's pods": Scope.OURS not in self._pods,
             "the list of other pods": Scope.OTHERS not in self._pods,
         }
-        return [what for what, is_missing in lacking.items() if is_missing]
+        return [name for name, is_missing in lacking.items() if is_missing]
 
     def hand_over(
         self, emit: Callable[[Event], None], emit_undecoded: Callable[[Undecoded], None], now: float, *, drained: bool
     ) -> None:
-        """Emit all that is known, as lists of this moment; then list again, and emit each event as it comes.
+        """Emit all known objects as lists of this moment; then list again, and emit each event as it comes.
 
         drained   no request of the process that led before can take effect any more
         """
@@ -99,8 +99,8 @@ class Mirror:
         if self.outage is not None:
             yield self.outage
 
-    def _on_undecoded(self, what: Undecoded) -> None:
-        self._emit_undecoded(what)
+    def _on_undecoded(self, undecoded: Undecoded) -> None:
+        self._emit_undecoded(undecoded)
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, ev.OutageBegan | ev.OutageEnded):
@@ -126,8 +126,8 @@ class Mirror:
             case ev.NamespacesListed() | ev.NamespaceSeen() | ev.NamespaceDeleted():
                 self._keep_namespaces(event)
             case ev.ObjectUndecoded():
-                what = event.object
-                self._undecoded[(event.scope or what.kind, what.namespace, what.name, what.uid)] = event
+                it = event.object
+                self._undecoded[(event.scope or it.kind, it.namespace, it.name, it.uid)] = event
             case ev.ClockObserved(side=Side.KUBERNETES):
                 self._clock_observed = event
 
@@ -168,30 +168,30 @@ class Mirror:
     def _as_listed(
         self, kind: str, known: Mapping[str, Named], listed: Iterable[Named], undecoded: tuple[Undecoded, ...]
     ) -> dict[str, Named]:
-        """The objects of a list by name; objects that exist and cannot be decoded now stay as they were known."""
+        """The objects of a list by name.  An object that cannot be decoded now stays in its last known state."""
         self._listed(kind, undecoded)
-        kept = {each.name: known[each.name] for each in undecoded if each.name in known}
-        return kept | {each.name: each for each in listed}
+        kept = {it.name: known[it.name] for it in undecoded if it.name in known}
+        return kept | {decoded.name: decoded for decoded in listed}
 
     def _unread(self, event: ev.PodsListed) -> dict[str, Pod]:
-        """Pods that exist and cannot be decoded now, as they were known."""
+        """The last known states of pods that exist and cannot be decoded now."""
         known = self._pods.get(event.scope, {})
         return {
             uid: pod
             for uid, pod in known.items()
-            if any(x.is_it(pod.namespace, pod.name, uid) for x in event.undecoded)
+            if any(it.is_it(pod.namespace, pod.name, uid) for it in event.undecoded)
         }
 
     def _listed(self, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
-        self._undecoded = {key: each for key, each in self._undecoded.items() if key[0] != where}
-        for each in undecoded:
+        self._undecoded = {key: event for key, event in self._undecoded.items() if key[0] != where}
+        for it in undecoded:
             scope = where if isinstance(where, Scope) else None
-            self._undecoded[(where, each.namespace, each.name, each.uid)] = ev.ObjectUndecoded(each, scope)
+            self._undecoded[(where, it.namespace, it.name, it.uid)] = ev.ObjectUndecoded(it, scope)
 
     def _decoded(self, where: Scope | str, thing: Pod | Node | Namespace) -> None:
         if not self._undecoded:
             return
-        space = thing.namespace if isinstance(thing, Pod) else ""
-        for key, each in list(self._undecoded.items()):
-            if key[0] == where and each.object.name and each.object.is_it(space, thing.name, thing.uid):
+        namespace = thing.namespace if isinstance(thing, Pod) else ""
+        for key, event in list(self._undecoded.items()):
+            if key[0] == where and event.object.name and event.object.is_it(namespace, thing.name, thing.uid):
                 del self._undecoded[key]

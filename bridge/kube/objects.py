@@ -1,6 +1,6 @@
-"""Nodes, namespaces and controllers as the scheduler's nouns, and what every kind's reader needs.
+"""Converts nodes, namespaces and controllers of the API to values of `scheduler.model`; with helpers for every kind.
 
-One odd object must never take a whole list with it: of a node, what cannot be read it does not have.
+One malformed object must not make a whole list fail.  So a field of a node that cannot be read counts as absent.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ MOST_ADDRESS = 64  # characters of an IP address
 MOST_OF_LABEL = 64  # characters of a selector's value: no value of a label is longer than 63
 MOST_OF_NODE = 1024  # labels, taints and kinds of resources of a node: node-feature-discovery writes some hundreds
 MOST_OF_SPACE = 256  # labels of a namespace
-MIN_YEAR, MAX_YEAR = 1970, 9998  # outside are no times of a cluster; one inside can be shown, also with a margin added
+MIN_YEAR, MAX_YEAR = 1970, 9998  # other years are mistakes; a time within can be shown, also with a margin added
 MOST_REFERENCE = 512  # characters of each text of a reference to an owner
-MOST_TIME = 40  # characters of one
+MOST_TIME = 40  # characters of a time
 
 
 def to_node(wire: WireNode) -> model.Node:
-    """A node; if its Ready condition is missing or Unknown, it is not ready."""
-    said = {condition.type: condition for condition in wire.status.conditions or ()}
-    ready = "Ready" in said and said["Ready"].status == "True"
-    silent = "Ready" in said and said["Ready"].status == "Unknown"
-    ours = said.get(names.IN_SLURM)
+    """The node.  If its Ready condition is missing or Unknown, the node is not ready."""
+    conditions = {condition.type: condition for condition in wire.status.conditions or ()}
+    ready_condition, in_slurm = conditions.get("Ready"), conditions.get(names.IN_SLURM)
+    ready_changed = None if ready_condition is None else epoch(ready_condition.last_transition_time)
+    ready = ready_condition is not None and ready_condition.status == "True"
+    silent = ready_condition is not None and ready_condition.status == "Unknown"
     return model.Node(
         name=wire.metadata.name,
         labels=_some(wire.metadata.labels, MOST_OF_NODE),
@@ -66,11 +67,11 @@ def to_node(wire: WireNode) -> model.Node:
         taints=_taints(wire.spec.taints or []),
         allocatable=_offered(wire.status.allocatable),
         uid=wire.metadata.uid,
-        ready_since=epoch(said["Ready"].last_transition_time) if ready else None,
-        kubelet_silent_since=epoch(said["Ready"].last_transition_time) if silent else None,
+        ready_since=ready_changed if ready else None,
+        kubelet_silent_since=ready_changed if silent else None,
         address=next((a.address for a in wire.status.addresses or () if a.type == "InternalIP"), "")[:MOST_WORD],
         partitions=(wire.metadata.annotations or {}).get(names.PARTITIONS, "")[:MOST_MESSAGE],
-        in_slurm=None if ours is None else condition_of(ours),
+        in_slurm=None if in_slurm is None else condition_of(in_slurm),
     )
 
 
@@ -86,12 +87,12 @@ def _offered(texts: Mapping[str, str] | None) -> Amounts:
 
 
 def to_namespace(wire: WireNamespace) -> model.Namespace:
-    """A namespace, with its labels: the policy may select and be filled by any of them."""
+    """The namespace with its labels: rules of the policy may select by any label, and take values from it."""
     return model.Namespace(wire.metadata.name, wire.metadata.uid, _some(wire.metadata.labels, MOST_OF_SPACE))
 
 
 def to_owner(ref: model.OwnerRef) -> Callable[[WireOwner], model.Owner]:
-    """A controller: the reference it was read by, but with the uid that it has now."""
+    """The reader of a controller.  `ref` of the result has the uid that the controller has now."""
 
     def read(wire: WireOwner) -> model.Owner:
         meta = wire.metadata
@@ -116,19 +117,19 @@ def _members(kind: str, spec: OwnerSpec, status: OwnerStatus | None) -> int | No
     if kind == "PodGroup":
         policy = spec.scheduling_policy
         if policy is not None:
-            return policy.gang.min_count if policy.gang else 1  # without a gang each goes its way
+            return policy.gang.min_count if policy.gang else 1  # without `gang`, each pod starts by itself
         return spec.min_member
     return None
 
 
 def _stages(jobset: OwnerSpec) -> tuple[model.Stage, ...]:
-    """Which of a JobSet's Jobs are made together, in the order of the JobSet; () where all of them are."""
+    """The stages of a JobSet in order: Jobs of one stage are made together; () if all Jobs are made together."""
     jobs = jobset.replicated_jobs or ()
     policy = jobset.startup_policy
     in_order = isinstance(policy, StartupPolicy) and policy.startup_policy_order == "InOrder"
     together: dict[object, list[ReplicatedJob]] = {}
     for number, job in enumerate(jobs):
-        waits_for = frozenset((each.name, each.status) for each in job.depends_on or ())
+        waits_for = frozenset((dependency.name, dependency.status) for dependency in job.depends_on or ())
         together.setdefault(number if in_order else waits_for, []).append(job)
     if len(together) < 2:
         return ()
@@ -139,7 +140,7 @@ def _stages(jobset: OwnerSpec) -> tuple[model.Stage, ...]:
 
 
 def _pods_of(job: ReplicatedJob) -> int:
-    """The number of pods that its Jobs have at a time, together."""
+    """The number of pods that all Jobs of this replicated Job have at a time."""
     return job.replicas * _at_once(job.template.spec)
 
 
@@ -150,14 +151,14 @@ def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
 
 
 def _taints(wires: list[WireTaint]) -> tuple[model.Taint, ...]:
-    """The taints; of too many, those of the bridge and the first others: no pod tolerates that many one by one."""
+    """The taints.  If there are too many: the bridge's taints and the first others.  No pod tolerates so many one by one."""
     if len(wires) > MOST_OF_NODE:
         wires = sorted(wires, key=lambda taint: not taint.key.startswith(names.PREFIX))[:MOST_OF_NODE]
     return tuple(model.Taint(t.key, t.value or "", t.effect) for t in wires)
 
 
 def _some(texts: Mapping[str, str] | None, most: int) -> Mapping[str, str]:
-    """The labels; of too many, those that a kubelet may not write first, then those of Kubernetes."""
+    """The labels.  If there are too many, a part: first labels that a kubelet may not write, then labels of Kubernetes."""
     if not texts:
         return NO_TEXT
     if len(texts) <= most:
@@ -176,13 +177,13 @@ def _rank(key: str) -> tuple[int, str]:
 
 
 def annotations_of(meta: Meta, *, bound: bool = False) -> Mapping[str, str]:
-    """The annotations that the scheduler reads.  bound: the pod may show what the bridge wrote"""
-    said = meta.annotations
-    if not said:
+    """The annotations that the scheduler reads.  bound: the pod may have annotations that the bridge wrote"""
+    annotations = meta.annotations
+    if not annotations:
         return NO_TEXT
     kept = {
         key: text if len(text) <= MOST_WORD else _cut(key, text, bound)
-        for key, text in said.items()
+        for key, text in annotations.items()
         if key.startswith(READ_PREFIXES) or key in ANNOTATIONS
     }
     if len(kept) > MOST_ANNOTATIONS:  # most of them are misspelt: the first ones are enough to report that
@@ -204,9 +205,9 @@ def _cut(key: str, text: str, bound: bool) -> str:
 
 
 def controller_of(meta: Meta) -> model.OwnerRef | None:
-    """The controller that made it, and would make it again; None: there is none."""
+    """The reference to the controller of the object; None: it has none."""
     for owner in meta.owner_references or ():
-        # The API server bounds these texts only where the object is made: one with such a name cannot be.
+        # The API server does not limit these texts in a reference.  No object with a longer name can exist.
         if owner.controller and max(map(len, (owner.api_version, owner.kind, owner.name, owner.uid))) <= MOST_REFERENCE:
             return model.OwnerRef(owner.api_version, owner.kind, owner.name, owner.uid)
     return None
@@ -218,7 +219,7 @@ def condition_of(wire: WireCondition) -> model.Condition:
 
 
 def epoch(text: str | None) -> float | None:
-    """Seconds since 1970; None if there is no time, or none that can be read (a kubelet may write any)."""
+    """Seconds since 1970; None if there is no time or it cannot be read (a kubelet may write any text)."""
     return None if text is None or len(text) > MOST_TIME else _epoch(text)
 
 

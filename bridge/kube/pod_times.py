@@ -9,11 +9,11 @@ from bridge.kube.objects import MOST_WORD, epoch
 from bridge.kube.wire import ContainerStatus, PodStatus
 from scheduler.model.kubernetes import NO_TIMES, PodTimes
 
-MOST_CONTAINERS = 8  # whose names and images are kept
+MOST_CONTAINERS = 8  # names and images of more containers are not kept
 
 
 def times_of(status: PodStatus) -> PodTimes:
-    """See PodTimes.  Each change of each pod has this, so these are plain loops."""
+    """The times of a pod.  This runs for each change of each pod, so the loops are plain."""
     statuses = status.container_statuses or []
     if status.start_time is None and status.container_statuses is None:
         return _while_waiting(status)
@@ -31,23 +31,23 @@ def times_of(status: PodStatus) -> PodTimes:
         initialized=initialized,
         running=_began(statuses),
         ended=_ended(statuses),
-        containers=tuple([sys.intern(each.name[:MOST_WORD]) for each in named]),
-        images=tuple([sys.intern((each.image or "")[:MOST_WORD]) for each in named]),
+        containers=tuple([sys.intern(container.name[:MOST_WORD]) for container in named]),
+        images=tuple([sys.intern((container.image or "")[:MOST_WORD]) for container in named]),
     )
 
 
 def _while_waiting(status: PodStatus) -> PodTimes:
-    for each in status.conditions or ():
-        if each.type == "PodScheduled" and each.status == "False":
-            return PodTimes(reported=epoch(each.last_transition_time))
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return PodTimes(reported=epoch(condition.last_transition_time))
     return NO_TIMES
 
 
 def _began(statuses: Iterable[ContainerStatus]) -> float | None:
-    """The first start of a container; if a container was restarted, the start of its run before counts, too."""
+    """The first start of a container.  If a container was restarted, the start of its previous run counts, too."""
     first: float | None = None
-    for each in statuses:
-        for state in (each.state, each.last_state):
+    for container in statuses:
+        for state in (container.state, container.last_state):
             if state is None:
                 continue
             for run in (state.running, state.terminated):
@@ -59,8 +59,8 @@ def _began(statuses: Iterable[ContainerStatus]) -> float | None:
 
 def _ended(statuses: Iterable[ContainerStatus]) -> float | None:
     last: float | None = None
-    for each in statuses:
-        end = each.state.terminated if each.state is not None else None
+    for container in statuses:
+        end = container.state.terminated if container.state is not None else None
         at = epoch(end.finished_at) if end is not None else None
         if at is not None and (last is None or at > last):
             last = at

@@ -59,7 +59,7 @@ MOST_GRACE_S = 86_400
 
 
 def to_pod(wire: WirePod) -> model.Pod:
-    """A pod; see model.Pod for what each field says."""
+    """The pod; model.Pod explains each field."""
     meta, spec, status = wire.metadata, wire.spec, wire.status
     refused = list(_refused_fields(spec))
     containers = _containers(spec.containers, refused)
@@ -120,7 +120,7 @@ def to_pod(wire: WirePod) -> model.Pod:
 
 
 def _grace_s(meta: PodMeta, spec: PodSpec) -> int:
-    """Seconds from the deletion to the end; of a pod that is deleted by force, those of its spec, which kubelet may use."""
+    """Seconds from the deletion to the end.  If a pod is deleted by force, kubelet still gives it the grace of its spec."""
     grace = spec.termination_grace_period_seconds
     if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds:
         grace = meta.deletion_grace_period_seconds
@@ -130,7 +130,7 @@ def _grace_s(meta: PodMeta, spec: PodSpec) -> int:
 
 
 def _is_plain(spec: PodSpec) -> bool:
-    """True if it is surely within every limit, as most pods are; found without counting."""
+    """True if the pod is certainly within every limit, as most pods are.  This is cheaper than to count."""
     containers = spec.containers or []
     if spec.init_containers:
         containers = [*containers, *spec.init_containers]
@@ -139,10 +139,10 @@ def _is_plain(spec: PodSpec) -> bool:
     if len(spec.tolerations or ()) > _FEW or len(spec.node_selector or ()) > _FEW or len(spec.volumes or ()) > _FEW:
         return False
     number = len(containers) or 1
-    for each in containers:
-        if each.ports and len(each.ports) > MAX_PORTS // number:
+    for container in containers:
+        if container.ports and len(container.ports) > MAX_PORTS // number:
             return False
-        if each.resources is not None and _number_asked(each.resources) > MAX_KINDS // number:
+        if container.resources is not None and _number_asked(container.resources) > MAX_KINDS // number:
             return False
     return True
 
@@ -155,7 +155,7 @@ _PHASES = {phase.value: phase for phase in PodPhase} | {"": PodPhase.PENDING}
 
 
 def _refused_fields(spec: PodSpec) -> Iterable[str]:
-    """Requirements that the bridge would break silently if it did not refuse them (T11, F5)."""
+    """Requirements that the bridge cannot meet, so it refuses the pod (T11, F5)."""
     if spec.resource_claims:
         yield "resourceClaims (dynamic resource allocation)"
     if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints or ()):
@@ -164,10 +164,10 @@ def _refused_fields(spec: PodSpec) -> Iterable[str]:
         yield f"terminationGracePeriodSeconds {grace_s} (at most {MOST_GRACE_S})"
 
 
-# What pods of one template have in common is kept once: ten thousand of them then take a third of the memory, and a
-# comparison of two pods mostly compares an object with itself.  Shared objects are frozen.  Large objects are not kept:
-# tenants choose how many there are, and they would stay when their pods are gone.
-MOST_SHARED = 4 * 2**20  # bytes of each kind, about, as _weight counts them
+# Pods of one template share equal objects: ten thousand such pods then take a third of the memory, and a comparison of two
+# pods mostly compares an object with itself.  Shared objects are frozen.  Large objects are not shared: tenants choose how
+# many there are, and shared objects stay in memory when their pods are gone.
+MOST_SHARED = 4 * 2**20  # approximate bytes of each kind, as _weight counts them
 _FEW = 16
 MOST_LABELS = 128  # Kubernetes bounds their lengths, not their number: ten thousand fit on one pod
 
@@ -187,7 +187,7 @@ def _containers(wires: list[Container] | None, refused: list[str]) -> tuple[mode
 
 
 def _weight(texts: object) -> int:
-    """About how many bytes these texts take, with the objects made from them."""
+    """The approximate bytes of these texts and of the objects made from them."""
     return 64 + (len(texts) if isinstance(texts, str) else sum(map(_weight, texts)) if isinstance(texts, tuple) else 0)
 
 
@@ -199,7 +199,7 @@ def _asked_by(wire: Container) -> _Asked:
 
 
 def _read_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, ...], tuple[str, ...]]:
-    """The containers, and what of them cannot be read."""
+    """The containers, and a sentence for each field of them that cannot be read."""
     refused: list[str] = []
     made = [
         model.Container(
@@ -214,7 +214,7 @@ def _read_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, 
 
 
 def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
-    """All labels: a term of another pod may select by any of them.  If there are too many: those that the bridge reads."""
+    """All labels: a term of another pod may select by any label.  If there are too many: those of the bridge, then others."""
     if not labels:
         return NO_TEXT
     if len(labels) <= _FEW:
@@ -230,11 +230,11 @@ def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
 def _tolerations(wires: list[WireToleration] | None) -> tuple[model.Toleration, ...]:
     if not wires:
         return ()
-    said = tuple([(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in wires])
-    known = _known_tolerations.get(said)
+    texts = tuple([(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in wires])
+    known = _known_tolerations.get(texts)
     if known is not None:
         return known
-    return _known_tolerations.keep(said, tuple(model.Toleration(*each) for each in said), _weight(said))
+    return _known_tolerations.keep(texts, tuple(model.Toleration(*fields) for fields in texts), _weight(texts))
 
 
 _known_containers: BoundedDict[tuple[_Asked, ...], tuple[tuple[model.Container, ...], tuple[str, ...]]] = BoundedDict(
@@ -272,7 +272,7 @@ def _claims(pod_name: str, volumes: list[Volume] | None) -> tuple[str, ...]:
     found = []
     for volume in volumes or ():
         if volume.persistent_volume_claim:
-            found.append(volume.persistent_volume_claim.claim_name[:MOST_WORD])  # a longer one is no name of a claim
+            found.append(volume.persistent_volume_claim.claim_name[:MOST_WORD])  # no claim has a longer name
         elif volume.ephemeral:
             found.append(f"{pod_name}-{volume.name}")
     return tuple(found)
@@ -299,13 +299,13 @@ def _pod_terms(meta: Meta, terms: PodTerms | None, kind: str, refused: list[str]
 
 def _selector(selector: LabelSelector) -> tuple[model.Requirement, ...]:
     equal = ((key, "In", (value[:MOST_OF_LABEL],)) for key, value in sorted((selector.match_labels or {}).items()))
-    return (*(model.Requirement(*each) for each in equal), *requirements(selector.match_expressions))
+    return (*(model.Requirement(*fields) for fields in equal), *requirements(selector.match_expressions))
 
 
 def _conditions(
     conditions: list[WireCondition] | None,
 ) -> tuple[model.Condition | None, float | None, model.Condition | None, bool]:
-    """(PodScheduled, since when that is True, our own of bound pods, DisruptionTarget)."""
+    """(PodScheduled, when PodScheduled became True, the bridge's condition of bound pods, DisruptionTarget is True)."""
     scheduled, bound_at, job_condition, disrupted = None, None, None, False
     for condition in conditions or ():
         if condition.type == "PodScheduled":
@@ -319,47 +319,48 @@ def _conditions(
 
 
 def _deadlines(meta: PodMeta, spec: PodSpec) -> tuple[int | None, int | None]:
-    """(the user's activeDeadlineSeconds, the bridge's): there is one field, and its last writer owns it (T7)."""
+    """(activeDeadlineSeconds of the user, of the bridge): both write the same field, and its last writer owns it (T7)."""
     deadline = spec.active_deadline_seconds
     if deadline is None:
         return None, None
     ours = any(
-        each.manager == spec.scheduler_name and b'"f:activeDeadlineSeconds"' in bytes(each.fields_v1)
-        for each in meta.managed_fields or ()
+        entry.manager == spec.scheduler_name and b'"f:activeDeadlineSeconds"' in bytes(entry.fields_v1)
+        for entry in meta.managed_fields or ()
     )
     return (None, deadline) if ours else (deadline, None)
 
 
-IN_TURN = ("PodInitializing", "")  # kubelet says this of each container that waits for another container
+IN_TURN = ("PodInitializing", "")  # kubelet's reason for each container that waits for another container
 WAITS_MOST = 200  # characters of a container's own message; the rest is in its events
 
 
 def _waits(spec: PodSpec, status: PodStatus) -> tuple[str, float | None]:
-    """(why no container starts, as kubelet says; when the last init container ended well).
+    """(kubelet's reason why no container starts, or ""; when the last init container succeeded).
 
-    A pod has started if one of its own containers runs, or ran.  If an init container runs, the pod is on its way.
-    If one container needs a person, that is why the pod does not start.
+    A pod has started if one of its own containers runs, or ran.  If an init container runs, the pod is about to start.
+    If a container waits for something that only a person can mend, its reason is returned before all others.
     """
     if status.phase not in ("Pending", "Failed") or not (status.container_statuses or status.init_container_statuses):
         return "", None
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     initial = status.init_container_statuses or []
-    if any(_state(each).running is not None and each.name not in sidecars for each in initial):
+    if any(_state(container).running is not None and container.name not in sidecars for container in initial):
         return "", None
     turn = _next_to_start(status)
-    waiting = [_waiting(each) for each in (*initial, *(status.container_statuses or ())) if _has_reason(each, turn)]
+    containers = (*initial, *(status.container_statuses or ()))
+    waiting = [_waiting(container) for container in containers if _has_reason(container, turn)]
     if not waiting:
         return "", None
-    ended = (_state(each).terminated for each in initial)
-    ended_at = (epoch(each.finished_at) or 0.0 for each in ended if each is not None and each.exit_code == 0)
+    ends = (_state(container).terminated for container in initial)
+    ended_at = (epoch(end.finished_at) or 0.0 for end in ends if end is not None and end.exit_code == 0)
     return next(filter(kubelet.needs_a_person, waiting), waiting[0]), max(ended_at, default=None)
 
 
 def _next_to_start(status: PodStatus) -> ContainerStatus | None:
     """The container whose turn it is; None: the pod has no init containers, so all containers start together.
 
-    kubelet says PodInitializing of all containers that have not run, whatever they wait for.  It means something (a volume, a
-    secret, the network, the image) for the container whose turn it is, and for no other.
+    kubelet gives the reason PodInitializing to all containers that have not run.  Only for the container whose turn it is
+    does this reason show that something is missing: a volume, a secret, the network or the image.
     """
     for container in status.init_container_statuses or ():
         state = _state(container)
@@ -378,16 +379,16 @@ def _has_reason(container: ContainerStatus, turn: ContainerStatus | None) -> boo
 
 
 def _waiting(container: ContainerStatus) -> str:
-    """As `scheduler.model.kubelet` reads it."""
+    """The text of a waiting container, in the form that `scheduler.model.kubelet` reads."""
     waits = container.state.waiting if container.state else None
     assert waits is not None
-    reason, said = (waits.reason or "")[:MOST_WORD], waits.message or ""
-    said = "".join(c if c.isprintable() else " " for c in said[:WAITS_MOST])
-    return f"container {container.name}: {reason}" + (f", {said}" if said else "")
+    reason, message = (waits.reason or "")[:MOST_WORD], waits.message or ""
+    message = "".join(c if c.isprintable() else " " for c in message[:WAITS_MOST])
+    return f"container {container.name}: {reason}" + (f", {message}" if message else "")
 
 
 def _crashes(status: PodStatus) -> str:
-    """(after it started) the container that kubelet starts again and again, and how it ended last; "" none."""
+    """The container that kubelet restarts again and again, and how its last run ended; "": none.  Only of a started pod."""
     if status.phase != "Running":
         return ""
     for container in status.container_statuses or ():
@@ -403,7 +404,8 @@ def _crashes(status: PodStatus) -> str:
 def _end(spec: PodSpec, status: PodStatus) -> tuple[int | None, str]:
     """(exit code, reason) of the containers that ended.
 
-    Sidecars are ended by the kubelet and do not count, nor does the status 137 of a container that the kubelet never made.
+    Sidecars do not count, because the kubelet ends them.  The status 137 of a container that the kubelet never made does not
+    count either.
     """
     sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
     worst: tuple[int, str] | None = None

@@ -1,8 +1,8 @@
-"""Classification of HTTP answers of the API server: done, or one of the errors of `bridge/errors.py`.
+"""Classifies HTTP answers of the API server: success, or one of the errors of `bridge/errors.py`.
 
-Judged by the status and by the `reason` of the Status in the body, never by its text.  A 404 that is no Status is the
-answer of another program (an ingress, a wrong URL), and proves nothing about any object.  A 404 that names no object proves
-nothing either: the server does not serve that kind.
+An answer is judged by its HTTP status and by fields of the Status in its body, never by its text.  A 404 without a Status is
+the answer of another program (an ingress, a wrong URL), and proves nothing about any object.  A 404 that names no object
+proves nothing either: the server does not serve that kind.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def judged(operation: str, reply: Reply) -> Reply:
 
 
 def refusal(operation: str, reply: Reply) -> RemoteError:
-    """The error that an answer other than 2xx is.
+    """The error for an answer other than 2xx.
 
     401, 403 Unauthorized; 404 NotFound; 409 Conflict; 429 Exhausted with the seconds it asks for; 400, 413, 422 Invalid;
-    5xx Unanswered: the server may have done it and failed to say so.  Anything else, and a 404 or 409 that is not
-    Kubernetes' own, is a ContractError.  A patch that names the uid of another incarnation is answered 422 for the
-    field metadata.uid (1.36; a binding or deletion with a wrong uid: 409); that is a Conflict too.
+    5xx Unanswered: the request may have taken effect.  Any other answer is a ContractError, and so is a 404 or 409 that is
+    not from Kubernetes.  If a patch names the uid of another incarnation, the answer is 422 for the field metadata.uid (1.36;
+    for a binding or deletion it is 409); that is a Conflict, too.
     """
     status, code = status_of(reply.body), reply.status
     message = _words(status, code)

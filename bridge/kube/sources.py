@@ -17,8 +17,8 @@ class Found:
 
     token        the Authorization header
     trusted      certificate authorities, PEM; b"": the authorities of the machine
-    certificate, key   our own, PEM; b"": none
-    verify       the server has to prove who it is
+    certificate, key   of the client, PEM; b"": none
+    verify       the server's certificate is verified
     """
 
     token: str | None = None
@@ -28,18 +28,18 @@ class Found:
     verify: bool = True
 
     @property
-    def says_who(self) -> bool:
+    def has_credentials(self) -> bool:
         return bool(self.token or self.certificate)
 
 
 def new_configuration() -> Configuration:
-    # As the package's own loaders do: calling the class would copy a process-wide default.
+    # The package's own loaders do the same: calling the class would copy a process-wide default.
     made: Configuration = type.__call__(Configuration)
     return made
 
 
 def reason(error: Exception) -> str:
-    """ "Permission denied" rather than "[Errno 13] Permission denied: '…'"; other texts of ours as they are."""
+    """The error's text for a message: "Permission denied" rather than "[Errno 13] Permission denied: '…'"."""
     return (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error).rstrip(".")
 
 

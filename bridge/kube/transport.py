@@ -1,7 +1,7 @@
 """One exchange with the API server, or one stream of lines from it; each failure says whether anything was sent.
 
-A `Transport` knows HTTP and nothing of Kubernetes.  There are two: `HttpTransport` here, and the in-process transport of the
-simulated cluster.  The client interprets the status of an answer (client.py).  A broken connection is classified here,
+A `Transport` knows HTTP and nothing of Kubernetes.  There are two transports: `HttpTransport` here, and the in-process one
+of the simulated cluster.  The client interprets the status of an answer (client.py).  A broken connection is classified here,
 because only this module knows how far the request got:
 
     Unreachable   no byte of the request was sent (no route, no connection, TLS refused, no connection free for too long)
@@ -43,7 +43,7 @@ USER_AGENT = f"slurm-bridge/{version('slurm-bridge')}"
 MAX_CALLS = 48  # calls at a time; with 16, a burst is a fifth slower, because each call waits for the server
 CONNECT_DEADLINE_S = 5.0
 OPEN_DEADLINE_S = 15.0  # until the server accepts a watch
-FAILING_S = 3.0  # if all calls fail for so long, that is reported
+FAILING_S = 3.0  # if all calls fail for so long, `trouble` reports it
 # An object is at most 1.5 MiB in etcd, and six times that in JSON (every character escaped).  An answer is decoded in one
 # piece, and the event loop waits meanwhile.  If a page of a list is longer than this, smaller pages are requested.
 MAX_BODY = MAX_LINE = 16 * 2**20
@@ -63,7 +63,7 @@ log = logging.getLogger("slurm-bridge")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A complete answer.  Ask for its headers by names in lower case."""
+    """A complete answer.  The names of its headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -75,8 +75,8 @@ class Call:
     """One request.
 
     path        with its leading slash
-    deadline_s  until the last byte of the answer, with the reading of credentials and a second try; without the wait for a
-                free connection (connection_limit.py)
+    deadline_s  seconds until the last byte of the answer.  The reading of credentials and a second try are included, the
+                wait for a free connection is not (connection_limit.py)
     """
 
     method: str
@@ -139,7 +139,7 @@ class _Progress:
 
     authenticated   the credentials were read
     sent            a byte of the request may have been sent
-    may_send        asked right before the first byte; if it returns False, nothing is sent
+    may_send        called right before the first byte; if it returns False, nothing is sent
     """
 
     authenticated: bool = False
@@ -149,13 +149,13 @@ class _Progress:
 
 @dataclass(slots=True)
 class _CallHealth:
-    """Records if calls are answered.  Watches do not show it: an open watch goes on while all new connections fail.
+    """Records whether calls are answered.  Watches do not show this: an open watch goes on while all new connections fail.
 
-    since      when the present row of failed calls began, monotonic seconds; None: the last call was answered
-    lasted_s   seconds from the first failed call of the row to the last one
-    why        the error of the last failed call of the row
+    since      when the present series of failed calls began, monotonic seconds; None: the last call was answered
+    lasted_s   seconds from the first failed call of the series to the last one
+    why        the error of the last failed call of the series
     ever       a call was answered at some time; before that, the checks at start report failures
-    is_logged  the log has the trouble
+    is_logged  the trouble was logged
     """
 
     since: float | None = None
@@ -216,14 +216,14 @@ class HttpTransport:
         try:
             reply = await self._in_time(call, progress)
         except (Unreachable, Unanswered, Unauthorized) as error:
-            if progress.may_send():  # otherwise the request was stopped here, which shows nothing about the server
+            if progress.may_send():  # otherwise `may_write` stopped the request, which shows nothing about the server
                 self._call_health.ended(error)
             raise
         self._call_health.ended(None)
         return reply
 
     def trouble(self) -> str:
-        """Why no call was answered for a while, as a sentence; "": calls are answered, or nothing was asked."""
+        """Why no call was answered for a while, as a sentence; "": calls are answered, or none was made."""
         return self._call_health.trouble
 
     async def _in_time(self, call: Call, progress: _Progress) -> Reply:
@@ -295,7 +295,7 @@ class HttpTransport:
                 raise StreamRefused(await _whole(response, "GET"))
             yield _lines(response, self.access.server, stall_s)
         finally:
-            # Abort instead of closing: a watch is mostly left before its end, and a TLS shutdown would outlive the session.
+            # Abort instead of close: most watches are left before their end, and a TLS shutdown would outlive the session.
             if response.connection and response.connection.transport:
                 response.connection.transport.abort()
             response.close()
@@ -350,7 +350,7 @@ class HttpTransport:
         return headers
 
     def _target(self, credentials: Credentials) -> dict[str, Any]:
-        """Options of a request by which aiohttp pools connections, so that none with an older certificate is used again."""
+        """The options by which aiohttp pools connections: a connection with an older certificate is not used again."""
         return {
             "ssl": credentials.tls or True,
             "server_hostname": self.access.server_hostname,
@@ -397,7 +397,7 @@ class _Request(aiohttp.ClientRequest):
     """A request that notes when its first byte is sent: a request that failed before then had no effect."""
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
-        """Called right before the first byte is sent.  A hook of aiohttp's tracing would do, at twice the time."""
+        """aiohttp calls this right before the first byte is sent.  A hook of aiohttp's tracing would take twice the time."""
         progress = _progress.get()
         if not progress.may_send():
             raise not_sent("write", SIDE)
@@ -406,7 +406,7 @@ class _Request(aiohttp.ClientRequest):
 
 
 def _session() -> aiohttp.ClientSession:
-    # TLS is per request (Access.tls), the environment's proxy is in Access: trust_env would also read ~/.netrc.
+    # TLS is an option of each request, and Access has the environment's proxy.  trust_env would also read ~/.netrc.
     made = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -414,7 +414,7 @@ def _session() -> aiohttp.ClientSession:
         read_bufsize=2**20,
         auto_decompress=False,
     )
-    made._retry_connection = False  # what aiohttp's own test client sets; there is no public way
+    made._retry_connection = False  # aiohttp's own test client sets this; there is no public option
     return made
 
 
@@ -423,7 +423,7 @@ def _socket(address: Any) -> socket.socket:
     made = socket.socket(family, kind, protocol)
     if family in (socket.AF_INET, socket.AF_INET6):
         for level, option, value in KEEPALIVE:
-            if hasattr(socket, option):  # some are Linux's own
+            if hasattr(socket, option):  # some options exist only on Linux
                 made.setsockopt(level, getattr(socket, option), value)
     return made
 
@@ -439,7 +439,7 @@ async def _whole(response: aiohttp.ClientResponse, method: str) -> Reply:
 
 
 async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) -> AsyncIterator[bytes]:
-    """Lines without their end; of a line that is longer than MAX_LINE the first bytes, as `Cut`."""
+    """The lines of a stream, without line ends.  If a line is longer than MAX_LINE: its first bytes, as `Cut`."""
     rest, cut = bytearray(), False
     try:
         async for chunk in response.content.iter_any():
@@ -459,7 +459,7 @@ async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) 
 
 
 def _broken(operation: str, server: str, error: Exception, sent: bool, deadline_s: float) -> Unreachable | Unanswered:
-    """Why an exchange failed, in the bridge's own words, because the library's text may quote headers."""
+    """The error of an exchange.  Its text is not the library's text, which may quote headers."""
     if isinstance(error, TLS_FAILED):
         why = f"TLS with {server} failed: {_tls_reason(error)}"
     elif isinstance(error, aiohttp.ClientConnectorDNSError):
@@ -467,7 +467,7 @@ def _broken(operation: str, server: str, error: Exception, sent: bool, deadline_
     elif isinstance(error, TimeoutError):
         why = f"{server} did not answer within {span(deadline_s)}" if sent else f"no connection to {server} in time"
     elif isinstance(error, OSError) and error.errno and error.errno > 0:
-        why = f"{server}: {os.strerror(error.errno)}"  # not .strerror: asyncio puts a phrase of its own there
+        why = f"{server}: {os.strerror(error.errno)}"  # not .strerror, in which asyncio puts another text
     else:
         why = f"{server} closed the connection" if sent else f"no connection to {server}"
     return (Unanswered if sent else Unreachable)(operation.lower(), SIDE, why)

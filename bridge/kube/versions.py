@@ -1,14 +1,15 @@
 """The newest version of each resource that this process has seen, so that no list goes back in time.
 
-A list without a resourceVersion is as new as its request: the API server promises that.  A cache in between, or an API server
-that is behind, breaks the promise, and then the list lacks pods that the bridge itself bound a minute ago.  To a replica that
-leads again, such pods wait, and the room that they take is free.  So a list that is older than what was seen before its
-request is not taken; it is asked for again.
+If a list is requested without a resourceVersion, the API server guarantees that it is as new as the request.  A cache in
+between, or an API server that is behind, may return an older list.  Such a list lacks pods that the bridge bound a minute
+ago.  A replica that leads again would then see these pods as waiting, and the room that they take as free.  So a list that is
+older than the newest version seen before its request is rejected, and requested again.
 
-An etcd that was restored from a backup is older for ever.  So after OLDER_S a list is believed, however old it is.
+An etcd that was restored from a backup shows older versions for ever.  So after OLDER_S a list is accepted, however
+old it is.
 
 Since Kubernetes 1.35 versions of one resource may be compared as numbers (KEP-5504), and earlier releases count them in the
-same way.  A version that is no number is compared with nothing.
+same way.  If a version is not a number, the list is accepted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOST_DIGITS = 20  # of a number of 64 bits
 
 
 class SeenVersions:
-    """By path of the resource.  It outlives the watches, which a replica begins again each time that it stands by."""
+    """The newest version by path of the resource.  A replica that stands by again makes new watches, and keeps this."""
 
     def __init__(self) -> None:
         self._newest: dict[str, int] = {}
@@ -32,11 +33,11 @@ class SeenVersions:
             self._newest[path] = max(number, self._newest.get(path, 0))
 
     def newest(self, path: str) -> int:
-        """The newest version that was seen; 0: none was.  Asked before a list is, to be compared with the list's version."""
+        """The newest version that was seen; 0: none.  Call this before the list is requested, then `take` with the result."""
         return self._newest.get(path, 0)
 
     def take(self, path: str, version: str, seen_before: int, now: float) -> None:
-        """Take the version of a list.  Raises RemoteError if something newer had been seen before the list was asked for."""
+        """Accept the version of a list.  Raises RemoteError if a newer version was seen before the list was requested."""
         number = _number(version)
         if number is None or number >= seen_before:
             self._older_since.pop(path, None)
@@ -46,8 +47,8 @@ class SeenVersions:
             raise RemoteError(
                 f"list {path}",
                 "Kubernetes",
-                f"the list is of version {number}, and version {seen_before} was seen before it was asked for: this API "
-                "server, or a cache in front of it, is behind; it is asked again",
+                f"the list is of version {number}, and version {seen_before} was seen before the request: this API "
+                "server, or a cache in front of it, is behind; the list is requested again",
             )
         del self._older_since[path]
         self._newest[path] = number

@@ -45,13 +45,14 @@ from scheduler.model.kubernetes import Undecoded
 
 PAGE_SIZE = 500
 LIST_DEADLINE_S = 30.0
-WATCH_S = (240, 300)  # how long the server is asked to keep a watch; spread, so that they do not all end together
+# The server is asked to end a watch after a random time from this range, so that watches end at different times.
+WATCH_S = (240, 300)
 STALL_MARGIN_S = 15.0
-BOOKMARK_STALL_S = 150.0  # a bookmark comes every minute, the first of a watch after two at the latest (1.36, measured)
+BOOKMARK_STALL_S = 150.0  # a bookmark comes every minute, the first one within two minutes (1.36, measured)
 BACKOFF_FIRST_S = 0.2
-BACKOFF_MOST_S = 4.0  # what happened while the server was away is seen within 5 s of its return (X2)
+BACKOFF_MOST_S = 4.0  # changes during an outage are seen within 5 s after the outage (X2)
 RETRY_AFTER_MOST_S = 30.0
-STEADY_S = 5.0  # a watch that lasted this long, or sent anything, worked
+STEADY_S = 5.0  # a watch that lasted this long, or sent anything, counts as a success
 
 M = TypeVar("M")
 Emit = Callable[[Event], None]
@@ -83,7 +84,7 @@ class Resource(Generic[M]):
 
 
 def our_pods(scheduler_name: str) -> Resource[model.Pod]:
-    """Every pod that names this scheduler, also ended pods: Slurm waits for their end."""
+    """Every pod that names this scheduler, also ended pods, because the bridge ends their jobs in Slurm."""
     return _pods("our pods", Scope.OURS, f"spec.schedulerName={scheduler_name}")
 
 
@@ -136,7 +137,7 @@ def namespaces() -> Resource[model.Namespace]:
 
 
 class Expired(RemoteError):
-    """410 between two pages: the snapshot is gone, and the pages so far belong to no list."""
+    """410 between two pages: the snapshot has expired, so the pages so far are not part of a complete list."""
 
 
 async def listed(
@@ -147,7 +148,7 @@ async def listed(
 ) -> Listed[M]:
     """Every page of one consistent list.  Raises Expired, and what any read raises.
 
-    While one page is decoded the server makes the next.  on_reply: called for each answer that is a page
+    The server makes the next page while the bridge decodes one.  on_reply: called for each answer that is a page
     """
     pages = _Pages(transport, resource, page_size, on_reply)
     found: list[M] = []
@@ -174,7 +175,7 @@ async def listed(
 class _Pages(Generic[M]):
     """The pages of one list.  A page that is too long is asked for again at half its size, down to one object.
 
-    undecoded   objects that are not on the pages, because one alone is too long
+    undecoded   objects that are not on the pages, because they are too long to be read
     """
 
     transport: Transport
@@ -188,7 +189,7 @@ class _Pages(Generic[M]):
         self.size = self.most
 
     async def ask(self, token: str) -> Page:
-        """The page behind that token.  Raises Expired, and what any read raises."""
+        """The page that the continue token names.  Raises Expired, and what any read raises."""
         operation = f"list {self.resource.name}"
         while True:
             params = {"limit": str(self.size)}
@@ -205,21 +206,21 @@ class _Pages(Generic[M]):
                 continue
             if reply.status == 410:
                 raise Expired(operation, "Kubernetes", "the list outlived its snapshot", 410)
-            if len(reply.body) < MAX_BODY // 8:  # the objects of the next page may well be smaller
+            if len(reply.body) < MAX_BODY // 8:  # the objects of the next page may be smaller
                 self.size = min(self.most, 2 * self.size)
             page = self.resource.codec.page(judged(operation, reply).body)
             self.on_reply(reply)
             return page
 
     def _page_of_one(self, too_long: TooLong) -> Page:
-        """From the first bytes: the metadata of the list, and which object it is."""
+        """A page without its only object, which is too long.  The first bytes show the metadata and name the object."""
         head = head_of(too_long.head)
         meta = ListMeta(head.of("metadata", "resourceVersion"), head.of("metadata", "continue"))
         if not meta.resource_version:
             raise too_long
         kind = self.resource.kind
         self.undecoded.append(undecoded(kind, head, ("items", ""), too_long.message))
-        if not meta.continue_:  # nothing shows that this was one object, and that no other came behind it
+        if not meta.continue_:  # on the last page, the server may have put more objects after this one
             self.undecoded.append(Undecoded(kind, "", "", "", "the end of the list is too long to be read"))
         return Page(meta)
 
@@ -249,8 +250,8 @@ class ListWatch(Generic[M]):
     clock         epoch seconds; pauses go through asyncio, so a virtual loop controls both
     on_failure    called with a sentence at each failure: the facts become outdated
     on_recovered  called when a list is complete, and when a watch is accepted: the facts are current
-    on_undecoded  called for each object that could not be decoded, each time
-    on_time       called with the server's time in the answer to a list, before the list is emitted
+    on_undecoded  called each time an object could not be decoded
+    on_time       called with the server's time in each answer to a list, before the list is emitted
     rng           source of jitter; a seeded one makes a run repeatable
     seen          the versions that this process has seen
     """
@@ -276,20 +277,20 @@ class ListWatch(Generic[M]):
             state = await self.step(state)
 
     async def step(self, state: State) -> State:
-        """From one state to the next, however long that takes; waits out a failure first."""
+        """Run one state until the next state follows, which it returns.  After a failure, it waits before it returns."""
         try:
             return await (self._list() if isinstance(state, Listing) else self._watch(state))
         except ContractError as error:  # neither the answer nor the events of this watch can be trusted
             await self._wait(error)
             return Listing()
-        except _TooOld:  # ordinary once: list again; twice with nothing emitted in between is a failure
+        except _TooOld:  # the first time, list again; a second time with no change in between is a failure
             if self.failures:
                 await self._wait(
                     RemoteError("watch", "Kubernetes", "the server forgets versions faster than it sends changes", 410)
                 )
             self.failures += 1
             return Listing()
-        except _Interrupted as error:  # ordinary once: a load balancer, a server that restarts
+        except _Interrupted as error:  # once is not a failure: a load balancer, or a server that restarts
             if self.failures:
                 self.on_failure(str(error.cause))
             await self._pause(error.cause)
@@ -311,13 +312,13 @@ class ListWatch(Generic[M]):
             raise ContractError(f"list {self.resource.name}", "Kubernetes", "the list has no resourceVersion")
         self.seen.take(self.resource.path, everything.version, seen_before, self.clock())
         self.emit(self.resource.listed(everything, self.clock()))
-        for each in everything.undecoded:
-            self.on_undecoded(each)
+        for thing in everything.undecoded:
+            self.on_undecoded(thing)
         self.on_recovered()
         return Watching(everything.version)
 
     def _emit_time(self, reply: Reply, began: float) -> None:
-        """Emit the server's time, which every answer has: its clock may differ from the bridge's."""
+        """Emit the server's time from the header of the answer: the server's clock may differ from the bridge's."""
         if (theirs := http_date(reply.headers.get("date", ""))) is not None:
             self.on_time(ClockObserved(Side.KUBERNETES, theirs, began, self.clock()))
 
@@ -355,8 +356,8 @@ class ListWatch(Generic[M]):
         if silent and accepted is not None and self.clock() - accepted < STEADY_S:
             raise RemoteError(f"watch {self.resource.name}", "Kubernetes", "the server ends every watch at once")
         self.failures = 0
-        # Not even a bookmark in minutes: a server that was restored from a backup lets us wait for a version that it will
-        # not reach for days.  One list shows it.
+        # No bookmark came in minutes.  A server that was restored from a backup may not reach this version for days, and
+        # sends nothing until then.  So list again.
         return Listing() if silent else Watching(version)
 
     def _emit_change(self, change: Changed[M] | Undecodable | Bookmark | Failed, version: str) -> str:
@@ -388,7 +389,7 @@ class ListWatch(Generic[M]):
         await self._pause(error)
 
     async def _pause(self, error: RemoteError) -> None:
-        """Longer each time, half of it by chance; or as long as the server asked."""
+        """Wait: longer after each failure, up to half of it random; or as long as the server asked."""
         longest = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(self.failures, 16))
         self.failures += 1
         delay = longest * self.rng.uniform(0.5, 1.0)
@@ -400,8 +401,8 @@ class ListWatch(Generic[M]):
 class _TooOld(Exception):
     """Events may be missing: a new list is needed.
 
-    410 Gone: the version, or the snapshot of a list, is out of the server's memory.  Or an object is gone that could not be
-    decoded.
+    410 Gone: the server no longer has the version, or the snapshot of a list.  Or an object that could not be decoded was
+    deleted.
     """
 
 
@@ -423,7 +424,7 @@ class KubeWatches:
 
     Emits OutageBegan when the first of them fails and OutageEnded when the last has recovered.
 
-    on_undecoded, seen   as of ListWatch
+    on_undecoded, seen   as in ListWatch
     """
 
     transport: Transport

@@ -590,7 +590,7 @@ async def test_what_cannot_be_renewed_is_reported_once_while_what_was_read_befor
             clock.now += 61
             assert await authorization(access) == "Bearer first"
         where = f'kubeconfig {config}, context "lab"'
-        assert access.trouble() == f"{where}: {why}. What was read before stays in use. {TRY}"
+        assert access.trouble() == f"{where}: {why}. The credentials that were read before stay in use. {TRY}"
         assert [each.message for each in caplog.records] == [access.trouble()]
         right()
         clock.now += 61
@@ -615,7 +615,7 @@ def jwt(**claims: float) -> str:
         ({"token": SECRET}, "the API server does not accept its token. Renew it, or name one of this cluster"),
         ({"token": "a.b.c"}, "the API server does not accept its token. Renew it, or name one of this cluster"),
         ({"token": jwt(exp=-1e300)}, "the API server does not accept its token. Renew it, or name one of this cluster"),
-        ({}, "it names no credentials, and the API server asks for some"),
+        ({}, "it names no credentials, and the API server requires some"),
     ],
     ids=["expired", "of another cluster", "opaque", "no JSON", "absurd", "nobody"],
 )

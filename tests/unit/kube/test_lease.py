@@ -331,9 +331,8 @@ def test_a_holder_that_does_not_renew_a_lease_of_long_duration_is_reported() -> 
         assert (lease.trouble, place.said) == ("", [])
         await asyncio.sleep(10)
         assert lease.trouble == (
-            "The lease slurm-bridge/slurm-bridge names alien as holder, and nothing has renewed it for more than 3 s. It "
-            "says that it lasts 40 s, so it is taken over that long after its last renewal. If no such replica runs, delete "
-            "the lease."
+            "The lease slurm-bridge/slurm-bridge names alien as holder, and nothing has renewed it for more than 3 s. Its "
+            "duration is 40 s, so it is taken over 40 s after its last renewal. If no such replica runs, delete the lease."
         )
         assert place.said == [lease.trouble], "told once, not at each look"
         await leading
