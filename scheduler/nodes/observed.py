@@ -1,9 +1,9 @@
 """The state of nodes that is remembered between two visits (rules N).
 
-Everything that must survive a restart is in the clusters: the mark of a node shows which cluster registered it, the reason of
-a drain shows that the bridge drained it.  This file keeps only what a new process learns again: which nodes changed, which
-actions are in flight, and since when a state lasts.  A state begins at a poll of Slurm's nodes (one in 30 s), and ends at the
-first observation that contradicts it.
+All facts that must survive a restart are in the clusters: the mark of a node shows which cluster registered the node, and the
+reason of a drain shows that the bridge drained it.  This file keeps only facts that a new process finds out again: which
+nodes changed, which actions are in flight, and how long a state has lasted.  A state begins at a poll of Slurm's nodes (one
+in 30 s), and ends at the first observation that contradicts it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scheduler.place.feasible import slurm_name
 
 NEVER = float("-inf")
 UNDER_WAY = float("inf")
-# What to do about an error of Slurm, by its number, where Slurm's text does not say it.
+# Advice for errors of Slurm whose text has none, by error number.
 ADVICE = {
     2010: "Slurm lets only its administrators change nodes: name a token of SlurmUser in slurm_acting_token_file.",
     2168: "Another client created it meanwhile.",
@@ -30,13 +30,13 @@ ADVICE = {
 
 
 def with_advice(refusal: Refusal) -> str:
-    """Slurm's message, with what to do."""
+    """Slurm's message, with advice if there is some."""
     return f"{refusal.message} {ADVICE[refusal.number]}" if refusal.number in ADVICE else refusal.message
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An action on a node that Slurm refused, the message, and when it is tried again."""
+    """An action on a node that Slurm refused, Slurm's message, and when the action is tried again."""
 
     action: OnSlurmNode
     message: str
@@ -59,12 +59,12 @@ class NodeState:
     failed    actions that Slurm refused
     given_up  nodes whose drain was undone during the uninstallation; the bridge undoes a drain only once
     changed   nodes whose Kubernetes nodes changed since the last poll
-    without_node  since when no labelled Kubernetes node has this name
-    unready, silent  since when Kubernetes says NotReady, Slurm says NOT_RESPONDING
-    mismatched  the size that differs from the registered one, and since when
+    without_node  when it was first seen that no labelled Kubernetes node has this name
+    unready, silent  when Kubernetes first showed the node as not ready, and Slurm as NOT_RESPONDING
+    mismatched  the offered size that differs from the registered size, and when that was first seen
     last_shown  of each node in the last poll, the properties on which a decision depends (_relevant)
     counted   names of all GRES of Slurm's nodes
-    polled    when Slurm's nodes were polled last: all times here are times of polls
+    polled    when Slurm's nodes were polled last; all times here are times of polls
     """
 
     def __init__(self) -> None:
@@ -91,11 +91,11 @@ class NodeState:
         return self.ours.union(self.named)
 
     def to_register(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
-        """The labelled Kubernetes nodes that are this one in Slurm, by name."""
+        """The labelled Kubernetes nodes that have this name in Slurm, in order of their names."""
         return [node for node in self.nodes_named(name, nodes) if is_to_be_registered(node)]
 
     def not_to_register(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
-        """The Kubernetes nodes of that name that are not (or not any more) to be registered."""
+        """The Kubernetes nodes without the label that have this name in Slurm."""
         return [node for node in self.nodes_named(name, nodes) if not is_to_be_registered(node)]
 
     def nodes_named(self, name: str, nodes: Mapping[str, Node]) -> list[Node]:
@@ -118,7 +118,7 @@ class NodeState:
     def observe(
         self, before: Node | None, node: Node, gres: Mapping[str, str], slurm_nodes: Mapping[str, SlurmNode]
     ) -> None:
-        """Note a change of a Kubernetes node.  The end of a bad state is noted at once, its begin at the next poll."""
+        """Note a change of a Kubernetes node.  The end of a bad state is noted at once, the beginning at the next poll."""
         if before is not None:
             self._unname(before)
         self.writes_in_flight.discard(node.name)
@@ -133,7 +133,7 @@ class NodeState:
                 self.mismatched.pop(name, None)
 
     def drop_node(self, node: str) -> None:
-        """Drop a Kubernetes node that comes into quarantine, by its name in Kubernetes.  No node is visited for that."""
+        """Drop a Kubernetes node that is put into quarantine, by its name in Kubernetes.  No node is visited for that."""
         for name in [name for name, there in self.named.items() if node in there]:
             self.named[name].discard(node)
             if not self.named[name]:
@@ -141,7 +141,7 @@ class NodeState:
         self.writes_in_flight.discard(node)
 
     def drop_slurm_node(self, name: str) -> None:
-        """Drop everything of a node of Slurm that comes into quarantine, except that this cluster registered it."""
+        """Drop the state of a Slurm node that is put into quarantine, except the fact that this cluster registered it."""
         for index in (
             self.in_flight,
             self.failed,
@@ -154,7 +154,7 @@ class NodeState:
             index.pop(name, None)
 
     def set_in_flight(self, names: Collection[str], at: float) -> None:
-        """Set the nodes with actions in flight; all other actions ended at that time."""
+        """Note that actions are in flight on these nodes only: the actions on other nodes ended at that time."""
         for name, until in self.in_flight.items():
             if until == UNDER_WAY and name not in names:
                 self.in_flight[name] = at
@@ -231,7 +231,7 @@ class NodeState:
             del self.failed[name]
 
     def _unfinished(self, slurm_nodes: Mapping[str, SlurmNode]) -> set[str]:
-        """Nodes with an action or a state that lasts, and nodes that Slurm does not have."""
+        """Nodes with an unfinished action, a failed action or a bad state, and nodes that Slurm does not have."""
         todo = set[str]().union(
             self.in_flight, self.failed, self.without_node, self.unready, self.silent, self.mismatched
         )
@@ -245,7 +245,7 @@ class NodeState:
         return {name for name, now in shown.items() if before.get(name) != now} | (before.keys() - shown.keys())
 
     def _note(self, name: str, known: SlurmNode | None, nodes: Mapping[str, Node], gres: Mapping[str, str]) -> None:
-        if len(self.named.get(name, ())) > 1:  # it is not known to which of them these states belong
+        if len(self.named.get(name, ())) > 1:  # it is not known to which of these nodes a state belongs
             self._forget_times(name)
             return
         wanted = self.to_register(name, nodes)
@@ -265,7 +265,7 @@ class NodeState:
 
 
 def _relevant(node: SlurmNode) -> tuple[object, ...]:
-    """The properties on which a decision depends; jobs matter only on a node that is taken out of service."""
+    """The properties on which a decision depends.  Whether the node has jobs matters only if it is out of service."""
     wrong = node.taken_out or "NOT_RESPONDING" in node.states
     states = node.states if wrong else node.external
     return (states, node.reason, node.partitions, node.features, node.cpus, node.memory_mib, node.gres)

@@ -1,10 +1,10 @@
-"""A Kubernetes node → the external node to register in Slurm (N1), or why it cannot be.
+"""Translates a Kubernetes node to the external node to register in Slurm (N1), or returns why that is not possible.
 
-The registered size is what kubelet offers to pods, less a reserve that is fixed at registration: daemons that come later
-take from the reserve and change nothing.  Slurm counts devices by kind, and kubelet chooses them.
+The registered size is the size that kubelet offers to pods, less a reserve that is fixed at registration.  Daemons that are
+added later use the reserve, so the registered size stays right.  Slurm counts devices by kind, and kubelet chooses them.
 
-Every text that gets into Slurm's line of node configuration is checked here: a blank in a name or a feature would begin
-another option.
+The registration becomes one line of node configuration in Slurm.  Every text of that line is checked here, because a blank in
+a name or a feature would begin another option.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Size:
 
 
 def size(node: Node, gres: Mapping[str, str]) -> Size:
-    """All that kubelet offers.  gres: extended resource to GRES name (T5); resources with the same name are added up."""
+    """The size that kubelet offers.  gres: extended resource to GRES name (T5); resources with the same name are added up."""
     devices: dict[str, int] = {}
     for resource, name in sorted(gres.items()):
         if count := node.allocatable.get(resource, 0):
@@ -96,7 +96,7 @@ def registration(
 ) -> NodeSpec | Refusal:
     """The specification of this node for Slurm; a Refusal says what is wrong with the node and what to do.
 
-    mark   the feature that says which cluster registered the node
+    mark   the feature that shows which cluster registered the node
     """
     name = slurm_name(node)
     offered = size(node, gres)
@@ -129,7 +129,7 @@ def named_partitions(node: Node) -> list[str]:
 
 
 def uncounted(offered: Size, counted: Collection[str]) -> list[str]:
-    """Devices that no node of Slurm has: GresTypes of slurm.conf does not name them, so Slurm drops them silently.
+    """Devices that Slurm drops silently, because GresTypes of slurm.conf does not name them: no node of Slurm has them.
 
     counted   names of all GRES of Slurm's nodes
     """
@@ -139,9 +139,9 @@ def uncounted(offered: Size, counted: Collection[str]) -> list[str]:
 def size_mismatch(known: SlurmNode, offered: Size, counted: Collection[str]) -> str:
     """Why the registered size is wrong now, as part of a sentence; "": it is right, or the node has only grown (N1).
 
-    counted   names of all GRES of Slurm's nodes; another registration would not change other GRES
+    counted   names of all GRES of Slurm's nodes; a new registration would not change other GRES
 
-    The registered size was less than the offered one by the reserve, so it is right until the reserve is used up.
+    The registered size is less than the offered size by the reserve.  It stays right until the reserve is used up.
     """
     dropped = uncounted(offered, counted)
     gres = {name: count for name, count in offered.gres.items() if name.partition(":")[0] not in dropped}
@@ -184,7 +184,7 @@ def _bad_address(address: str) -> str:
         scope = getattr(ipaddress.ip_address(address), "scope_id", None)
     except ValueError:
         return f'The node\'s InternalIP "{shown}" is not an address.'
-    if scope is not None:  # also what is no scope: ipaddress takes any text behind the %
+    if scope is not None:  # ipaddress takes any text after the % as a scope
         return f'The node\'s InternalIP "{shown}" has a scope (%), which is meaningless on other machines.'
     return ""
 

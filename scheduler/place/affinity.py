@@ -1,4 +1,6 @@
-"""Required pod (anti-)affinity on hostname: which nodes other pods close to a pod (F5).
+"""Required pod (anti-)affinity on hostname: which nodes a pod may not use because of other pods (F5).
+
+Such a node is *closed* to the pod.
 
 kube-scheduler's rules apply: terminating pods count until they are gone, and an anti-affinity holds in both directions.
 Slurm cannot queue for affinity.  So the nodes that are closed now are excluded now, and the job is updated when that changes
@@ -10,10 +12,10 @@ pod.  `AffinityIndex` counts by node:
 - the anti-affinity of the pods there, each distinct list of terms once (affinity_terms.py).
 - the pods that a term of a waiting pod selects, from the first query with this term on.
 
-Both counts are kept between queries.  The cost of a query is the cost of the changes since the former one.
+Both counts are kept between queries.  So a query costs as much as the changes since the previous query.
 
-Pods that have a grant and are not bound yet are counted in the same way, by workload: each of them may be bound to each node
-of the grant.
+Pods that have a grant and are not bound yet are counted in the same way, by workload: each of these pods may be bound to each
+node of the grant.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from scheduler.model.kubernetes import Pod, PodTerm
 from scheduler.place.affinity_terms import REQUIRING, PodKind, TermIndex, TermList, matches, selects, size_of
 
 NOWHERE: frozenset[str] = frozenset()
-# How much is remembered.  What is dropped is counted again by the next question that needs it.
+# The sizes of the caches.  A dropped entry is computed again by the next query that needs it.
 MAX_TERMS = 16_384
 MAX_CHANGES = 8192
 MAX_GROUPINGS = 64
@@ -40,7 +42,7 @@ _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
 def violates_anti_affinity(pod: Pod, others: Collection[Pod]) -> bool:
-    """True if the anti-affinity of this pod selects one of the others, or one of theirs selects this pod."""
+    """True if the anti-affinity of this pod selects one of the others, or an anti-affinity of theirs selects it."""
     return any(matches(term, other) for term in pod.anti_affinity for other in others) or any(
         matches(term, pod) for other in others for term in other.anti_affinity
     )
@@ -48,11 +50,11 @@ def violates_anti_affinity(pod: Pod, others: Collection[Pod]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnPods:
-    """Pods that are placed together: none of them closes a node to another.
+    """Pods that are placed together: no pod of these closes a node to another one.
 
     key       of their workload
     on_nodes  the pods that have a node already, each with the Kubernetes name of that node
-    selected  each term of their affinity that selects one of them, with that pod; None: it selects several
+    selected  affinity term to the one pod of these that it selects; None: the term selects several
     """
 
     key: str = ""
@@ -60,7 +62,7 @@ class OwnPods:
     selected: Mapping[PodTerm, Pod | None] = field(default_factory=dict)
 
     def meet(self, term: PodTerm, pod: Pod) -> bool:
-        """True if this term of the pod's affinity selects another one of them: they are placed on one node for that."""
+        """True if this term of the pod's affinity selects another of these pods: both are placed on one node."""
         return term in self.selected and ((only := self.selected[term]) is None or only.uid != pod.uid)
 
 
@@ -69,7 +71,7 @@ class GrantedPods:
     """Pods of one workload that have a grant and are not bound yet.
 
     pods    one of each kind, by UID
-    nodes   Kubernetes names of the granted nodes: each of the pods may come to each of these
+    nodes   Kubernetes names of the granted nodes: each pod may be bound to each of these
     """
 
     key: str
@@ -97,14 +99,14 @@ class _PlaceCounts:
 
     places: Counter[str]
     changes: int
-    first: int  # number of places when they were counted first
+    first: int  # number of places at the first count
 
 
 class _Counted:
-    """The pods by place, as far as affinity asks for them.
+    """Counts of the pods by place, for the terms that queries name.
 
     places   the pods by place; its owner changes it, and reports each change here before the next query
-    kept     lists of terms that stay in the answers though no pod holds them
+    kept     lists of terms that stay in the answers even if no pod has them
     effort   number of comparisons of terms with pods so far
     """
 
@@ -142,7 +144,7 @@ class _Counted:
             self._counts_held = 0
 
     def prepare(self, pod: Pod, most: int) -> bool:
-        """Do about `most` comparisons for the next query of this pod; True if the query needs no more."""
+        """Do about `most` comparisons ahead of the next query of this pod.  Returns True if the query needs no more."""
         until = self.effort + most
         if not self.anti_affinity.compare(pod, max(1, most)):
             return False
@@ -171,7 +173,7 @@ class _Counted:
         return known.places
 
     def _count_all(self, term: PodTerm) -> Counter[str]:
-        """Count by the labels that the term names: of thousands of pods most have the same values of these."""
+        """Count the pods that the term selects, in groups: most pods have the same values of the labels that a term names."""
         keys = tuple(sorted({expression.key for expression in term.expressions}))
         required = next((expression.key for expression in term.expressions if expression.operator in REQUIRING), None)
         groups = self._groups.get((required, keys))
@@ -275,7 +277,7 @@ class AffinityIndex:
         self._granted_source = granted
 
     def remove_granted(self, key: str) -> None:
-        """This workload has no granted pods that are not bound yet."""
+        """Remove the granted pods of a workload."""
         gone = self._granted_pods.pop(key, None)
         if gone is None:
             return
@@ -284,7 +286,7 @@ class AffinityIndex:
         if self._granted_pods:
             for pod in gone.pods.values():
                 self._by_workload.left(pod, key)
-        else:  # the removal of the last of them also drops their cached counts
+        else:  # if no granted pods are left, their cached counts are dropped, too
             self._effort += self._by_workload.effort
             self._by_workload = _Counted(self._granted_pods)
 
@@ -311,7 +313,7 @@ class AffinityIndex:
         return bool(self._changed_terms)
 
     def concerns(self, pod: Pod) -> bool:
-        """False if none of these selects this pod; True also if finding out takes many comparisons."""
+        """True if a changed anti-affinity selects this pod, or may select it: the comparisons are limited."""
         found = self._on_nodes.anti_affinity.selecting_if_few(pod)
         return found is None or not self._changed_terms.keys().isdisjoint(found)
 
@@ -320,21 +322,21 @@ class AffinityIndex:
         return self._on_nodes.anti_affinity.holders()
 
     def clear_changes(self) -> None:
-        """Note that all pods which the changes concern are visited."""
+        """Forget the changes, because all pods that they concern are visited."""
         self._changed_terms.clear()
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def kind(self, pod: Pod) -> PodKind:
-        """The properties of the pod that the anti-affinity of pods on nodes can select: equal kinds get the same answer."""
+        """The properties of the pod by which an anti-affinity can select it.  Pods of equal kind get the same answer."""
         return self._on_nodes.anti_affinity.kind(pod)
 
     def prepare(self, key: str, pods: Collection[Pod], most: int, *, with_granted: bool) -> bool:
-        """Do about `most` comparisons for the next queries of these pods; True if the queries need no more.
+        """Do about `most` comparisons ahead of the next queries of these pods.  Returns True if the queries need no more.
 
         The first query of a pod is expensive: many terms may have to be compared with the pod, or its terms with many pods.
 
-        key    of the pods' workload: the next call continues where this one ended
+        key            of the pods' workload: the next call continues where this call ended
         with_granted   the queries will count granted pods that are not bound yet
         """
         until = self.effort + most
@@ -367,13 +369,13 @@ class AffinityIndex:
         with_granted  granted pods that are not bound yet count on each of their granted nodes, except own_pods
         """
         self._effort += PER_TERM * (1 + len(pod.anti_affinity) + len(pod.affinity))
-        among_its_own = tuple((own_pods.meet(term, pod), matches(term, pod)) for term in pod.affinity)
+        own_matches = tuple((own_pods.meet(term, pod), matches(term, pod)) for term in pod.affinity)
         by_granted: Hashable = None
         if with_granted and self._granted_pods:
             own = own_pods.key if own_pods.key in self._granted_pods else ""
             by_granted = self._version, self._by_workload.anti_affinity.kind(pod), own
         excluded = own_pods if own_pods.on_nodes else None
-        question = self.kind(pod), pod.anti_affinity, pod.affinity, among_its_own, excluded, by_granted
+        question = self.kind(pod), pod.anti_affinity, pod.affinity, own_matches, excluded, by_granted
         known = self._answers.get(question)
         if known is None:
             found = frozenset(self._closed(pod, nodes, own_pods, with_granted=by_granted is not None))
@@ -397,7 +399,7 @@ class AffinityIndex:
                 allowed = (
                     self._granted(self._by_workload.count_by_place(term), own_pods) if with_granted else set()
                 ) or set(nodes)
-            # A node that is only granted to pods of the term is not allowed yet: these pods may never be bound.
+            # A node that was granted to selected pods, on which none is bound, is not allowed yet: they may never be bound.
             closed |= set(nodes) - allowed
         return closed
 
@@ -406,7 +408,7 @@ class AffinityIndex:
         return _without(self._on_nodes.count_by_place(term), (node for member, node in own if matches(term, member)))
 
     def _closed_by_granted(self, pod: Pod, own_pods: OwnPods) -> set[str]:
-        """Nodes granted to pods whose anti-affinity selects this pod, or which its anti-affinity selects."""
+        """Nodes granted to pods whose anti-affinity selects this pod, or to pods that its anti-affinity selects."""
         keys: set[str] = set()
         for terms in self._by_workload.anti_affinity.selecting(pod):
             self._effort += 1
@@ -416,7 +418,7 @@ class AffinityIndex:
         return self._granted(keys, own_pods)
 
     def _granted(self, keys: Iterable[str], own_pods: OwnPods) -> set[str]:
-        """The nodes granted to these workloads, except to that of *own_pods*."""
+        """The nodes granted to these workloads, except to the workload of *own_pods*."""
         found: set[str] = set()
         for key in keys:
             if key != own_pods.key:
@@ -431,7 +433,7 @@ def _counts_the_same(one: Pod, other: Pod) -> bool:
 
 
 def _without(nodes: Counter[str], own: Iterable[str]) -> set[str]:
-    """The nodes that have other pods than `own`."""
+    """The nodes with more pods than `own` has there."""
     discount = Counter(own)
     if not discount:
         return set(nodes)

@@ -1,15 +1,16 @@
 """The number of a gang's pods that its nodes hold when they are empty (F3, T10).
 
-Slurm queues for resources that are taken now.  If even empty nodes cannot hold the gang, its pods say so, and no job is
-submitted.  For a gang on exclusive nodes, the job also says how many tasks each node gets (tasks_per_node):
+A job in Slurm's queue waits for resources that other jobs use.  If even empty nodes cannot hold the gang, its pods show that,
+and no job is submitted.
 
-Without that, Slurm counts memory by the CPU, and it charges an exclusive job for all CPUs of its nodes.  Two tasks of 1 CPU
-and 100 GiB then cost 6,400 GiB on a node of 64 CPUs, and Slurm refuses the job (2014).  With tasks_per_node, their memory is
-asked for by the node, and idle CPUs cost no memory.
+The job of a gang on exclusive nodes also has the number of tasks of each node (tasks_per_node).  Without it, Slurm counts
+memory by the CPU, and charges an exclusive job for all CPUs of its nodes.  Two tasks of 1 CPU and 100 GiB then cost 6,400 GiB
+on a node of 64 CPUs, and Slurm refuses the job (2014).  With tasks_per_node, the job requests memory by the node, and idle
+CPUs cost no memory.
 
-tasks_per_node is also set where devices would be lost.  On external nodes in slurm.conf, if a job requests devices by the
-task, Slurm grants none of them and counts them as used for ever.  Slurm counts devices correctly that a job requests by the
-node (Slurm facts 7).
+tasks_per_node is also set if devices would be lost otherwise.  If a job requests devices by the task on external nodes of
+slurm.conf, Slurm grants none of them, and counts them as used for ever.  If a job requests devices by the node, Slurm counts
+them correctly (Slurm facts 7).
 
 A cluster has many nodes and few kinds of nodes.  So nodes are grouped once for a gang, and each component is compared with
 each kind.
@@ -40,7 +41,7 @@ class Alike:
 
 
 def alike(nodes: Iterable[SlurmNode], and_by: Callable[[SlurmNode], object] | None = None) -> list[Alike]:
-    """The nodes, grouped by their hardware.  and_by: what else nodes of one group have in common; None: nothing else"""
+    """The nodes, grouped by their hardware.  and_by: another property by which they are grouped; None: no other"""
     groups: dict[object, Alike] = {}
     names_of: dict[object, list[str]] = {}
     for node in nodes:
@@ -79,14 +80,14 @@ def laid_out(spec: JobSpec, kinds: Sequence[Alike], most: Mapping[str, Most], *,
     if fewer:
         return Refusal(names.NO_NODE, _too_few_places(spec, counted, most[fewer[0].node.name]))
     if not losing or not any(room for room, _ in counted) or lacking(spec, kinds, spec.partition):
-        return spec  # `lacking` says why
+        return spec  # `lacking` returns the reason
     return Refusal(names.NO_NODE, _would_lose(spec, [name for each in losing for name in each.names]))
 
 
 def fewest_nodes(spec: JobSpec, kinds: Iterable[Alike], most: Mapping[str, Most], *, memory: bool) -> int:
-    """The number of nodes that the job takes at least, if they are empty; 1 if they do not hold it (`lacking` says that).
+    """The fewest nodes that the job takes if they are empty; 1 if they cannot hold it (`lacking` returns the reason).
 
-    As `laid_out` otherwise.
+    Arguments as for `laid_out`.
     """
     at_most = spec.tasks_per_node or spec.tasks
     rooms = ((min(_room(spec, each.node, memory=memory), most[each.node.name].pods, at_most), each) for each in kinds)

@@ -1,8 +1,8 @@
 """The fit of one pod on one node: its labels, taints and volumes (F1), and its room beside the other pods (F6, V3).
 
-Slurm grants what Slurm counts.  Before the bind the node is looked at again, as Kubernetes counts it: its allocatable
-resources less those of every unfinished pod there, of any scheduler.  Slurm frees the resources of a preempted job at once,
-while its pod may still be terminating.
+Slurm grants only resources that it counts.  Before the bind, the node is checked again as Kubernetes counts: its allocatable
+resources less the requests of all unfinished pods there, of any scheduler.  Slurm frees the resources of a preempted job at
+once, while its pod may still be terminating.
 """
 
 from __future__ import annotations
@@ -157,10 +157,10 @@ def matcher(terms: Iterable[NodeTerm]) -> Matcher:
     ]
 
     def matches(node: Node) -> bool:
-        said = node.labels.get
+        label = node.labels.get
         for of_labels, of_fields in made:
             for key, check in of_labels:
-                if not check(said(key)):
+                if not check(label(key)):
                     break
             else:
                 fields = {"metadata.name": node.name} if of_fields else {}
@@ -172,7 +172,7 @@ def matcher(terms: Iterable[NodeTerm]) -> Matcher:
 
 
 def _check(requirement: Requirement) -> Check:
-    """The check of one expression, for the value of its label on many nodes."""
+    """A check of one expression, which takes the value of its label; it is used for many nodes."""
     named = requirement.operator in ("In", "NotIn")
     values = frozenset(requirement.values) if named else requirement.values
     return partial(accepts, requirement.operator, values)
@@ -182,13 +182,13 @@ def _check(requirement: Requirement) -> Check:
 
 
 MAX_AMOUNTS_REMEMBERED = 100_000  # some 20 MiB
-# By the id() of the objects with the requests, which are kept here: pods with equal requests share these objects.
+# The keys are the id() of the objects with the requests.  The objects are kept here, and pods with equal requests share them.
 _needs: BoundedDict[tuple[int, ...], tuple[tuple[object, ...], Amounts]] = BoundedDict(MAX_AMOUNTS_REMEMBERED)
-_WEIGHT = 16  # of a pod that asks for nothing, in amounts
+_WEIGHT = 16  # the size of an entry without any request, in amounts
 
 
 def needs(pod: Pod) -> Amounts:
-    """The requests of the pod as Kubernetes counts them, from the cache if the same was asked for an equal pod."""
+    """The requests of the pod as Kubernetes counts them, cached for pods with equal requests."""
     asked = (pod.containers, pod.init_containers, pod.pod_requests, pod.overhead)
     shape = tuple(map(id, asked))
     if shape not in _needs:
@@ -217,7 +217,7 @@ class NodeInfo:
     def put(self, pod: Pod, at: float | None = None, most_grace_s: float = float("inf")) -> Pod | None:
         """Add or replace the pod.  Returns the pod as it was before; None: it was not here.
 
-        at            when the bridge saw the pod like this, by its clock; None: deletion times are by that clock, too
+        at            when the bridge saw this state, by its clock; None: `deleting_at` is already by that clock
         most_grace_s  the longest grace that counts: Kubernetes accepts 300 years
         """
         before = self.pods.get(pod.uid)
@@ -267,7 +267,7 @@ class NodeInfo:
         return self._needs.get(uid, EMPTY)
 
     def listening(self, wanted: Iterable[HostPort]) -> Iterator[Pod]:
-        """The pods here that hold a host port which excludes one of these."""
+        """The pods here that hold a host port which conflicts with one of these."""
         for port in (*wanted, ALL_PORTS):
             held = self._holders.get((port.port, port.protocol), {})
             for address in in_the_way(port.address, held):
@@ -304,7 +304,7 @@ def _has_same_requests(one: Pod, other: Pod) -> bool:
 class Blocked:
     """Why a pod cannot be bound to its granted node now.
 
-    until   the bind waits for terminating pods, at most until then (epoch seconds); None: waiting does not help
+    until   epoch seconds until which the bind waits for terminating pods; None: waiting does not help
     """
 
     why: str
@@ -314,8 +314,8 @@ class Blocked:
 def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -> Blocked | None:
     """Why the pod cannot be bound to the node now (F6); None: it can.
 
-    name    of the node in Slurm, if Kubernetes has none
-    there   the pods on the node, also those that this pass binds; no pod is in two of them
+    name    of the node; its name in Slurm if Kubernetes has no such node
+    there   the pods on the node, also pods that this pass binds; no pod is in two of these
     """
     if node is None:
         return Blocked(f"Kubernetes has no node for Slurm's {name}")
@@ -328,11 +328,11 @@ def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -
         return None
     if _lacking(pod, node, there, leave_out_terminating=True):
         return Blocked(f"on node {name} other pods take the {lacking} that it needs")
-    going = [other for other in _terminating(there) if other.uid != pod.uid]
-    until = max(ends for counts in there for other in going if (ends := counts.grace_ends(other.uid)) is not None)
+    terminating = [other for other in _terminating(there) if other.uid != pod.uid]
+    until = max(ends for counts in there for other in terminating if (ends := counts.grace_ends(other.uid)) is not None)
     until += EXTRA_WAIT_S
-    who = ", ".join(sorted(other.full_name for other in going)[:3])
-    return Blocked(f"on node {name} {who} still {'terminates' if len(going) == 1 else 'terminate'}", until)
+    pods = ", ".join(sorted(other.full_name for other in terminating)[:3])
+    return Blocked(f"on node {name} {pods} still {'terminates' if len(terminating) == 1 else 'terminate'}", until)
 
 
 def _terminating(there: Sequence[NodeInfo]) -> list[Pod]:
@@ -368,8 +368,8 @@ class Site:
     granted   its name in Slurm; node: of Kubernetes, None: no node has that name
     in_slurm  None: Slurm does not list it
     claims    the nodes of Kubernetes that claim the name, if several do
-    there     the pods on the node; planned: those that this pass binds; expected: those about to be bound with the pod that
-              is judged; None: none
+    there     the pods on the node; planned: pods that this pass binds there; expected: pods of the same workload that are
+              about to be bound there; None: no pods
     """
 
     granted: str
@@ -382,11 +382,11 @@ class Site:
 
     @property
     def pods(self) -> list[NodeInfo]:
-        """All of these pods; no pod is in two of them."""
+        """The pods that are on the node, planned or expected; no pod is in two of these."""
         return [pods for pods in (self.there, self.planned, self.expected) if pods is not None]
 
     def expect(self, pod: Pod) -> None:
-        """Count the pod, which is about to be bound; it may be there already."""
+        """Count a pod that is about to be bound here, unless it is counted already."""
         if not any(pod.uid in pods.pods for pods in self.pods):
             self.expected = self.expected or NodeInfo()
             self.expected.put(pod)
@@ -401,7 +401,7 @@ def obstacle(pod: Pod, site: Site, volumes: tuple[tuple[NodeTerm, ...], ...], cl
     closed    Kubernetes names of nodes that other pods close to it now
     """
     node, granted = site.node, site.granted
-    if site.claims:  # a pod may not land on the wrong one
+    if site.claims:  # a pod must not be bound to the wrong node
         return Blocked(f"the nodes {', '.join(site.claims)} of Kubernetes claim to be Slurm's {granted}")
     found = blocked(pod, node, node.name if node is not None else granted, site.pods)
     if found is not None or node is None:

@@ -1,9 +1,10 @@
-"""Can each component of a heterogeneous job have nodes of its own, and which nodes must it leave to the others? (F3, W7)
+"""Divides nodes among the components of a heterogeneous job: whether that is possible, and which nodes each excludes (F3,
+W7).
 
 Slurm never gives one node to two components of one job (Slurm facts 11).  If the nodes cannot be divided among the components
 even when all nodes are empty, the job would wait for ever.  It would also wait for ever if one component took the only node
-that another component can use, because Slurm gives nodes to the components in their order and does not look ahead.  Where
-nodes are so scarce, each component excludes the nodes that the others need.
+that another component can use: Slurm gives nodes to the components in their order and does not look ahead.  So if nodes are
+scarce, each component excludes the nodes that the others need.
 
 Two nodes are of one class if they hold equally many tasks of each component.  A search decides how many nodes of each class
 each component gets.  In nearly all clusters the first try succeeds.  The number of steps is limited, because the problem is
@@ -21,9 +22,9 @@ from scheduler.place.capacity import fewest_holding, room_on, rooms_on
 from scheduler.place.node_counts import Counted, needed_in_all
 
 MOST_PAIRS = 200_000  # pairs of a component and a node that it may use: some 100 ms
-PAIRS_PER_NODE = 4  # pairs that are looked at in the time in which one node is judged
+PAIRS_PER_NODE = 4  # to check so many pairs takes as long as to judge one node
 MOST_STEPS = 4000  # of the search: some 10 ms
-CLASSES_PER_STEP = 8  # classes of nodes that are looked at in the time of one step
+CLASSES_PER_STEP = 8  # to check so many classes of nodes takes as long as one step
 _Parts = Sequence[tuple[JobSpec, Collection[SlurmNode]]]
 _Class = tuple[int, ...]  # how many tasks of each component a node of this class holds, by index of the component
 
@@ -57,13 +58,13 @@ class SeparateNodes:
         self.effort = 0 if self._costs_too_much else pairs // PAIRS_PER_NODE
 
     def too_few(self, partition: str) -> str:
-        """Why the components cannot each have nodes of their own, in words; "": Slurm has to judge."""
+        """Why the nodes cannot be divided among the components, in words; "": they can, or only Slurm can judge."""
         if self._costs_too_much:
             return ""
         where = f" of Slurm partition {partition}" if partition else ""
         do = "Let the pods ask for the same, or ask the admin for more nodes."
-        if said := self._too_few_in_number(where, do):
-            return said
+        if why := self._too_few_in_number(where, do):
+            return why
         classes = _classes(self._held)
         division, is_given_up = self._searched(classes)
         if division is not None or is_given_up:
@@ -73,7 +74,7 @@ class SeparateNodes:
         return _cannot_share_out([spec for spec, _ in self._parts], len(classes), where, do)
 
     def kept_for_others(self) -> list[frozenset[str]]:
-        """For each component, the nodes that it must leave to the others, so that they can start whichever nodes it gets.
+        """For each component, the nodes that it must exclude so that the other components can start.
 
         All sets are empty if there are enough nodes in any case, or if the search found no division of the nodes.
         """
@@ -92,14 +93,14 @@ class SeparateNodes:
         return [(every - kept) & rooms.keys() for kept, rooms in zip(own, self._held, strict=True)]
 
     def _searched(self, classes: Mapping[str, _Class]) -> tuple[list[Counter[_Class]] | None, bool]:
-        """What `_Search.division` returns for nodes of these classes, and if the search was given up.  Counts the effort."""
+        """`_Search.division` for nodes of these classes; and True if the search was given up.  Adds the effort."""
         search = _Search(self._needs, Counter(classes.values()))
         division = search.division()
         self.effort += search.steps
         return division, search.is_given_up
 
     def _too_few_in_number(self, where: str, do: str) -> str:
-        """Why the nodes that some components may use are fewer than these components need, in words; "": they are not."""
+        """Why some components may use fewer nodes than they need, in words; "": all may use enough."""
         counted = [_counted(spec, rooms) for (spec, _), rooms in zip(self._parts, self._held, strict=True)]
         every = dict.fromkeys(name for rooms in self._held for name in rooms)
         # Sets of nodes as bits of a number: thousands of nodes are compared at once.
@@ -241,7 +242,7 @@ class _Search:
         return None
 
     def _choices(self, index: int, useful: Sequence[int], left: Sequence[int]) -> Iterator[dict[int, int]]:
-        """Each choice of nodes that satisfies the component's needs, and has no node that is not needed; by class.
+        """Each choice of nodes that satisfies the component's needs and has no needless node: class to number of nodes.
 
         useful   the classes from which to choose, in the order in which they are tried
         """
@@ -249,7 +250,7 @@ class _Search:
         held = sum(room * left[at] for room, at in zip(rooms, useful, strict=True))
         needs = self._needs[index]
         tasks, least, most = needs.tasks, needs.least, needs.most if needs.most is not None else held
-        numbers: list[int] = []  # of nodes of the first of these classes
+        numbers: list[int] = []  # how many nodes of the first, second … useful class are chosen
         while held >= needs.tasks and not self.is_given_up:
             self.steps += 1
             at = len(numbers)
@@ -263,5 +264,5 @@ class _Search:
                 numbers.pop()
             if not numbers:
                 return
-            numbers[-1] -= 1  # the next choice: one node less of the last class of which there is one
+            numbers[-1] -= 1  # the next choice: one node less of the last chosen class
             tasks, least, most = tasks + rooms[len(numbers) - 1], least + 1, most + 1

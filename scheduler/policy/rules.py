@@ -1,10 +1,10 @@
-"""The rules of the policy: the Slurm user of a namespace, and what its pods may ask for (rules I).
+"""The rules of the policy: the Slurm user of a namespace, and the options that its pods may choose (rules I).
 
-A pod's annotations choose only among what the admin allows.  A namespace that no rule maps is refused, unless the admin set a
-default: the bridge never submits a job with its own privileges.
+A pod's annotations choose only among values that the admin allows.  If no rule maps a namespace and there is no default, its
+pods are refused: the bridge never submits a job with its own privileges.
 
-The texts of a rule may be templates (templates.py).  `Policy.tenant` returns them filled and checked: the checks are the same
-for users from templates and for users that the admin wrote out.
+The texts of a rule may be templates (templates.py).  `Policy.tenant` returns them filled and checked.  A user from a
+template gets the same checks as a user that the admin wrote out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SLURMS_OWN = "the user by whom Slurm runs (SlurmUser)"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The default and the allowed values of one thing that an annotation may choose.  The texts may be templates."""
+    """The default and the allowed values of one option that an annotation may set.  The texts may be templates."""
 
     default: str = setting(
         "",
@@ -82,7 +82,7 @@ class Tenant:
     max_time_min      minutes, the longest time limit of a job; max_nodes: the most nodes of a job; None: no limit
     max_gres          GRES name to the most that all pods of a job may ask for together; a name counts all its types
     rule              if filled: the name of the rule in sentences
-    filled            if filled: the values of its templates, in a sentence; "": it has none
+    filled            if filled: a sentence with the values of the templates; "": there are no templates
     counts_with       if filled: jobs with the same value count together against max_jobs and max_submit_rate
     """
 
@@ -121,7 +121,7 @@ class Rule:
     """One line of the policy.
 
     namespaces        patterns as in a shell ("team-*"); (): any name
-    service_accounts  patterns; (): all of them
+    service_accounts  patterns; (): any service account
     selector          expressions on the labels of the namespace, all of which must hold; (): any labels
     """
 
@@ -150,31 +150,31 @@ class Rule:
     @property
     def about(self) -> str:
         """The namespaces and service accounts of the rule, for sentences."""
-        said = [f"namespaces {', '.join(self.namespaces)}"] if self.namespaces else []
+        parts = [f"namespaces {', '.join(self.namespaces)}"] if self.namespaces else []
         if self.selector:
-            said.append(f"namespace labels {', '.join(_written(requirement) for requirement in self.selector)}")
+            parts.append(f"namespace labels {', '.join(_written(requirement) for requirement in self.selector)}")
         if self.service_accounts:
-            said.append(f"service accounts {', '.join(self.service_accounts)}")
-        return "; ".join(said)
+            parts.append(f"service accounts {', '.join(self.service_accounts)}")
+        return "; ".join(parts)
 
 
-def _written(one: Requirement) -> str:
+def _written(requirement: Requirement) -> str:
     """The expression as kubectl's --selector writes it."""
-    match one.operator:
+    match requirement.operator:
         case "Exists":
-            return one.key
+            return requirement.key
         case "DoesNotExist":
-            return f"!{one.key}"
-        case "In" if len(one.values) == 1:
-            return f"{one.key}={one.values[0]}"
-    return f"{one.key} {one.operator.lower()} ({','.join(one.values)})"
+            return f"!{requirement.key}"
+        case "In" if len(requirement.values) == 1:
+            return f"{requirement.key}={requirement.values[0]}"
+    return f"{requirement.key} {requirement.operator.lower()} ({','.join(requirement.values)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules, in order: the first that matches decides, then the default; else the pod is refused.
+    """The rules in order.  The first rule that matches decides, otherwise the default; without a default the pod is refused.
 
-    privileged   names, casefolded, to which no pod is mapped: SlurmUser, who may do anything to any job
+    privileged   names, casefolded, to which no pod is mapped: SlurmUser, which may change any job
     priorities   PriorityClass to the QOS and nice value of its pods
     """
 
@@ -196,14 +196,14 @@ class Policy:
         return _Filling(self.called(place), origin, self.privileged).filled(self.tenants[place], place)
 
     def called(self, place: int) -> str:
-        """The name in sentences of the rule at that place of `tenants`."""
+        """How sentences name the rule at that place of `tenants`."""
         if place == len(self.rules):
             return "The default of the policy"
         return f"Rule {place + 1} of the policy ({self.rules[place].about})"
 
     @property
     def tenants(self) -> tuple[Tenant, ...]:
-        """The tenant of each rule, in their order; then the default.  Their texts are as written."""
+        """The tenant of each rule in order, then the default; templates are not filled."""
         return (*(rule.tenant for rule in self.rules), *([self.default] if self.default is not None else []))
 
     @property
@@ -237,7 +237,7 @@ class Policy:
         return any(tenant.user == user for tenant in self.tenants)
 
     def is_ordinary(self, user: str) -> bool:
-        """False for root, for SlurmUser, and for texts that are no user's name: nothing is ever done as these users."""
+        """False for root, for SlurmUser, and for texts that cannot be a user's name: the bridge never acts as these."""
         return user.casefold() not in self.privileged and not templates.no_ordinary_user(user)
 
     def _can_give(self, user: str, tenants: tuple[Tenant, ...] | list[Tenant]) -> bool:
@@ -246,7 +246,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class _Filling:
-    """Fills one rule for pods of one origin.  rule: its name in sentences"""
+    """Fills one rule for pods of one origin.  rule: how sentences name the rule"""
 
     rule: str
     origin: Origin
@@ -304,10 +304,10 @@ class _Filling:
     def _filled_in(self, written: Tenant, user: str, choices: Mapping[str, Choice]) -> str:
         given = {"user": (written.user, user)}
         given |= {option: (choice.default, choices[option].default) for option, choice in written.choices.items()}
-        said = [
+        values = [
             f'{option} "{value}" ({text})' for option, (text, value) in given.items() if templates.is_template(text)
         ]
-        return f"{self.rule} gives here: {', '.join(said)}." if said else ""
+        return f"{self.rule} gives here: {', '.join(values)}." if values else ""
 
 
 def _no_name(value: str) -> str:

@@ -1,10 +1,10 @@
-"""Texts of the policy that are filled for each namespace, so that 200 tenants are one rule (I1).
+"""Templates in the policy: texts that are filled for each namespace, so that one rule serves 200 tenants (I1).
 
 A template names its sources in braces: `{namespace}`, `{namespace.labels['KEY']}`, `{serviceAccount}`.  Labels and
 annotations of a pod are no sources, because the creator of a pod chooses them.
 
-A filled text is never parsed.  For a job whose pods are gone, `can_give` says if the template can give the job's user; it
-takes time in proportion to the length of the name.
+A filled text is never parsed.  If the pods of a job are gone, `can_give` returns True if the template can give the job's
+user.  Its time is proportional to the length of the name.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Missing(ValueError):
 
 
 def is_template(text: str) -> bool:
-    """True if the text names a source, rightly or wrongly."""
+    """True if the text has a brace: it names a source, perhaps wrongly."""
     return "{" in text or "}" in text
 
 
 def mistake(text: str) -> str:
-    """Why the text cannot be filled, as the rest of a sentence about it; "": it can be."""
+    """Why the text cannot be filled, as the rest of a sentence about the text; "": it can be filled."""
     if len(text) > LONGEST:
         return f"is longer than {LONGEST} characters"
     for source in _SOURCE.findall(text):
@@ -83,7 +83,7 @@ def _value(source: str, origin: Origin) -> str:
 
 
 def narrowed(text: str, origin: Origin) -> str:
-    """The text with all values except the service account's.  Raises Missing."""
+    """The text with the values of all sources except the service account.  Raises Missing."""
 
     def value(found: re.Match[str]) -> str:
         if found[1] == SERVICE_ACCOUNT:

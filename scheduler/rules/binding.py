@@ -1,4 +1,4 @@
-"""Places pods on the nodes of their grant and binds them, lets them wait for room, or releases the grant (S1, S11, F6, W9).
+"""Binds pods to the nodes of their grant, waits until they have room there, or releases the grant (S1, S11, F6, W9).
 
 Right before the bind, each granted node and the room there are checked again (scheduler/place/fit.py).
 """
@@ -34,16 +34,16 @@ from scheduler.translate.grouping import by_rank
 
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after this time
 SHOWN_AFTER_FAILURES = 3  # after this many failed binds in a row, the pod shows the failure
-MAX_BIND_FAILURES = 5  # after so many refused binds of one pod the grant is released: other pods may be able to use it
+MAX_BIND_FAILURES = 5  # after so many refused binds of one pod the grant is released for other pods
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
     """Pods that are to be bound to the nodes of their job.
 
-    unfinished  the pods of the workload that run, wait or terminate; members: those that take part (W5)
+    unfinished  the pods of the workload that run, wait or terminate; members: the pods among them that count (W5)
     unbound     the members to bind
-    nodes       UID to Kubernetes node, of the pods that have one
+    nodes       UID to Kubernetes node, of the pods that have a node
     replacing   the other members run: the grant is not released, even if these pods cannot be bound
     """
 
@@ -64,8 +64,8 @@ def place_and_bind(binding: Binding, asked: JobSpec, this_pass: Pass) -> Decisio
     parts = _parts(binding, asked, bound_to, this_pass)
     found = places(parts, bound_to, [bound_to[pod.uid] for pod in leaving]) if parts is not None else None
     if found is None and leaving:
-        who = ", ".join(sorted(pod.full_name for pod in leaving)[:3])
-        still = f"{who} still {'terminates' if len(leaving) == 1 else 'terminate'}"
+        pods = ", ".join(sorted(pod.full_name for pod in leaving)[:3])
+        still = f"{pods} still {'terminates' if len(leaving) == 1 else 'terminate'}"
         return _waits(binding.unbound, f"The bind for Slurm job {binding.job.id} waits: {still}.")
     if why := _unplaceable(binding, parts, found, this_pass):
         return cannot_use(binding, why, this_pass)
@@ -79,7 +79,7 @@ def place_and_bind(binding: Binding, asked: JobSpec, this_pass: Pass) -> Decisio
 
 
 def _nodes_taken(binding: Binding, this_pass: Pass) -> Mapping[str, str]:
-    """UID to Slurm's name of the node, of each member that is bound, or may be bound by a bind in flight."""
+    """UID to the node's name in Slurm, of each pod that is bound, or that a bind in flight may bind."""
     nodes, assumed = binding.nodes, this_pass.world.assumed
     taken = {
         pod.uid: nodes.get(pod.uid) or on_its_way(pod, binding.grant, this_pass)
@@ -90,7 +90,7 @@ def _nodes_taken(binding: Binding, this_pass: Pass) -> Mapping[str, str]:
 
 
 def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -> Decision | None:
-    """The decision if an obstacle prevents a bind: wait until it may go, then release the grant.  None: there is none."""
+    """The decision if an obstacle prevents a bind: wait for some time, then release the grant.  None: no obstacle."""
     world, job, unbound = this_pass.world, binding.job, binding.unbound
     sites = {name: _site(name, this_pass) for name in {found[pod.uid].node.name for pod in unbound}}
     beside = _selected_beside(binding, found) if any(pod.affinity for pod in unbound) else {}
@@ -110,13 +110,13 @@ def _obstructed(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -
                 return release_grant(binding.workload, job, this_pass, blocked.why, exclude=granted)
             if ends > until:
                 until, waits = ends, f"Slurm job {job.id} was granted {granted}; the bind waits: {blocked.why}."
-        if len(unbound) > 1:  # the next of these pods may come to the same node
+        if len(unbound) > 1:  # the next pod may get the same node
             site.expect(pod)
     return _waits(unbound, waits) + wake(until) if waits else None
 
 
 def _selected_beside(binding: Binding, found: Mapping[str, Place]) -> Mapping[str, Mapping[PodTerm, Pod | None]]:
-    """For each node, by Slurm's name: which terms of affinity the members there meet, as `OwnPods.selected` (F5)."""
+    """For each node, by its name in Slurm: the affinity terms that select members there, as `OwnPods.selected` (F5)."""
     members: dict[str, list[Pod]] = {}
     for pod in binding.members:
         members.setdefault(found[pod.uid].node.name, []).append(pod)
@@ -125,7 +125,7 @@ def _selected_beside(binding: Binding, found: Mapping[str, Place]) -> Mapping[st
 
 
 def _waits_until(blocked: Blocked, binding: Binding, this_pass: Pass) -> float | None:
-    """Until when the bind waits for the obstacle to go; None: it waits no longer."""
+    """Until when the bind waits for the obstacle to disappear; None: it waits no longer."""
     if binding.replacing:
         return blocked.until if blocked.until is not None else this_pass.now + RETRY_PLACE_S
     granted_at = binding.job.granted_at if binding.job.granted_at is not None else this_pass.now
@@ -151,7 +151,7 @@ def _unplaceable(
 ) -> str:
     """Why these pods cannot take the places that the job holds, in words; "": they can.
 
-    A pod that came, or was resized, after the job was submitted is compared with the specification of its place (W5).
+    If a pod was created or resized after the submission, it is compared with the specification of its place (W5).
     """
     workload, job, members = binding.workload, binding.job, binding.members
     newcomers = {pod.uid for pod in binding.unbound} - job.asked_for
@@ -170,7 +170,7 @@ def _unplaceable(
 def in_order_of_grant(binding: Binding, asked: JobSpec, this_pass: Pass) -> JobSpec:
     """The specification with its components in the order of the grant.
 
-    asked   what the pods ask for now: its components are in the order of ranks, which a replacement may have changed
+    asked   the job for the pods as they are now.  Its components are in the order of ranks, which a replacement may change
     """
     now = asked_by(binding.workload, this_pass)
     if not asked.parts or isinstance(now, Refusal) or len(asked.parts) != len(binding.grant.parts):
@@ -229,8 +229,8 @@ def _parts(binding: Binding, asked: JobSpec, bound_to: Mapping[str, str], this_p
 
 
 def _component_of(spec: JobSpec, pods: Sequence[Pod], specs: Sequence[JobSpec], known: Mapping[str, int]) -> int | None:
-    """The component for pods of this shape: the only one of that shape, else that of such a pod; None: there is none."""
-    for fields in (SHAPE, SHAPE - {"excluded_nodes"}):  # which nodes are excluded changes with time
+    """The index of the only component of this shape, or of the component of one of these pods; None: neither is known."""
+    for fields in (SHAPE, SHAPE - {"excluded_nodes"}):  # excluded nodes change with time
         alike = [
             index
             for index, other in enumerate(specs)
@@ -242,10 +242,9 @@ def _component_of(spec: JobSpec, pods: Sequence[Pod], specs: Sequence[JobSpec], 
 
 
 def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass) -> Decision | None:
-    """Volumes are made where their pod goes: select the node, and wait for them, for a limited time (F4).
+    """Select the node for volumes that wait for it, and wait until they are made there, for a limited time (F4).
 
-    A replacement waits for as long as it takes: the grant is not released while other members run in it.  None: no volume
-    is waited for.
+    A replacement waits without limit: the grant is not released while other members run in it.  None: no volume is missing.
     """
     world, job = this_pass.world, binding.job
     pending = {
@@ -265,11 +264,11 @@ def _volumes_wait(binding: Binding, found: Mapping[str, Place], this_pass: Pass)
     return combine(await_volumes(binding.workload, pod, job, nodes[pod.uid], this_pass) for pod in pending.values())
 
 
-# --- what becomes of the grant otherwise ----------------------------------------------------------------------------
+# --- a grant that cannot be used ----------------------------------------------------------------------------
 
 
 def cannot_use(binding: Binding, why: str, this_pass: Pass, *, exclude: str = "") -> Decision:
-    """The grant does not serve these pods: release it.  If other members run in it, these pods wait and show why (W5).
+    """Release a grant that these pods cannot use.  If other members run in it, these pods wait instead and show why (W5).
 
     exclude   the Slurm node that the workload does not ask for again for a while (F6)
     """
@@ -282,8 +281,8 @@ def cannot_use(binding: Binding, why: str, this_pass: Pass, *, exclude: str = ""
 def release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: str, exclude: str = "") -> Decision:
     """The grant cannot be used: end the job, show why, and ask again without that node (S11, F6).
 
-    That unwinds a gang of which some are bound: the bound pods follow their job (W9, V4).  A bind without an answer may still
-    take effect, so the job stays until its pod was read (ARCHITECTURE 6).
+    If some pods of a gang are bound, they end with the job (W9, V4).  A bind without an answer may still take effect, so the
+    job is kept until its pod was read (ARCHITECTURE 6).
     """
     if (waits := _await_binds(workload, job, this_pass, why)) is not None:
         return waits
@@ -293,7 +292,7 @@ def release_grant(workload: Workload, job: Placeholder, this_pass: Pass, why: st
 
 
 def _await_binds(workload: Workload, job: Placeholder, this_pass: Pass, why: str) -> Decision | None:
-    """Keep the grant while it is not known if a pod was bound for it.  None: the answer to each bind is known."""
+    """Keep the grant while the outcome of a bind is unknown.  None: the outcome of each bind is known."""
     unanswered = this_pass.world.unanswered_binds
     pods = [pod for pod in workload.unfinished if pod.uid in unanswered and unanswered[pod.uid].action.job_id == job.id]
     if not pods:
@@ -304,12 +303,12 @@ def _await_binds(workload: Workload, job: Placeholder, this_pass: Pass, why: str
 
 
 def _waits(unbound: Iterable[Pod], message: str, *, warning: bool = False) -> Decision:
-    """Each of these pods shows why its bind waits."""
+    """Show on each of these pods why its bind waits."""
     return combine(status(pod, names.GRANT_WAITS, message, warning=warning) for pod in unbound)
 
 
 def on_its_way(pod: Pod, grant: Grant, this_pass: Pass) -> str:
-    """The node of this grant to which a bind that is in flight, or whose result is unknown, puts the pod; "": none."""
+    """The node of this grant to which a bind in flight, or with an unknown outcome, binds the pod; "": none."""
     name = this_pass.world.assumed.get(pod.uid, "")
     node = (this_pass.world.nodes or {}).get(name)
     return name if node is not None and any(granted.name == slurm_name(node) for granted in grant.everywhere) else ""
@@ -357,7 +356,7 @@ def _gpus(
 def _bind_of(
     binding: Binding, pod: Pod, place: Place, annotations: Mapping[str, str], created: float, this_pass: Pass
 ) -> act.BindPod:
-    """created: when the pod was created, by the bridge's clock"""
+    """The bind of one pod.  created: when the pod was created, by the bridge's clock"""
     job, asked_at = binding.job, _asked_at(binding.job, this_pass)
     name = this_pass.world.by_slurm_name[place.node.name]
     return act.BindPod(
@@ -402,9 +401,9 @@ def _common_keys(binding: Binding, parts: Sequence[Part], this_pass: Pass) -> Ma
 
 
 def _keys_of(pod: Pod, place: Place, gpus: Mapping[str, str], common: Mapping[str, str]) -> Mapping[str, str]:
-    """The annotations of one pod.  A `traceparent` that the pod has already is kept."""
+    """The annotations of one pod.  If the pod has a `traceparent` already, it is kept."""
     keys = {**common, names.RANK: str(place.rank), names.LOCAL_RANK: str(place.local_rank)}
-    keys[names.JOB_GPUS] = gpus.get(pod.uid, "")  # always: what another client wrote there does not survive the bind
+    keys[names.JOB_GPUS] = gpus.get(pod.uid, "")  # also "": it overwrites a value that another client wrote
     if names.TRACEPARENT in pod.annotations:
         del keys[names.TRACEPARENT]
     return keys

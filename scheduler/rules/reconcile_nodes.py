@@ -1,19 +1,19 @@
 """Reconciles nodes of both clusters (rules N).
 
-A labelled Kubernetes node is registered as an external node of Slurm.  A node that both clusters have otherwise, for example
-from slurm.conf, is shared: it is drained and resumed with Kubernetes, and otherwise left alone.
+A labelled Kubernetes node is registered as an external node of Slurm.  If both clusters have a node without the label, for
+example from slurm.conf, the node is shared: it is drained and resumed with Kubernetes, and otherwise left alone.
 
-The mark of a node, a feature that it is registered with, shows that this cluster registered it; a node of Slurm without
-the mark is never removed or set down.  The prefix of a drain's reason shows that the bridge drained the node; a node that an
-admin drained or set down stays so.
+The bridge registers a node with a feature, the mark, which shows that this cluster registered the node.  A node of Slurm
+without the mark is never removed or set down.  The prefix of a drain's reason shows that the bridge drained the node.  If an
+admin drained or set down a node, the node stays so.
 
-Several bridges of one Kubernetes cluster, each with a schedulerName of its own, may share nodes.  A node that one of them
-registered is that bridge's.  All of them drain and resume other nodes, for the same causes.
+Several bridges of one Kubernetes cluster, each with its own schedulerName, may share nodes.  A registered node belongs to the
+bridge that registered it.  All bridges drain and resume the other nodes, for the same causes.
 
 A node is set down or removed only while Slurm has no job there, and after a poll has shown it drained, so that no job can
 have started in between.  So nothing here ends a running job.
 
-The rule of a node returns actions, of which the driver `_visit` enters as many in the plan as there is room for.
+The rule of a node returns actions.  The driver `_visit` enters them in the plan, as far as there is room.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ def _visit(name: str, this_pass: Pass) -> None:
 
 
 def _decide(name: str, this_pass: Pass) -> Actions:
-    """The decision about one node: the actions, none if it is as it should be."""
+    """The actions on one node; none if both clusters show it as it should be."""
     world, node_state = this_pass.world, this_pass.world.node_state
     if name in node_state.in_flight:
-        return ()  # the end of the action, and the poll after that, mark the node again
+        return ()  # the node is visited again when the action ends, and at the poll after that
     assert world.nodes is not None
     assert world.slurm_nodes is not None
     known = world.slurm_nodes.get(name)
     if known is None and name in world.unread_nodes:
-        return ()  # Slurm may have the node: the next poll that can be decoded marks it again
+        return ()  # Slurm may have the node: it is visited again after the next poll that can be decoded
     if world.config.leaving:
         return _leave(name, known, this_pass)
     if claims := world.contested.get(name):
@@ -149,7 +149,7 @@ def _register(node: Node, name: str, this_pass: Pass) -> Actions:
 
 
 def _not_yet(node: Node, this_pass: Pass) -> str:
-    """The condition that the registration waits for, in words that follow "as soon as it"; "": none."""
+    """The condition for which the registration waits, in words that follow "as soon as it"; "": none."""
     if not node.ready:
         return "is ready"
     if node.unschedulable:
@@ -173,7 +173,7 @@ def _spec(node: Node, this_pass: Pass) -> NodeSpec | Refusal:
 
 
 def _reconcile_foreign(node: Node, known: SlurmNode, this_pass: Pass) -> Actions:
-    """Slurm has a node of that name that this cluster did not register: it is reconciled if it is shared, and shown."""
+    """Slurm has a node of that name that this cluster did not register.  If it is shared, reconcile it; show its state."""
     if _is_shared(known, this_pass):
         action = _next(node, known, _cause(node, known, this_pass), this_pass)
         if action is not None and _may_try(action, this_pass):
@@ -182,7 +182,7 @@ def _reconcile_foreign(node: Node, known: SlurmNode, this_pass: Pass) -> Actions
 
 
 def _share(name: str, known: SlurmNode, this_pass: Pass) -> Actions:
-    """A node of both clusters without the label: it is drained with Kubernetes, and its state is shown (N8)."""
+    """Reconcile a node of both clusters without the label: drain it with Kubernetes, and show its state (N8)."""
     there = this_pass.world.node_state.not_to_register(name, this_pass.world.nodes or {})
     if not _is_shared(known, this_pass) or len(there) != 1:
         return unmark(there, this_pass)
@@ -195,7 +195,7 @@ def _is_shared(known: SlurmNode, this_pass: Pass) -> bool:
 
 
 def _reconcile(node: Node, known: SlurmNode, this_pass: Pass) -> Actions:
-    """A node of both clusters: drained while a cause lasts, else in service (N2, N4); then its state is shown."""
+    """Drain a node of both clusters while a cause lasts, otherwise resume it (N2, N4); then show its state."""
     action = _next(node, known, _cause(node, known, this_pass), this_pass)
     if action is not None and _may_try(action, this_pass):
         return (action,)
@@ -217,9 +217,10 @@ def _reconcile(node: Node, known: SlurmNode, this_pass: Pass) -> Actions:
 
 
 def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
-    """Why the node must get no more jobs, as the reason in Slurm; "": it may.
+    """Why the node must get no new jobs, as the reason of a drain in Slurm; "": it may get jobs.
 
-    A node with a slurmd runs Slurm's own jobs without a kubelet, unless pods of the bridge may still hold devices (S8).
+    A node with a slurmd needs no kubelet for Slurm's own jobs.  If it is not ready, it is drained only while pods of the
+    bridge are there, because these may still hold devices (S8).
     """
     node_state, world = this_pass.world.node_state, this_pass.world
     if not node.ready and (known.external or _has_our_pods(node, this_pass)):
@@ -231,13 +232,13 @@ def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
     why = size_mismatch(known, size(node, world.config.translation.gres), node_state.counted)
     _, since = node_state.mismatched.get(known.name, (None, float("inf")))
     steady = node_state.polled - since >= this_pass.tuning.node_unlike_s
-    if why and (steady or known.reason.startswith(REPLACED)):  # a previous process decided it
+    if why and (steady or known.reason.startswith(REPLACED)):  # a previous process decided to replace it
         return REPLACED + why
     return ""
 
 
 def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSlurmNode | None:
-    """The action on the node in Slurm; None: it is as it should be, or as an admin wants it."""
+    """The action on the node in Slurm; None: its state is as wanted, or an admin set it."""
     drained, down = "DRAIN" in known.states, "DOWN" in known.states
     if not (drained or down):
         if cause:
@@ -265,7 +266,7 @@ def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSl
 
 
 def _is_dead(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
-    """True for a registered node that is not ready for node_down_s and has no pods of the bridge any more (N4)."""
+    """True if a registered node has not been ready for node_down_s and has no pods of the bridge any more (N4)."""
     node_state = this_pass.world.node_state
     since = node_state.unready.get(known.name, float("inf"))
     long = node_state.polled - since >= this_pass.tuning.node_down_s
@@ -273,7 +274,7 @@ def _is_dead(node: Node, known: SlurmNode, this_pass: Pass) -> bool:
 
 
 def _has_our_pods(node: Node, this_pass: Pass) -> bool:
-    """True if pods of a slurm-bridge are on the node: of this one, or of another of this cluster, which shares the drain."""
+    """True if pods of this bridge, or of another bridge of this cluster, are on the node: all bridges share the drain."""
     there = this_pass.world.node_info.get(node.name)
     own_name = this_pass.world.config.scheduler_name
     return there is not None and any(
@@ -311,22 +312,22 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
     if known is None:
         return unmark(left, this_pass)
     why = LEAVES if leaving else UNWANTED if left else GONE
-    theirs = not known.reason.startswith(names.NODE_REASON)
+    is_admins = not known.reason.startswith(names.NODE_REASON)
     action: act.OnSlurmNode | None = None
     if not known.taken_out:
         action = act.ChangeNode(name, NodeChange.DRAIN, why, known)
-    elif not theirs and _is_empty(known) and (leaving or _is_gone_for_long(name, this_pass)):
+    elif not is_admins and _is_empty(known) and (leaving or _is_gone_for_long(name, this_pass)):
         action = act.RemoveNode(name, why.removeprefix(names.NODE_REASON), known)
     if action is not None and _may_try(action, this_pass):
         return (action,)
-    said = f"Slurm node {name} is drained, and removed when no job is left there."
-    if known.taken_out and theirs:
-        said = f"An admin took Slurm node {name} out of service; it is removed after an admin has resumed it."
-    return _show_on(left, Condition(False, names.NODE_DRAINED, said), this_pass)
+    message = f"Slurm node {name} is drained, and removed when no job is left there."
+    if known.taken_out and is_admins:
+        message = f"An admin took Slurm node {name} out of service; it is removed after an admin has resumed it."
+    return _show_on(left, Condition(False, names.NODE_DRAINED, message), this_pass)
 
 
 def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
-    """The uninstallation: a registered node is removed once idle; on other nodes a drain by the bridge is undone."""
+    """Uninstall: remove a registered node once it is idle; on other nodes, undo a drain by the bridge."""
     node_state, world = this_pass.world.node_state, this_pass.world
     if known is not None and name in node_state.ours:
         return _retire(name, known, this_pass)
@@ -342,17 +343,17 @@ def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
 
 
 def is_anothers(known: SlurmNode) -> bool:
-    """True if a bridge registered the node; for nodes that this bridge did not register."""
+    """True if another bridge registered the node.  Call this only for a node that this bridge did not register."""
     return any(feature.startswith(names.NODE_MARK) for feature in known.features)
 
 
 def has_our_drain(known: SlurmNode) -> bool:
-    """True if the bridge drained the node, and no other reason was set since."""
+    """True if the bridge drained the node, and nobody has set another reason since then."""
     return bool(known.taken_out) and known.reason.startswith(names.NODE_REASON)
 
 
 def left_on_nodes(world: World) -> Iterator[str]:
-    """The changes on nodes that the uninstallation still has to undo, each as a command."""
+    """The changes on nodes that the uninstallation still has to undo, each as an imperative sentence."""
     node_state, known_nodes = world.node_state, world.slurm_nodes or {}
     for name in sorted(node_state.all_names):
         known = known_nodes.get(name)
@@ -385,7 +386,7 @@ def _not_before(known: SlurmNode) -> str:
 
 
 def _is_gone_for_long(name: str, this_pass: Pass) -> bool:
-    """True if the Kubernetes node is gone for node_gone_s.  A list without any node proves nothing."""
+    """True if the Kubernetes node has been gone for node_gone_s.  A list without any node proves nothing."""
     since = this_pass.world.node_state.without_node.get(name, float("inf"))
     return bool(this_pass.world.nodes) and this_pass.world.node_state.polled - since >= this_pass.tuning.node_gone_s
 

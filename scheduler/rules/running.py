@@ -1,10 +1,10 @@
 """BOUND: status and actions while pods run, before their job ends (S4b, S5, S6, S9, S12).
 
 Slurm announces a job's end in two cases: its time limit, and a preemption with grace.  Reaching the time limit does not count
-as a disruption: the pod gets a deadline a little before, which counts like any deadline; a service is evicted instead, one
-replica at a time.  A preemption is a disruption, and the time that is left is the pods' grace.
+as a disruption: the pod gets a deadline shortly before the end, and fails as by any deadline.  Pods of a service are evicted
+instead, one replica at a time.  A preemption is a disruption, and the time that is left is the pods' grace.
 
-All actions follow from the job as it was read just before, because an admin may have extended it.
+The job is read right before each of these actions, because an admin may have extended it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
     if job.read_began < job.states_since:
         return _resumed(workload, job, ends, pods, this_pass)
     if ends is None:
-        return _all_is_well(workload, job, read, pods, this_pass)
+        return _running_as_planned(workload, job, read, pods, this_pass)
     length_s = max(0.0, ends - this_pass.from_slurm(read.starts)) if read.starts else None
     leads = {pod.uid: lead_of(pod, this_pass.world.owners_of(pod)[0], length_s, this_pass.tuning) for pod in pods}
     opens = {pod.uid: ends - _notice_s(pod, leads[pod.uid], length_s, this_pass) for pod in pods}
@@ -79,7 +79,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
     far = [pod for pod in pods if this_pass.now < opens[pod.uid]]
     decision = _read_owners(workload, pods, ends, this_pass)
     if far:
-        decision += _all_is_well(workload, job, read, far, this_pass) + wake(min(opens[pod.uid] for pod in far))
+        decision += _running_as_planned(workload, job, read, far, this_pass) + wake(min(opens[pod.uid] for pod in far))
     if not near:
         return decision
     why = f"does job {job.id} end at {exact_clock(ends, this_pass.now)}?"
@@ -91,7 +91,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
 def _resumed(
     workload: Workload, job: Placeholder, ends: float | None, pods: Sequence[Pod], this_pass: Pass
 ) -> Decision:
-    """The states of the job changed after its read.  If it was resumed, its end moved: read it now; else in its turn."""
+    """The states of the job changed after its read.  A resumed job ends later, so read it now; others in turn."""
     if any(_shown(workload, pod) == names.SUSPENDED for pod in pods):
         return read_job(job, workload, this_pass, f"when does job {job.id} end, now that it runs again?")
     return _read_before(ends, workload, job, pods, this_pass) if ends is not None else NOTHING
@@ -114,7 +114,7 @@ def _read_owners(workload: Workload, pods: Sequence[Pod], ends: float, this_pass
 
 
 def _notice_s(pod: Pod, lead: Lead, length_s: float | None, this_pass: Pass) -> float:
-    """Seconds before the end at which a pod is warned and gets its deadline; at most half of the job's time for a service."""
+    """Seconds before the end at which a pod is warned and gets its deadline; for a service at most half the job's time."""
     notice = notice_s(lead.seconds, this_pass.tuning)
     if not is_service(pod):
         return notice
@@ -122,7 +122,7 @@ def _notice_s(pod: Pod, lead: Lead, length_s: float | None, this_pass: Pass) -> 
 
 
 def _read_in_time(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
-    """Read the job before its submitted time limit ends; if thousands run, its turn to be read may come later than that."""
+    """Read the job before its submitted time limit ends: if thousands of jobs run, its regular read may come too late."""
     limit = job.spec.time_least_min or job.spec.time_limit_min if job.spec is not None else None
     if limit is None or limit == UNLIMITED or job.granted_at is None:
         return NOTHING
@@ -138,15 +138,15 @@ def read_hinted(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
 
 
 def _asked_for(pod: Pod) -> int | None:
-    """The minutes that the pod asks for, at least; None: the default of its namespace or partition, or none."""
+    """The least minutes that the pod asks for; None: it asks for none, or for no limit."""
     asked = user_input(pod)
-    if isinstance(asked, Refusal):  # its annotations were edited since
+    if isinstance(asked, Refusal):  # a user edited its annotations after the submission
         return None
-    said = asked.get(names.TIME_MIN, asked.get(names.TIME_LIMIT))
-    if said is None:
+    limit_text = asked.get(names.TIME_MIN, asked.get(names.TIME_LIMIT))
+    if limit_text is None:
         return None if pod.active_deadline_s is None else deadline_min(pod.active_deadline_s)
     try:
-        limit = values.time_limit_min(said)
+        limit = values.time_limit_min(limit_text)
     except values.Unreadable:
         return None
     return None if limit == UNLIMITED else limit
@@ -180,7 +180,7 @@ def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) 
 def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
     """Set the pod's deadline.  Kubelet counts from its startTime; a deadline can only be lowered (Kubernetes facts 2).
 
-    If that time is not known, because the node's clock differs, a deadline that ends the pod at once is set then.
+    If the startTime is not known, because the node's clock differs, a deadline that ends the pod at once is set at that time.
     """
     if pod.started is None:
         return NOTHING
@@ -198,7 +198,7 @@ def _set_deadline(workload: Workload, job: Placeholder, ends: float, pod: Pod, l
 
 
 def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
-    """Evict a replica if no other replica of its controller is moving, or if only its grace is left."""
+    """Evict a replica of a service, if no other replica of its controller is being evicted or if only its grace is left."""
     if (wait := wait_to_act(workload, pod, Attempt.MOVE, this_pass)) is not None:
         return wait
     assert pod.owner is not None, "a service has a controller"
@@ -215,7 +215,7 @@ def _move(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lea
 
 
 def _preempted(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision | None:
-    """End the pods at once, with the time that is left as their grace.  None: the signal to the job is no preemption."""
+    """End the pods at once, with the time that is left as their grace.  None: the job was signalled for another reason."""
     first = _read_since(workload, job, job.states_since, f"is job {job.id} preempted?", this_pass)
     if first is not None:
         return first
@@ -250,9 +250,9 @@ def _end_all(
 
 
 def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> tuple[Decision, bool]:
-    """Pods that have not started show why after a minute; and True if the workload ends because of it.
+    """Show on pods why they have not started, after a minute.  Also returns True if the workload is ended for that.
 
-    It ends if a reason needs a person, after the time that the admin gives it.
+    It is ended if kubelet waits for a person, after the time that the admin allows (start_timeout_s).
     """
     tuning, found = this_pass.tuning, list[Decision]()
     for pod in pods:
@@ -273,7 +273,7 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
 
 
 def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pass: Pass) -> Decision:
-    """The pod shows why it has not started.  until: when it is ended because of that, epoch seconds"""
+    """Show on the pod why it has not started.  until: when the pod is ended for that, epoch seconds"""
     then = NOT_ENDED if kubelet.goes_on(pod.waits) else ""
     if until < float("inf"):
         then = f" It is ended at {clock(until, this_pass.now)} if it does not start."
@@ -292,21 +292,22 @@ def _bound_at(pod: Pod, this_pass: Pass) -> float | None:
 
 
 def _waits_since(pod: Pod, this_pass: Pass) -> float | None:
-    """When its containers began to fail to start, at the earliest, by the bridge's clock; None: not known."""
+    """The earliest time at which its containers failed to start, by the bridge's clock; None: not known."""
     seen = this_pass.world.sightings.get(pod.uid)
     return None if pod.waits_since is None or seen is None else this_pass.world.since(pod.waits_since, seen, seen.waits)
 
 
 def _stuck_since(pod: Pod, since: float, this_pass: Pass) -> float:
-    """Since when kubelet has reported a reason that needs a person; the time of an image pull before that does not count."""
+    """When kubelet first reported a reason that needs a person.  The time of an image pull before that does not count."""
     seen = this_pass.world.sightings.get(pod.uid)
     return since if seen is None or seen.stuck is None else max(since, seen.stuck)
 
 
 def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) -> Decision | None:
-    """A container that started and then ends again and again: the pod shows and counts that, nothing else is done (S12).
+    """Show on the pod that a container crashes again and again; nothing is ended for that (S12).
 
-    None: it does not crash, or has not crashed for a good while; between two crashes it looks well.
+    None: no container crashes, or none has crashed for a while.  Between two crashes kubelet reports no problem, so the
+    status stays for some time.
     """
     if pod.crashes:
         message = (
@@ -325,8 +326,10 @@ def _crashes(workload: Workload, job: Placeholder, pod: Pod, this_pass: Pass) ->
 # --- shared ----------------------------------------------------------------------------------------------
 
 
-def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], this_pass: Pass) -> Decision:
-    """The pods show that their job runs, if they showed something else before, or its time limit changed (S9)."""
+def _running_as_planned(
+    workload: Workload, job: Placeholder, read: Job, pods: Sequence[Pod], this_pass: Pass
+) -> Decision:
+    """Show on the pods that their job runs, if they showed something else before or its time limit changed (S9)."""
     crashes = {pod.uid: _crashes(workload, job, pod, this_pass) for pod in pods}
     pods = [pod for pod in pods if crashes[pod.uid] is None]
     limit = _minutes(read.time_limit_min)
@@ -347,19 +350,19 @@ def _all_is_well(workload: Workload, job: Placeholder, read: Job, pods: Sequence
 
 
 def _may_be_short(job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> str:
-    """The annotation time-min, in words, by which Slurm may have cut the time limit; "": the job has none."""
+    """The option time-min, in words, which lets Slurm cut the time limit; "": the job has none."""
     if job.spec is not None:
         return f"time-min {_minutes(job.spec.time_least_min)}" if job.spec.time_least_min is not None else ""
     key = names.PREFIX + names.TIME_MIN
     sources: list[Pod | Owner] = [*pods]
     for pod in pods:
         sources += this_pass.world.owners_of(pod)[0]
-    said = next((source.annotations[key] for source in sources if key in source.annotations), "")
-    return f"time-min {said}" if said else ""
+    time_min = next((source.annotations[key] for source in sources if key in source.annotations), "")
+    return f"time-min {time_min}" if time_min else ""
 
 
 def _shown(workload: Workload, pod: Pod) -> str:
-    """The reason of its last status, which this process or a previous one wrote."""
+    """The reason of the last status that this process or a previous one wrote on the pod."""
     last = workload.last_status.get(pod.uid)
     if last is not None and last.condition:
         return last.condition
@@ -380,7 +383,7 @@ def _read_since(workload: Workload, job: Placeholder, since: float, why: str, th
 
 
 def wait_to_act(workload: Workload, pod: Pod, attempt: Attempt, this_pass: Pass) -> Decision | None:
-    """Wait for the next visit.  None: no action on the pod is in flight, and no request of a previous process can be."""
+    """Wait if an action on the pod is in flight, has failed, or may be in flight from a previous process.  None: act now."""
     in_flight = workload.pods_in_flight.get(pod.uid)
     until = max(this_pass.world.quiet_until(), workload.retry_from(attempt))
     if in_flight is not None:

@@ -1,7 +1,7 @@
-"""The status of a pod: the sentences, and when a status is news that is worth a write (Q2, O1).
+"""The status of a pod: its sentences, and when a status is written (Q2, O1).
 
-A sentence says what, where, and what to do.  It is written again if what it says has changed, not because time passed, and
-at most once in a few seconds for each pod.
+A sentence says what happened, where, and what to do.  It is written again if its content has changed, not because time
+passed, and at most once in a few seconds for each pod.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FOLLOWS_FROM = re.compile(
 _LIMIT = re.compile(r"\(((?:Grp|Max|Min)[A-Za-z]++)[^()]*+\)")
 _PLACE = re.compile(r"; number [\d,]{1,12} of slurm-bridge's [\d,]{1,12} waiting jobs there")
 _START = re.compile(rf"; (?:expected start|from time limits) ({_DATE})?(\d\d:\d\d) UTC")
-# What `waits` says before Slurm's reason, and after the clauses that may follow the reason.
+# The texts that `waits` puts before Slurm's reason, and after the clauses that may follow the reason.
 _WAITING = re.compile(r"Waiting in Slurm partition \S++ \(")
 _TO_DO = re.compile(r"\AYou can [^.]{1,200}\.(?: |\Z)")
 _AS_OF = re.compile(r"\. Job \d{1,10}, as of [^.]{1,40}? UTC\.(?: |\Z)")
@@ -83,7 +83,7 @@ def statuses(pods: Iterable[Pod], reason: str, message: str, *, warning: bool = 
 def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
     """Plan the write of the condition and its event, unless the pod shows that already.
 
-    A pod on a node gets the event alone: the condition would say that the pod is not on a node (Q2).
+    A pod on a node gets only the event: the condition PodScheduled=False would claim that it has no node (Q2).
     """
     if new.reason and workload.node_of(new.pod):
         new = replace(new, reason="", event=new.event or new.reason)
@@ -122,10 +122,10 @@ def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
 def _last_of_previous_process(
     new: PodStatus, message: str, essence: tuple[str, ...], workload: Workload, this_pass: Pass
 ) -> LastStatus | None:
-    """The status that a previous process set on the pod, if it says the same; None: it says something else, or nothing.
+    """The equal status that a previous process set on the pod; None: the pod shows another status, or none.
 
-    If the status has an essence, what passes in its message does not count, apart from the expected start: otherwise each
-    restart would write the condition of all waiting pods.  The event counts as posted when this process started.
+    If the status has an essence, the changing parts of its message are not compared, apart from the expected start: otherwise
+    each restart would write the condition of all waiting pods.  The event counts as posted when this process started.
     """
     shown = workload.shown_condition(new.pod)
     if shown is None or shown.reason != new.reason:
@@ -138,18 +138,18 @@ def _last_of_previous_process(
 
 
 def _lasting(message: str) -> str:
-    """The message without times, what an interval follows from, the place in the queue, and the value of a limit."""
-    for passing in (_FOLLOWS_FROM, _INTERVAL, _PLACE, _TIME):
-        message = passing.sub("", message)
+    """The message without its changing parts: times, the basis of an interval, the queue place, the value of a limit."""
+    for changing in (_FOLLOWS_FROM, _INTERVAL, _PLACE, _TIME):
+        message = changing.sub("", message)
     return _LIMIT.sub(r"(\1)", message)
 
 
 def _nearest_start(message: str, starts: float | None, now: float) -> float | None:
-    """Slurm's expected start in the message, epoch seconds; without a date it is the time of day nearest to *starts*."""
+    """Slurm's expected start in the message, epoch seconds.  Without a date: the time of day nearest to *starts*."""
     found, today = _START.findall(message), moment(now)
     if not found or starts is None or today is None:
         return None
-    date, time_of_day = found[-1]  # Slurm's own time follows the interval
+    date, time_of_day = found[-1]  # the message has Slurm's own time after the interval
     try:
         shown = datetime.strptime(f"{date or f'{today:%Y-%m-%d} '}{time_of_day}+0000", "%Y-%m-%d %H:%M%z").timestamp()
     except ValueError:  # another client wrote it
@@ -158,7 +158,7 @@ def _nearest_start(message: str, starts: float | None, now: float) -> float | No
 
 
 def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
-    """Plan these writes, first on pods without a status; the rest of many is written when there is room again."""
+    """Plan these writes, first on pods without a status.  If there is no room for all, the rest is written later."""
     for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.last_status):
         if this_pass.free("reports") <= 0:
             this_pass.park(workload.key, "reports")
@@ -192,7 +192,7 @@ def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> Non
 
 
 def _is_still_true(shown: Condition, reason: str, message: str) -> bool:
-    """True if a condition that a previous process wrote needs no other message: only an end that moved does."""
+    """True if a condition of a previous process needs no new message.  It needs one only if the end of the job moved."""
     if shown.reason != reason:
         return False
     return reason != names.ENDS_SOON or _TIME.findall(shown.message) == _TIME.findall(message)
@@ -207,56 +207,56 @@ def _is_same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: fl
 
 
 def outage(pods: Iterable[Pod], lost: OutageBegan, meanwhile: str, this_pass: Pass) -> Decision:
-    """Slurm does not answer: the pods show that once it lasts, so that a short outage costs no writes (X1)."""
-    said_at = lost.since + this_pass.tuning.outage_s
+    """Show on the pods that Slurm does not answer, but only after a while: a short outage costs no writes (X1)."""
+    shown_at = lost.since + this_pass.tuning.outage_s
     message = (
         f"Slurm cannot be used since {clock(lost.since, this_pass.now)}. {meanwhile} The admin sees why in /readyz."
     )
-    if this_pass.now < said_at:
-        return wake(said_at, message)
+    if this_pass.now < shown_at:
+        return wake(shown_at, message)
     essence = ("lost", str(lost.since))
     return combine(status(pod, names.UNAVAILABLE, message, essence=essence, warning=True) for pod in pods)
 
 
 def waits(workload: Workload, job: Job, this_pass: Pass) -> str:
-    """Slurm's reason in words, the partition, the expected start, the place, as of when, and what to do (Q2)."""
+    """Slurm's reason in words, the partition, the expected start, the place, the time of this status, and what to do (Q2)."""
     reason = job.reason or "None"
     known = meaning_of(reason)
-    said = f"{reason}: {with_value(known, job, this_pass.world)}" if known is not None else reason
+    why = f"{reason}: {with_value(known, job, this_pass.world)}" if known is not None else reason
     start, now = _start(job, this_pass), this_pass.now
     place = this_pass.world.waiting_order.place(workload.key)
     queue = (
         f"; number {place.number:,} of slurm-bridge's {place.of:,} waiting jobs there" if place and place.of > 1 else ""
     )
     to_do = f" You can {_plain(known.user, job)}." if known is not None and known.user else ""
-    return f"Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {clock(now, now)}.{to_do}"
+    return f"Waiting in Slurm partition {job.partition} ({why}){start}{queue}. Job {job.id}, as of {clock(now, now)}.{to_do}"
 
 
 def _plain(advice: str, job: Job) -> str:
-    """What docs/reasons.md says, without its marks, and with the number of the job."""
+    """The advice of docs/reasons.md without markup, and with the number of the job."""
     return advice.replace("`", "").replace("JOB", str(job.id))
 
 
 def brief(message: str) -> str:
-    """A message for a line of a list: of `waits` only Slurm's reason, the expected start, and the note."""
+    """The message, shortened for a list.  A message of `waits` keeps Slurm's reason, the expected start and the note."""
     begins, ends = _WAITING.match(message), _AS_OF.search(message)
     if begins is None or ends is None:
         return message
-    said, note = message[begins.end() : ends.start()], _TO_DO.sub("", message[ends.end() :])
-    for passing in (_PLACE, _FOLLOWS_FROM):
-        said = passing.sub("", said)
-    reason, clause, start = said.partition("); expected start ")
+    text, note = message[begins.end() : ends.start()], _TO_DO.sub("", message[ends.end() :])
+    for removed in (_PLACE, _FOLLOWS_FROM):
+        text = removed.sub("", text)
+    reason, clause, start = text.partition("); expected start ")
     if start.startswith("between "):
         start = start.removeprefix("between ").replace(" and ", " to ", 1)
-    shown = f"{reason}{clause[1:]}{start}" if clause else said.removesuffix(")")
+    shown = f"{reason}{clause[1:]}{start}" if clause else text.removesuffix(")")
     return ". ".join(filter(None, (shown, note)))
 
 
 def _start(job: Job, this_pass: Pass) -> str:
     """The clause about the expected start; "": Slurm gives none.
 
-    Slurm's own time follows from the time limits of the jobs ahead.  If past waits give an interval, the pod is to expect
-    the interval, and Slurm's time is in parentheses.
+    Slurm computes its time from the time limits of the jobs ahead.  If past waits give an interval, the clause has the
+    interval, with Slurm's time in parentheses.
     """
     now, starts = this_pass.now, _expected_start(job, this_pass)
     if starts is None:
@@ -285,7 +285,7 @@ def _expected_start(job: Job, this_pass: Pass) -> float | None:
 
 
 def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str = "") -> Decision:
-    """Why the pod waits in Slurm's queue, and what else its status says (`note`, a sentence)."""
+    """Show why the pod waits in Slurm's queue.  note: a sentence that is added"""
     message = waits(workload, job, this_pass) + (f" {note}" if note else "")
     essence = (str(job.id), job.reason or "None", job.partition, job.planned_nodes, note)
     starts = _expected_start(job, this_pass)
@@ -295,9 +295,9 @@ def waiting(workload: Workload, pod: Pod, job: Job, this_pass: Pass, note: str =
 
 
 def waiting_unread(workload: Workload, pod: Pod, job: Placeholder, this_pass: Pass, note: str = "") -> Decision:
-    """That the pod waits in Slurm's queue, before its job was read: jobs are read in turn (Q2).
+    """Show that the pod waits in Slurm's queue, before its job was read: jobs are read in turn (Q2).
 
-    A pod that names the job already keeps what it shows: a previous process read more.
+    If the pod's status names the job already, the status stays: a previous process had read the job.
     """
     is_named = _names_job(workload, pod, job.id)
     if is_named and not note and pod.uid not in workload.last_status:

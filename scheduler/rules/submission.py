@@ -33,11 +33,11 @@ from scheduler.translate.grouping import by_rank, group_of
 from scheduler.translate.job_spec import jobspec
 from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_amounts
 
-AMOUNTS_PER_NODE = 3  # amounts of a pod's containers that are added up in the time in which one node is judged
+AMOUNTS_PER_NODE = 3  # adding up so many amounts of a pod's containers takes as long as judging one node
 _IN_VAIN = "could not be used when Slurm granted them"
-ANOTHER_FIRST = "Slurm is asked for nodes for another pod; the result of that decides about this one."
-FIRST_TRY_S = 0.5  # so long other workloads wait for the result of the first allocation
-TRANSLATION = 15  # of the effort of a pass: the translation of one pod
+ANOTHER_FIRST = "Slurm is asked for nodes for another pod first; the result decides how this pod is submitted."
+FIRST_TRY_S = 0.5  # how long other workloads wait for the result of the first allocation
+TRANSLATION = 15  # the effort of the translation of one pod, in nodes judged
 
 
 def is_managed(pod: Pod, world: World) -> bool:
@@ -51,7 +51,7 @@ def not_managed(pod: Pod) -> str:
 
 
 def over_limit(workload: Workload, this_pass: Pass) -> Decision | None:
-    """The policy allows no more jobs, or submissions, now: the pods show that, and the workload waits for its turn."""
+    """If the policy allows no more jobs or submissions now: show that on the pods, and wait.  None: it allows one more."""
     full = full_limit(workload, this_pass)
     if full is None:
         return None
@@ -60,7 +60,7 @@ def over_limit(workload: Workload, this_pass: Pass) -> Decision | None:
 
 
 def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
-    """The limit of the policy that the workload waits for, and why, a sentence; None: it may be submitted."""
+    """The limit of the policy that the workload waits for, and a sentence that says why; None: it may be submitted."""
     quotas = this_pass.world.quotas
     if not quotas.limited:
         return None
@@ -82,7 +82,7 @@ def full_limit(workload: Workload, this_pass: Pass) -> tuple[str, str] | None:
 
 
 def read_first(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
-    """Read the owners and volume claims that have not been read, all at once.  None: all of these pods' are read."""
+    """Read all owners and volume claims of these pods that have not been read yet.  None: all have been read."""
     reads = [read for pod in pods if (read := _reads_of(workload, pod, this_pass)) is not None]
     return combine(reads) if reads else None
 
@@ -93,15 +93,15 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
     _, ref = world.owners_of(pod)
     is_late = this_pass.now < workload.backoff.until
     if ref is not None:
-        key, what = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
+        key, owner_text = owner_key(pod.namespace, ref), f"{ref.kind} {ref.name}"
         read = (
             wake(workload.backoff.until)
             if is_late
-            else plan_action(act.ReadOwner(pod.namespace, ref, f"annotations of {what}"))
+            else plan_action(act.ReadOwner(pod.namespace, ref, f"annotations of {owner_text}"))
         )
-        failing = unreadable(pod, what, key, this_pass)
+        failing = unreadable(pod, owner_text, key, this_pass)
         return combine((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
-    if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway has nothing read
+    if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway: nothing is read for it
         return None
     claims = world.claims.get(pod.uid)
     problem = next((claim.problem for claim in claims or () if claim.problem), "")
@@ -120,7 +120,7 @@ def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
 
 
 def as_the_bound_ask(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
-    """The job to submit if every member were like the last bound member."""
+    """The job to submit if every unbound member were like the last bound member."""
     members = workload.members
     bound = by_rank([pod for pod in members if workload.node_of(pod)])
     return one_job(workload, _asked_by(workload, bound, len(members) - len(bound), this_pass), this_pass)
@@ -133,7 +133,7 @@ def foreseen_job(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
 
 
 def present_pods(workload: Workload) -> list[Pod]:
-    """The waiting pods of the workload, by rank; gated pods, too, which count when their gates are removed."""
+    """The pods of the workload that are not being deleted, by rank, gated pods among them.  If all are being deleted: all."""
     return by_rank([pod for pod in workload.unfinished if pod.deleting_at is None] or workload.unfinished)
 
 
@@ -143,7 +143,7 @@ def missing_pods(workload: Workload) -> int:
 
 
 def one_job(workload: Workload, asked: list[tuple[Pod, JobSpec]] | Refusal, this_pass: Pass) -> JobSpec | Refusal:
-    """The job for all of these pods, nodes included; or why there is none.  asked: what each of them asks for alone"""
+    """The job for all of these pods, nodes included; or why there is none.  asked: each pod with its own job"""
     spec = asked if isinstance(asked, Refusal) else together(asked)
     if isinstance(spec, Refusal) or isinstance(asked, Refusal) or len(asked) == 1:
         return spec
@@ -205,7 +205,7 @@ def asked_by(workload: Workload, this_pass: Pass) -> list[tuple[Pod, JobSpec]] |
 
 
 def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -> list[tuple[Pod, JobSpec]] | Refusal:
-    """The same of these pods.  more: how many pods are expected that are like the last of these"""
+    """As asked_by, for these pods.  more: the number of expected pods, which count as equal to the last of these"""
     asked = []
     count = len(pods) + more
     left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else frozenset()
@@ -224,7 +224,7 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
 class _JobPods:
     """The pods of one job.
 
-    own_pods    the pods of the workload that already use what they take on a node (S7)
+    own_pods    the pods of the workload that are already on nodes, where they do not compete with themselves (S7)
     pods        the number of pods
     left_out    Slurm nodes on which a grant of this workload could not be used (F6)
     requirements  the node requirements of the pods that were translated so far
@@ -238,7 +238,7 @@ class _JobPods:
     folds: dict[str, str] = field(default_factory=dict)
 
     def with_left_out(self, excluded: str, this_pass: Pass) -> str:
-        """This hostlist of excluded nodes, and the nodes left out besides, folded."""
+        """The hostlist of these excluded nodes and the nodes left out."""
         if (known := self.folds.get(excluded)) is None:
             nodes = [*expand(excluded), *self.left_out]
             this_pass.effort += len(nodes)
@@ -281,7 +281,7 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
 def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobSpec | Refusal:
     """The job of one member as if it were alone, without its nodes.  pods: how many members there are
 
-    Remembered by what it depends on: a waiting pod is translated at each visit, and hardly ever changes.
+    The result is cached by its inputs: a waiting pod is translated at each visit, and hardly ever changes.
     """
     world = this_pass.world
     tenant = world.tenant_of(pod)
@@ -302,12 +302,12 @@ def translated(workload: Workload, pod: Pod, pods: int, this_pass: Pass) -> JobS
 def _feasible(pod: Pod, spec: JobSpec, partition: str, job_pods: _JobPods, this_pass: Pass) -> Feasible:
     """The feasible nodes, from the cache if the same was asked since the nodes last changed.
 
-    job_pods   what its pods use already does not exclude a node for them (S7)
+    job_pods   resources that these pods use already do not exclude a node for them (S7)
     """
     world, own_pods = this_pass.world, job_pods.own_pods
     closed, taken = world.closed_to(pod, own_pods, with_granted=True), world.host_ports.taken(pod, own_pods.on_nodes)
     wanted = node_requirements(pod, spec, partition, world.volumes_of(pod), closed, taken)
-    if world.config.device_driver:  # both sides mean the same devices, so any node will do (G2)
+    if world.config.device_driver:  # both clusters count the same devices, so a device excludes no node (G2)
         wanted = replace(wanted, devices=False)
     job_pods.requirements.add(wanted)
     known = world.feasibility.get(wanted)
@@ -321,19 +321,19 @@ def _feasible(pod: Pod, spec: JobSpec, partition: str, job_pods: _JobPods, this_
 
 
 def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], this_pass: Pass) -> Decision:
-    """Ask Slurm for nodes at once if these are likely to be granted, else for a place in the queue (ARCHITECTURE 5).
+    """Request an immediate allocation if Slurm is likely to grant it; otherwise queue the job (ARCHITECTURE 5).
 
-    asked   what each pod asks for alone
+    asked   each pod and its job as if it were alone
     """
     partition = spec.partition or this_pass.world.default_partition
     where = f"partition {partition} as {spec.user}"
     first_try = _first_try(partition, this_pass)
     is_immediate = _may_be_immediate(workload, spec, partition, this_pass)
     if is_immediate and first_try is not None and this_pass.now < first_try + FIRST_TRY_S:
-        # the result comes mostly in some milliseconds
+        # most results come within milliseconds
         return wait_for("submits", ANOTHER_FIRST) + wake(first_try + FIRST_TRY_S)
     if is_immediate and first_try is None and _chooses_beside_others(workload, this_pass):
-        return wait_for("submits", ANOTHER_FIRST)  # where the other pods are placed decides where these may be (F5)
+        return wait_for("submits", ANOTHER_FIRST)  # the nodes of the other pods exclude nodes for these pods (F5)
     wanted, left_out = _where_there_is_room(workload, spec, this_pass)
     if is_immediate and first_try is None:
         allocate = act.AllocateNow(workload.key, wanted, f"asking Slurm for nodes in {where}")
@@ -346,12 +346,12 @@ def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], 
 
 
 def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> tuple[JobSpec, frozenset[str] | None]:
-    """The same job, without nodes where another grant could not be used a moment ago and these pods have no room now (F6).
+    """The same job, which also excludes nodes where another grant failed a moment ago and these pods have no room now (F6).
 
-    Also returns all nodes that a job in the queue leaves out; None: as before.
+    Also returns all nodes that the workload leaves out while its job is in the queue; None: the same nodes as before.
 
-    Pods that Slurm does not count may take room on a node that Slurm grants.  Slurm fills nodes one by one, so the next
-    grants would be on the same node, and as useless as the first.  If no other node is left, the workload tries these nodes.
+    Pods that Slurm does not count may take room on a node that Slurm grants.  Slurm fills nodes one by one, so it would grant
+    the same full node to the next jobs.  If no other node is left, the job does not exclude these nodes.
     """
     world, pods = this_pass.world, workload.members
     lately = [
@@ -395,14 +395,14 @@ def _may_be_immediate(workload: Workload, spec: JobSpec, partition: str, this_pa
 
 
 def _chooses_beside_others(workload: Workload, this_pass: Pass) -> bool:
-    """True if its pods have anti-affinity, as have pods with an allocation in flight: Slurm might put both on one node."""
+    """True if its pods and pods with an allocation in flight have anti-affinity: Slurm might put both on one node."""
     return workload.has_anti_affinity and (
         this_pass.submits_anti_affinity or bool(this_pass.world.anti_affinity_in_flight)
     )
 
 
 def _first_try(partition: str, this_pass: Pass) -> float | None:
-    """Since when the first allocation in the partition is in flight, before any has succeeded; None: none is."""
+    """When the first allocation in the partition was sent, if it is in flight and none has succeeded yet; None: otherwise."""
     world = this_pass.world
     breaker = world.breakers.get(partition)
     if breaker is not None and breaker.trusted:

@@ -1,11 +1,13 @@
-"""The bridge is being uninstalled (`Config.leaving`, `slurm-bridge uninstall`): decisions that differ, and what is left.
+"""Decisions that differ while the bridge is being uninstalled (`Config.leaving`), and the list of what is still to do.
 
     pods that wait     get no job; a job that waits, or holds nodes for pods that are not bound yet, is ended
-    pods that run      run to their end, or are ended now ("end"); their job follows them, as always.  A gang of which some
-                       pods are bound is bound as a whole, as always.  A job that Slurm loses is not submitted again
-    nodes              own nodes leave Slurm once idle; drains, taints and conditions are removed (reconcile_nodes.py)
+    pods that run      run to their end, or are ended now (leaving "end"); then their job is ended, as usual.  If some pods
+                       of a gang are bound, the others are bound, too, as usual.  A job that Slurm loses is not submitted
+                       again
+    nodes              nodes that the bridge registered leave Slurm once idle; drains, taints and conditions are removed
+                       (reconcile_nodes.py)
 
-All other decisions, and above all the reads before an end, are as usual.
+All other decisions are as usual, above all the reads before an end.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from scheduler.state.world import World
 WAIT, END = "wait", "end"
 WHY = "slurm-bridge is being uninstalled"
 MESSAGE = (
-    "slurm-bridge is being uninstalled, and asks Slurm for no more nodes. The pod waits for nothing: delete it, or create it "
-    "again with another schedulerName."
+    "slurm-bridge is being uninstalled, and asks Slurm for no more nodes. The pod will not be scheduled: delete it, or "
+    "create it again with another schedulerName."
 )
 WRITES = frozenset({act.Effect.WORKLOAD, act.Effect.STATUS, act.Effect.NODE})
 
@@ -50,7 +52,7 @@ def is_ending_pods(this_pass: Pass) -> bool:
 
 
 def releases_grant(workload: Workload, this_pass: Pass) -> bool:
-    """True if its grant is released, because none of its pods is bound, and no bind may take effect yet."""
+    """True if the grant may be released: no pod of the workload is bound, and no bind can still take effect."""
     return not any(map(workload.node_of, workload.unfinished)) and not this_pass.world.may_be_bound_yet(workload)
 
 

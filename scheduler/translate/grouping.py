@@ -1,10 +1,10 @@
 """Which pods form a gang, from their own labels and annotations (W1–W5, Kubernetes facts 4).
 
-Labels and annotations name the group, so that it is known before any read and does not depend on reads: owners are read only
-for a size that pods do not show.  The same name in another namespace is another group.
+Labels and annotations of the pod name the group, so the group is known before any read.  Owners are read only for a size that
+the pods do not show.  The same name in another namespace is another group.
 
-A name may be used again: pods of last night's run, which ended long ago, still exist when tonight's run begins.  So a pod
-also shows the run that it belongs to, and ended pods count only together with other pods of their run (W5).
+A name may be used again: ended pods of last night's run may still exist when tonight's run begins.  So each pod has a run,
+too, and ended pods count only together with other pods of their run (W5).
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Group:
     """The group that one pod belongs to, as its labels and annotations show it.
 
     kind      the kind of controller or convention that makes the group, for people
-    name      its name, for people and for the job's name
-    identity  what identifies the group: the key of the workload is a hash of it
+    name      the name of the group, for people and for the job's name
+    identity  identifies the group: the key of the workload is a hash of this text
     size      number of pods of the group as the pod shows it; None: it shows none
-    size_source       without a size: the object that defines the size, to be read
-    size_source_kind  without such an object: the kind of the controller that defines the size; "": none does
+    size_source       if `size` is None: the object that defines the size, to be read
+    size_source_kind  if there is no such object: the kind of the controller that defines the size; "": none does
     timeout_s  annotation gang-timeout, seconds (K3)
     run       the run of the group; "": the group has one run
-    stage     of a JobSet whose Jobs are created in stages, the stage of the pod; "": not known, or none
+    stage     the stage of the pod, if a JobSet creates its Jobs in stages; "": not known, or no stages
     """
 
     kind: str
@@ -92,19 +92,19 @@ class Group:
 
 def group_of(pod: Pod) -> Group | Refusal | None:
     """The group of a pod; None: the pod is a workload by itself (W1); a Refusal if its labels cannot be read (T8)."""
-    said = pod.annotations.get(GANG_SIZE)
-    size = None if said is None else _whole(f"Annotation {GANG_SIZE}", said, MAX_SIZE)
+    size_text = pod.annotations.get(GANG_SIZE)
+    size = None if size_text is None else _whole(f"Annotation {GANG_SIZE}", size_text, MAX_SIZE)
     if isinstance(size, Refusal):
         return size
-    patience = pod.annotations.get(GANG_TIMEOUT)
-    timeout_s = None if patience is None else _whole(f"Annotation {GANG_TIMEOUT}", patience, MAX_TIMEOUT_S)
+    timeout_text = pod.annotations.get(GANG_TIMEOUT)
+    timeout_s = None if timeout_text is None else _whole(f"Annotation {GANG_TIMEOUT}", timeout_text, MAX_TIMEOUT_S)
     if isinstance(timeout_s, Refusal):
         return timeout_s
-    theirs = _foreign(pod, size)
-    found = _own(pod, size, of_others=theirs is not None) or theirs
+    foreign = _foreign(pod, size)
+    found = _own(pod, size, has_foreign=foreign is not None) or foreign
     if isinstance(found, Group) and timeout_s is not None:
         return replace(found, timeout_s=timeout_s)
-    if found is None and said is not None:
+    if found is None and size_text is not None:
         return Refusal(
             names.REFUSED,
             f"Annotation {GANG_SIZE} names the size of a gang, but not the gang: add the label {GANG}.",
@@ -112,12 +112,15 @@ def group_of(pod: Pod) -> Group | Refusal | None:
     return found
 
 
-def _own(pod: Pod, size: int | None, *, of_others: bool) -> Group | Refusal | None:
-    """The group by the bridge's own label, or of a batch Job's pods by their size annotation alone (W3)."""
+def _own(pod: Pod, size: int | None, *, has_foreign: bool) -> Group | Refusal | None:
+    """The group by the bridge's own label; for pods of a batch Job, the annotation with the size is enough (W3).
+
+    has_foreign   the pod has a group by labels of other controllers
+    """
     name = pod.labels.get(GANG)
     owner = pod.owner
     of_job = owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/")
-    if name == OF_ITS_JOB or (name is None and size is not None and of_job and not of_others):
+    if name == OF_ITS_JOB or (name is None and size is not None and of_job and not has_foreign):
         if owner is None or not of_job:
             return Refusal(
                 names.REFUSED,
@@ -171,10 +174,10 @@ def in_stage(group: Group, stage: str) -> Group:
 
 
 def _run(pod: Pod) -> str:
-    """The run: the controller's UID, because a controller replaces its pods during a run; else the job of the pod's bind.
+    """The run of a pod: the UID of its controller, which replaces pods during a run; otherwise the job of the pod's bind.
 
-    Waiting pods without a controller are one run.  (A LeaderWorkerSet's and a Kueue pod group's name stand for one run;
-    a batch Job's and a JobSet's key has their UID.)
+    Waiting pods without a controller are one run.  Other groups need no run: the name of a LeaderWorkerSet or of a Kueue pod
+    group means one run, and the key of a batch Job or of a JobSet contains its UID.
     """
     if pod.owner is not None:
         return pod.owner.uid
@@ -225,7 +228,7 @@ def rank_of(pod: Pod) -> Rank:
 
 
 def by_rank(pods: Iterable[Pod]) -> list[Pod]:
-    """These pods in the order of their ranks; the rank of a single pod is not read."""
+    """These pods in the order of their ranks."""
     found = list(pods)
     return sorted(found, key=rank_of) if len(found) > 1 else found
 
@@ -236,7 +239,7 @@ def natural(name: str) -> Natural:
 
 
 def _piece(part: str) -> tuple[int, str]:
-    """One part of the key.  Never by int(): Python does not read numbers of more than 4300 digits."""
+    """One part of the key.  Without int(), because Python does not read numbers of more than 4300 digits."""
     if not _DIGITS.fullmatch(part):
         return (-1, part)
     digits = part.lstrip("0")

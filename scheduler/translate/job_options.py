@@ -1,7 +1,7 @@
-"""The job options that annotations choose (K2): which key of which object counts, and its value.
+"""The job options that annotations set (K2): which key of which object counts, and its value.
 
-Each key means what sbatch's option of that name means (values.py reads it).  A value that cannot be read is refused with key
-and value: it is never guessed, and never blocks another pod.
+Each key has the meaning of the sbatch option of that name; values.py reads the value.  If a value cannot be read, the pod is
+refused with key and value.  The value is not guessed, and no other pod is blocked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from scheduler.model.refusal import Refusal
 from scheduler.translate import values
 
 MAX_SHOWN = 60  # characters of a refused value that are shown back
-_NO_JOB_OPTIONS = names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}  # other keys of ours that a pod may have
+_NO_JOB_OPTIONS = (
+    names.WRITTEN_BY_US | names.GROUPING | {names.INTERCEPT}
+)  # other keys of the bridge that a pod may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class JobOptions:
     licenses     name (with server) to count, sorted
     begin        epoch seconds
     dependency   as Slurm reads it, all conditions joined by commas; "": only the bridge's own
-    switches     the most leaf switches, and for how many seconds at most to wait for so few
+    switches     the most leaf switches, and the most seconds to wait for them
     """
 
     account: str | None = None
@@ -67,11 +69,11 @@ def job_options(pod: Pod, owners: Sequence[Owner] = ()) -> JobOptions | Refusal:
         return Refusal(
             names.REFUSED, f"{keys} written only by slurm-bridge, when it binds the pod. Remove it from the pod."
         )
-    said = user_input(pod, owners)
-    if isinstance(said, Refusal):
-        return said
+    written = user_input(pod, owners)
+    if isinstance(written, Refusal):
+        return written
     read: dict[str, Any] = {}
-    for name, value in said.items():
+    for name, value in written.items():
         try:
             read[name.replace("-", "_")] = _read(name, value, pod.created)
         except values.Unreadable as why:
@@ -92,7 +94,7 @@ def as_written(name: str, pod: Pod, owners: Sequence[Owner] = ()) -> str:
 
 
 def user_input(pod: Pod, owners: Iterable[Owner] = ()) -> Mapping[str, str] | Refusal:
-    """The annotations by key, unread: compared with earlier ones to find changes by the user (K8)."""
+    """The texts of the annotations by key.  They are compared with earlier texts to find changes by the user (K8)."""
     found: dict[str, str] = {}
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:
@@ -103,17 +105,19 @@ def user_input(pod: Pod, owners: Iterable[Owner] = ()) -> Mapping[str, str] | Re
     return found
 
 
-def _chosen_by(said: Mapping[str, str], strict: bool) -> dict[str, str] | Refusal:
+def _chosen_by(annotations: Mapping[str, str], strict: bool) -> dict[str, str] | Refusal:
     """The job options of one object; keys come before their aliases.  strict: an unknown key is refused"""
     own: dict[str, str] = {}
     aliased: dict[str, str] = {}
-    for key, value in said.items():
+    for key, value in annotations.items():
         if key.startswith(names.PREFIX):
             name = key[len(names.PREFIX) :]
             if name in names.JOB_OPTIONS:
                 own[name] = value
             elif name in names.GROUPING and not strict:
-                return Refusal(names.REFUSED, f"Annotation {key} of its owner has no effect there: set it on the pods.")
+                return Refusal(
+                    names.REFUSED, f"Annotation {key} has no effect on an owner of the pod: set it on the pods."
+                )
             elif strict and name not in _NO_JOB_OPTIONS:
                 return _unknown_key(key, name)
         elif key.startswith(names.ALIAS_PREFIX):

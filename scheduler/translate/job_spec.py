@@ -1,7 +1,7 @@
-"""A pod → the specification of its placeholder job (rules T).
+"""Translates a pod to the specification of its placeholder job (rules T).
 
 The needs of a pod are counted as Kubernetes counts them (T1), and the job asks for the larger of request and limit (T2).
-Annotations may ask for more (T6), never for less: kubelet gives the containers what their spec says, whatever Slurm charges.
+Annotations may ask for more (T6), never for less: kubelet gives the containers the resources of their spec in any case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scheduler.translate.pod_limits import beyond_limits, listed
 
 MIB = 1024 * 1024
 MOST_AMOUNT = 2**31 - 1  # of CPUs, of MiB, of devices of a kind
-MOST_COMMENT = 1024  # characters; the user's own may have as many
+MOST_COMMENT = 1024  # characters, as of the user's own comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TranslationContext:
 
 
 def summed(pod: Pod) -> Amounts:
-    """Requests as kubelet and kube-scheduler count them, and one pod: what must fit on a node (F1)."""
+    """The amounts that must fit on a node (F1): the requests as kubelet and kube-scheduler count them, and one pod."""
     amounts = _effective(pod, _requests, pod.pod_requests)
     amounts["pods"] = 1
     return amounts
@@ -71,7 +71,7 @@ def summed(pod: Pod) -> Amounts:
 def peak(pod: Pod) -> Amounts:
     """The most that the pod may use: the larger of request and limit (T2).
 
-    A limit of the pod caps its containers.  A request of the pod does not: without a pod limit, the containers' limits hold.
+    A limit of the pod caps its containers.  A request of the pod does not: without a pod limit, the containers' limits count.
     """
     requests = pod.pod_requests
     caps = {resource: max(limit, requests.get(resource, 0)) for resource, limit in pod.pod_limits.items()}
@@ -224,17 +224,19 @@ def _with_options(spec: JobSpec, options: JobOptions, readable: str, tenant: Ten
 
 
 def _unsupported(pod: Pod) -> Refusal | None:
-    """The Refusal of a pod that is too large, or has fields that the bridge does not support; None: it is neither."""
+    """A Refusal if the pod is too large, or has fields that the bridge does not support; None: otherwise."""
     if too_many := beyond_limits(pod):
         return Refusal(names.REFUSED, too_many)
     if pod.refused_fields:
-        said = f"Not supported yet: {listed(pod.refused_fields)}. The pod does not run without."
-        return Refusal(names.REFUSED, said)
+        message = (
+            f"Not supported yet: {listed(pod.refused_fields)}. Remove them from the pod, or use another scheduler."
+        )
+        return Refusal(names.REFUSED, message)
     return None
 
 
 def _too_many_nodes(options: JobOptions, pods: int) -> Refusal | None:
-    """The Refusal of annotations that ask for more nodes than there are pods, which Slurm refuses; None: they do not."""
+    """A Refusal if annotations ask for more nodes than there are pods, which Slurm refuses; None: otherwise."""
     if pods > 1:
         if options.min_nodes is None or options.min_nodes <= pods:
             return None
@@ -243,22 +245,22 @@ def _too_many_nodes(options: JobOptions, pods: int) -> Refusal | None:
     for key_name, nodes in ((names.MIN_NODES, options.min_nodes), (names.MAX_NODES, options.max_nodes)):
         if nodes not in (None, 1):
             asked = f"Annotation {names.PREFIX}{key_name}: {nodes:,} nodes"
-            return Refusal(names.REFUSED, f"{asked}, but a single pod runs on one. Remove the annotation.")
+            return Refusal(names.REFUSED, f"{asked}, but a single pod runs on one node. Remove the annotation.")
     return None
 
 
 def _least_above_limit(pod: Pod, owners: tuple[Owner, ...], options: JobOptions, limit: int | None) -> Refusal | None:
-    """The Refusal of a time-min that is longer than the time limit; None: it is not."""
+    """A Refusal if time-min is longer than the time limit; None: otherwise."""
     if options.time_min is None or limit in (None, UNLIMITED) or options.time_min <= limit:
         return None
-    said = (
+    problem = (
         f"asks for at least {options.time_min:,} minutes, but the time limit is {limit:,}: lower it, or raise the limit"
     )
-    return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {said}.")
+    return Refusal(names.REFUSED, f"{as_written(names.TIME_MIN, pod, owners)} {problem}.")
 
 
 def _most_nodes(options: JobOptions, tenant: Tenant, pods: int) -> int | None:
-    """The annotation; else the policy's limit, if these pods could take more nodes than it allows."""
+    """The most nodes of the job: the annotation; otherwise the policy's limit, if the pods could use more; otherwise None."""
     if options.max_nodes is not None or tenant.max_nodes is None or tenant.max_nodes >= pods:
         return options.max_nodes
     return tenant.max_nodes
@@ -272,8 +274,8 @@ def _comment(options: JobOptions, readable: str, trace: str = "") -> str:
 
 def _trace(pod: Pod, cluster: str, key: str) -> str:
     """The trace of the workload, for people and programs that look at the job (O3)."""
-    said = pod.annotations.get(names.TRACEPARENT)
-    return f"traceparent={trace_of(names.traceparent(cluster, key), () if said is None else (said,)).root}"
+    shown = pod.annotations.get(names.TRACEPARENT)
+    return f"traceparent={trace_of(names.traceparent(cluster, key), () if shown is None else (shown,)).root}"
 
 
 def _allowed(pod: Pod, options: JobOptions, priority: Priority, tenant: Tenant) -> dict[str, str] | Refusal:
@@ -289,8 +291,8 @@ def _allowed(pod: Pod, options: JobOptions, priority: Priority, tenant: Tenant) 
         value = choice.pick(option, wanted[option], f"namespace {pod.namespace}")
         if isinstance(value, Refusal):
             if option == names.QOS and options.qos is None:
-                said = f"Pods of PriorityClass {pod.priority_class} ask for it (settings: priority_classes)."
-                return replace(value, message=f"{value.message} {said}")
+                source = f"PriorityClass {pod.priority_class} of the pod selects this QOS (settings: priority_classes)."
+                return replace(value, message=f"{value.message} {source}")
             return value
         picked[option] = value
     return picked
@@ -350,7 +352,7 @@ def _understated(name: str, asked: str, taken: str, pod: Pod, owners: tuple[Owne
     return Refusal(
         names.REFUSED,
         f"{as_written(name, pod, owners)} asks for {asked}, but the containers of the pod take {taken} (the larger of "
-        "requests and limits, with overhead). It may ask for more, not for less: raise it, or take it away.",
+        "requests and limits, with overhead). The annotation may ask for more, not for less: raise it, or remove it.",
     )
 
 
@@ -359,8 +361,8 @@ def _lacking(
 ) -> tuple[str, str] | None:
     """The first GRES of which the annotation asks for less than the containers use: (asked, used) in words; None: none.
 
-    A device of a type counts as one of its name ("gpu:h100" as "gpu"), unless that type is a resource of its own, as the
-    slices of a GPU are.  A device without a type never counts as one of a type, because Slurm may choose another type.
+    A device with a type counts as one without ("gpu:h100" as "gpu"), unless the settings map a resource to that type, as for
+    slices of a GPU.  A device without a type never counts as one of a type, because Slurm may choose another type.
     """
     left = dict(asked)
     own = frozenset(translation.gres.values())
@@ -385,12 +387,12 @@ def _time_limit(
 ) -> int | Refusal | None:
     """The time limit in minutes (T7); None: Slurm's default.
 
-    It is the annotation, else the activeDeadlineSeconds of the pod or its batch Job, else the longest that the rule of the
-    policy allows, else for services (restartPolicy: Always) the longest of the partition.
+    The first of these that exists: the annotation; activeDeadlineSeconds of the pod or its batch Job; the longest limit that
+    the rule of the policy allows; for services (restartPolicy: Always) the longest limit of the partition.
     """
     if options.time_limit is not None:
-        said = as_written(names.TIME_LIMIT, pod, owners) if tenant.max_time_min is not None else ""
-        return time_allowed(options.time_limit, tenant, said)
+        source = as_written(names.TIME_LIMIT, pod, owners) if tenant.max_time_min is not None else ""
+        return time_allowed(options.time_limit, tenant, source)
     deadlines_s = [pod.active_deadline_s] + [owner.active_deadline_s for owner in owners]
     known = [deadline_s for deadline_s in deadlines_s if deadline_s is not None]
     if known:

@@ -1,8 +1,8 @@
 """Values of annotations as sbatch's options take them, read and checked (K2, T8, T9).
 
 Each function reads one kind of value and returns its meaning, or raises Unreadable with the end of a sentence that begins
-with key and value.  Nothing is guessed.  Forms of sbatch that are not read here depend on the day, the country or the machine
-on which they are typed.
+with key and value.  No meaning is guessed.  The functions do not read those forms of sbatch whose meaning depends on the day,
+the country or the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DAY_S = 86_400
 
 
 class Unreadable(Exception):
-    """The value cannot be read; the text says why."""
+    """The value cannot be read.  The text is the reason."""
 
 
 def text(value: str) -> str:
@@ -90,7 +90,7 @@ def exclusive(value: str) -> str:
 
 
 def time_limit_min(value: str) -> int:
-    """Minutes, of any form sbatch --time takes: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S, UNLIMITED; rounded up."""
+    """Minutes, from any form that sbatch --time takes: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S, UNLIMITED; rounded up."""
     seconds = _duration_s(value)
     if seconds is None:
         return UNLIMITED
@@ -104,7 +104,7 @@ def time_min(value: str) -> int:
     """sbatch(1) --time-min, in the forms of --time: minutes, rounded up."""
     minutes = time_limit_min(value)
     if minutes == UNLIMITED:
-        raise Unreadable("is not a time to which a limit could be cut")
+        raise Unreadable("means no limit: name the shortest time limit that the job can use")
     return minutes
 
 
@@ -150,7 +150,7 @@ def signal_s(value: str) -> int:
 
 
 def switches(value: str) -> tuple[int, int]:
-    """sbatch(1) --switches=count[@max-time]: the most leaf switches, and how many seconds the job waits for so few."""
+    """sbatch(1) --switches=count[@max-time]: the most leaf switches, and for how many seconds the job waits for them."""
     how_many, at, wait = value.strip().partition("@")
     seconds = _duration_s(wait) if at else None
     return count(how_many), LONGEST_WAIT_S if seconds is None else min(seconds, LONGEST_WAIT_S)
@@ -180,8 +180,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:\
 def begin(value: str, created: float) -> int:
     """sbatch(1) --begin, as epoch seconds: now, now+1hour, HH:MM[:SS], YYYY-MM-DD[THH:MM[:SS][Z or ±HH:MM]].
 
-    created   epoch seconds at which the pod was created: "now", and a time of day is the next one after it.  Times without
-              an offset are UTC
+    created   when the pod was created, epoch seconds: this is "now", and a time of day means the next such time after it.
+              Times without an offset are UTC
     """
     if match := _FROM_NOW.fullmatch(value.strip()):
         at = int(created) + int(match[1] or 0) * _UNITS_S[(match[2] or "").lower()]
@@ -214,7 +214,7 @@ def _on(value: str) -> int:
 
 # --- lists --------------------------------------------------------------------------------------------------------
 
-# name[:type]; a type has a letter, a count has none. Written so that a text matches in one way only, and is read once.
+# name[:type]; a type has a letter, a count has none.  A text matches in one way only, so that matching takes linear time.
 GRES_NAME = r"[A-Za-z][\w-]*(?::[0-9.-]*[A-Za-z_][\w.-]*)?"
 _GRES = re.compile(rf"(?:gres/)?({GRES_NAME})(?::([0-9]{{1,9}}))?", re.ASCII)
 _LICENSE = re.compile(r"([\w.-]+(?:@[\w.-]+)?)(?::([0-9]{1,9}))?", re.ASCII)
@@ -247,7 +247,7 @@ _AFTER_END = re.compile(rf"after(?:any|burstbuffer|corr|notok|ok)(?::{_JOB})+", 
 
 
 def dependency(value: str) -> str:
-    """sbatch(1) --dependency, of which all conditions must hold; without singleton, which every placeholder has.
+    """sbatch(1) --dependency: conditions that must all hold.  `singleton` is left out, because every placeholder has it.
 
     Slurm checks that the jobs exist: they may belong to any user.
     """

@@ -201,7 +201,7 @@ def test_a_priority_class_chooses_what_the_annotations_do_not(
 def test_a_priority_class_chooses_only_what_the_rule_allows() -> None:
     assert no(pod(priority_class="high"), Tenant("alice", qos=Choice("normal"))) == (
         'The qos "urgent" is not allowed for namespace hpc. Allowed here: normal. '
-        "Pods of PriorityClass high ask for it (settings: priority_classes)."
+        "PriorityClass high of the pod selects this QOS (settings: priority_classes)."
     )
     refused = no(pod(priority_class="high", says={"qos": "best"}), URGENT)
     assert refused == 'The qos "best" is not allowed for namespace hpc. Allowed here: high, normal, urgent.'

@@ -152,7 +152,10 @@ def test_the_trace_of_a_caller_is_no_job_option() -> None:
 
 def test_demands_of_the_spec_that_are_not_honoured_yet_are_named() -> None:
     message = refusal_of(pod(refused_fields=("required pod affinity", "resource claims")))
-    assert message == "Not supported yet: required pod affinity, resource claims. The pod does not run without."
+    assert (
+        message
+        == "Not supported yet: required pod affinity, resource claims. Remove them from the pod, or use another scheduler."
+    )
 
 
 # --- aliases (K7) -------------------------------------------------------------------------------------------------

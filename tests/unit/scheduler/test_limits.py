@@ -147,7 +147,7 @@ def test_many_unsupported_demands_are_not_all_recited() -> None:
     story.sees(pod(refused_fields=tuple(f"demand {number}" for number in range(1000))))
     [report] = story.acts(SetPodCondition, NOW)
     assert report.message == (
-        "Not supported yet: demand 0, demand 1, demand 2 and 997 more. The pod does not run without."
+        "Not supported yet: demand 0, demand 1, demand 2 and 997 more. Remove them from the pod, or use another scheduler."
     )
 
 

@@ -249,7 +249,7 @@ NO = [
     (
         "K a least without end",
         saying("time-min", "UNLIMITED"),
-        'Annotation slurm-bridge/time-min: "UNLIMITED" is not a time to which a limit could be cut.',
+        'Annotation slurm-bridge/time-min: "UNLIMITED" means no limit: name the shortest time limit that the job can use.',
     ),
     (
         "K a signal that nobody knows",
@@ -275,12 +275,12 @@ NO = [
     (
         "T11 resource claims",
         of(refused_fields=("resourceClaims (dynamic resource allocation)",)),
-        "Not supported yet: resourceClaims (dynamic resource allocation). The pod does not run without.",
+        "Not supported yet: resourceClaims (dynamic resource allocation). Remove them from the pod, or use another scheduler.",
     ),
     (
         "K more nodes than a pod can stand on",
         saying("min-nodes", "2"),
-        "Annotation slurm-bridge/min-nodes: 2 nodes, but a single pod runs on one. Remove the annotation.",
+        "Annotation slurm-bridge/min-nodes: 2 nodes, but a single pod runs on one node. Remove the annotation.",
     ),
     (
         "K alternatives in a dependency",
@@ -302,7 +302,7 @@ def test_a_pod_that_cannot_become_a_job_shows_exactly_this(what: Pod, sentence: 
     assert becomes(what) == Refusal(names.REFUSED, sentence)
 
 
-LESS = "It may ask for more, not for less: raise it, or take it away."
+LESS = "The annotation may ask for more, not for less: raise it, or remove it."
 TAKE = "but the containers of the pod take"
 WITH = "(the larger of requests and limits, with overhead)"
 MIG = Container("c", {"nvidia.com/mig-1g.10gb": 2})
