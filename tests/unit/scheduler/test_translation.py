@@ -275,7 +275,8 @@ NO = [
     (
         "T11 resource claims",
         of(refused_fields=("resourceClaims (dynamic resource allocation)",)),
-        "Not supported yet: resourceClaims (dynamic resource allocation). Remove them from the pod, or use another scheduler.",
+        "Not supported yet: resourceClaims (dynamic resource allocation). Remove them from the pod, or use another "
+        "scheduler.",
     ),
     (
         "K more nodes than a pod can stand on",
