@@ -109,7 +109,7 @@ def test_every_reason_has_its_messages() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "Waiting in Slurm partition {job.partition} ({said}){start}{queue}. Job {job.id}, as of {time}.",
+        "Waiting in Slurm partition {job.partition} ({why}){start}{queue}. Job {job.id}, as of {time}.",
         "Namespace {pod.namespace} is not managed by slurm-bridge: the admin has to label it slurm-bridge/managed=true.",
         "Changed by another client and written back: {list}. Only slurm-bridge writes there.",
         "{path}: must be a mapping of keys to values. | Write lines like key: value there.",
