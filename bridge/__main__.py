@@ -246,7 +246,7 @@ def _form(*, wide: bool = True) -> argparse.ArgumentParser:
 
 def _add_http(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--http", metavar="HOST:PORT", help="address of /healthz, /readyz and /metrics; default: 127.0.0.1:8080"
+        "--http", metavar="HOST:PORT", help="address of the page, /readyz and /metrics; default: 127.0.0.1:8080"
     )
 
 
@@ -257,7 +257,9 @@ def _add_running_bridge(command: argparse.ArgumentParser) -> None:
 
 
 def _add_http_token(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--http-token-file", metavar="FILE", help="file with the bearer token of /explain and /release")
+    parser.add_argument(
+        "--http-token-file", metavar="FILE", help="file with the bearer token of the page, /explain, /nodes and /release"
+    )
 
 
 def _version() -> str:

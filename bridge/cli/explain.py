@@ -19,6 +19,7 @@ from bridge import settings
 from bridge.cli import bridge_client, manifest
 from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.explain_text import Answer, as_json, as_text
+from bridge.cli.planned_pods import Planned
 from bridge.cli.pod_name import named
 from bridge.cli.terminal import columns
 from bridge.connections import Connections
@@ -51,6 +52,7 @@ NO_POLICY = (
     "The bridge has the policy, and may decide otherwise about the Slurm user and the job."
 )
 NAME_SETTINGS = "Name the settings of the bridge with --config FILE (SLURM_BRIDGE_CONFIG)."
+MOST_NAMED = 4  # the most objects of one gang that are named
 MOST_JOBS = 5  # the most jobs of one name in accounting that are read, the newest ones
 
 
@@ -134,7 +136,7 @@ async def _ask_bridge(
 
 
 async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
-    """The explanation of each pod of a file, as if it existed.  Raises BridgeError."""
+    """The explanation of each workload of a file, as if it existed.  Raises BridgeError."""
     if not chosen.policy.tenants:
         raise ConfigError(
             "a manifest cannot be explained without the policy, which says who its pods are in Slurm.", NAME_SETTINGS
@@ -157,18 +159,39 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
                 world.apply(ev.PodSeen(Scope.OURS, replace(pod, scheduler_name=chosen.scheduler_name)))
         for planned in found.planned:
             await clusters.complete(world, planned.pod.uid)
-        for planned in found.planned:
-            notes = list(planned.notes)
-            if planned.pod.scheduler_name != chosen.scheduler_name:
-                named = planned.pod.scheduler_name or "none, so default-scheduler"
-                notes.append(
-                    f"Its schedulerName is {named}: only with {chosen.scheduler_name} does the bridge take it."
-                )
-            explanation = replace(explain(world, world.key_of_pod[planned.pod.uid], now), story=(), next=())
+        for alike in _by_workload(world, found.planned):
+            explanation = replace(explain(world, world.key_of_pod[alike[0].pod.uid], now), story=(), next=())
             trial, costs = await clusters.trial(explanation), await clusters.costs(explanation)
-            title = f"{planned.what}, as in {options['file']}"
-            answers.append(Answer(title, explanation, notes=tuple(notes), planned=True, trial=trial, costs=costs))
+            title, notes = f"{_named(alike)}, as in {options['file']}", _notes(alike, chosen.scheduler_name)
+            answers.append(Answer(title, explanation, notes=notes, planned=True, trial=trial, costs=costs))
     return [*answers[:-1], replace(answers[-1], notes=(*answers[-1].notes, *_left_out(found)))]
+
+
+def _by_workload(world: World, planned: Sequence[Planned]) -> list[list[Planned]]:
+    """The plans, those of one gang together, in the order of the file."""
+    found: dict[str, list[Planned]] = {}
+    for each in planned:
+        found.setdefault(world.key_of_pod[each.pod.uid], []).append(each)
+    return list(found.values())
+
+
+def _named(gang: Sequence[Planned]) -> str:
+    """What is explained: one object of the file, or the objects whose pods are one gang."""
+    first = ", ".join(each.what for each in gang[:MOST_NAMED])
+    more = f" and {len(gang) - MOST_NAMED:,} more" if len(gang) > MOST_NAMED else ""
+    return f"One gang: {first}{more}" if len(gang) > 1 else first
+
+
+def _notes(gang: Sequence[Planned], scheduler: str) -> tuple[str, ...]:
+    """Each sentence once, also if several objects say it."""
+    notes = []
+    for planned in gang:
+        notes += planned.notes
+        if planned.pod.scheduler_name != scheduler:
+            named = planned.pod.scheduler_name or "none, so default-scheduler"
+            whose = f"The schedulerName of {planned.what}" if len(gang) > 1 else "Its schedulerName"
+            notes.append(f"{whose} is {named}: only with {scheduler} does the bridge take it.")
+    return tuple(dict.fromkeys(notes))
 
 
 def _left_out(found: manifest.Contents) -> Iterator[str]:

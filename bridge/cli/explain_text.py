@@ -31,7 +31,7 @@ NARROWEST = 40  # columns; a narrower terminal breaks the lines itself
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The explanation of one pod.
+    """The explanation of one pod, or of the pods of a manifest that are one workload.
 
     title    which pod it explains
     planned  True if the pod does not exist, and a manifest would make it
@@ -246,7 +246,7 @@ def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
 
 
 def as_json(answers: Sequence[Answer]) -> str:
-    """A list, one entry a pod: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
+    """A list, one entry a workload: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
     `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
     return json.dumps([_entry(answer) for answer in answers], indent=2)  # ASCII: nothing of it controls a terminal
 

@@ -341,10 +341,20 @@ async def test_what_a_gang_needs_is_reported_by_shape_and_number(both: Both, tmp
     gang = {"labels": {"slurm-bridge/gang": "solve"}, "annotations": {"slurm-bridge/gang-size": "3"}}
     pods = [manifest("launcher", **gang)]
     pods += [manifest(f"worker-{number}", **gang, requests={"cpu": "2", "memory": "2Gi"}) for number in (0, 1)]
-    text, _ = await told_of_manifest(both, tmp_path, *pods)
+    text, [entry] = await told_of_manifest(both, tmp_path, *pods)
+    assert text.startswith("One gang: Pod hpc/launcher, Pod hpc/worker-0, Pod hpc/worker-1, as in ")
     assert "Slurm would take it: " in text
-    needs = "needs       1 CPU, 1,024 MiB on one node\n  and         2 CPUs, 2,048 MiB for each of 2 pods\n"
-    assert text.count(needs) == text.count(" : '--job-name=hpc/solve~") == 3, "each tells of all three"
+    assert "needs       1 CPU, 1,024 MiB on one node\n  and         2 CPUs, 2,048 MiB for each of 2 pods\n" in text
+    assert entry["costs"]["billing"] == 5, "of all three"
+    assert text.count("--job-name=hpc/solve~") == 2, "its two components"
+
+
+async def test_a_gang_of_many_pods_names_the_first_and_says_each_sentence_once(both: Both, tmp_path: Path) -> None:
+    gang = {"labels": {"slurm-bridge/gang": "solve"}, "annotations": {"slurm-bridge/gang-size": "6"}}
+    pods = [manifest(f"w-{number}", **gang) for number in range(5)]
+    text, _ = await told_of_manifest(both, tmp_path, *pods, manifest("w-5", **gang, scheduler="default-scheduler"))
+    assert text.startswith("One gang: Pod hpc/w-0, Pod hpc/w-1, Pod hpc/w-2, Pod hpc/w-3 and 2 more, as in ")
+    assert text.count("The schedulerName of Pod hpc/w-5 is default-scheduler: only with slurm-bridge") == 1
 
 
 GANG: Any = {"labels": {"slurm-bridge/gang": "ring"}, "annotations": {"slurm-bridge/gang-size": "4"}}
