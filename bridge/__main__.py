@@ -258,7 +258,9 @@ def _add_running_bridge(command: argparse.ArgumentParser) -> None:
 
 def _add_http_token(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--http-token-file", metavar="FILE", help="file with the bearer token of the page, /explain, /nodes and /release"
+        "--http-token-file",
+        metavar="FILE",
+        help="file with the bearer token of the page, /explain, /nodes and /release",
     )
 
 

@@ -14,6 +14,7 @@ from bridge.plugin.table import Screen, age, table
 from scheduler import names
 from scheduler.model.kubernetes import Pod
 from scheduler.model.text import dated, decimal
+from scheduler.translate.grouping import MAX_SIZE
 from scheduler.translate.job_spec import is_extended, peak
 
 GIB = 2**30
@@ -147,8 +148,8 @@ HISTORY = View(
 
 
 def entry(seen: Seen) -> Entry:
-    """One pod for programs.  Times are epoch seconds; null: not yet, or not known."""
-    pod = seen.pod
+    """One pod for programs, with all that `-o wide` shows.  Times are epoch seconds; null: not yet, or not known."""
+    pod, amounts = seen.pod, peak(seen.pod)
     return {
         "namespace": pod.namespace,
         "pod": pod.name,
@@ -158,8 +159,13 @@ def entry(seen: Seen) -> Entry:
         "message": why(seen),
         "job": seen.job,
         "gang": seen.gang or None,
-        "rank": pod.annotations.get(names.RANK),
-        "size": pod.annotations.get(names.SIZE),
+        "rank": _number(pod.annotations.get(names.RANK, "")),
+        "size": _number(pod.annotations.get(names.SIZE, "")),
+        "cpus": amounts.get("cpu", 0) / 1000,
+        "memory_mib": -(-amounts.get("memory", 0) // MIB),
+        "devices": {name: count for name, count in sorted(amounts.items()) if is_extended(name) and count},
+        "partition": pod.annotations.get(names.PREFIX + "partition"),
+        "qos": pod.annotations.get(names.PREFIX + "qos"),
         "node": pod.node or None,
         "created": pod.created,
         "bound": pod.bound_at,
@@ -167,3 +173,8 @@ def entry(seen: Seen) -> Entry:
         "ended": seen.ended,
         "exit_code": pod.exit_code if pod.finished else None,
     }
+
+
+def _number(text: str) -> int | None:
+    """The number in an annotation; None: there is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_SIZE)) else None

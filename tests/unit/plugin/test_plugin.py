@@ -195,7 +195,16 @@ async def test_json_has_times_as_numbers(tenant: Tenant, capsys: pytest.CaptureF
     assert await tenant.asked("history", "-o", "json") == 0
     [told] = json.loads(capsys.readouterr().out)
     assert (told["bound"], told["started"], told["ended"]) == (CREATED + 60, CREATED + 70, CREATED + 130)
-    assert (told["state"], told["exit_code"], told["job"], told["rank"]) == ("Completed", 0, 17, "1")
+    assert (told["state"], told["exit_code"], told["job"], told["rank"]) == ("Completed", 0, 17, 1)
+
+
+async def test_json_has_all_that_wide_has_as_numbers(tenant: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
+    requests = {"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": "2"}
+    tenant.waits("w-0", requests=requests, annotations={"slurm-bridge/partition": "gpu"})
+    await tenant.asked("queue", "-o", "json")
+    [told] = json.loads(capsys.readouterr().out)
+    assert (told["cpus"], told["memory_mib"], told["devices"]) == (0.5, 2048, {"nvidia.com/gpu": 2})
+    assert (told["partition"], told["qos"], told["rank"]) == ("gpu", None, None)
 
 
 async def test_an_empty_queue_is_a_sentence_beside_the_output(
