@@ -184,7 +184,7 @@ def _named(gang: Sequence[Planned]) -> str:
 
 def _notes(gang: Sequence[Planned], scheduler: str) -> tuple[str, ...]:
     """Each sentence once, also if several objects say it."""
-    notes = []
+    notes: list[str] = []
     for planned in gang:
         notes += planned.notes
         if planned.pod.scheduler_name != scheduler:
