@@ -189,8 +189,9 @@ def _notes(gang: Sequence[Planned], scheduler: str) -> tuple[str, ...]:
         notes += planned.notes
         if planned.pod.scheduler_name != scheduler:
             named = planned.pod.scheduler_name or "none, so default-scheduler"
-            whose = f"The schedulerName of {planned.what}" if len(gang) > 1 else "Its schedulerName"
-            notes.append(f"{whose} is {named}: only with {scheduler} does the bridge take it.")
+            notes.append(
+                f"The schedulerName of {planned.what} is {named}. The bridge schedules pods only with {scheduler}."
+            )
     return tuple(dict.fromkeys(notes))
 
 

@@ -354,7 +354,7 @@ async def test_a_gang_of_many_pods_names_the_first_and_says_each_sentence_once(b
     pods = [manifest(f"w-{number}", **gang) for number in range(5)]
     text, _ = await told_of_manifest(both, tmp_path, *pods, manifest("w-5", **gang, scheduler="default-scheduler"))
     assert text.startswith("One gang: Pod hpc/w-0, Pod hpc/w-1, Pod hpc/w-2, Pod hpc/w-3 and 2 more, as in ")
-    assert text.count("The schedulerName of Pod hpc/w-5 is default-scheduler: only with slurm-bridge") == 1
+    assert text.count("The schedulerName of Pod hpc/w-5 is default-scheduler.") == 1
 
 
 GANG: Any = {"labels": {"slurm-bridge/gang": "ring"}, "annotations": {"slurm-bridge/gang-size": "4"}}
@@ -423,7 +423,10 @@ async def test_annotations_of_a_workload_object_count_for_its_pods(both: Both, t
 
 async def test_another_scheduler_in_the_manifest_is_reported(both: Both, tmp_path: Path) -> None:
     text, _ = await told_of_manifest(both, tmp_path, manifest(scheduler="default-scheduler"))
-    assert "Its schedulerName is default-scheduler: only with slurm-bridge does the bridge take it." in text
+    assert (
+        "The schedulerName of Pod hpc/train is default-scheduler. The bridge schedules pods only with slurm-bridge."
+        in (" ".join(text.split()))
+    )
 
 
 async def test_a_file_without_pods_is_one_sentence(both: Both, tmp_path: Path) -> None:
