@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     If the reader of the output closed it, the exit code is 141.
     """
-    options = _parser().parse_args(arguments)
+    options = _parsers()[0].parse_args(arguments)
     try:
         code: int = options.command(options)
         sys.stdout.flush()
@@ -36,7 +36,13 @@ def main(arguments: list[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def helps() -> dict[str, str]:
+    """The help of each command by its name, also of commands of commands ("policy show")."""
+    return {name: parser.format_help() for name, parser in _parsers()[1].items()}
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of the command line, and that of each command by its name."""
     parser = argparse.ArgumentParser(
         prog="slurm-bridge", description="A Kubernetes scheduler that asks Slurm for the nodes."
     )
@@ -60,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_uninstall(
         commands.add_parser("uninstall", parents=[ends], help="take back what the bridge put into both clusters")
     )
-    _add_policy(
+    of_policy = _add_policy(
         commands.add_parser("policy", help="check a policy, or show what it gives to the pods of a namespace"),
         ends,
         form,
@@ -72,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
             "dev", parents=[_form(wide=False)], help="see it work: a page with two simulated clusters, or your own"
         )
     )
-    return parser
+    return parser, {**commands.choices, **of_policy}
 
 
 def _add_explain(explain: argparse.ArgumentParser) -> None:
@@ -106,7 +112,9 @@ def _add_uninstall(uninstall: argparse.ArgumentParser) -> None:
     uninstall.set_defaults(command=_uninstall)
 
 
-def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser, form: argparse.ArgumentParser) -> None:
+def _add_policy(
+    policy: argparse.ArgumentParser, ends: argparse.ArgumentParser, form: argparse.ArgumentParser
+) -> dict[str, argparse.ArgumentParser]:
     commands = policy.add_subparsers(required=True, metavar="COMMAND")
     check = commands.add_parser("check", parents=[form], help="find mistakes in the policy of a settings file")
     check.add_argument("config", metavar="FILE", help="settings, YAML")
@@ -129,6 +137,7 @@ def _add_policy(policy: argparse.ArgumentParser, ends: argparse.ArgumentParser, 
     show.add_argument("--service-account", metavar="NAME", help="service account of the pods; default: default")
     show.add_argument("--labels", metavar="KEY=VALUE,…", help="labels of the namespace, instead of those in Kubernetes")
     show.set_defaults(command=_policy_show)
+    return {f"policy {name}": parser for name, parser in commands.choices.items()}
 
 
 def _add_webhook(webhook: argparse.ArgumentParser) -> None:

@@ -120,6 +120,7 @@ def complete(arguments: Sequence[str] | None = None) -> int:
     """Answer `kubectl_complete-slurm`.  Exit code 0: without a cluster there are fewer candidates, and no message."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     helps = {name: parser.format_help() for name, parser in _commands().items()}
+    helps |= {name: text for name, text in slurm_bridge.helps().items() if name.partition(" ")[0] in PASSED_ON}
     show(completion.answer(words or [""], helps, completion.Sources(_pods, _namespaces, _contexts)))
     return 0
 

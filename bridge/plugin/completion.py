@@ -13,7 +13,7 @@ from dataclasses import dataclass
 FILES = ":0"  # the shell completes names of files if there is no candidate
 NO_FILES = ":4"
 NAMES_POD = ("why", "trace", "explain")
-FORMS = ("text", "wide", "json")  # of the commands whose help is not read here
+NAMES_FILE = ("policy check",)
 SCRIPTS = {
     "bash": """\
 # Completion for kubectl-slurm. In ~/.bashrc: source <(kubectl-slurm completion bash)
@@ -54,7 +54,7 @@ def answer(words: Sequence[str], helps: Mapping[str, str], sources: Sources) -> 
     """The lines of the answer.
 
     words    after `kubectl slurm`; the last is to be completed, and may be ""
-    helps    of each command, its help as argparse writes it
+    helps    of each command ("policy", "policy show"), its help as argparse writes it
     """
     before, word = words[:-1], words[-1] if words else ""
     found, directive = _candidates(before, word, helps, sources)
@@ -64,20 +64,31 @@ def answer(words: Sequence[str], helps: Mapping[str, str], sources: Sources) -> 
 def _candidates(
     before: Sequence[str], word: str, helps: Mapping[str, str], sources: Sources
 ) -> tuple[Sequence[str], str]:
-    if not before:
-        return list(helps), NO_FILES
-    command, last = before[0], before[-1]
+    command, last = " ".join(before[:2]), before[-1] if before else ""
+    if command not in helps:
+        command = before[0] if before else ""
+    if within := _commands_of(command, helps):
+        return within, NO_FILES
     if last in ("-n", "--namespace"):
         return sources.namespaces(before), NO_FILES
     if last == "--context":
         return sources.contexts(before), NO_FILES
     if last in ("-o", "--output") or command == "completion":
-        return _choices(helps.get(command, ""), last) or FORMS, NO_FILES
+        return _choices(helps.get(command, ""), last), NO_FILES
+    if command in NAMES_FILE and not word.startswith("-"):
+        return (), FILES
     if last in ("-f", "--kubeconfig", "--config", "--http-token-file", "--slurm-token-file"):
         return (), FILES
     if word.startswith("-"):
         return re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helps.get(command, "")), NO_FILES
     return sources.pods(before) if command in NAMES_POD else (), NO_FILES
+
+
+def _commands_of(command: str, helps: Mapping[str, str]) -> list[str]:
+    """The commands after that one; "": those after `kubectl slurm`."""
+    before = f"{command} " if command else ""
+    after = [name.removeprefix(before) for name in helps if name.startswith(before)]
+    return [name for name in after if " " not in name]
 
 
 def _choices(text: str, last: str) -> list[str]:

@@ -503,6 +503,12 @@ def test_ages_are_written_as_kubectl_writes_them(seconds: float | None, text: st
         (["completion", ""], ["bash", "zsh", ":4"]),
         (["queue", "--all"], ["--all-namespaces", ":4"]),
         (["explain", "-f", ""], [":0"]),
+        (["explain", "--slurm-u"], ["--slurm-url", ":4"]),
+        (["pol"], ["policy", ":4"]),
+        (["policy", ""], ["check", "show", ":4"]),
+        (["policy", "show", "--service"], ["--service-account", ":4"]),
+        (["policy", "show", "-o", "w"], ["wide", ":4"]),
+        (["policy", "check", ""], [":0"]),
     ],
 )
 async def test_kubectl_is_given_candidates(
