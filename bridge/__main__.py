@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     If the reader of the output closed it, the exit code is 141.
     """
-    options = _parsers()[0].parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)
         sys.stdout.flush()
@@ -39,6 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
 def helps() -> dict[str, str]:
     """The help of each command by its name, also of commands of commands ("policy show")."""
     return {name: parser.format_help() for name, parser in _parsers()[1].items()}
+
+
+def _parser() -> argparse.ArgumentParser:
+    return _parsers()[0]
 
 
 def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
