@@ -1,8 +1,9 @@
 """`slurm-bridge explain`: the history of one pod, its feasible nodes, its present or future job, and why it waits (O4).
 
-The running bridge knows most, so the command asks it first (`GET /explain` of its HTTP address).  If no bridge answers, the
-command makes a World from lists of both clusters; it lacks only what a bridge remembers.  For a manifest (-f) the command
-adds the manifest's pods, which do not exist, to such a World.  Nothing is submitted and nothing is written.
+The running bridge has the most facts, so the command asks it first (`GET /explain` of its HTTP address).  If no bridge
+answers, the command makes a World from lists of both clusters; this World lacks only the facts that a bridge remembers.  For
+a manifest (-f) the command adds the pods that the manifest would create to such a World.  The command submits and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ from scheduler.model.slurm import holds_nodes, is_ended
 from scheduler.state.world import World
 
 BRIDGE_DEADLINE_S = 10.0
-REFUSING = (401, 403, 421, 429, 503)  # statuses with which a bridge says why it does not answer
-LONG_AGO_S = 3600.0  # the World gets a start so long ago, so that it is not in its quiet period
+REFUSING = (401, 403, 421, 429, 503)  # HTTP statuses of a bridge that refuses the request, with its reason as text
+LONG_AGO_S = 3600.0  # the World counts as started so long ago, so that it is not in its quiet period
 INSTEAD = "Both clusters were asked instead"
 NO_POLICY = (
-    "No policy was read, so it is not known here who the pods are in Slurm, nor what they may ask for. "
-    "The bridge has the policy, and may decide otherwise about the Slurm user and the job."
+    "No policy was read, so the Slurm user of the pods and the limits of their jobs are not known here. "
+    "The bridge has the policy, and may choose another Slurm user and another job."
 )
 NAME_SETTINGS = "Name the settings of the bridge with --config FILE (SLURM_BRIDGE_CONFIG)."
-MOST_NAMED = 4  # the most objects of one gang that are named
-MOST_JOBS = 5  # the most jobs of one name in accounting that are read, the newest ones
+MOST_NAMED = 4  # so many objects of one gang are named
+MOST_JOBS = 5  # so many jobs of one name in accounting are read, the newest first
 
 
 def main(options: Mapping[str, str | None]) -> int:
@@ -77,10 +78,10 @@ def main(options: Mapping[str, str | None]) -> int:
 
 async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
     """The explanation of a pod that exists.  Raises BridgeError."""
-    in_it, name = named(options.get("pod") or "")
-    namespace = in_it or options.get("namespace") or auth.namespace_of(chosen.kubeconfig)
+    namespace_in_name, name = named(options.get("pod") or "")
+    namespace = namespace_in_name or options.get("namespace") or auth.namespace_of(chosen.kubeconfig)
     explanation, why_not = await _ask_bridge(chosen, options, namespace, name)
-    notes = [f"{why_not} {INSTEAD}, which do not show what a bridge remembers."] if why_not else []
+    notes = [f"{why_not} {INSTEAD}; they lack the facts that only a bridge remembers."] if why_not else []
     costs: Costs | None = None
     try:
         async with AsyncExitStack() as stack:
@@ -101,14 +102,16 @@ async def of_pod(chosen: Settings, options: Mapping[str, str | None]) -> list[An
 
 
 def _one_line(error: BridgeError) -> str:
-    """The error as a line; after an error of a cluster, with the command that shows more."""
-    return f"{said(error)} slurm-bridge doctor looks further." if isinstance(error, RemoteError) else said(error)
+    """The error as a line; for an error of a cluster, with the command that finds its cause."""
+    return (
+        f"{said(error)} Run slurm-bridge doctor to find the cause." if isinstance(error, RemoteError) else said(error)
+    )
 
 
 async def _ask_bridge(
     chosen: Settings, options: Mapping[str, str | None], namespace: str, name: str
 ) -> tuple[Explanation | None, str]:
-    """The running bridge's explanation and "", or None and a sentence that says why there is none."""
+    """(the running bridge's explanation, ""); or (None, a sentence with the reason why there is none)."""
     url = options.get("bridge") or chosen.http_url
     if not url:
         return None, "No bridge was asked: the settings name no http address."
@@ -129,17 +132,17 @@ async def _ask_bridge(
     try:
         return decoded(answer.body), ""
     except ValueError:
-        return None, f"What {url} answers is not of this version of slurm-bridge."
+        return None, f"The answer of {url} is not of this version of slurm-bridge."
 
 
 # --- pods of a manifest ---------------------------------------------------------------------------------------------
 
 
 async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> list[Answer]:
-    """The explanation of each workload of a file, as if it existed.  Raises BridgeError."""
+    """The explanation of each workload of a file, as if its pods existed.  Raises BridgeError."""
     if not chosen.policy.tenants:
         raise ConfigError(
-            "a manifest cannot be explained without the policy, which says who its pods are in Slurm.", NAME_SETTINGS
+            "a manifest cannot be explained without the policy, which gives its pods a Slurm user.", NAME_SETTINGS
         )
     now, namespace = time.time(), options.get("namespace") or ""
     usual = namespace or auth.namespace_of(chosen.kubeconfig)
@@ -168,22 +171,22 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
 
 
 def _by_workload(world: World, planned: Sequence[Planned]) -> list[list[Planned]]:
-    """The plans, those of one gang together, in the order of the file."""
+    """The plans in the order of the file, grouped by workload."""
     found: dict[str, list[Planned]] = {}
-    for each in planned:
-        found.setdefault(world.key_of_pod[each.pod.uid], []).append(each)
+    for plan in planned:
+        found.setdefault(world.key_of_pod[plan.pod.uid], []).append(plan)
     return list(found.values())
 
 
 def _named(gang: Sequence[Planned]) -> str:
-    """What is explained: one object of the file, or the objects whose pods are one gang."""
-    first = ", ".join(each.what for each in gang[:MOST_NAMED])
+    """The title of an explanation: one object of the file, or the objects whose pods are one gang."""
+    first = ", ".join(plan.what for plan in gang[:MOST_NAMED])
     more = f" and {len(gang) - MOST_NAMED:,} more" if len(gang) > MOST_NAMED else ""
     return f"One gang: {first}{more}" if len(gang) > 1 else first
 
 
 def _notes(gang: Sequence[Planned], scheduler: str) -> tuple[str, ...]:
-    """Each sentence once, also if several objects say it."""
+    """The notes of all objects of a gang, each sentence once."""
     notes: list[str] = []
     for planned in gang:
         notes += planned.notes
@@ -198,22 +201,24 @@ def _notes(gang: Sequence[Planned], scheduler: str) -> tuple[str, ...]:
 def _left_out(found: manifest.Contents) -> Iterator[str]:
     """Sentences about the objects that are not explained, with the reason."""
     if found.podless:
-        yield f"Makes no pods, and is left out: {', '.join(found.podless)}."
+        yield f"Left out, because they make no pods: {', '.join(found.podless)}."
     if found.foreign:
-        yield f"Is left out: {_foreign(found.foreign)}"
+        yield f"Left out: {_foreign(found.foreign)}"
 
 
 def _no_pods_in(found: manifest.Contents) -> str:
     if found.foreign:
         return _foreign(found.foreign)
     only = f" (only {', '.join(found.podless)})" if found.podless else ""
-    return f"holds nothing that makes pods{only}. Name a manifest of a pod, or of what makes some, with -f FILE."
+    return (
+        f"contains no object that makes pods{only}. Name a manifest of a pod, or of a controller of pods, with -f FILE."
+    )
 
 
 def _foreign(objects: Sequence[str]) -> str:
     return (
-        f"{', '.join(objects)} cannot be explained from a file: what pods come of it, only its controller knows. Apply it, "
-        "then ask about one of them: slurm-bridge explain POD -n NAMESPACE."
+        f"{', '.join(objects)} cannot be explained from a file: only the controller knows which pods it makes. Apply "
+        "the file, then explain one of the pods: slurm-bridge explain POD -n NAMESPACE."
     )
 
 
@@ -221,7 +226,7 @@ def _foreign(objects: Sequence[str]) -> str:
 
 
 class _Clusters:
-    """Both clusters; they are read and never changed.  Every method may raise the errors of bridge/errors.py."""
+    """Reads both clusters, and changes nothing there.  Every method may raise the errors of bridge/errors.py."""
 
     def __init__(self, chosen: Settings, stack: AsyncExitStack) -> None:
         self.chosen = chosen
@@ -263,7 +268,7 @@ class _Clusters:
         return world
 
     async def explain_pod(self, namespace: str, name: str) -> Explanation:
-        """Raises ConfigError if there is no such pod, or it names another scheduler."""
+        """The explanation of a pod.  Raises ConfigError if there is no such pod, or it names another scheduler."""
         pod = await (await self.kube()).read_pod(namespace, name)
         if pod is None:
             raise ConfigError(f"there is no pod {namespace}/{name}; name its namespace with -n.")
@@ -279,7 +284,7 @@ class _Clusters:
         assert key is not None, "the pod was just applied to the world"
         await self._read_jobs(world, key)
         explanation = explain(world, key, time.time())
-        # Only a running bridge knows the next step, and when it observed what.
+        # Only a running bridge knows the next step, and the times of its observations.
         return replace(
             explanation, next=(), story=((pod.created, f"pod {pod.full_name} created"), *_times(explanation))
         )
@@ -291,7 +296,7 @@ class _Clusters:
         return await slurm_survey.trial(await self.slurm(), explanation.spec)
 
     async def costs(self, explanation: Explanation) -> Costs | None:
-        """What the pod's job costs or would cost; None: there is no job to submit."""
+        """The present or future costs of the pod's job; None: there is no job to submit."""
         spec = explanation.spec
         if spec is None:
             return None
@@ -302,7 +307,7 @@ class _Clusters:
             partition = next((known.name for known in await slurm.partitions() if known.default), "")
         account, qos = (job.account, job.qos) if job is not None else (spec.account, spec.qos)
         asked = (spec.user, account, partition, qos)
-        if asked not in self._terms:  # mostly the same for all pods of a manifest
+        if asked not in self._terms:  # the pods of a manifest mostly have the same terms
             self._terms[asked] = await terms_of(slurm, *asked)
         return Costs(billing_of(spec, self._terms[asked]), self._terms[asked])
 
@@ -311,11 +316,11 @@ class _Clusters:
         try:
             return await self.costs(explanation)
         except BridgeError as error:
-            notes.append(f"What it costs is not shown: {said(error)}")
+            notes.append(f"The costs are not shown: {said(error)}")
             return None
 
     async def complete(self, world: World, uid: str) -> None:
-        """Read what the pods of that pod's workload refer to: owners, volumes, and the object that defines the gang size."""
+        """Read the objects to which the pods of this workload refer: owners, volumes, and the object with the gang size."""
         workload = world.workloads[world.key_of_pod[uid]]
         group, kube = workload.group, await self.kube()
         claims: dict[tuple[str, ...], tuple[Claim, ...]] = {}
@@ -329,9 +334,7 @@ class _Clusters:
         if size_source is not None and owner_key(namespace, size_source) not in world.owners:
             owner = await kube.read_owner(size_source, namespace)
             world.apply(ev.OwnerRead(size_source, owner, time.time(), namespace))
-        if settle(
-            world, workload
-        ):  # no rule runs here that would wait for owners, so the gang is counted again at once
+        if settle(world, workload):  # no rule waits for owners here, so the gang is counted again at once
             world.refresh(workload)
         settle_all(world)
 
@@ -342,7 +345,7 @@ class _Clusters:
             world.apply(ev.OwnerRead(ref, owner, time.time(), pod.namespace))
 
     async def with_unread_jobs(self, known: Explanation, notes: list[str]) -> Explanation:
-        """The explanation with the jobs that the bridge has not read itself: of a running job it reads only the grant."""
+        """The explanation, completed by jobs that the bridge has not read: a bridge reads only the grant of a running job."""
         unread = {job_id for job_id, _ in known.states} - {job.id for job in known.jobs}
         if not unread:
             return known
@@ -350,7 +353,7 @@ class _Clusters:
             slurm = await self.slurm()
             read = [await slurm.job(job_id) for job_id in sorted(unread)]
         except BridgeError as error:
-            notes.append(f"More of the job is not shown: {said(error)}")
+            notes.append(f"Details of the job are not shown: {said(error)}")
             return known
         own = [job for job in read if job is not None and (names.whose(job.name) or ("", ""))[1] == known.key]
         return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
@@ -372,7 +375,7 @@ class _Clusters:
         """The Kubernetes events of the pod."""
         pod = await (await self.kube()).read_pod(namespace, name)
         if pod is None:
-            notes.append("The pod is not there any more.")
+            notes.append("The pod does not exist any more.")
             return ()
         try:
             return await admin_reads.events_of(await self.transport(), namespace, pod.uid)

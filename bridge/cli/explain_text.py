@@ -25,7 +25,7 @@ from scheduler.rules.status import clock
 from scheduler.state.phase import Phase
 from scheduler.state.visits import NO_CONTENDER
 
-MOST_NODES = 8  # the most nodes that are named
+MOST_NODES = 8  # so many nodes are named
 NARROWEST = 40  # columns; a narrower terminal breaks the lines itself
 
 
@@ -35,7 +35,7 @@ class Answer:
 
     title    which pod it explains
     planned  True if the pod does not exist, and a manifest would make it
-    notes    sentences about what is missing here, and why
+    notes    sentences about missing parts, with the reason
     trial    Slurm's verdict on the job; None: Slurm was not asked
     costs    what the job costs; None: there is no job, or a note says why it is not shown
     """
@@ -74,14 +74,14 @@ def _lines(answer: Answer, width: int, now: float) -> Iterator[str]:
 def _planned_sentence(answer: Answer) -> str:
     explained, trial = answer.explanation, answer.trial
     if explained.refusal is not None:
-        return f"It would not be asked of Slurm. {explained.refusal.message}"
+        return f"Its job would not be submitted. {explained.refusal.message}"
     waits, job = "", "it"
     if explained.phase == Phase.GATHERING.value:
         waits, job = f"It would wait. {explained.sentence} ", "the job below"
     if trial is not None and not trial.may:
         return f"{waits}Slurm would refuse {job}: {trial.text} (error {trial.number})."
     return (
-        f"{waits}Slurm would take {job}: its user, account, QOS, partition, features and devices were tried. "
+        f"{waits}Slurm would accept {job}: its user, account, QOS, partition, features and devices were tried. "
         "Nothing was submitted."
     )
 
@@ -149,7 +149,7 @@ def _spec(explained: Explanation, planned: bool, width: int) -> Iterator[str]:
     yield from textwrap.wrap(
         words,
         width - 2,
-        initial_indent=f"{INDENT}in sbatch's words: ",
+        initial_indent=f"{INDENT}as sbatch options: ",
         subsequent_indent=INDENT * 2,
         break_long_words=False,
         break_on_hyphens=False,
@@ -159,12 +159,12 @@ def _spec(explained: Explanation, planned: bool, width: int) -> Iterator[str]:
 def _heading(explained: Explanation, spec: JobSpec, planned: bool) -> str:
     user = f"as user {spec.user}"
     if explained.missing is None:
-        return f"What those that are here would need of Slurm, {user}"
+        return f"The job of the pods that exist, {user}"
     if explained.missing:
-        absent = "pod that is" if explained.missing == 1 else f"{explained.missing:,} pods that are"
-        user += f", if the {absent} missing {'is' if explained.missing == 1 else 'are'} like {explained.like}"
+        absent = "missing pod is" if explained.missing == 1 else f"{explained.missing:,} missing pods are"
+        user += f", if the {absent} like {explained.like}"
     if explained.refusal is not None and not explained.states:
-        return f"What it would need of Slurm, {user}"
+        return f"The job that would be needed, {user}"
     return f"The job as it {'would be sent' if planned or not explained.states else 'is asked for'}, {user}"
 
 
@@ -246,9 +246,10 @@ def _story(answer: Answer, now: float, width: int) -> Iterator[str]:
 
 
 def as_json(answers: Sequence[Answer]) -> str:
-    """A list, one entry a workload: `explanation` with all its fields, `request` (the body of job/submit), `sbatch`,
-    `events`, and `trial`: the error number and text with which Slurm refused the trial (2018: for that alone)."""
-    return json.dumps([_entry(answer) for answer in answers], indent=2)  # ASCII: nothing of it controls a terminal
+    """A list with one entry for each workload: `explanation` with all its fields, `request` (the body of job/submit),
+    `sbatch`,
+    `events`, and `trial`: Slurm's error number and text for the trial (2018: all but the trial's node was accepted)."""
+    return json.dumps([_entry(answer) for answer in answers], indent=2)  # ASCII: no character controls a terminal
 
 
 def _entry(answer: Answer) -> dict[str, Any]:

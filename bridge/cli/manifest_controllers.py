@@ -1,8 +1,8 @@
-"""The pods that a JobSet, a LeaderWorkerSet or a TrainJob of a file would have, as a plan (O4).
+"""Plans the pods that a JobSet, a LeaderWorkerSet or a TrainJob of a file would have (O4).
 
-Their controllers make the pods, not Kubernetes.  The plan has what matters for the job in Slurm: numbers, resources, owners,
-and the labels that show the gang (Kubernetes facts 4).  A TrainJob becomes a JobSet of the template in its runtime, which has
-to be in the same file, with the TrainJob's number of nodes, resources and overrides.
+The plan has the properties that matter for the job in Slurm: numbers, resources, owners, and the labels that show the gang
+(Kubernetes facts 4).  A TrainJob becomes a JobSet from the template in its runtime, with the number of nodes, resources and
+overrides of the TrainJob.  The runtime must be in the same file.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ LWS_API = "leaderworkerset.x-k8s.io/v1"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"  # a label of the runtime's Jobs
 NODE = "node"  # the container that gets the TrainJob's resources
 OVERRIDDEN = ("nodeSelector", "affinity", "serviceAccountName")  # of podTemplateOverrides, besides lists
-PLAN = "This is a plan: the pods are those that the controller of {kind} makes of these fields. Other tools may change them."
+PLAN = "This is a plan of the pods that the controller of {kind} makes from these fields. Other tools may change them."
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an object was written.  path: the file; uid: prefix of the UIDs of objects made from it; now: epoch seconds."""
+    """The origin of an object.  path: its file; uid: prefix of the UIDs of objects made from it; now: epoch seconds."""
 
     path: str
     uid: str
@@ -73,7 +73,7 @@ def of_foreign(thing: Object, things: Sequence[Object], source: Source) -> tuple
 
 
 def is_runtime(thing: Object) -> bool:
-    """True for the runtime of TrainJobs: it makes no pods by itself."""
+    """True for a runtime of TrainJobs, which makes no pods by itself."""
     return str(thing.get("apiVersion") or "").startswith("trainer.kubeflow.org/") and thing.get("kind") in (
         "TrainingRuntime",
         "ClusterTrainingRuntime",
@@ -96,17 +96,17 @@ def _of_jobset(jobset: Object, kind: str, source: Source, notes: Sequence[str]) 
     stages = [(f", stage {stage.name}", stage.jobs) for stage in owner.stages] or [
         ("", tuple(part for part, _ in pods))
     ]
-    said = [PLAN.format(kind=kind), *notes]
+    all_notes = [PLAN.format(kind=kind), *notes]
     if spec.get("suspend"):
-        said.append(f"The {kind} is suspended: it makes no pods before it is resumed.")
+        all_notes.append(f"The {kind} is suspended: it makes no pods before it is resumed.")
     if len(stages) > 1:
-        said.append("Its Jobs start one after the other: each stage is a gang and a job of its own.")
+        all_notes.append("Its Jobs start one after the other: each stage is a gang with its own job.")
     return tuple(
         Planned(
             f"pods of {kind} {source.namespace}/{name}{title}",
             tuple(pod for part, pod in pods if part in parts),
             owners,
-            tuple(said),
+            tuple(all_notes),
         )
         for title, parts in stages
         if any(part in parts for part, _ in pods)
@@ -143,7 +143,7 @@ def _pods_of(job_template: Object, part: str, job: OwnerRef, jobset: OwnerRef, s
 
 
 def _of_leader_worker_set(thing: Object, source: Source) -> Planned:
-    """One group: all groups are alike."""
+    """The plan for one group, because all groups are alike."""
     name, spec = _name(thing), mapping(thing.get("spec"))
     of_pods = mapping(spec.get("leaderWorkerTemplate"))
     groups, size = number_of(spec, "replicas"), number_of(of_pods, "size")
@@ -175,7 +175,7 @@ def _of_leader_worker_set(thing: Object, source: Source) -> Planned:
         )
     if any(key.startswith((names.PREFIX, names.ALIAS_PREFIX)) for key in own):
         notes.append(
-            "Its own annotations count for leaders alone, because a Pod controls the workers: write them in the templates."
+            "Its own annotations count only for leaders, because a Pod controls the workers: write them in the templates."
         )
     owners = (Owner(leaders, owner=ref), Owner(workers), Owner(ref, own))
     return Planned(f"pods of LeaderWorkerSet {source.namespace}/{name}, one group", tuple(pods), owners, tuple(notes))
@@ -185,7 +185,7 @@ def _of_leader_worker_set(thing: Object, source: Source) -> Planned:
 
 
 def _of_train_job(thing: Object, things: Sequence[Object], source: Source) -> tuple[Planned, ...]:
-    """The JobSet that Kubeflow Trainer makes of it."""
+    """The plan for the JobSet that Kubeflow Trainer makes from the TrainJob."""
     name, spec = _name(thing), mapping(thing.get("spec"))
     runtime = _runtime(thing, things, source)
     made = mapping(mapping(runtime.get("spec")).get("template"))
@@ -200,7 +200,7 @@ def _of_train_job(thing: Object, things: Sequence[Object], source: Source) -> tu
         _fill(job, nodes, mapping(trainer.get("resourcesPerNode")))
         for override in spec.get("podTemplateOverrides") or ():
             if str(job.get("name")) in [
-                str(mapping(one).get("name")) for one in mapping(override).get("targetJobs") or ()
+                str(mapping(target).get("name")) for target in mapping(override).get("targetJobs") or ()
             ]:
                 _override(job, mapping(mapping(override).get("spec")))
     notes = [f"Its runtime is the {runtime['kind']} {_name(runtime)} of this file."]
@@ -223,7 +223,7 @@ def _runtime(thing: Object, things: Sequence[Object], source: Source) -> Object:
 
 
 def _fill(job: dict[str, Any], nodes: int, resources: Object) -> None:
-    """Set what Trainer sets in a replicated Job: one of each, and the trainer's number of nodes and their resources."""
+    """Set the fields that Trainer sets in a replicated Job: one replica, the number of nodes, and their resources."""
     template = mapping(job.get("template"))
     step = mapping(mapping(template.get("metadata")).get("labels")).get(STEP)
     spec = mapping(template.get("spec"))
@@ -237,7 +237,7 @@ def _fill(job: dict[str, Any], nodes: int, resources: Object) -> None:
 
 
 def _override(job: dict[str, Any], spec: Object) -> None:
-    """Apply what matters for scheduling of one of the TrainJob's podTemplateOverrides."""
+    """Apply the fields of one podTemplateOverride of the TrainJob that matter for scheduling."""
     pod = _pod_spec(mapping(mapping(job.get("template")).get("spec")))
     for key in OVERRIDDEN:
         if isinstance(spec.get(key), dict):
@@ -257,7 +257,7 @@ def _pod_spec(job_spec: Object) -> dict[str, Any]:
 
 
 def _shown(template: Object, labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
-    """A pod of the template, with what a controller adds to its metadata."""
+    """A pod of the template, with the metadata that a controller adds."""
     meta = mapping(template.get("metadata"))
     meta = {
         **meta,

@@ -1,8 +1,11 @@
-"""`slurm-bridge policy check`: what is wrong with a policy, or is probably not meant.
+"""`slurm-bridge policy check`: mistakes in a policy, and rules that probably do not mean what the admin wants.
 
-A file with a mistake is refused as `run` would refuse it.  The rest are rules that can never be reached, as far as that
-follows from the rules alone; users that others than the admin choose; if the settings name a Slurm that answers, names that
-Slurm does not know; and, if there are namespaces to look at, what the policy gives to each (bridge/cli/policy_namespaces.py).
+A file with a mistake is refused as by `run`.  The other findings are:
+
+* rules that can never be reached, as far as that follows from the rules alone
+* Slurm users that people other than the admin can choose
+* names that Slurm does not know, if the settings name a Slurm that answers
+* the identity that the policy gives to each namespace, if there are any (bridge/cli/policy_namespaces.py)
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ def main(options: Mapping[str, str | None], namespaces: Sequence[str] = ()) -> i
     """Exit code 0 (nothing to do), 1 (warnings), 2 (errors).  Raises ConfigError for a file with a mistake.
 
     options      by field of Settings; `config`: the file; `output`: "text", "wide" or "json"
-    namespaces   "NAME" or "NAME,KEY=VALUE,…" with its labels, in the place of the managed namespaces of Kubernetes
+    namespaces   "NAME" or "NAME,KEY=VALUE,…" with labels; these are checked instead of the managed namespaces
     """
     chosen = settings.load(options, os.environ)
     given = [_space(namespace) for namespace in namespaces]
@@ -58,7 +61,7 @@ def main(options: Mapping[str, str | None], namespaces: Sequence[str] = ()) -> i
 
 
 def _space(given: str) -> Namespace:
-    """Raises ConfigError."""
+    """A namespace of the command line.  Raises ConfigError."""
     name, _, labels = given.partition(",")
     return Namespace(name, "", labels_given(labels, "--namespace"))
 
@@ -66,21 +69,23 @@ def _space(given: str) -> Namespace:
 async def in_clusters(
     options: Mapping[str, str | None], chosen: Settings, given: Sequence[Namespace] = ()
 ) -> list[Finding]:
-    """Slurm's verdict on the policy, and what the policy gives to the named namespaces (none: all)."""
+    """The findings about names in Slurm, and about these namespaces; without any: about all managed namespaces."""
     spaces, missing = (given, "") if given else await _managed(options)
     filled = policy_namespaces.choices_in(policy_namespaces.pods_of(chosen.core_policy(""), spaces))
     seen = await look_at_slurm(options, os.environ, filled)
-    said = in_slurm(chosen, seen)
+    about_slurm = in_slurm(chosen, seen)
     if missing:
-        return [*said, not_checked(str(missing)).at("Namespaces", "namespaces")]
+        return [*about_slurm, not_checked(str(missing)).at("Namespaces", "namespaces")]
     policy = chosen.core_policy(_slurm_user(seen))
     pods = policy_namespaces.pods_of(policy, spaces)
     of_spaces = policy_namespaces.judged(policy, pods, seen, named=bool(given))
-    return said + [Finding("Namespaces", name, result.level, result.sentence, result.do) for name, result in of_spaces]
+    return about_slurm + [
+        Finding("Namespaces", name, result.level, result.sentence, result.do) for name, result in of_spaces
+    ]
 
 
 async def _managed(options: Mapping[str, str | None]) -> tuple[list[Namespace], str]:
-    """The managed namespaces of Kubernetes; and why they are not known, "": they are."""
+    """(the managed namespaces of Kubernetes, why they are not known); "": they are known."""
     seen = await look_at_namespaces(options, os.environ)
     if (missing := seen.namespaces.missing) is not None:
         return [], missing.because or missing.why
@@ -89,7 +94,7 @@ async def _managed(options: Mapping[str, str | None]) -> tuple[list[Namespace], 
 
 
 def in_slurm(chosen: Settings, seen: Observations) -> list[Finding]:
-    """Slurm's answers about the literal users, accounts, partitions, QOS and reservations of the policy."""
+    """The findings about users, accounts, partitions, QOS and reservations that the policy names without templates."""
     if not chosen.slurm_url:
         return [_not_checked("the settings name no Slurm")]
     if (missing := seen.jobs.missing) is not None:
@@ -133,19 +138,19 @@ def _unreached(policy: Policy) -> Iterator[Result]:
         before = next((other for other in range(place) if takes_all_of(policy.rules[other], rule)), None)
         if before is not None:
             yield warning(
-                f"Rule {place + 1} ({rule.about}) is never reached: rule {before + 1} ({policy.rules[before].about}) takes "
+                f"Rule {place + 1} ({rule.about}) is never reached: rule {before + 1} ({policy.rules[before].about}) matches "
                 "all of its pods, and the first rule that matches decides.",
-                f"Put rule {place + 1} before rule {before + 1}, or take it away.",
+                f"Put rule {place + 1} before rule {before + 1}, or remove it.",
             )
     if policy.default is not None:
         all_of_them = next((n for n, rule in enumerate(policy.rules) if _takes_everything(rule)), None)
         if all_of_them is not None:
-            said = f"The default is never reached: rule {all_of_them + 1} takes every pod."
-            yield warning(said, "Take one of them away.")
+            message = f"The default is never reached: rule {all_of_them + 1} matches every pod."
+            yield warning(message, "Remove the rule or the default.")
 
 
 def takes_all_of(one: Rule, other: Rule) -> bool:
-    """True if the first rule matches every pod that the other one matches; False also if that cannot be decided."""
+    """True if `one` matches every pod that `other` matches; False also if that cannot be decided."""
     return (
         set(one.selector) <= set(other.selector)
         and _all_covered(one.namespaces, other.namespaces)
@@ -158,14 +163,14 @@ def _takes_everything(rule: Rule) -> bool:
 
 
 def _all_covered(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
-    """Patterns; (): any name."""
+    """True if the patterns `wide` match every name that the patterns `narrow` match; (): any name."""
     if not wide or ANY in wide:
         return True
     return bool(narrow) and all(any(_covers(other, pattern) for other in wide) for pattern in narrow)
 
 
 def _covers(wide: str, narrow: str) -> bool:
-    """True if the wide pattern matches every name that the narrow one matches, as far as that is easily decided."""
+    """True if the pattern `wide` matches every name that `narrow` matches; False also if that is hard to decide."""
     fixed = wide[:-1]
     if wide.endswith(ANY) and not _is_pattern(fixed):
         return narrow.startswith(fixed) and not _is_pattern(narrow[: len(fixed)])
@@ -176,7 +181,7 @@ def _is_pattern(text: str) -> bool:
     return any(char in text for char in "*?[")
 
 
-# --- users that others choose ---------------------------------------------------------------------------------------
+# --- users that other people choose ---------------------------------------------------------------------------------------
 
 
 def _chosen_by_others(policy: Policy) -> Iterator[Result]:
@@ -190,8 +195,8 @@ def _chosen_by_others(policy: Policy) -> Iterator[Result]:
                 "Name the service accounts of the rule without wildcards, or use a label of the namespace.",
             )
         elif named:
-            who = "create namespaces" if named == [f"{{{templates.NAMESPACE}}}"] else "label namespaces"
-            yield ok(f"{called} fills user from {tenant.user}: any user who may {who} chooses a Slurm user")
+            right = "create namespaces" if named == [f"{{{templates.NAMESPACE}}}"] else "label namespaces"
+            yield ok(f"{called} fills user from {tenant.user}: any user who may {right} chooses a Slurm user")
 
 
 def _accounts_are_named(policy: Policy, place: int) -> bool:
@@ -204,12 +209,12 @@ def _priorities(policy: Policy) -> Iterator[Result]:
         refusing = [place for place, tenant in enumerate(policy.tenants) if not _allows(tenant, priority.qos)]
         if priority.qos and refusing and len(refusing) == len(policy.tenants):
             yield warning(
-                f"PriorityClass {name} means QOS {priority.qos}, which no rule allows: its pods are refused.",
-                "Allow it under qos of a rule, or take it away from priority_classes.",
+                f"PriorityClass {name} selects QOS {priority.qos}, which no rule allows: its pods are refused.",
+                "Allow it under qos of a rule, or remove it from priority_classes.",
             )
         elif priority.qos and refusing:
             rules = some((policy.called(place) for place in refusing), 2)
-            yield ok(f"PriorityClass {name} means QOS {priority.qos}; its pods are refused under: {rules}")
+            yield ok(f"PriorityClass {name} selects QOS {priority.qos}; its pods are refused under: {rules}")
 
 
 def _allows(tenant: Tenant, qos: str) -> bool:

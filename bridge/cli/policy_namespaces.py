@@ -1,7 +1,8 @@
-"""What a policy gives to existing namespaces of Kubernetes, or to namespaces that the command line names.
+"""The identities that a policy gives to namespaces of Kubernetes, or to namespaces that the command line names.
 
-Templates are filled as for pods of that namespace (Policy.tenant).  What they give is tried in Slurm without effect, as the
-doctor tries choices without templates.  Service accounts: `default`, and those that rules name without wildcards.
+Templates are filled as for pods of that namespace (Policy.tenant).  The filled values are tried in Slurm without effect, as
+the doctor tries values without templates.  The checked service accounts are `default` and the accounts that rules name
+without wildcards.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Pods of one namespace and one service account, and what the policy gives them.
+    """Pods of one namespace and one service account, and the identity that the policy gives them.
 
     matching   positions of the rules that match; the first one decides
     """
@@ -60,7 +61,7 @@ def judged(
 ) -> Iterator[tuple[str, Result]]:
     """The findings about the namespaces, by check.
 
-    named   an admin named these namespaces; there may be others, for which a rule decides that decides for none of these
+    named   the command line named these namespaces: a rule that decides for none of them may decide for others
     """
     if not found:
         yield "namespaces", ok("none is managed: kubectl label namespace NAME slurm-bridge/managed=true")
@@ -95,7 +96,7 @@ def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     nobody = [group.called for group in found if not group.matching and policy.default is None]
     if nobody:
         yield warning(
-            f"Without a Slurm user, so that pods are refused: {some(nobody, MOST_NAMED)}.",
+            f"Pods of these namespaces have no Slurm user, and are refused: {some(nobody, MOST_NAMED)}.",
             "Add a rule for them under policy.rules, or a policy.default.",
         )
     refused: dict[str, list[str]] = {}
@@ -107,7 +108,7 @@ def _refused(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
 
 
 def _overlaps(found: Sequence[Pods]) -> Iterator[Result]:
-    """Several rules match; the first decides."""
+    """Namespaces that several rules match: the first rule decides."""
     several: dict[tuple[int, ...], list[str]] = {}
     for group in found:
         if len(group.matching) > 1:
@@ -118,7 +119,7 @@ def _overlaps(found: Sequence[Pods]) -> Iterator[Result]:
 
 
 def _without_effect(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
-    """Rules that decide nowhere, which is probably not meant so."""
+    """Rules that decide for no namespace, which is probably a mistake."""
     decide = {group.matching[0] for group in found if group.matching}
     match = {place for group in found for place in group.matching}
     for place in sorted(match - decide):
@@ -126,7 +127,7 @@ def _without_effect(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
         before = f"rule {others[0]} decides" if len(others) == 1 else f"rules {', '.join(map(str, others))} decide"
         yield warning(
             f"Rule {place + 1} ({policy.rules[place].about}) decides for no pod now: it matches, and {before} before it.",
-            f"Put rule {place + 1} first, or take it away.",
+            f"Put rule {place + 1} first, or remove it.",
         )
     if idle := [rule for place, rule in enumerate(policy.rules) if place not in match]:
         yield ok(f"rules that no namespace matches now: {some(map(_about, idle), MOST_NAMED)}")
@@ -137,7 +138,7 @@ def _about(rule: Rule) -> str:
 
 
 def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
-    """Templates under `allowed` that cannot be filled there: they allow nothing, and no message says so."""
+    """Templates under `allowed` that cannot be filled for a namespace: they allow nothing there, without any message."""
     lost: dict[str, list[str]] = {}
     for group in found:
         if isinstance(group.tenant, Refusal):
@@ -150,13 +151,13 @@ def _empty(policy: Policy, found: Sequence[Pods]) -> Iterator[Result]:
     for where, names in lost.items():
         yield warning(
             f"{where} cannot be filled in {some(names, MOST_NAMED)}, and allow nothing there.",
-            "Label these namespaces with what the template names, or take the template away.",
+            "Give these namespaces the label that the template names, or remove the template.",
         )
 
 
 def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Result]:
-    """Users, accounts, partitions and QOS that were filled in, and that Slurm does not take; each once."""
-    if seen.jobs.missing is not None:  # the checks of Slurm say so
+    """Users, accounts, partitions and QOS from templates that Slurm does not accept; each once."""
+    if seen.jobs.missing is not None:  # the checks of Slurm report that
         return
     wrong: dict[Choice, list[Pods]] = {}
     for group in found:
@@ -169,16 +170,17 @@ def _unknown_to_slurm(found: Sequence[Pods], seen: Observations) -> Iterator[Res
     for choice, pods in sorted(wrong.items()):
         user, option, _ = choice
         if option and user in users:
-            continue  # said of the user
-        said = refused(choice, seen.filled[choice].get(), seen)
+            continue  # reported for the user already
+        result = refused(choice, seen.filled[choice].get(), seen)
         first = pods[0].tenant
         given = first.filled if isinstance(first, Tenant) else ""
         concerned = some(dict.fromkeys(same.called for same in pods), MOST_NAMED)
-        yield Result(said.level, " ".join(filter(None, [said.sentence, given, f"Concerned: {concerned}."])), said.do)
+        sentence = " ".join(filter(None, [result.sentence, given, f"Concerned: {concerned}."]))
+        yield Result(result.level, sentence, result.do)
     yield from _reservations(found, seen)
     if not wrong and seen.filled:
         yield ok(
-            f"Slurm takes all {count(len(seen.filled), 'user and choice', 'users and choices')} of templates there"
+            f"Slurm accepts all {count(len(seen.filled), 'user and choice', 'users and choices')} of templates there"
         )
 
 
@@ -195,7 +197,7 @@ def _reservations(found: Sequence[Pods], seen: Observations) -> Iterator[Result]
             concerned.setdefault((some(missing), group.tenant.filled), []).append(group.called)
     for (missing_now, filled), pods in concerned.items():
         yield warning(
-            f"Slurm does not reserve {missing_now} now. {filled} Concerned: {some(pods, MOST_NAMED)}.",
+            f"Slurm has no reservation {missing_now} now. {filled} Concerned: {some(pods, MOST_NAMED)}.",
             "scontrol show reservation; reservations end by themselves.",
         )
 
@@ -207,4 +209,4 @@ def _given(found: Sequence[Pods]) -> Result:
             by_user.setdefault(group.tenant.user, []).append(group.called)
     users = [f"{user} ({some(dict.fromkeys(names), 2)})" for user, names in sorted(by_user.items())]
     spaces = count(len({group.namespace for group in found}), "namespace")
-    return ok(f"{spaces} looked at; Slurm users: {some(users, MOST_NAMED)}" if users else f"{spaces} looked at")
+    return ok(f"{spaces} checked; Slurm users: {some(users, MOST_NAMED)}" if users else f"{spaces} checked")

@@ -1,11 +1,11 @@
 """`slurm-bridge uninstall`: remove what the bridge put into both clusters, then end (docs/operations.md lists it).
 
-The command is a bridge that leaves (scheduler/rules/uninstall.py), with the same World, loop and executor.  So the rules of a
-bridge hold: it reads before it ends anything, handles unknown outcomes, and waits for the end of an outage.  The command
-keeps no state: if it is killed and started again, it lists both clusters and continues.
+The command runs a bridge that uninstalls itself (scheduler/rules/uninstall.py), with the same World, loop and executor.  So
+the rules of a bridge apply: the command reads before it ends anything, handles unknown outcomes, and waits for the end of an
+outage.  The command keeps no state: if it is killed and started again, it lists both clusters and continues.
 
-It ends when nothing is left.  With the setting `lease` it works only while it holds the Lease, under a name of its own, and
-does not begin while a bridge renews it.
+The command ends when nothing is left to do.  With the setting `lease` it works only while it holds the Lease, under its own
+name, and does not begin while a bridge renews the Lease.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scheduler.rules import uninstall
 from scheduler.state.world import World
 
 CHECK_EVERY_S = 1.0  # between two checks of what is left
-STATUS_EVERY_S = 5.0  # between two lines about what is still to do
+STATUS_EVERY_S = 5.0  # between two lines about the remaining work
 NODES_S = 5.0  # between two polls of Slurm's nodes, at most
 NAMED_MOST = 3
 EXIT_STOPPED = 1
@@ -36,8 +36,8 @@ EXIT_STOPPED = 1
 def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -> int:
     """Exit code 0: nothing is left; 1: stopped before that.  Raises ConfigError.
 
-    end_pods   running pods are ended; else they run to their end
-    dry_run    what would be done is printed, and nothing is changed
+    end_pods   running pods are ended; otherwise they run to their end
+    dry_run    the changes are printed and not made
     """
     work = Uninstall(dry_run=dry_run)
     how = uninstall.END if end_pods else uninstall.WAIT
@@ -45,7 +45,7 @@ def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -
         runner.run(app.run(_for_this(settings, dry_run=dry_run), act=work.act, leaving=how))
     if work.done:
         return 0
-    print("slurm-bridge: stopped before everything was taken back. Start it again to go on.", file=sys.stderr)  # noqa: T201
+    print("slurm-bridge: stopped before everything was removed. Start the command again to continue.", file=sys.stderr)  # noqa: T201
     return EXIT_STOPPED
 
 
@@ -61,9 +61,9 @@ def _for_this(settings: Settings, *, dry_run: bool) -> Settings:
 
 
 class Uninstall:
-    """One run of it.
+    """One run of the command.
 
-    done     nothing is left; in a dry run: everything that would be done was printed
+    done     nothing is left; in a dry run: all changes were printed
     """
 
     def __init__(self, *, dry_run: bool = False) -> None:
@@ -78,39 +78,39 @@ class Uninstall:
         if lease is not None:
             replica = clusters.replica(lease)
             working = replica.run(signalled)
-            searching_workloads = self._watch(
+            watching = self._watch(
                 lambda: replica.now.world if replica.now is not None else None, lease, clusters.clock
             )
         else:
             bridge = clusters.bridge()
             working = app.until_signalled(bridge, signalled)
-            searching_workloads = self._watch(lambda: bridge.world, None, clusters.clock)
-        await self._until_done(working, searching_workloads, signalled)
+            watching = self._watch(lambda: bridge.world, None, clusters.clock)
+        await self._until_done(working, watching, signalled)
 
     async def _until_done(
         self,
         working: Coroutine[object, object, None],
-        look: Coroutine[object, object, None],
+        watching: Coroutine[object, object, None],
         signalled: asyncio.Event,
     ) -> None:
         """Let the bridge work, and stop it when nothing is left."""
-        task = asyncio.create_task(working, name="bridge")
-        searching_workloads = asyncio.create_task(look, name="what is left")
+        bridge = asyncio.create_task(working, name="bridge")
+        watch = asyncio.create_task(watching, name="watch the remaining work")
         try:
-            await asyncio.wait((task, searching_workloads), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((bridge, watch), return_when=asyncio.FIRST_COMPLETED)
             signalled.set()
-            await task
-            if searching_workloads.done():
-                searching_workloads.result()
+            await bridge
+            if watch.done():
+                watch.result()
                 self.done = True
         finally:
-            searching_workloads.cancel()
-            await asyncio.gather(searching_workloads, return_exceptions=True)
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
     async def _watch(self, world: Callable[[], World | None], lease: Lease | None, clock: Callable[[], float]) -> None:
-        """Return when nothing is left, or when a dry run has printed everything.  Raises ConfigError if a bridge is at work.
+        """Return when nothing is left, or when a dry run has printed all changes.  Raises ConfigError if a bridge is at work.
 
-        world   returns the bridge's World; None: it waits for the lease
+        world   returns the bridge's World; None: the bridge waits for the lease
         """
         while True:
             known = world()
@@ -131,7 +131,7 @@ class Uninstall:
             await asyncio.sleep(CHECK_EVERY_S)
 
     def _print_status(self, sentence: str) -> None:
-        """Print what the command waits for, if that has changed, at most every TELL_S."""
+        """Print this sentence about the remaining work if it has changed, at most every STATUS_EVERY_S."""
         now = time.monotonic()
         if sentence != self._printed and now - self._printed_at >= STATUS_EVERY_S:
             self._printed, self._printed_at = sentence, now
@@ -144,11 +144,11 @@ class Uninstall:
 
 
 def _waits_for(lease: Lease) -> str:
-    """Why it does not hold the lease yet.  Raises ConfigError if a bridge renews it."""
+    """Why the command does not hold the lease yet.  Raises ConfigError if a bridge renews the lease."""
     if lease.rival:
         namespace = lease.terms.namespace
         raise ConfigError(
-            f"{lease.rival} holds the lease {lease.terms.readable} and renews it, so a bridge is at work.",
+            f"{lease.rival} holds the lease {lease.terms.readable} and renews it, so a bridge is running.",
             f"Stop it first: kubectl --namespace={namespace} scale deployment/slurm-bridge --replicas=0",
         )
     if lease.trouble:

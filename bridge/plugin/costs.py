@@ -62,5 +62,5 @@ async def _asked(job_id: int, url: str, token_file: str) -> ShownCosts:
             await slurm.discover()
             found = await costs_of_job(slurm, job_id)
     except BridgeError as error:
-        return ShownCosts(sentence=f"What the job costs is not shown: {said(error)}")
+        return ShownCosts(sentence=f"The costs of the job are not shown: {said(error)}")
     return ShownCosts(tuple(costs_lines(found, DEFAULT_WIDTH)), msgspec.to_builtins(found))

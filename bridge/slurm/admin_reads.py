@@ -1,11 +1,12 @@
 """Reads that only diagnostic commands need: Slurm's configuration, its clock, its nodes in detail, and what a user may do.
 
-Nothing here changes anything.  What a user may do is *tried without effect*, by a submission as that user which excludes a
-node that no Slurm has.  slurmctld checks user, partition, account and QOS, and only then node names.  So error 2018 means
-that the rest was accepted; slurmctld keeps no record of it (26.05.5, measured).  The job is also submitted as held: if Slurm
-ever accepted it, it would not start, and it is cancelled at once.
+These reads change nothing.  To find out what a user may do, a job is *tried without effect*: it is submitted as that user,
+and excludes a node that does not exist.  slurmctld checks user, partition, account and QOS, and only then node names.  So
+error 2018 means that the rest was accepted; slurmctld keeps no record of the job (26.05.5, measured).  The job is also
+submitted as held: if Slurm accepted it nevertheless, it would not start, and it is cancelled at once.
 
-slurmrestd does not show slurm.conf before API v0.0.45 (Slurm 26.05), gres.conf, and whether slurmctld can resolve an address.
+slurmrestd does not show gres.conf, nor whether slurmctld can resolve an address, nor slurm.conf before API v0.0.45 (Slurm
+26.05).
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from scheduler.model.slurm import JobSpec, SlurmNode
 
 CONFIGURATION_SINCE = "v0.0.45"
 NO_NODE = "no-node-of-this-name-slurm-bridge-doctor"
-NODE_UNKNOWN = 2018  # the probe got as far as it can
+NODE_UNKNOWN = 2018  # slurmctld accepted all but the node that does not exist
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """slurm.conf, as far as it decides how fast and whether placeholders start.
+    """The parameters of slurm.conf that decide if and how fast placeholders start.
 
-    scheduler_parameters   as written, "defer", "bf_interval=30"; what is not written has Slurm's default
+    scheduler_parameters   as written, "defer", "bf_interval=30"; parameters that are not written have Slurm's defaults
     preempt_mode           of the cluster: CANCEL, REQUEUE, SUSPEND, GANG, …
-    private_data           what ordinary users may not see of each other: "JOBS", …
+    private_data           data that ordinary users may not see of each other: "JOBS", …
     max_node_count         the largest number of nodes that Slurm has room for; gres_types: devices that Slurm counts
     """
 
@@ -59,9 +60,9 @@ class Configuration:
 class NodeDetails:
     """The configuration of a node of Slurm.
 
-    address      NodeAddr; the node's own name where none was given
+    address      NodeAddr; the node's name if no address is configured
     reason       an admin's words, for drained and down nodes
-    lost         it counts as used though none of its CPUs is: it lost devices (Slurm facts 7); Slurm does not show how many
+    lost         True if the node lost devices (Slurm facts 7): it counts as used, but none of its CPUs is used
     """
 
     node: SlurmNode
@@ -100,7 +101,7 @@ class Verdict:
 
     @property
     def may(self) -> bool:
-        """Everything but the node that does not exist was accepted."""
+        """True if Slurm accepted all but the node that does not exist."""
         return self.number in (0, NODE_UNKNOWN)
 
 
@@ -162,7 +163,7 @@ class UsersAnswer(Envelope, kw_only=True):
 
 
 class _DetailedNode(wire.Node):
-    """One item of `GET nodes/`, with how it is made."""
+    """One item of `GET nodes/`, with its configuration."""
 
     address: str = ""
     reason: str = ""
@@ -174,7 +175,7 @@ class _DefaultTimes(msgspec.Struct):
 
 
 class _DetailedPartition(msgspec.Struct):
-    """One item of `GET partitions/`, with how it preempts."""
+    """One item of `GET partitions/`, with its preemption."""
 
     name: str
     preempt_mode: tuple[str, ...] | None = ()
@@ -192,7 +193,7 @@ _PARTITIONS = ListDecoder("partitions", _DetailedPartition, "name")
 _ID = msgspec.json.Decoder(IdAnswer)
 
 
-# --- what is asked --------------------------------------------------------------------------------------------------
+# --- reads --------------------------------------------------------------------------------------------------
 
 
 async def configuration(slurm: SlurmClient) -> Configuration | None:
@@ -227,13 +228,13 @@ async def clock(slurm: SlurmClient) -> float:
 
 
 async def reservations(slurm: SlurmClient) -> frozenset[str]:
-    """Names of the reservations that there are now."""
+    """Names of the present reservations."""
     found = await slurm.ask("reservations", "GET", "reservations/", _RESERVATIONS)
     return frozenset(reservation.name for reservation in found.reservations)
 
 
 async def nodes(slurm: SlurmClient) -> tuple[NodeDetails, ...]:
-    """Every node, and how it is made."""
+    """The configuration of every node."""
     answer = await slurm.ask("nodes", "GET", "nodes/", _NODES)
     known = {node.name: node for node in codec.nodes(answer).found}
     return tuple(
@@ -250,8 +251,8 @@ def _lost(node: _DetailedNode) -> bool:
 async def sees_all_jobs(slurm: SlurmClient, conf: Configuration, user: str) -> bool:
     """True if Slurm shows all users' jobs to the token of that user, whatever PrivateData says.
 
-    With PrivateData=jobs `jobs/state` shows every job to every user, and GET job/{id} denies that jobs of other users exist,
-    with the very number of a job that is gone (2017; 26.05.5, measured).
+    With PrivateData=jobs, `jobs/state` shows every job to every user.  But GET job/{id} of another user's job answers the
+    error number of a job that is gone (2017; 26.05.5, measured).
     """
     if "JOBS" not in conf.private_data or user in (conf.slurm_user, "root"):
         return True
@@ -277,9 +278,9 @@ async def partitions(slurm: SlurmClient) -> tuple[PartitionDetails, ...]:
 
 
 async def probe(slurm: SlurmClient, user: str, *, account: str = "", partition: str = "", qos: str = "") -> Verdict:
-    """Try if this user may submit with these choices.  Nothing is submitted (see the module).
+    """Try if this user may submit with these choices, without effect (see the module).
 
-    Raises what any call raises but Refused: that is the answer.
+    Raises what any call raises, except Refused, which becomes the verdict.
     """
     asked = JobSpec("slurm-bridge-doctor", user, 1, 1, account=account, partition=partition, qos=qos)
     return await trial(slurm, asked)
@@ -289,10 +290,10 @@ async def trial(slurm: SlurmClient, spec: JobSpec) -> Verdict:
     """Try if Slurm would accept this job.  User, account, QOS, partition, features and devices are tried, nodes are not.
 
     The components of a heterogeneous job are tried one by one; the first refusal counts.
-    Raises what any call raises but Refused: that is the answer.
+    Raises what any call raises, except Refused, which becomes the verdict.
     """
     tried = [await _tried(slurm, part) for part in (replace(spec, parts=()), *spec.parts)]
-    return next((right for right in tried if not right.may), tried[0])
+    return next((verdict for verdict in tried if not verdict.may), tried[0])
 
 
 async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:
@@ -300,7 +301,7 @@ async def _tried(slurm: SlurmClient, spec: JobSpec) -> Verdict:
     body = msgspec.json.encode({"job": {**job, "hold": True, "excluded_nodes": [NO_NODE]}})
     try:
         taken = await slurm.ask("probe", "POST", "job/submit", _ID, body, user=spec.user)
-    except Refused as no:
-        return Verdict(no.code, no.message)
+    except Refused as refusal:
+        return Verdict(refusal.code, refusal.message)
     await slurm.cancel(taken.job_id, spec.name, spec.user)
-    return Verdict(0, "it was taken")
+    return Verdict(0, "the job was accepted")

@@ -2,8 +2,8 @@
 
 Every method sends one request, checks the answer (responses.py) and returns values of the scheduler's model (codec.py).
 Every method may raise the errors of bridge/errors.py: Refused and its subclasses (nothing happened), Unreachable (nothing was
-sent), Unanswered and, for a write, ContractError (it may have taken effect: read before you repeat it).  "Raises" in a
-method's docstring names only errors that mean something particular there; numbers are Slurm's error numbers.
+sent), Unanswered and, for a write, ContractError (the request may have taken effect: read before you repeat it).  "Raises" in
+a method's docstring names only errors that have a special meaning there; numbers are Slurm's error numbers.
 
 Jobs are made, changed and ended *as their tenant* (I2): a request has the header `X-SLURM-USER-NAME`, and the bridge's token
 or the token of that user (user_tokens.py).  So Slurm itself refuses to end a job of another user that has a reused id (V6).
@@ -41,8 +41,8 @@ from scheduler.actions import NodeChange
 from scheduler.model.slurm import Grant, Job, JobSpec, NodeSpec, Partition, SlurmNode, States
 from scheduler.policy import unknown_names
 
-TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - its name
-RENEWING = (401, 511)  # statuses of a token that was not accepted: bad, expired or of another cluster
+TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - the name of a header
+RENEWING = (401, 511)  # HTTP statuses if slurmrestd does not accept the token: bad, expired or of another cluster
 OnCall = Callable[[str, float, str], None]
 OnLeftOut = Callable[[str, str, str], None]
 
@@ -69,10 +69,10 @@ _ACCOUNTED = ListDecoder("jobs", wire.AccountedJob, "job_id")
 class Discovery:
     """What `discover()` found: the release of Slurm, and the API version to use.
 
-    api         the API version that is used from now on
+    api         the API version of all later requests
     release     Slurm's release, "26.05.5"
     cluster     Slurm's ClusterName
-    accounting  True if there is a slurmdbd: jobs can be found by name, and their ends recorded
+    accounting  True if there is a slurmdbd: jobs can be found by name, and ends of jobs can be recorded
     responding  True if slurmctld answers slurmrestd
     slurm_user  SlurmUser of slurm.conf; "": not read
     """
@@ -103,7 +103,7 @@ class SlurmClient:
     user_tokens   a token for each user, for requests as that user; `acting_tokens` is then for nodes only
     deadline_s    for each call, a second attempt with a renewed token included
     on_call       called with (operation, seconds, outcome) for each call; outcome: "ok" or the error's class in lower case
-    on_undecodable called with (list, id or name, why) for each item of a list that could not be read, each time
+    on_undecodable called with (list, id or name, why) each time an item of a list could not be read
     """
 
     def __init__(
@@ -184,11 +184,11 @@ class SlurmClient:
         """Request nodes now or not at all, as `spec.user` (`POST job/allocate` with `immediate`).
 
         Returns the job id of the granted job; `grant(id)` reads its nodes.
-        Only for a job that depends on nothing but singleton, may begin now and is not heterogeneous.
-        Raises Exhausted (no room now: 2013, 2016, 2040, 2068; a limit: 2050), Conflict (2038: another job of this name lives;
-        find it), Invalid (not possible as asked; 2018: a node in `excluded_nodes` does not exist).  A refusal leaves a FAILED
-        record in accounting.  If partitions preempt, 2016 may have ended lower jobs already.  So callers limit the rate of
-        these calls (ARCHITECTURE 5).
+        Use it only for a job whose one dependency is singleton, which may begin now, and which is not heterogeneous.
+        Raises Exhausted (no room now: 2013, 2016, 2040, 2068; a limit: 2050), Conflict (2038: another job of this name has
+        not ended; find it), Invalid (the request cannot be met; 2018: a node in `excluded_nodes` does not exist).  A refusal
+        leaves a FAILED record in accounting.  If partitions preempt, slurmctld may have preempted jobs before it answers
+        2016.  So callers limit the rate of these calls (ARCHITECTURE 5).
         """
         body = bodies.job_body(spec, immediate=True)
         return (await self._write("allocate", "POST", self._path("job/allocate"), body, _ID, user=spec.user)).job_id
@@ -214,9 +214,9 @@ class SlurmClient:
         await self._write("update", "POST", self._path(f"job/{job_id}"), body, _ENVELOPE, user=user)
 
     async def nudge(self, job_id: int, user: str) -> None:
-        """Make slurmctld look at its queue now: an update of a waiting job without any field (ARCHITECTURE 5).
+        """Make slurmctld run a scheduling pass now, by an update of a waiting job without any field (ARCHITECTURE 5).
 
-        The update writes nothing, so it cannot undo what the job's user changes at the same time.
+        The update writes nothing, so it cannot undo a change that the job's user makes at the same time.
         Raises NotFound if the job is gone, Invalid if it has ended (2084).
         """
         await self._write("nudge", "POST", self._path(f"job/{job_id}"), bodies.NO_CHANGE, _ENVELOPE, user=user)
@@ -225,7 +225,7 @@ class SlurmClient:
         """End the job of that id if it has that name and that user (`DELETE jobs/`, docs/decisions/0003).
 
         The request names no signal, because a signal breaks external nodes (Slurm facts 2).
-        With the id of its leader, a whole heterogeneous job ends; with the id of another component, that component alone.
+        The id of the leader ends a whole heterogeneous job; the id of another component ends that component alone.
         Returns False if the job had ended already (2021), Slurm does not know it (2017), or another job has its id (2172).
         Also returns False if one component had ended before, and this call ended the others.
         Raises Invalid if the job is not that user's (2002).
@@ -238,7 +238,7 @@ class SlurmClient:
                 raise by_number("cancel", ErrorEntry(failed.code, failed.message or failed.string))
         return not failures
 
-    # --- what Slurm knows
+    # --- reads
 
     async def states(self) -> Mapping[int, States]:
         """The states of every job that Slurm knows, by id; see listed_states()."""
@@ -270,7 +270,7 @@ class SlurmClient:
     async def grant(self, job_id: int, user: str) -> Grant:
         """The grant of a running job or component, node by node (`GET resources/{id}`, 0.3 kB a node).
 
-        user   the user of the job: Slurm shows a grant only to the job's user and to operators (2010)
+        user   the user of the job: Slurm shows a grant only to this user and to operators (2010)
         Raises NotFound if the job is gone, Invalid if it has no nodes yet, or no nodes any more (2085).
         """
         answer = await self._get(
@@ -280,7 +280,7 @@ class SlurmClient:
         return _decoded("grant", lambda a: codec.grant(a, job_id, self._cpus_per_core, held), answer)
 
     def _shows_too_many_cpus(self, answer: wire.ResourcesAnswer) -> bool:
-        """True if the answer may count too many CPUs: it counts whole cores, but the job may hold one thread of a core."""
+        """True if the answer may show too many CPUs: it shows whole cores, but the job may hold one thread of a core."""
         shared = any(node.node in self._cpus_per_core for node in answer.nodes)
         return self._single_cpus is not False and shared and len(answer.nodes) > 1
 
@@ -322,14 +322,14 @@ class SlurmClient:
             self._on_left_out(list_name, "" if item.key is None else plain(str(item.key)), plain(item.why))
         return listed
 
-    # --- nodes: as the acting role itself, since Slurm lets no tenant do this
+    # --- nodes: with the acting token and no user, because Slurm lets no tenant change nodes
 
     async def register_node(self, spec: NodeSpec) -> None:
         """Register one external node (`POST new/node`).  It survives a restart of slurmctld.
 
-        One node a call, because of several nodes Slurm reads the devices of the first alone.
+        One call registers one node, because Slurm reads only the devices of the first node of a request.
         Slurm drops a GRES that slurm.conf does not know, and reports no error.
-        Raises Conflict (2168: it exists), Unauthorized, Invalid (2010: not this token's to do).
+        Raises Conflict (2168: the node exists), Unauthorized, Invalid (2010: the token may not change nodes).
         """
         await self._change_nodes("register_node", "POST", "new/node/", bodies.node_body(spec))
 
@@ -337,14 +337,14 @@ class SlurmClient:
         """Drain the node, resume it, or set it down, which ends its jobs for good (`POST node/{name}`).
 
         reason   Slurm shows it while the node is drained or down
-        Raises Invalid (2018: Slurm has no such node; 2010: not this token's to do).
+        Raises Invalid (2018: Slurm has no such node; 2010: the token may not change nodes).
         """
         await self._change_nodes("change_node", "POST", _node_path(name), bodies.node_change_body(change, reason))
 
     async def remove_node(self, name: str) -> None:
         """Delete a node that was registered by `new/node` (`DELETE node/{name}`).
 
-        Raises Exhausted (2016: it is busy), Invalid (2018: Slurm has no such node; 2028: it is in slurm.conf).
+        Raises Exhausted (2016: the node is busy), Invalid (2018: Slurm has no such node; 2028: the node is in slurm.conf).
         """
         await self._change_nodes("remove_node", "DELETE", _node_path(name), b"")
 
@@ -368,8 +368,8 @@ class SlurmClient:
     async def find(self, name: str) -> tuple[int, ...]:
         """Ids of jobs of exactly this name that have not ended according to accounting; () if there is no slurmdbd.
 
-        Accounting may be behind slurmctld, and may list a job that slurmctld lost: the caller reads each job that is found.
-        Raises ContractError if a record is unreadable in a way that it may be any job.
+        Accounting may be behind slurmctld, and may list a job that slurmctld lost.  So the caller reads each of these jobs.
+        Raises ContractError if a record cannot be read and does not show which job it is about.
         """
         if not self._accounting:
             return ()
@@ -379,9 +379,9 @@ class SlurmClient:
         return _decoded("find", lambda a: codec.live_ids(a, name), answer)
 
     async def record_end(self, job_id: int, user: str, exit_code: int, comment: str) -> bool:
-        """Write how the pods ended into an ended job's accounting record (derived exit code and comment, S2).
+        """Write how the pods ended into the accounting record of an ended job (derived exit code and comment, S2).
 
-        user     the user of the job, as whom the request is sent if that user has a token
+        user     the user of the job.  If that user has a token, the request is sent as the user
         comment  the whole new comment
         Returns False if there is no slurmdbd: nothing was sent.
         Raises NotFound if accounting has no such job.
@@ -500,9 +500,9 @@ class SlurmClient:
         tokens: TokenSource,
         user: str,
     ) -> Reply:
-        """Send the request.  If Slurm does not accept the token and there is a newer token, send the request again with it.
+        """Send the request.  If Slurm does not accept the token and there is a newer token, send the request again.
 
-        The first request had no effect then.  Both requests share one deadline.
+        A request with a token that is not accepted has no effect.  Both requests share one deadline.
         """
         began = self._stopwatch()
         headers = self._headers(operation, tokens, user)
@@ -526,7 +526,7 @@ class SlurmClient:
         left_s = max(0.0, self._deadline_s - (self._stopwatch() - began))
         try:
             return await transport.exchange(method, target, headers, body, deadline_s=left_s)
-        except RemoteError as error:  # the transport names the path; "allocate" says more
+        except RemoteError as error:  # the transport names the path, and here the operation is known
             raise type(error)(operation, SIDE, error.message, error.code) from None
 
     def _headers(self, operation: str, tokens: TokenSource, user: str) -> dict[str, str]:
@@ -534,7 +534,7 @@ class SlurmClient:
             headers = {
                 TOKEN_HEADER: tokens.token(),
                 "Accept": "application/json",
-                "Content-Type": "application/json",  # without it: 500 "Unspecified error"
+                "Content-Type": "application/json",  # without this header slurmrestd answers 500 "Unspecified error"
             }
         except ConfigError as error:  # the token file cannot be read (any more), so nothing is sent
             if isinstance(tokens, UserToken):
@@ -545,7 +545,7 @@ class SlurmClient:
         return headers
 
     def _with_own_token(self, user: str) -> str:
-        """*user* if each user has a token; otherwise "", because the bridge's own token may send this request."""
+        """*user* if each user has a token; otherwise "": the bridge's own token may send this request."""
         return user if self.user_tokens is not None else ""
 
     def _tokens_for(self, user: str) -> TokenSource:
@@ -555,7 +555,7 @@ class SlurmClient:
         return self._acting_tokens if self.user_tokens is None else self.user_tokens.of(user)
 
     def _no_token_of(self, user: str, operation: str, why: str, code: int = 401, token: str = "") -> NoUserToken:
-        """Record that the bridge has no usable token of that user, and return the error that says so.
+        """Record that the bridge has no usable token of that user.  Returns the error for the request.
 
         token, code   the token that Slurm did not accept, and Slurm's error number; "" and 401: there is no token to send
         """

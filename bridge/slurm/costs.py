@@ -1,7 +1,7 @@
-"""The costs of a job as far as Slurm shows them: its billing, the fair share of its account, limits and what is used of them.
+"""The costs of a job as far as Slurm shows them: its billing, the fair share of its account, and limits with their use.
 
-Only `explain` and `kubectl slurm why` read these.  Slurm facts 10 says what slurmrestd shows to which token, and how large
-its answers are.
+Only `explain` and `kubectl slurm why` read these.  Slurm facts 10 describes which token may read which of these, and the size
+of the answers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,12 @@ from scheduler.model.limits import Limit, LimitsOf
 from scheduler.model.slurm import JobSpec, holds_nodes
 
 _T = TypeVar("_T")
-MOST_RUNNING = 500  # jobs: a record in slurmdbd has 6 kB, and slurmrestd keeps the memory of large answers
+MOST_RUNNING = 500  # a job's record in slurmdbd has 6 kB, and slurmrestd does not free the memory of large answers
 MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _BILLING = re.compile(r"(?:^|,)billing=([0-9]+)(?:,|$)")
 _WEIGHT = re.compile(r"([^=,]+)=([0-9]+(?:\.[0-9]*)?)([KMGTP]?)", re.IGNORECASE)
 NO_ACCOUNTING = "This Slurm has no slurmdbd: there are no accounts, no limits and no fair share."
-TOO_MANY = (
-    f"What is used of the limits is not read: more than {MOST_RUNNING:,} jobs run. See `scontrol show assoc_mgr`."
-)
+TOO_MANY = f"The use of the limits is not read: more than {MOST_RUNNING:,} jobs run. See `scontrol show assoc_mgr`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Share:
     """The fair share of a user in an account.
 
     factor   0 to 1: the larger, the higher the priority
-    shares, used   shares of 1 that it has among its siblings, and of what they all used, as it decays
+    shares, used   its part of the shares of all siblings, and of their usage, which decays; 0 to 1
     """
 
     user: str
@@ -60,11 +58,11 @@ class LimitInUse:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What decides the costs of a user's jobs in a partition.
+    """The values on which the costs of a user's jobs in a partition depend.
 
     weights   TRESBillingWeights of the partition, "": none; None: not shown
     flags     PriorityFlags of slurm.conf
-    absent    sentences that say which values are missing, and why
+    absent    sentences about missing values, with the reason
     """
 
     partition: str
@@ -77,7 +75,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one job costs.  billing: billing units an hour; None: not known."""
+    """The costs of one job.  billing: billing units an hour; None: not known."""
 
     billing: float | None
     terms: Terms
@@ -101,7 +99,7 @@ class _Partition(msgspec.Struct):
 
 
 class PartitionAnswer(Envelope, kw_only=True):
-    """`GET partition/{name}`: of a partition that does not exist 200, a warning, and no such field."""
+    """`GET partition/{name}`.  If the partition does not exist, the answer is 200 with a warning and without this field."""
 
     partitions: tuple[_Partition, ...] = ()
 
@@ -111,7 +109,7 @@ class _Conf(msgspec.Struct, rename="pascal"):
 
 
 class PriorityAnswer(Envelope, kw_only=True):
-    """`GET conf`, as far as it decides how billing units are counted."""
+    """`GET conf`: the fields that decide how billing units are counted."""
 
     slurm_conf: _Conf
 
@@ -185,19 +183,19 @@ _SHARES = msgspec.json.Decoder(SharesAnswer)
 _RUNNING = msgspec.json.Decoder(RunningAnswer)
 
 
-# --- what is asked --------------------------------------------------------------------------------------------------
+# --- reads --------------------------------------------------------------------------------------------------
 
 
 async def terms_of(slurm: SlurmClient, user: str, account: str, partition: str, qos: str) -> Terms:
     """The terms of these jobs.  account "": the default account of the user; qos "": limits of no QOS are read.
 
-    Raises nothing: an answer that is refused, or does not come, is a sentence in `absent`.
+    Raises no RemoteError: if a request fails, `absent` has a sentence about it.
     """
     return await _Reading(slurm, user, account, partition, qos).terms()
 
 
 async def costs_of_job(slurm: SlurmClient, job_id: int) -> Costs:
-    """What a job of Slurm costs, in Slurm's own count, and its terms.  Raises RemoteError if the job cannot be read."""
+    """The costs of a job as Slurm itself counts them, and their terms.  Raises RemoteError if the job cannot be read."""
     components = (await slurm.ask("costs", "GET", f"job/{job_id}", _JOB)).jobs
     if not components:
         raise NotFound("costs", "Slurm", f"shows no job {job_id}")
@@ -208,7 +206,7 @@ async def costs_of_job(slurm: SlurmClient, job_id: int) -> Costs:
 
 
 class _Reading:
-    """Reads the terms of some jobs.  If one read fails, the others are made nevertheless."""
+    """Reads the terms of some jobs.  If one read fails, the other reads are made nevertheless."""
 
     def __init__(self, slurm: SlurmClient, user: str, account: str, partition: str, qos: str) -> None:
         self._slurm, self._user, self._account = slurm, user, account
@@ -247,13 +245,13 @@ class _Reading:
         return found[0] if found else None
 
     async def _read_priority_flags(self) -> tuple[str, ...]:
-        """(): Slurm adds the weights up, or this API version does not show slurm.conf."""
+        """The PriorityFlags; (): Slurm adds the weights up, or this API version does not show slurm.conf."""
         if self._slurm.discovery is None or self._slurm.discovery.api < CONFIGURATION_SINCE:
             return ()
         return (await self._slurm.ask("configuration", "GET", "conf/", _CONF)).slurm_conf.priority_flags or ()
 
     async def _find_account(self) -> bool:
-        """True if the account is known: that of the job, or the default account of its user."""
+        """True if the account is known: the account of the job, or the default account of its user."""
         if not self._account:
             found = await self._read_or_note(
                 associations(self._slurm, user=self._user), "The default account is not shown"
@@ -282,14 +280,14 @@ class _Reading:
             return ()
         self._absent += [known.unseen] if known.unseen else []
         running = (
-            await self._read_or_note(self._read_running(), "What is used of the limits is not shown")
+            await self._read_or_note(self._read_running(), "The use of the limits is not shown")
             if known.limits
             else None
         )
         return tuple(LimitInUse(str(limit), used_of(limit, of, running)) for limit in known.limits)
 
     async def _read_running(self) -> tuple[RunningJob, ...] | None:
-        """The jobs that run now; None: they are too many."""
+        """The jobs that run now; None: too many to be read."""
         states = await self._slurm.states()
         if sum(map(holds_nodes, states.values())) > MOST_RUNNING:
             self._absent.append(TOO_MANY)
@@ -298,13 +296,14 @@ class _Reading:
         return (await self._slurm.ask("running", "GET", path, _RUNNING, side="slurmdb")).jobs
 
 
-# --- how it is counted ----------------------------------------------------------------------------------------------
+# --- counts ----------------------------------------------------------------------------------------------
 
 
 def billing_of(spec: JobSpec, terms: Terms) -> float | None:
     """The billing units of a job for an hour; without weights its CPUs count.  None: the weights are not known.
 
-    MAX_TRES among the flags takes the largest of the amounts on nodes, MAX_TRES_GRES the largest but GRES.
+    Slurm adds up the weighted amounts.  With the flag MAX_TRES, only the largest amount on nodes counts, GRES included; with
+    MAX_TRES_GRES, the largest of CPUs and memory counts, and GRES are added.
     """
     by_resource = weights_in(terms.weights) if terms.weights is not None else None
     if by_resource is None:
@@ -350,7 +349,7 @@ def _amounts(spec: JobSpec) -> dict[str, float]:
 
 
 def used_of(limit: Limit, of: LimitsOf, running: Sequence[RunningJob] | None) -> int | None:
-    """The part of the limit that running jobs use; None: not known (minutes, accounts above, jobs in the queue)."""
+    """The part of the limit that running jobs use; None: not known (minutes, parent accounts, jobs in the queue)."""
     if running is None or limit.name not in _COUNTED:
         return None
     if limit.qos:
@@ -359,7 +358,7 @@ def used_of(limit: Limit, of: LimitsOf, running: Sequence[RunningJob] | None) ->
     elif limit.user:
         counted = [job for job in running if (job.user, job.account) == (limit.user, limit.account)]
     else:
-        return None  # jobs of the accounts below count, too, and these accounts are not known
+        return None  # jobs of child accounts count, too, and these accounts are not known
     return sum(_held(job, limit.resource) for job in counted) if limit.resource else len(counted)
 
 

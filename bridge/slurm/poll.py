@@ -1,9 +1,9 @@
 """The one poller: it reads the states of all jobs, and the nodes of Slurm (ARCHITECTURE 5, Q1).
 
-One `jobs/state` answers for all workloads, with 80 bytes a job.  The bridge never sends `GET /jobs`, whose answer has 20 kB a
-job and stays in slurmrestd's memory.  slurmctld starts jobs on a one-second tick.  So while placeholders wait, there are two
-polls a second, and one of them is sent just after that tick: a grant is seen some 30 ms after it happened, without more
-calls.  After each poll the poller pauses twice as long as the poll took, or longer; 3 s are enough for that reason.
+One `jobs/state` covers all workloads, with 80 bytes a job.  The bridge never sends `GET /jobs`, whose answer has 20 kB a job
+and stays in slurmrestd's memory.  slurmctld starts jobs on a one-second tick.  So while placeholders wait, there are two
+polls a second, one of them just after the tick: the bridge sees a grant some 30 ms after it happened, without more calls.
+After each poll the poller pauses for at least twice the duration of the poll, up to 3 s.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from scheduler.events import (
 from scheduler.model.slurm import Partition, States, holds_nodes
 
 TICK_S = 1.0
-BEHIND_TICK_S = 0.03  # how long after its tick slurmctld's answers show the jobs that it started
+BEHIND_TICK_S = 0.03  # after the tick, slurmctld's answers show the started jobs after this time
 BUSY = 2  # factor of the interval during a burst of immediate allocations; ends of jobs are still seen within 2.5 s
 NARROW_S = 0.05  # if the window is this narrow, its end counts as the tick
-REST = 2  # the pause after a poll is at least this many times as long as the poll took
+REST = 2  # the pause after a poll is at least this many times the duration of the poll
 MOST_REST_S = 3.0  # the longest such pause, so that the end of a job is handled within 5 s
 FIRST_BACKOFF_S = 0.5
 ACCOUNTING_RETRY_S = 5.0
@@ -47,8 +47,8 @@ class Tick:
     """The offset of slurmctld's tick within the second, estimated from the observed starts of jobs.
 
     If a poll shows that a job has started, the tick was in the window between the previous poll and this one.  Each start
-    narrows the window of possible offsets.  A window of a second or more contains every offset, so nothing is learnt while
-    polls take about half a second or more.  Such polls are so far apart that aiming at the tick would hardly help.
+    narrows the window of possible offsets.  A window of a second or more contains every offset, so no start
+    narrows it while polls take about half a second or more.  Such polls are so far apart that the tick would hardly help.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Tick:
 
     @property
     def aim(self) -> float:
-        """The offset within a second at which to poll: just after the tick if it is known, else the middle of its window."""
+        """The offset within a second at which to poll: just after a known tick, otherwise the middle of the window."""
         if self._low is None:
             return 0.0
         share = 1.0 if self._width <= NARROW_S else 0.5
@@ -95,7 +95,7 @@ class Poller:
 
     waiting      returns True if jobs of the bridge wait in Slurm's queue: then there are two polls a second
     allocating   returns True while immediate allocations are in flight: then, if no job waits, there are half as many polls
-    accounting_outage  returns True during an outage of slurmdbd: then slurmdbd is asked again every few seconds
+    accounting_outage  returns True during an outage of slurmdbd: then slurmdbd is tried again every few seconds
     interval_s, nodes_interval_s   seconds between two polls of jobs, and of nodes
     """
 
@@ -198,7 +198,7 @@ class Poller:
         return found
 
     async def _try_accounting(self) -> None:
-        """Ask for the partitions.  If slurmdbd answers again, the nodes are polled at once."""
+        """Request the partitions.  If slurmdbd answers again, the nodes are polled at once."""
         if await self._read_partitions() is not None:
             self._nodes_due = float("-inf")
 

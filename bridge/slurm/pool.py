@@ -1,17 +1,19 @@
 """One request and its answer; each failure says whether the request may have taken effect.
 
 slurmrestd is a small HTTP/1.1 server whose behaviour breaks ordinary clients (Slurm facts 4, 5).  26.05 sends some error
-answers twice on one connection, so a client would read the second copy as the answer to its next request.  A call may hang
-for ever.  If too many connections are open, a new connection hangs.  Hence:
+answers twice on one connection, and a client would read the second copy as the answer to its next request.  A call may hang
+for ever.  If too many connections are open, a new connection hangs.  Therefore:
 
 * A connection carries one exchange at a time.  It is dropped if it receives bytes without a request, an answer other than
   200, or `Connection: close`.
 * The number of connections is fixed.  A request waits for a free one before its deadline begins (connection_limit.py).
 * If the host name has several addresses, each further address is tried a quarter of a second later, as browsers do.
-* A firewall may forget an idle connection, and drop what is sent on it.  So a connection that was idle for long is closed
-  instead of used.  The kernel probes the other idle connections, and closes those whose other end does not acknowledge.
+* A firewall may forget an idle connection, and drop the data that is sent on it.  So a connection that was idle for long is
+  closed and not used again.  The kernel probes the other idle connections, and closes those whose other end does not
+  acknowledge.
 * If nothing was sent (no connection was established, or none was free for too long), the error is Unreachable.  If a byte may
-  have been sent and no complete answer came, it is Unanswered.  If the answer is no HTTP or too large, it is ContractError.
+  have been sent and no complete answer came, it is Unanswered.  If the answer is not HTTP or is too large, it is
+  ContractError.
 
 The poller has a pool of its own with one connection, so a burst of submissions never delays it (Slurm facts 5).
 No header is logged or put into an error, because one of them is the token.
@@ -57,7 +59,7 @@ class HttpPool:
     ssl_context  for https; replaces *tls*
     tls          for https; None: the system's certificate authorities, and no client certificate
     idle_s       a connection that was idle for longer is not used again
-    on_unsolicited  called each time that a connection answers twice, or without a request
+    on_unsolicited  called each time a connection sends a second answer, or an answer without a request
     may_write    an attribute, called right before a request that changes something is sent; if it returns False, the
                  request is not sent (Unreachable)
     Raises ConfigError if the URL is invalid or TLS files cannot be used.
@@ -116,7 +118,7 @@ class HttpPool:
         except TimeoutError:
             if request.sent:
                 raise Unanswered(operation, SIDE, f"no answer from {self._server} within {span(deadline_s)}") from None
-            raise Unreachable(operation, SIDE, f"{self._server} could not be asked within {span(deadline_s)}") from None
+            raise Unreachable(operation, SIDE, f"no connection to {self._server} within {span(deadline_s)}") from None
 
     async def _exchange(self, request: Request) -> Reply:
         if connection := self._take_idle():
@@ -144,7 +146,7 @@ class HttpPool:
         try:
             reply = await connection.ask(request)
         except BaseException:
-            # After a timeout or a cancellation an answer may still come, and no other caller may read it.
+            # After a timeout or a cancellation the answer may still come.  No other caller must read it.
             connection.drop()
             raise
         if connection.reusable:
@@ -155,7 +157,7 @@ class HttpPool:
         return reply
 
     def _take_idle(self) -> Connection | None:
-        """Take the idle connection that was used last, and close those that were idle for too long; None: there is none."""
+        """Take the idle connection that was used last; None: there is none.  Drops connections that were idle too long."""
         oldest = asyncio.get_running_loop().time() - self._idle_s
         context = self._context()
         kept: list[Connection] = []
@@ -200,7 +202,7 @@ class HttpPool:
 
 
 def _set_keepalive(connection: socket.socket) -> None:
-    """Make the kernel close the connection if the other end is gone, or does not acknowledge what was sent."""
+    """Make the kernel close the connection if the other end is gone, or does not acknowledge data."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         for name, value in KEEPALIVE.items():
@@ -223,11 +225,15 @@ class _Server:
             url = urlsplit(base_url)
             host, port = url.hostname, url.port
         except ValueError as error:
-            raise ConfigError(f"Slurm URL: {error}. It looks like http://host:6820.") from None
+            raise ConfigError(f"Slurm URL: {error}. Write http://HOST:6820 or https://HOST.") from None
         if "@" in url.netloc:
-            raise ConfigError("Slurm URL: it must not hold a user or password; the token has a file of its own.")
+            raise ConfigError(
+                "Slurm URL: it must not contain a user or password. Put the token into a file (--slurm-token-file)."
+            )
         if url.scheme not in ("http", "https") or not host or url.query or url.fragment:
-            raise ConfigError(f"Slurm URL {base_url!r} is none. It looks like http://host:6820.")
+            raise ConfigError(
+                f"Slurm URL {base_url!r} is not a URL of slurmrestd. Write http://HOST:6820 or https://HOST."
+            )
         secure = url.scheme == "https"
         return cls(host, port or (443 if secure else 80), url.path.rstrip("/"), secure)
 
@@ -237,13 +243,13 @@ class _Server:
 
     async def addresses(self) -> Sequence[aiohappyeyeballs.AddrInfoType]:
         """All addresses of the server.  Raises OSError."""
-        try:  # a numeric address needs no resolver, and no thread for the resolver
+        try:  # a numeric address needs neither a resolver nor its thread
             return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
             return await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
 
     def why_not(self, error: OSError) -> str:
-        """Why no connection could be established, for a person."""
+        """Why no connection could be established, in words."""
         if isinstance(error, ConnectionRefusedError):
             return f"nothing listens at {self}; is slurmrestd running there?"
         if isinstance(error, socket.gaierror):

@@ -1,14 +1,14 @@
 """The token for Slurm: a JWT, from a file that another program renews, or from the environment.
 
-The token is read again whenever its file changes (another inode, size or time), so a renewed one is used from the next
-call on (I3).  If the file is empty, cut or gone, as in the middle of being written, the previous token stays in use,
-`trouble` and the log report it, and the file is read again at each call.  `check` fails only if the previous token has
-expired too, or Slurm does not accept it.  If Slurm does not accept a token, the file is read at once (`renewed`).
+If the file changes (another inode, size or time), the token is read again, so the next call uses a renewed token (I3).  If
+the file is empty, cut or missing, for example while it is being written, the previous token stays in use.  `trouble` and the
+log report that, and the file is read again at each call.  `check` fails only if the previous token has expired, too, or Slurm
+does not accept it.  If Slurm does not accept a token, the file is read at once (`renewed`).
 
-The end of a token is read from its own `exp`, without verification: only Slurm can verify it, and the bridge only warns in
-time.  An expired token is still sent, because Slurm decides whose clock is right.
+The expiry of a token is read from its claim `exp` without verification: only Slurm can verify a token, and the bridge uses
+the expiry only for warnings.  An expired token is still sent, because Slurm's clock decides.
 
-A token never leaves this module but as the return value of `token()`: no repr, no error text, no log holds it (I4).
+Only the return value of `token()` carries a token out of this module: no repr, error text or log contains it (I4).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from bridge.slurm.lists import UNDECODABLE
 
 log = logging.getLogger("slurm-bridge")
 
-# A JWT with every claim Slurm knows is below 1 kB; anything much larger is another file.
+# A JWT with every claim that Slurm knows is below 1 kB.  A much larger file is not a token file.
 MAX_TOKEN_BYTES = 64 * 1024
 RENEW = "Renew it (scontrol token username=slurm lifespan=900)"
 
-# Three base64url parts.  It also keeps line ends out of a header.
+# Three base64url parts.  The pattern also keeps line ends out of a header.
 _JWT = re.compile(r"[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+")
 
 
@@ -69,15 +69,15 @@ class TokenSource(Protocol):
         ...
 
     def expires_at(self) -> float | None:
-        """Epoch seconds; None: it names no end, or there is no token."""
+        """When the token expires, epoch seconds; None: it names no time, or there is no token."""
         ...
 
 
 class Claims(msgspec.Struct):
     """The part of a JWT that Slurm's tokens carry.
 
-    iat, exp        made, and ends, epoch seconds
-    sun, username   the Slurm user; Slurm reads the second where the first is missing
+    iat, exp        when the token was made, and when it expires, epoch seconds
+    sun, username   the Slurm user; Slurm reads `username` if `sun` is missing
     """
 
     iat: float | None = None
@@ -87,7 +87,7 @@ class Claims(msgspec.Struct):
 
     @property
     def user(self) -> str:
-        """The Slurm user; "" where these claims name none."""
+        """The Slurm user; "": the claims name none."""
         return self.sun or self.username
 
 
@@ -97,7 +97,7 @@ class Unfinished(ConfigError):
 
 @dataclass(slots=True, repr=False)
 class Known:
-    """A token that was read: from a file that looked like `stamp`.  refused: Slurm did not accept it"""
+    """A token that was read.  stamp: time, inode and size of its file; refused: Slurm did not accept the token"""
 
     stamp: tuple[int, int, int] | None
     token: str
@@ -112,13 +112,13 @@ class FileToken:
         self._path = Path(path)
         self._option = option
         self._known: Known | None = None
-        self._trouble: ConfigError | None = None  # why the file cannot be used now, though it could before
+        self._trouble: ConfigError | None = None  # why the file cannot be used now; None: it can
 
     def __repr__(self) -> str:
         return f"FileToken({str(self._path)!r})"
 
     def renewed(self, refused: str) -> bool:
-        """See TokenSource.  The file is read though nothing shows that it changed: times of files are coarse."""
+        """See TokenSource.  The file is read even if its times are the same, because times of files are coarse."""
         if self._known is not None and self._known.token == refused:
             self._known.stamp, self._known.refused = None, True
         try:
@@ -127,7 +127,7 @@ class FileToken:
             return False
 
     def token(self) -> str:
-        """See TokenSource.  One stat a call; the file is read only when it changed."""
+        """See TokenSource.  One stat a call; the file is read only if it changed."""
         return self._current().token
 
     def expires_at(self) -> float | None:
@@ -176,7 +176,7 @@ class FileToken:
         return self._known
 
     def _keep(self, trouble: ConfigError | None) -> None:
-        """Note why the previous token stays in use, if it does, and log what is new about that."""
+        """Note why the previous token stays in use; None: it does not.  Log a change of that."""
         before, self._trouble = self._trouble, trouble
         if trouble is not None and (before is None or before.what != trouble.what):
             log.error("%s", _still_used(trouble))
@@ -188,7 +188,7 @@ class FileToken:
         return True
 
     def _as_it_is(self) -> Known:
-        """The content of the file.  Raises ConfigError if it is no token."""
+        """The token in the file.  Raises ConfigError if the file contains none."""
         try:
             stat = os.stat(self._path)
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
@@ -229,7 +229,7 @@ class LiteralToken:
 
     @property
     def trouble(self) -> str:
-        """See TokenSource.  A literal token is always the one in use."""
+        """See TokenSource.  A literal token is always in use."""
         return ""
 
     @property
@@ -262,7 +262,7 @@ def _expired(name: str, for_s: float, do: str) -> ConfigError:
 
 
 def age(seconds: float) -> str:
-    """A span of time as a person says it: "40 s", "12 min", "3 h", "5 days"."""
+    """A duration in words: "40 s", "12 min", "3 h", "5 days"."""
     for unit, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * unit or (unit < 86_400 and seconds >= unit):
             return f"{int(seconds // unit)} {name}"
@@ -281,7 +281,7 @@ def _read(content: bytes, name: str, option: str) -> str:
 
 
 def _is_cut(token: str, before: str) -> bool:
-    """Its signature is shorter than that of the token before, of the same algorithm and key: its end is yet to be written."""
+    """True if the end of the token is missing: its signature is shorter than the previous one of the same algorithm."""
     header, _, signature = token.split(".")
     header_before, _, signature_before = before.split(".")
     return header == header_before and len(signature) < len(signature_before)

@@ -130,7 +130,9 @@ def test_a_waiting_pod(space: Space, kube: Kube, bridge: BridgeProcess, ends: li
     code, said = ran("explain", "train", "-n", namespace, *ends)
     assert code == 0, said
     assert said.startswith(f"Pod {namespace}/train: Pending\n  Waiting in Slurm partition gpu (")
-    assert "Both clusters were asked instead, which do not show what a bridge remembers." in " ".join(said.split())
+    assert "Both clusters were asked instead; they lack the facts that only a bridge remembers." in " ".join(
+        said.split()
+    )
 
 
 def test_a_bound_pod(space: Space, kube: Kube, bridge: BridgeProcess, ends: list[str]) -> None:
@@ -153,8 +155,8 @@ def test_manifests_that_fit_that_cannot_run_and_that_slurm_would_refuse(
         code, said = ran("explain", "-f", "-", "-n", namespace, *ends, given="---\n".join(wanted))
     assert code == 0, said
     train, big, affinity_workloads = said.split("\n\nPod ")
-    assert "Slurm would take it: " in train
-    assert "It would not be asked of Slurm. 0/" in big
+    assert "Slurm would accept it: " in train
+    assert "Its job would not be submitted. 0/" in big
     assert "with too little cpu in all" in big
     assert "Slurm would refuse it: Invalid feature specification (error 2029)." in affinity_workloads
 

@@ -298,7 +298,7 @@ def test_a_policy_is_checked_against_the_namespaces_and_the_associations_that_th
     code, text = ran(*check, "--namespace", asked)
     assert code == 0, text
     assert hidden not in text
-    assert "1 namespace looked at; Slurm users: alice" in " ".join(text.split())
+    assert "1 namespace checked; Slurm users: alice" in " ".join(text.split())
     with associated("alice", "teamb"):
         code, text = ran(*check, "--namespace", f"{foreign},{TENANT}=yes,{USER}=alice,{ACCOUNT}=teamb")
     assert code == 0, text

@@ -74,7 +74,7 @@ def test_a_newcomer_types_every_line_and_the_pod_runs(
         elif line.startswith("slurm-bridge doctor "):
             assert "\nBoth\n" in terminal.types(line, codes=(0, 1)), "nothing worse than warnings"
         elif line.startswith("slurm-bridge explain -f "):
-            assert "Slurm would take it: " in terminal.types(line)
+            assert "Slurm would accept it: " in terminal.types(line)
         elif line.startswith("slurm-bridge explain "):
             assert re.search(WAITS, " ".join(terminal.types(line).split()))
             full()

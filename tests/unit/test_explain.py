@@ -118,7 +118,7 @@ async def test_without_a_bridge_a_gang_that_gathers_says_how_many_are_here(both:
     text = await told_of_pod(both, "w-0")
     assert text.startswith("Pod hpc/w-0: Gathering\n  1 of 4 pods of gang ring are here in namespace hpc. ")
     assert "gates" not in text
-    assert "if the 3 pods that are missing are like w-0" in text
+    assert "if the 3 missing pods are like w-0" in text
     assert "--ntasks=4" in text
 
 
@@ -165,7 +165,7 @@ def test_a_slurm_that_is_not_there_is_one_line(
     assert main(["explain", "-f", str(tmp_path / "m.json"), *ends]) == EXIT_CONFIG
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith(
-        "nothing listens at 127.0.0.1:1; is slurmrestd running there? slurm-bridge doctor looks further."
+        "nothing listens at 127.0.0.1:1; is slurmrestd running there? Run slurm-bridge doctor to find the cause."
     )
     assert "a.b.c" not in line
 
@@ -176,7 +176,7 @@ async def test_without_a_policy_a_manifest_is_not_explained_and_of_a_pod_it_is_s
     with pytest.raises(ConfigError, match=r"cannot be explained without the policy.* with --config FILE"):
         await told_of_manifest(both, tmp_path, manifest())
     both.kube.create(time.time(), "pods", objects.pod("hpc", "train", requests=SMALL))
-    assert "No policy was read, so it is not known here who the pods are in Slurm" in await told_of_pod(both, "train")
+    assert "No policy was read, so the Slurm user of the pods" in await told_of_pod(both, "train")
 
 
 async def test_the_namespace_is_that_of_the_context_as_for_kubectl(both: Both, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_a_running_bridge_is_asked_first_and_shows_its_story(both: Both) -
         text = await told_of_pod(both, "train", bridge=url)
     assert text.startswith("Pod hpc/train: Running\n  It is on node x1 for Slurm job 17, Running in Kubernetes.")
     assert "Slurm job 17 was granted x1" in text
-    assert "The pod is not there any more." in text  # the simulated cluster has none
+    assert "The pod does not exist any more." in text  # the simulated cluster has none
 
 
 async def test_a_running_bridge_is_enough_where_no_cluster_can_be_asked(both: Both, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
 
 async def test_a_manifest_that_fits_shows_the_request_and_that_slurm_would_take_it(both: Both, tmp_path: Path) -> None:
     text, [entry] = await told_of_manifest(both, tmp_path, manifest(annotations={"slurm-bridge/time-limit": "90"}))
-    assert "Slurm would take it: " in text
+    assert "Slurm would accept it: " in text
     assert "Nothing was submitted." in text
     assert entry["request"]["job"]["time_limit"] == {"set": True, "number": 90}
     assert entry["request"]["job"]["account"] == "teama"
@@ -331,8 +331,8 @@ async def test_a_manifest_that_slurm_would_refuse_says_so_in_slurms_words(both: 
 
 async def test_a_manifest_that_fits_nowhere_counts_why(both: Both, tmp_path: Path) -> None:
     text, [entry] = await told_of_manifest(both, tmp_path, manifest(requests={"cpu": "9", "memory": "1Gi"}))
-    assert "It would not be asked of Slurm. 0/2 nodes can run this pod in Slurm partition main: 2 with" in text
-    assert "What it would need of Slurm, as user alice\n  needs       9 CPUs, 1,024 MiB on one node" in text
+    assert "Its job would not be submitted. 0/2 nodes can run this pod in Slurm partition main: 2 with" in text
+    assert "The job that would be needed, as user alice\n  needs       9 CPUs, 1,024 MiB on one node" in text
     assert entry["explanation"]["refusal"]["reason"] == names.NO_NODE
     assert entry["trial"] is None
 
@@ -343,7 +343,7 @@ async def test_what_a_gang_needs_is_reported_by_shape_and_number(both: Both, tmp
     pods += [manifest(f"worker-{number}", **gang, requests={"cpu": "2", "memory": "2Gi"}) for number in (0, 1)]
     text, [entry] = await told_of_manifest(both, tmp_path, *pods)
     assert text.startswith("One gang: Pod hpc/launcher, Pod hpc/worker-0, Pod hpc/worker-1, as in ")
-    assert "Slurm would take it: " in text
+    assert "Slurm would accept it: " in text
     assert "needs       1 CPU, 1,024 MiB on one node\n  and         2 CPUs, 2,048 MiB for each of 2 pods\n" in text
     assert entry["costs"]["billing"] == 5, "of all three"
     assert text.count("--job-name=hpc/solve~") == 2, "its two components"
@@ -366,7 +366,7 @@ async def test_one_pod_of_a_gang_says_that_the_others_are_missing_and_what_the_j
     text, [entry] = await told_of_manifest(both, tmp_path, manifest("w-0", **GANG))
     assert "It would wait. 1 of 4 pods of gang ring are here in namespace hpc. Their job is submitted when all " in text
     assert "Slurm would take the job below: " in text
-    assert "The job as it would be sent, as user alice, if the 3 pods that are missing are like w-0\n" in text
+    assert "The job as it would be sent, as user alice, if the 3 missing pods are like w-0\n" in text
     assert "1 CPU, 1,024 MiB for each of 4 pods" in text
     assert entry["request"]["job"]["tasks"] == 4
     assert entry["trial"]["number"] == 2018, "what was tried is the job of all four"
@@ -381,7 +381,7 @@ def batch_job(**spec: Any) -> Any:
 async def test_the_pods_of_a_batch_job_that_are_one_gang_are_one_job(both: Both, tmp_path: Path) -> None:
     text, [entry] = await told_of_manifest(both, tmp_path, batch_job(parallelism=4, completions=4))
     assert text.startswith("pods of Job hpc/train, as in ")
-    assert "  Slurm would take it: " in text
+    assert "  Slurm would accept it: " in text
     assert "The job as it would be sent, as user alice\n  needs       1 CPU, 1,024 MiB for each of 4 pods\n" in text
     assert (entry["request"]["job"]["tasks"], entry["explanation"]["missing"]) == (4, 0)
 
@@ -409,7 +409,7 @@ async def test_what_others_controllers_make_is_no_lack_of_pods_and_says_what_to_
     ):
         await told_of_manifest(both, tmp_path, spark)
     text, _ = await told_of_manifest(both, tmp_path, manifest(), spark)
-    assert "Is left out: SparkApplication pi cannot be explained from a file" in " ".join(text.split())
+    assert "Left out: SparkApplication pi cannot be explained from a file" in " ".join(text.split())
 
 
 async def test_annotations_of_a_workload_object_count_for_its_pods(both: Both, tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ async def test_another_scheduler_in_the_manifest_is_reported(both: Both, tmp_pat
 
 
 async def test_a_file_without_pods_is_one_sentence(both: Both, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds nothing that makes pods \(only Service web\)\."):
+    with pytest.raises(ConfigError, match=r"contains no object that makes pods \(only Service web\)\."):
         await told_of_manifest(both, tmp_path, {"kind": "Service", "metadata": {"name": "web"}})
 
 

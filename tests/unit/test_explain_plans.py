@@ -80,10 +80,10 @@ async def test_the_example_of_a_jobset_is_one_job_of_all_its_pods(both: Both) ->
     both.slurm.nodes["x2"] = SlurmSimNode("x2", cpus=16, memory_mib=40_000, devices={("gpu", "h100"): 4})
     text, [entry] = await told(both, (ROOT / "examples" / "jobset.yaml").read_text(encoding="utf-8"))
     assert entry["title"].startswith("pods of JobSet hpc/sim, as in ")
-    assert "Slurm would take it: " in text
+    assert "Slurm would accept it: " in text
     assert tasks(entry) == [(1, 1), (4, 4)]
     assert "--time=01:00:00" in text, "the annotation of the JobSet counts for its pods"
-    assert "This is a plan: the pods are those that the controller of JobSet makes of these fields." in text
+    assert "This is a plan of the pods that the controller of JobSet makes from these fields." in text
 
 
 async def test_a_jobset_whose_jobs_start_one_after_the_other_is_a_job_for_each_stage(both: Both) -> None:
@@ -93,7 +93,7 @@ async def test_a_jobset_whose_jobs_start_one_after_the_other_is_a_job_for_each_s
     )
     assert [tasks(entry) for entry in entries] == [[(1, 1)], [(1, 3)]]
     assert "pods of JobSet hpc/sim, stage train" in text
-    assert "each stage is a gang and a job of its own" in text
+    assert "each stage is a gang with its own job" in text
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ async def test_the_workload_of_a_batch_job_makes_its_pods_a_gang(both: Both) -> 
     job = thing("batch/v1", "Job", "train", {"parallelism": 4, "completions": 4, "template": template()})
     text, [entry] = await told(both, file(workload, job))
     assert tasks(entry) == [(1, 4)]
-    assert "Slurm would take it: " in text
+    assert "Slurm would accept it: " in text
 
 
 # --- Kubernetes' own controllers --------------------------------------------------------------------------------------

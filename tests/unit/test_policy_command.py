@@ -79,11 +79,11 @@ def test_overlapping_rules_are_reported_with_what_to_do(tmp_path: Path, capsys: 
     code, said = checked(path, capsys)
     assert code == 1
     assert (
-        "Rule 2 (namespaces team-a) is never reached: rule 1 (namespaces team-*) takes all of its pods, and the first rule "
-        "that matches decides. → Put rule 2 before rule 1, or take it away."
+        "Rule 2 (namespaces team-a) is never reached: rule 1 (namespaces team-*) matches all of its pods, and the first "
+        "rule that matches decides. → Put rule 2 before rule 1, or remove it."
     ) in said
     code, said = checked(written(tmp_path, {"namespaces": ["*"], "user": "alice"}, default={"user": "bob"}), capsys)
-    assert "The default is never reached: rule 1 takes every pod." in said
+    assert "The default is never reached: rule 1 matches every pod." in said
 
 
 def test_a_policy_without_rules_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +105,7 @@ def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsy
     path = written(tmp_path, rule, priority_classes={"high": {"qos": "urgent"}, "odd": {"qos": "nowhere"}})
     code, said = checked(path, capsys)
     assert code == 1
-    assert "PriorityClass odd means QOS nowhere, which no rule allows: its pods are refused." in said
+    assert "PriorityClass odd selects QOS nowhere, which no rule allows: its pods are refused." in said
     assert "PriorityClass high" not in said
 
 
@@ -236,9 +236,9 @@ def test_what_is_no_label_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("given", "code", "sentence"),
     [
-        ("team-a,x/slurm-user=alice", 0, "1 namespace looked at; Slurm users: alice (team-a)"),
+        ("team-a,x/slurm-user=alice", 0, "1 namespace checked; Slurm users: alice (team-a)"),
         ("team-a", 2, "Refused are pods of team-a."),
-        ("other,x/slurm-user=alice", 1, "Without a Slurm user, so that pods are refused: other."),
+        ("other,x/slurm-user=alice", 1, "Pods of these namespaces have no Slurm user, and are refused: other."),
     ],
 )
 def test_namespaces_can_be_tried_before_they_are_there(

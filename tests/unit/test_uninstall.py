@@ -57,7 +57,7 @@ async def test_clusters_that_are_away_are_waited_for_and_who_stops_it_reads_that
         await waits(uninstall, "slurm_url")
         uninstall.process.send_signal(signal.SIGTERM)
         assert await uninstall.ends(PATIENCE_S) == 1
-    assert "slurm-bridge: stopped before everything was taken back. Start it again to go on." in uninstall.log
+    assert "slurm-bridge: stopped before everything was removed. Start the command again to continue." in uninstall.log
     assert "Traceback" not in uninstall.log
 
 

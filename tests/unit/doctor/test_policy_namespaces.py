@@ -48,7 +48,7 @@ async def test_what_templates_give_is_looked_up_in_slurm(both: Both) -> None:
     space(both, "team-a", "alice")
     found = await checked(both, HPC, BY_LABEL)
     assert [each for each in found if each.level in (Level.WARNING, Level.ERROR)] == []
-    assert said(found, Level.OK, "namespaces") == ["2 namespaces looked at; Slurm users: alice (hpc, team-a)"]
+    assert said(found, Level.OK, "namespaces") == ["2 namespaces checked; Slurm users: alice (hpc, team-a)"]
 
 
 async def test_a_user_of_a_label_that_slurm_does_not_know_is_an_error_with_the_rule_and_the_namespaces(
@@ -80,7 +80,7 @@ async def test_of_two_hundred_tenants_of_one_rule_those_that_slurm_does_not_take
     assert foreign.sentence.endswith("Concerned: team-33.")
     assert foreign.do == "sacctmgr add user user33 account=acct-team-33; or correct the policy."
     [looked_at] = said(found, Level.OK, "namespaces")
-    assert looked_at.startswith("201 namespaces looked at; Slurm users: ")
+    assert looked_at.startswith("201 namespaces checked; Slurm users: ")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_the_rule_that_decides_is_named_and_a_rule_that_never_decides_is_a
 
 async def test_a_namespace_without_a_rule_is_a_warning_and_a_rule_without_a_namespace_is_none(both: Both) -> None:
     found = await checked(both, {"namespaces": ["lab"], "user": "alice"})
-    assert said(found, Level.WARNING) == ["Without a Slurm user, so that pods are refused: hpc."]
+    assert said(found, Level.WARNING) == ["Pods of these namespaces have no Slurm user, and are refused: hpc."]
     assert said(found, Level.OK, "overlaps") == ["rules that no namespace matches now: namespaces lab"]
     assert said(await checked(both, default={"user": "alice"}), Level.WARNING) == []
 
@@ -144,7 +144,7 @@ async def test_only_managed_namespaces_are_looked_at(both: Both) -> None:
     both.kube.create(0.0, "namespaces", objects.namespace("team-x", {}))
     found = await checked(both, HPC, BY_LABEL)
     assert said(found, Level.ERROR) == []
-    assert said(found, Level.OK, "namespaces") == ["1 namespace looked at; Slurm users: alice (hpc)"]
+    assert said(found, Level.OK, "namespaces") == ["1 namespace checked; Slurm users: alice (hpc)"]
 
 
 async def test_namespaces_that_are_given_take_their_place(both: Both) -> None:

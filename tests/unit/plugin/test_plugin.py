@@ -275,7 +275,7 @@ async def test_why_shows_what_the_job_costs_to_a_user_who_may_ask_slurm(
     monkeypatch.setenv("SLURM_JWT", "of-nobody")
     assert await tenant.asked("why", "train", "--slurm-url", "http://127.0.0.1:1") == 0
     shown = capsys.readouterr().out
-    assert "What the job costs is not shown: " in shown
+    assert "The costs of the job are not shown: " in shown
     assert "of-nobody" not in shown
 
 

@@ -423,11 +423,11 @@ async def test_no_error_holds_a_header() -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("slurm:6820", "is none"),
-        ("http://", "is none"),
+        ("slurm:6820", "is not a URL of slurmrestd"),
+        ("http://", "is not a URL of slurmrestd"),
         ("http://h:99999", "Port out of range"),
-        ("http://h/?a=b", "is none"),
-        ("http://alice:secret@h:1", "must not hold a user"),
+        ("http://h/?a=b", "is not a URL of slurmrestd"),
+        ("http://alice:secret@h:1", "must not contain a user"),
     ],
 )
 def test_an_invalid_url_is_refused_in_a_sentence(url: str, words: str) -> None:
