@@ -73,7 +73,7 @@ async def test_without_a_bridge_both_clusters_are_asked_and_what_is_lacking_is_r
     )
     assert "--cpus-per-task=1 --mem=1024M" in text
     assert "Nodes that can run it: 2 of 2" in text
-    assert "No bridge answers at http://127.0.0.1:1 (--bridge). Both clusters were asked instead, which" in text
+    assert "No bridge answers at http://127.0.0.1:1 (--bridge). Both clusters were asked instead; they lack" in text
 
 
 async def test_the_job_is_found_by_its_name_where_the_pod_shows_none(both: Both) -> None:
@@ -365,7 +365,7 @@ async def test_one_pod_of_a_gang_says_that_the_others_are_missing_and_what_the_j
 ) -> None:
     text, [entry] = await told_of_manifest(both, tmp_path, manifest("w-0", **GANG))
     assert "It would wait. 1 of 4 pods of gang ring are here in namespace hpc. Their job is submitted when all " in text
-    assert "Slurm would take the job below: " in text
+    assert "Slurm would accept the job below: " in text
     assert "The job as it would be sent, as user alice, if the 3 missing pods are like w-0\n" in text
     assert "1 CPU, 1,024 MiB for each of 4 pods" in text
     assert entry["request"]["job"]["tasks"] == 4
