@@ -1,7 +1,6 @@
-"""The two ends of `slurm-bridge dev`: each simulated, behind real HTTP on loopback, or a real one.
+"""The two clusters of `slurm-bridge dev`: each is simulated, behind real HTTP on loopback, or real.
 
-If one is real, the simulated other one has its nodes: a simulated Slurm has the nodes of the real Kubernetes, a simulated
-Kubernetes those of the real Slurm.  If both are simulated, there are a few nodes with GPUs.
+If one cluster is real, the simulated cluster has the same nodes.  If both are simulated, they have a few nodes with GPUs.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from bridge.webhook.review import Intercept, is_intercepted
 from scheduler import names
 
 GPU = "nvidia.com/gpu"
-SIMULATED_DEADLINE_S = 2.0  # a simulated slurmrestd answers at once or never
+SIMULATED_DEADLINE_S = 2.0  # a simulated slurmrestd answers either at once or never
 TICK_S = 1.0
 REAL_SPACE = "slurm-bridge-dev"
 SIMULATED_SPACE = "hpc"
@@ -54,7 +53,7 @@ SIMULATED_USER = "alice"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A node.  gpus: whatever its type."""
+    """A node.  gpus: of any type"""
 
     name: str
     cpus: int
@@ -69,9 +68,9 @@ EXAMPLE = tuple(Size(f"x{number}", cpus=64, memory_mib=512_000, gpus=4) for numb
 class KubeBackend:
     """Kubernetes.
 
-    space           the namespace of the pods that are made
-    scheduler_name  of those pods: on a real cluster a name of its own, so that a bridge that runs there is not disturbed
-    simulated       None: it is real, and `kubeconfig` is the file that was given
+    space           the namespace of the created pods
+    scheduler_name  of these pods: in a real cluster another name than the name of a bridge that may run there
+    simulated       None: the cluster is real, and `kubeconfig` is the file that was given
     """
 
     access: Access
@@ -95,7 +94,8 @@ class SlurmBackend:
     """Slurm.
 
     user        the user of the jobs
-    simulated   None: it is real, and `token_file` is the file that was given; "": the token is in SLURM_JWT
+    simulated   None: the cluster is real
+    token_file  for a real cluster, the file that was given; "": the token is in SLURM_JWT
     """
 
     url: str
@@ -120,7 +120,7 @@ class SlurmBackend:
             await self.observations.look()
 
     async def live(self, after: Callable[[], None]) -> None:
-        """Tick the simulated slurmctld, each time followed by `after`.  Never returns."""
+        """Tick the simulated slurmctld, and call `after` after each tick.  Never returns."""
         while True:
             await asyncio.sleep(TICK_S)
             if self.simulated is not None and self.ticking:
@@ -131,13 +131,13 @@ class SlurmBackend:
 async def both(
     stack: AsyncExitStack, *, kubeconfig: str, slurm_url: str, token_file: str, user: str, seed: int
 ) -> tuple[KubeBackend, SlurmBackend]:
-    """Find the real ends that are named, simulate the others.  Raises ConfigError."""
+    """Connect to the real clusters that are named, and simulate the others.  Raises ConfigError."""
     kube = await _real_kube(stack, kubeconfig) if kubeconfig else None
     slurm = await _real_slurm(stack, slurm_url, token_file, user) if slurm_url else None
     if slurm is None:
         slurm = await _simulated_slurm(stack, kube.nodes if kube else EXAMPLE, seed)
     if kube is None:
-        # Its uid is part of job names, and a real Slurm may be used by many clusters.
+        # The uid of the cluster is part of job names, and many clusters may use a real Slurm.
         kube = await _simulated_kube(stack, slurm.nodes, seed if slurm.simulated else secrets.randbits(32))
     return kube, slurm
 
@@ -171,7 +171,7 @@ async def _simulated_kube(stack: AsyncExitStack, nodes: Iterable[Size], seed: in
 
 
 def _intercepted(pod: objects.Object, namespace: objects.Object) -> objects.Object:
-    """The pod as manifests/admission/intercept.yaml admits it: a managed namespace gives it ours if it names none."""
+    """The pod as manifests/admission/intercept.yaml admits it: in a managed namespace it gets the bridge's schedulerName."""
     managed = (namespace["metadata"].get("labels") or {}).get(names.MANAGED_LABEL) == "true"
     if not managed or not is_intercepted(pod, Intercept.UNNAMED):
         return pod
@@ -218,7 +218,9 @@ async def _real_kube(stack: AsyncExitStack, kubeconfig: str) -> KubeBackend:
     except RemoteError as error:
         raise ConfigError(f"kubeconfig's server {access.server}: {said(error)}") from None
     if system is None:
-        raise ConfigError(f"kubeconfig's server {access.server} has no namespace kube-system: is it a Kubernetes?")
+        raise ConfigError(
+            f"kubeconfig's server {access.server} has no namespace kube-system: is this the URL of a Kubernetes API server?"
+        )
     sizes = tuple(
         Size(
             (node.labels.get(names.SLURM_NODE_LABEL) or node.name),
@@ -244,7 +246,9 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
     sizes = tuple(Size(node.name, node.cpus, node.memory_mib, node.gres.get("gpu", 0)) for node in nodes)
     whose = user or claims_of(tokens.token()).sun
     if not whose or whose == "root":
-        raise ConfigError("whose jobs are they? Name an ordinary Slurm user with --slurm-user NAME.")
+        raise ConfigError(
+            "the Slurm user of the jobs is not known. Name an ordinary Slurm user with --slurm-user NAME."
+        )
     return SlurmBackend(
         url,
         tokens,

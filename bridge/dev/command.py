@@ -26,13 +26,13 @@ LIVE_PODS = 24  # on the page, at a time
 HEADLESS_PODS = 12
 GIVE_UP_S = 60.0
 A_POD_S = 2.0
-TIDY_S = 120.0  # busy clusters take long to delete a namespace
+TIDY_S = 120.0  # a busy cluster needs long to delete a namespace
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line.  pods None: the default number; "": simulated; port None: any free one."""
+    """The command line.  pods None: the default number; kubeconfig or slurm_url "": simulated; port None: any free port."""
 
     seed: int = 1
     pods: int | None = None
@@ -61,7 +61,7 @@ def _check(options: Options) -> None:
     if options.port is not None and not 0 <= options.port <= LAST_PORT:
         raise ConfigError(f"--port {options.port}: a port is a number from 0 (any free one) to {LAST_PORT}.")
     if options.port is not None and options.headless:
-        raise ConfigError("--port: with --headless there is no page; leave one of them away.")
+        raise ConfigError("--port has no effect with --headless, which serves no page: remove one of the two options.")
     for option, given, needs, there in (
         ("-o json", options.output == "json", "--headless", options.headless),
         ("--slurm-token-file", options.slurm_token_file, "--slurm-url URL", options.slurm_url),
@@ -69,7 +69,7 @@ def _check(options: Options) -> None:
         ("--image", options.image, "--kubeconfig FILE", options.kubeconfig),
     ):
         if given and not there:
-            raise ConfigError(f"{option} means something only with {needs}: add that, or leave {option} away.")
+            raise ConfigError(f"{option} has an effect only with {needs}: add {needs}, or remove {option}.")
 
 
 def _say(line: str) -> None:
@@ -85,7 +85,7 @@ class _Dev:
         """Run until the end, or until a signal."""
         task = asyncio.create_task(self._run())
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, task.cancel)  # a second Ctrl-C: at once
+        loop.add_signal_handler(signal.SIGINT, task.cancel)  # a second Ctrl-C ends the program at once
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, _end_once, task)
@@ -116,14 +116,14 @@ class _Dev:
             async with asyncio.TaskGroup() as group:
                 background = [group.create_task(session.run()), group.create_task(workload_client.watch())]
                 try:
-                    return await self._performance(session, workload_client, load)
+                    return await self._present(session, workload_client, load)
                 finally:
                     await _tidy(session, workload_client)
                     for task in background:
                         task.cancel()
-        raise AssertionError("the performance returns or raises")
+        raise AssertionError("_present returns or raises")
 
-    async def _performance(self, session: Session, workload_client: WorkloadClient, load: Load) -> int:
+    async def _present(self, session: Session, workload_client: WorkloadClient, load: Load) -> int:
         if self._options.headless:
             return await self._headless(session, workload_client, load)
         try:
@@ -160,9 +160,9 @@ class _Dev:
             print(f"slurm-bridge: {stalled}", file=sys.stderr)  # noqa: T201 - the one line
         return exit_code(result)
 
-    def _print_event(self, who: str, what: str) -> None:
+    def _print_event(self, subject: str, event: str) -> None:
         if self._options.output != "json":
-            _say(f"{time.time() - self._began:8.3f}  {who:<16} {what}" if who else f"\n{'':10}— {what}")
+            _say(f"{time.time() - self._began:8.3f}  {subject:<16} {event}" if subject else f"\n{'':10}— {event}")
 
     def _sum_up(self, result: dict[str, Any]) -> None:
         checks = sum(result["checked"].values())
@@ -185,7 +185,7 @@ def _end_once(task: asyncio.Task[int]) -> None:
 
 
 async def _tidy(session: Session, workload_client: WorkloadClient) -> None:
-    """Leave nothing behind in a real cluster; the bridge still runs, and ends the jobs."""
+    """Delete all pods and the namespace in a real cluster.  The bridge still runs, and ends the jobs."""
     if session.kube.simulated and session.slurm.simulated:
         return
     try:
@@ -199,9 +199,9 @@ async def _tidy(session: Session, workload_client: WorkloadClient) -> None:
     except TimeoutError:
         left = ", ".join(f"Slurm job {job.id}" for job in session.invariants.ours())
         where = "" if session.kube.simulated else f"namespace {session.kube.space}; "
-        print(f"slurm-bridge: not all could be tidied up: {where}{left}", file=sys.stderr)  # noqa: T201 - the one line
+        print(f"slurm-bridge: not everything could be deleted: {where}{left}", file=sys.stderr)  # noqa: T201 - the one line
     except RemoteError as error:
-        print(f"slurm-bridge: not all could be tidied up: {said(error)}", file=sys.stderr)  # noqa: T201
+        print(f"slurm-bridge: not everything could be deleted: {said(error)}", file=sys.stderr)  # noqa: T201
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:

@@ -1,6 +1,6 @@
-"""The faults that can be made, as a table: the effect of each, and why it cannot be made here.
+"""The faults that a user of `slurm-bridge dev` can inject, as a table.
 
-To add a fault is to add a line.  Each acts on the session and returns a sentence about what it did.
+To add a fault, add an entry to FAULTS.  A fault changes the session and returns a sentence about its effect.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from bridge.simulation.fault_injection import Cable, Outage
 from bridge.simulation.invariants import Invariants
 from bridge.simulation.slurm.cluster import SlurmCluster
 
-ON_SLURM = "Only in a simulated Slurm: a real one is not ours to break."
-ON_KUBERNETES = "Only in a simulated Kubernetes: a real one is not ours to break."
+ON_SLURM = "Only in a simulated Slurm: `slurm-bridge dev` does not break a real one."
+ON_KUBERNETES = "Only in a simulated Kubernetes: `slurm-bridge dev` does not break a real one."
 
 
 class Session(Protocol):
@@ -41,10 +41,10 @@ class Fault:
     """One button.
 
     label      of the button
-    does       what happens, for the tooltip
-    act        makes the fault, and returns a sentence about what it did
-    on         for a fault that lasts: True while it does
-    needs      "slurm" or "kubernetes": that end must be simulated
+    does       the effect of the fault, for the tooltip
+    act        injects the fault, and returns a sentence about its effect
+    on         for a lasting fault: returns True while the fault lasts
+    needs      "slurm" or "kubernetes": that cluster must be simulated
     """
 
     label: str
@@ -54,7 +54,7 @@ class Fault:
     needs: str = ""
 
     def unavailable(self, session: Session) -> str:
-        """Why the fault cannot be made here; "": it can be."""
+        """Why the fault cannot be injected here; "": it can be."""
         if self.needs == "slurm" and session.slurm.simulated is None:
             return ON_SLURM
         if self.needs == "kubernetes" and session.kube.simulated is None:
@@ -75,52 +75,52 @@ async def _slurmrestd(session: Session) -> str:
 async def _slurmctld(session: Session) -> str:
     slurm = _simulated(session)
     slurm.controller_up = not slurm.controller_up
-    return "slurmctld is up again." if slurm.controller_up else "slurmctld is down; slurmrestd says so."
+    return "slurmctld is up again." if slurm.controller_up else "slurmctld is down; slurmrestd reports that."
 
 
 async def _slurmdbd(session: Session) -> str:
     slurm = _simulated(session)
     slurm.accounting_up = not slurm.accounting_up
-    return "slurmdbd is up again." if slurm.accounting_up else "slurmdbd is down; slurmctld goes on without it."
+    return "slurmdbd is up again." if slurm.accounting_up else "slurmdbd is down; slurmctld works without it."
 
 
 async def _stall(session: Session) -> str:
     session.slurm.ticking = not session.slurm.ticking
-    return "slurmctld schedules again." if session.slurm.ticking else "slurmctld answers, and schedules nothing."
+    return "slurmctld schedules again." if session.slurm.ticking else "slurmctld answers, and schedules no job."
 
 
 async def _crash(session: Session) -> str:
     lost = _simulated(session).lose_state(session.clock())
     session.invariants.lost_at = session.clock()
     if not lost:
-        return "slurmctld crashed and came back; it had saved everything."
-    return f"slurmctld crashed and came back without jobs {', '.join(map(str, lost))}: it had not saved them."
+        return "slurmctld crashed and came back; it had saved all jobs."
+    return f"slurmctld crashed and came back without jobs {', '.join(map(str, lost))}, which it had not saved."
 
 
 async def _forget(session: Session) -> str:
     lost = _simulated(session).lose_everything(session.clock())
     session.invariants.lost_at = session.clock()
-    return f"slurmctld came back without its state: {len(lost):,} jobs are unknown to it."
+    return f"slurmctld came back without its state, and lost {len(lost):,} jobs."
 
 
 async def _lose_answer(session: Session) -> str:
     session.cable.lose_next = True
-    return "The answer to the next write will be lost, though it takes effect."
+    return "The next write will take effect, and its answer will be lost."
 
 
 async def _preempt(session: Session) -> str:
     running = [job.id for job in session.invariants.ours() if job.holds]
     if not running:
-        return "No job runs that could be preempted."
+        return "No job runs, so none can be preempted."
     job_id = session.rng.choice(sorted(running))
     _simulated(session).preempt(job_id, session.clock())
-    return f"Job {job_id} was preempted: its node is free at once, its pod has still to go."
+    return f"Job {job_id} was preempted: Slurm frees its node at once, while its pod still terminates."
 
 
 async def _cancel(session: Session) -> str:
     live = sorted(job.id for job in session.invariants.ours())
     if not live:
-        return "There is no job that could be cancelled."
+        return "No job exists, so none can be cancelled."
     job_id = session.rng.choice(live)
     try:
         await session.cancel_job(job_id)
@@ -137,10 +137,10 @@ async def _hold(session: Session) -> str:
         return f"Job {', '.join(map(str, held))} is released, as scontrol release does."
     waiting = sorted(job.id for job in session.invariants.ours() if job.state == "PENDING")
     if not waiting:
-        return "No job waits that could be held."
+        return "No job waits, so none can be held."
     job_id = session.rng.choice(waiting)
     slurm.hold(job_id)
-    return f"Job {job_id} is held by an admin, as scontrol hold does, until pressed again."
+    return f"Job {job_id} is held, as by scontrol hold of an admin, until you press the button again."
 
 
 async def _suspend(session: Session) -> str:
@@ -151,20 +151,20 @@ async def _suspend(session: Session) -> str:
         return f"Job {', '.join(map(str, suspended))} runs again."
     running = sorted(job.id for job in session.invariants.ours() if job.state == "RUNNING")
     if not running:
-        return "No job runs that could be suspended."
+        return "No job runs, so none can be suspended."
     job_id = session.rng.choice(running)
     slurm.suspend(job_id)
-    return f"Job {job_id} is suspended by an admin, until pressed again; its pod runs on."
+    return f"Job {job_id} is suspended, as by an admin, until you press the button again; its pod runs on."
 
 
 async def _shorten(session: Session) -> str:
     running = sorted(job.id for job in session.invariants.ours() if job.state == "RUNNING")
     if not running:
-        return "No job runs whose time limit could be changed."
+        return "No job runs, so no time limit can be changed."
     job = _simulated(session).jobs[session.rng.choice(running)]
     job.time_limit_min = max(1, int(session.clock() - job.starts) // 60 + 2)
     job.ends = job.starts + job.time_limit_min * 60
-    return f"The time limit of job {job.id} is {job.time_limit_min} minutes now, as its user says."
+    return f"The time limit of job {job.id} is {job.time_limit_min} minutes now; its user changed it."
 
 
 async def _drain(session: Session) -> str:
@@ -174,8 +174,8 @@ async def _drain(session: Session) -> str:
             slurm.resume(name, session.clock())
         return f"{', '.join(drained)} is back in service."
     name = session.rng.choice(sorted(slurm.nodes))
-    slurm.drain(name, "a fault that you made")
-    return f"{name} is drained: jobs there run on, no new one starts."
+    slurm.drain(name, "an injected fault")
+    return f"{name} is drained: its jobs run on, and no new job starts there."
 
 
 async def _apiserver(session: Session) -> str:
@@ -183,7 +183,7 @@ async def _apiserver(session: Session) -> str:
         session.outage.end()
         return "The API server is back."
     session.outage.begin()
-    return "The API server is away: requests of the bridge do not reach it, and its watches broke off."
+    return "The API server is down: it gets no request of the bridge, and all watches of the bridge ended."
 
 
 async def _silence(session: Session) -> str:
@@ -196,19 +196,19 @@ async def _silence(session: Session) -> str:
         return f"The kubelet of {', '.join(silent)} is back."
     name = session.rng.choice([node["metadata"]["name"] for node in session.kube.simulated.cluster.store.all("nodes")])
     actors.stop_kubelet(session.clock(), name)
-    return f"The kubelet of {name} says nothing: what runs there runs on, nothing starts or ends."
+    return f"The kubelet of {name} reports nothing: pods there run on, and no pod starts or ends there."
 
 
 async def _expire(session: Session) -> str:
     assert session.kube.simulated is not None, "the button is disabled"
     session.kube.simulated.cluster.compact()
     session.kube.simulated.wake()
-    return "The API server has forgotten its history: every watch has to list again."
+    return "The API server has dropped its history: each watch has to list again."
 
 
 async def _restart(session: Session) -> str:
     session.kill_bridge()
-    return f"The bridge was killed; process {session.invariants.process + 1} starts with nothing but the two clusters."
+    return f"The bridge was killed; process {session.invariants.process + 1} starts, and knows only the two clusters."
 
 
 def _drained(session: Session) -> bool:
@@ -219,40 +219,40 @@ def _drained(session: Session) -> bool:
 FAULTS: Mapping[str, Fault] = {
     "slurmrestd-down": Fault(
         "slurmrestd down",
-        "Nothing of the bridge reaches slurmrestd, until pressed again.",
+        "No request of the bridge reaches slurmrestd, until you press again.",
         _slurmrestd,
         on=lambda session: session.cable.cut,
     ),
     "slurmctld-down": Fault(
         "slurmctld down",
-        "slurmrestd answers that it cannot reach slurmctld, until pressed again.",
+        "slurmrestd answers that it cannot reach slurmctld, until you press again.",
         _slurmctld,
         on=lambda session: session.slurm.simulated is not None and not session.slurm.simulated.controller_up,
         needs="slurm",
     ),
     "slurmdbd-down": Fault(
         "slurmdbd down",
-        "Accounting does not answer, and slurmrestd shows no partitions, until pressed again; slurmctld goes on.",
+        "Accounting does not answer, and slurmrestd shows no partitions, until you press again; slurmctld works.",
         _slurmdbd,
         on=lambda session: session.slurm.simulated is not None and not session.slurm.simulated.accounting_up,
         needs="slurm",
     ),
     "slurmctld-stall": Fault(
         "slurmctld stalls",
-        "It answers, and schedules nothing, until pressed again.",
+        "slurmctld answers, and schedules no job, until you press again.",
         _stall,
         on=lambda session: not session.slurm.ticking,
         needs="slurm",
     ),
     "slurmctld-crash": Fault(
         "slurmctld crashes",
-        "It loses what it had not saved, up to five seconds of jobs, and gives those ids out again.",
+        "slurmctld loses the jobs that it had not saved, up to five seconds of jobs, and reuses their ids.",
         _crash,
         needs="slurm",
     ),
     "slurmctld-forgets": Fault(
         "slurmctld forgets",
-        "It comes back without its state: it knows no job at all, and begins with the first id again.",
+        "slurmctld comes back without its state: it knows no job, and begins with the first id again.",
         _forget,
         needs="slurm",
     ),
@@ -264,40 +264,40 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "apiserver-down": Fault(
         "API server down",
-        "Nothing of the bridge reaches the API server, until pressed again; kubelets and controllers go on.",
+        "No request of the bridge reaches the API server, until you press again; kubelets and controllers work.",
         _apiserver,
         on=lambda session: session.outage.lasts,
         needs="kubernetes",
     ),
     "silent-kubelet": Fault(
         "silent kubelet",
-        "A node is cut off, until pressed again: its pods neither start nor end, and it is NotReady after 40 s.",
+        "A node is cut off, until you press again: its pods neither start nor end, and it is NotReady after 40 s.",
         _silence,
         on=lambda session: session.kube.simulated is not None and bool(session.kube.simulated.cluster.actors.silent),
         needs="kubernetes",
     ),
     "expire-watches": Fault(
         "expire watches",
-        "The API server forgets its history: watches end, and everything is listed again.",
+        "The API server drops its history: watches end, and all objects are listed again.",
         _expire,
         needs="kubernetes",
     ),
     "preempt-job": Fault(
         "preempt a job",
-        "A running job gives way: its node is free at once, its pod has still to go.",
+        "A running job is preempted: Slurm frees its node at once, while its pod still terminates.",
         _preempt,
         needs="slurm",
     ),
-    "cancel-job": Fault("cancel a job", "As its user does with scancel.", _cancel),
+    "cancel-job": Fault("cancel a job", "The user of a job cancels it, as by scancel.", _cancel),
     "hold-job": Fault(
         "hold a job",
-        "An admin holds a waiting job, or, pressed again, releases it.",
+        "An admin holds a waiting job.  If you press again, the admin releases it.",
         _hold,
         needs="slurm",
     ),
     "suspend-job": Fault(
         "suspend a job",
-        "An admin suspends a running job, or, pressed again, lets it run on. Its pod runs all the time.",
+        "An admin suspends a running job. If you press again, the admin resumes it. Its pod runs all the time.",
         _suspend,
         needs="slurm",
     ),
@@ -309,14 +309,14 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "drain-node": Fault(
         "drain a node",
-        "Jobs there run on, none starts, until pressed again.",
+        "The jobs of a node run on, and no new job starts there, until you press again.",
         _drain,
         on=_drained,
         needs="slurm",
     ),
     "restart-bridge": Fault(
         "kill the bridge",
-        "At whatever it is doing; the next process starts from the two clusters.",
+        "The bridge is killed at any instant; the next process knows only the two clusters.",
         _restart,
     ),
 }

@@ -1,7 +1,8 @@
-"""The headless run: creates pods, and waits until each was bound and has ended; writes a log, or one JSON object.
+"""The headless run of `slurm-bridge dev`, which writes a log or one JSON object.
 
-Then a ReplicaSet: one of its jobs is cancelled in Slurm, the pod ends and is recreated.  If a step takes too long, the run
-ends with an error that names the missing pods and their conditions.
+The run creates pods, and waits until each pod was bound and has ended.  Then it creates a ReplicaSet and cancels one of its
+jobs in Slurm: the pod of that job ends and is recreated.  If a step takes too long, the run ends with an error that names the
+missing pods and their conditions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scheduler.model.hostlist import fold
 
 LOOK_EVERY_S = 0.02
 PAUSE_S = 0.05
-OUTLIVED_S = 5.0  # a pod without real containers does not end by itself: the run deletes it after this time
+OUTLIVED_S = 5.0  # the run deletes a pod that has not ended this long after its time, as pods without real containers
 
 
 class StalledError(Exception):
@@ -32,7 +33,7 @@ class Run:
     """One headless run.
 
     say         called with each line of the log
-    give_up_s   how long a step may take
+    give_up_s   the longest time of a step
     """
 
     session: Session
@@ -41,7 +42,7 @@ class Run:
     pods: int
     say: Callable[[str, str], None]
     give_up_s: float
-    mine: dict[str, int] = field(default_factory=dict)  # uid of each pod to how long it runs
+    mine: dict[str, int] = field(default_factory=dict)  # uid of each pod to the seconds that it runs
     _shown: dict[str, str] = field(default_factory=dict)
     _overdue: set[str] = field(default_factory=set)
 
@@ -61,7 +62,7 @@ class Run:
         await self._until("no job to be left", self._nothing_left)
 
     async def _service(self, kind: Kind) -> None:
-        """Cancel one of its jobs in Slurm; the pod ends, and is recreated."""
+        """Create a ReplicaSet and cancel one of its jobs in Slurm; the pod ends, and is recreated."""
         self.say("", "a ReplicaSet; one of its jobs is cancelled in Slurm, the pod of that job ends and is recreated")
         await self.workload_client.create("replicasets", self.load.service(kind))
         first = await self._until(f"{kind.weight} pods of {kind.name} to run", lambda: self._running(kind))
@@ -101,7 +102,7 @@ class Run:
         return not self.session.invariants.ours()
 
     async def _until(self, condition: str, ask: Callable[[], Any]) -> Any:
-        """Raises StalledError."""
+        """Wait until *ask* returns something, and return that.  condition: for the error.  Raises StalledError."""
         try:
             async with asyncio.timeout(self.give_up_s):
                 while not (answer := ask()):
@@ -120,17 +121,19 @@ class Run:
     def _lacking(self) -> str:
         """The pods that are not bound or have not ended, the jobs left, and the reasons, as the end of a sentence."""
         lives = [self.workload_client.lives[uid] for uid in self.mine]
-        unbound = [f"{life.name} is not bound ({life.says or 'it says nothing'})" for life in lives if not life.bound]
+        unbound = [
+            f"{life.name} is not bound ({life.says or 'it shows no reason'})" for life in lives if not life.bound
+        ]
         running = [f"{life.name} has not ended ({life.phase})" for life in lives if life.bound and not life.ended]
         left = [f"job {job.id} is {job.state}" for job in self.session.invariants.ours()]
-        said = [*unbound, *running, *left]
+        reasons = [*unbound, *running, *left]
         world = self.session.world
-        said += [outage.why for outage in world.outages.values()] if world else ["the bridge has not started"]
-        said += [f"the bridge waits for {missing}" for missing in world.missing] if world else []
-        more = f"; and {len(said) - 5:,} more" if len(said) > 5 else ""
-        return f": {'; '.join(sentence.rstrip('.') for sentence in said[:5])}{more}" if said else ""
+        reasons += [outage.why for outage in world.outages.values()] if world else ["the bridge has not started"]
+        reasons += [f"the bridge waits for {missing}" for missing in world.missing] if world else []
+        more = f"; and {len(reasons) - 5:,} more" if len(reasons) > 5 else ""
+        return f": {'; '.join(reason.rstrip('.') for reason in reasons[:5])}{more}" if reasons else ""
 
-    # --- what is reported ------------------------------------------------------------------------------------------
+    # --- reports ------------------------------------------------------------------------------------------
 
     def _report_pod(self, life: PodHistory) -> None:
         if life.gone:
@@ -148,10 +151,10 @@ class Run:
                 where = f" on {fold(job.nodes)}" if job.nodes and not job.ended else ""
                 self._say_once(f"job {job.id}", f"{job.state}{where}  ({job.user}, {job.name.partition('~')[0]})")
 
-    def _say_once(self, who: str, line: str) -> None:
-        if self._shown.get(who) != line:
-            self._shown[who] = line
-            self.say(who, line)
+    def _say_once(self, subject: str, line: str) -> None:
+        if self._shown.get(subject) != line:
+            self._shown[subject] = line
+            self.say(subject, line)
 
     def result(self) -> dict[str, Any]:
         """The result of the run for the JSON output; times in milliseconds."""
@@ -171,12 +174,12 @@ class Run:
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """0 if every pod was bound and ended, and every invariant held; else 1."""
+    """0 if every pod was bound and ended, and every invariant held; otherwise 1."""
     return 1 if result.get("stalled") or result["failed"] or result["violations"] else 0
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """n, p50, p90, p99, max; only n if there are no values."""
+    """The number of values, their percentiles and maximum; only the number if there are no values."""
     if not values:
         return {"n": 0}
     cut = quantiles(values, n=100, method="inclusive") if len(values) > 1 else list(values) * 99

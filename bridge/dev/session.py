@@ -1,7 +1,7 @@
 """The session of `slurm-bridge dev`: the real bridge between two clusters, its restarts, and the checks of invariants.
 
-Everything between the clusters is what `slurm-bridge run` runs.  The bridge can be killed at any instant and starts again
-with a new World; the clusters, the checks and the traces stay.
+The bridge has the same parts as `slurm-bridge run`.  It can be killed at any instant, and starts again with a new World.  The
+clusters, the checks and the traces stay.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RESTART_S = 1.0  # between the end of one bridge and the start of the next
 TRACES = 1000
 SHOWN_VIOLATIONS = 20
 AT_ONCE_MOST = 20_000
-# A call to a simulated cluster takes two seconds at most, so times that must be longer than a call may be this short.
+# A call to a simulated cluster takes two seconds at most.  So times that must exceed the duration of a call can be short.
 QUICK = {"quiet_s": 2, "settle_s": 3}
 
 
@@ -48,9 +48,9 @@ class Session:
     cable        the connection to slurmrestd, and the faults on it
     outage       outages of the API server
     settings     the settings of the bridge
-    note         what the last fault did, in words
-    calm_since   when the last fault was made, or ended
-    at_once      keys of the last workloads that Slurm gave nodes at once
+    note         the effect of the last fault, in words
+    calm_since   when the last fault was injected, or ended
+    at_once      keys of the last workloads with an immediate allocation
     """
 
     kube: KubeBackend
@@ -62,7 +62,7 @@ class Session:
         self.kube = kube
         self.slurm = slurm
         self.clock = time.time
-        self.rng = random.Random(seed)  # noqa: S311 - repeatable is what it must be
+        self.rng = random.Random(seed)  # noqa: S311 - a run must be repeatable
         self.cable = Cable(on_lost=self._lost)
         self.outage = Outage()
         self.note = ""
@@ -78,7 +78,7 @@ class Session:
             scheduler_name=kube.scheduler_name,
             partitions=slurm.partitions,
             exact=kube.simulated is not None and slurm.simulated is not None,
-            on_broken=lambda _violation: None,  # they are remembered
+            on_broken=lambda _violation: None,  # Invariants keeps the violations
         )
         self.bridge: Bridge | None = None
         self._bridge_task: asyncio.Task[None] | None = None
@@ -193,7 +193,7 @@ class Session:
                 self.invariants.looked(began, float("inf") if self.troubled else self.calm_since)
 
     async def _observe(self) -> bool:
-        """Observe both sides; False if one cannot be observed: then nothing is checked."""
+        """Observe both sides.  Returns False if one of them cannot be observed, so that no check is possible."""
         try:
             await self.slurm.look()
             await self.kube.look()
@@ -208,7 +208,7 @@ class Session:
         return any(fault.on(self) for fault in FAULTS.values() if fault.on is not None)
 
     async def make(self, name: str) -> str:
-        """Make a fault; what was done, in a sentence.  Raises KeyError."""
+        """Inject a fault.  Returns a sentence about its effect.  Raises KeyError."""
         fault = FAULTS[name]
         if why := fault.unavailable(self):
             return why
@@ -275,7 +275,7 @@ def _settings(kube: KubeBackend, slurm: SlurmBackend) -> settings.Settings:
     return settings.Settings.model_validate(
         {
             "slurm_url": slurm.url,
-            "allow_plain_http": True,  # the option was checked where it was read
+            "allow_plain_http": True,  # the address was checked when the option was read
             "scheduler_name": kube.scheduler_name,
             "policy": {"rules": [rule]},
             "nodes_interval_s": 1 if simulated else 10,

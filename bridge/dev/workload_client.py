@@ -1,6 +1,6 @@
 """A simulated user of the cluster: creates pods by the API, watches them, and deletes them at the end.
 
-Durations (create → bind) are measured by what this user observes over the Kubernetes API, as with kubectl.
+Durations (create → bind) follow from what this user observes over the Kubernetes API, as with kubectl.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class PodHistory:
     @property
     def job(self) -> int | None:
         """The Slurm job for which the pod was bound; None: it is not bound."""
-        said_by_bridge = (self.last["metadata"].get("annotations") or {}).get(names.JOB_ID)
-        return int(said_by_bridge) if said_by_bridge and self.node else None
+        job_id = (self.last["metadata"].get("annotations") or {}).get(names.JOB_ID)
+        return int(job_id) if job_id and self.node else None
 
     @property
     def says(self) -> str:
-        """Why the pod waits, as its condition PodScheduled says; "": it does not wait."""
+        """Why the pod waits, by its condition PodScheduled; "": it does not wait, or shows no reason."""
         for condition in self.last["status"].get("conditions") or []:
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 return str(condition.get("message", ""))
@@ -70,8 +70,8 @@ class PodHistory:
 class WorkloadClient:
     """Creates and watches pods in one namespace.
 
-    lives       the pods that it has observed, by UID
-    on_change   called with a pod whose state has changed
+    lives       the observed pods, by UID
+    on_change   called with each pod whose state has changed
     """
 
     def __init__(self, transport: Transport, space: str, clock: Callable[[], float]) -> None:
@@ -82,9 +82,9 @@ class WorkloadClient:
         self.on_change: Callable[[PodHistory], None] = lambda _life: None
 
     async def open(self) -> None:
-        """Create the namespace, once the namespace of an earlier run is gone, and wait until it accepts pods.
+        """Create the namespace, after the namespace of an earlier run is gone, and wait until it accepts pods.
 
-        If it does not accept pods in time, or the wait is cancelled, it is deleted again.  Raises ConfigError.
+        If the namespace does not accept pods in time, or the wait is cancelled, it is deleted again.  Raises ConfigError.
         """
         await self._create_namespace()
         try:
@@ -103,12 +103,16 @@ class WorkloadClient:
                 await self._send("POST", "/api/v1/namespaces", body)
         except Conflict:
             raise ConfigError(
-                f"the namespace {self._space} is there already: another `slurm-bridge dev` uses this cluster, or one was "
-                f"killed. If none does: kubectl delete namespace {self._space}"
+                f"the namespace {self._space} exists already: another `slurm-bridge dev` uses this cluster, or an "
+                f"earlier one was killed. If no other uses it: kubectl delete namespace {self._space}"
             ) from None
         except (RemoteError, TimeoutError) as error:
-            why = said(error) if isinstance(error, RemoteError) else f"an earlier one is there for {NAMESPACE_S:.0f} s."
-            raise ConfigError(f"the namespace {self._space} cannot be made: {why}") from None
+            why = (
+                said(error)
+                if isinstance(error, RemoteError)
+                else f"the namespace of an earlier run was not gone after {NAMESPACE_S:.0f} s."
+            )
+            raise ConfigError(f"the namespace {self._space} cannot be created: {why}") from None
 
     async def _wait_until_ready(self) -> None:
         try:
@@ -117,12 +121,12 @@ class WorkloadClient:
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
             raise ConfigError(
-                f"the namespace {self._space} was made, but not its service account default, within {NAMESPACE_S:.0f} s: "
-                "does kube-controller-manager run?"
+                f"the namespace {self._space} was created, but its service account default was not, within "
+                f"{NAMESPACE_S:.0f} s: does kube-controller-manager run?"
             ) from None
         except RemoteError as error:
             raise ConfigError(
-                f"the namespace {self._space} was made, but its service account default cannot be seen: {said(error)}"
+                f"the namespace {self._space} was created, but its service account default cannot be read: {said(error)}"
             ) from None
 
     async def _delete_namespace(self) -> None:
@@ -130,7 +134,7 @@ class WorkloadClient:
             await self.close()
         except RemoteError as error:
             raise ConfigError(
-                f"the namespace {self._space} was made and cannot be deleted: {said(error)} When it can: "
+                f"the namespace {self._space} was created and cannot be deleted: {said(error)} Try later: "
                 f"kubectl delete namespace {self._space}"
             ) from None
 

@@ -1,7 +1,7 @@
 """Transports between the bridge and each cluster: they report requests to the invariants, and inject faults.
 
 They work with simulated and with real clusters.  The faults are: no request reaches slurmrestd, one answer of slurmrestd is
-lost, or the API server is away.
+lost, or the API server is down.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Outage:
     def check(self, operation: str) -> None:
         """Raises Unreachable during an outage."""
         if self.lasts:
-            raise Unreachable(operation, SIDE, "connection refused (simulated: the API server is away)")
+            raise Unreachable(operation, SIDE, "connection refused (simulated: the API server is down)")
 
     async def until(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The lines of a stream.  Raises Unanswered when the outage begins."""
@@ -70,10 +70,10 @@ class Outage:
             while True:
                 await asyncio.wait({line, began}, return_when=asyncio.FIRST_COMPLETED)
                 if began.done():
-                    raise Unanswered("watch", SIDE, "simulated: the API server is away")
-                if (said := line.result()) is END:
+                    raise Unanswered("watch", SIDE, "simulated: the API server is down")
+                if (received := line.result()) is END:
                     return
-                yield said
+                yield received
                 line = asyncio.ensure_future(anext(lines, END))
         finally:
             began.cancel()
@@ -82,7 +82,7 @@ class Outage:
 
 
 class SlurmFaults:
-    """A transport to slurmrestd through that Cable."""
+    """A transport to slurmrestd over a Cable."""
 
     def __init__(self, inner: SlurmTransport, cable: Cable, invariants: Invariants) -> None:
         self._inner, self._cable, self._invariants = inner, cable, invariants
@@ -93,7 +93,7 @@ class SlurmFaults:
         """See bridge.slurm.transport.Transport."""
         operation = f"{method} {target.partition('?')[0]}"
         if self._cable.cut:
-            raise Unreachable(operation, SLURM, "connection refused (a fault that you made)")
+            raise Unreachable(operation, SLURM, "connection refused (an injected fault)")
         self._invariants.sent_to_slurm(method, target, headers, body)
         reply = await self._inner.exchange(method, target, headers, body, deadline_s=deadline_s)
         if method != "GET":
@@ -102,7 +102,7 @@ class SlurmFaults:
             if self._cable.lose_next:
                 self._cable.lose_next = False
                 self._cable.on_lost(operation)
-                raise Unanswered(operation, SLURM, "the answer was lost (a fault that you made)")
+                raise Unanswered(operation, SLURM, "the answer was lost (an injected fault)")
         return reply
 
 

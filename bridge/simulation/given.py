@@ -13,13 +13,13 @@ from typing import TypeVar
 T = TypeVar("T")
 Labels = Mapping[str, str]
 
-POLICY_S = 1.0  # a request is sent within this time after the pass that decided it
-LABELS_S = 60.0  # the longest outage of the API server in a run, and the backoff of a watch after it
+POLICY_S = 1.0  # the bridge sends a request within this time after the pass that decided it
+LABELS_S = 60.0  # the longest outage of the API server in a run, with the backoff of a watch after it
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Slurm user of a namespace, and the account of its pods that name none; None: any; "": the user's default."""
+    """The Slurm user of a namespace, and the account of pods that name none: None: any account; "": the user's default."""
 
     user: str
     account: str | None = None
@@ -42,8 +42,8 @@ class Given:
 
     @classmethod
     def always(cls, users: Mapping[str, str]) -> Given:
-        """A policy that stays: user by namespace."""
-        return cls(lambda namespace, _: Who(users[namespace]), {each: {} for each in users})
+        """A policy that never changes.  users: namespace to Slurm user"""
+        return cls(lambda namespace, _: Who(users[namespace]), {namespace: {} for namespace in users})
 
     def note_policy(self, gives: Gives, at: float) -> None:
         """Note that another policy is in force."""
@@ -64,7 +64,7 @@ class Given:
         return namespace not in self._ever or user in self._ever[namespace]
 
     def gives(self, namespace: str, user: str, account: str, at: float) -> bool:
-        """True if a job that is made, or changed, at that time may be of this user and of this account ("": of none)."""
+        """True if a job that is submitted or changed at that time may have this user and this account ("": none)."""
         found = (
             gives(namespace, labels)
             for gives in _since(self._policies, at - POLICY_S)
@@ -81,7 +81,7 @@ class Given:
 
     def _note(self) -> None:
         for namespace, labels in self._labels.items():
-            all_of_them = (gives(namespace, each) for _, gives in self._policies for _, each in labels)
+            all_of_them = (gives(namespace, there) for _, gives in self._policies for _, there in labels)
             self._ever[namespace] = {who.user for who in all_of_them if who is not None}
         self._anybody = set().union(*self._ever.values())
 

@@ -35,7 +35,7 @@ OPENAPI_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 @asynccontextmanager
 async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
-    """Serve a simulated Kubernetes; gives its base URL.  Port 0: any free one.  Raises OSError: the port is in use."""
+    """Serve a simulated Kubernetes.  Yields its base URL.  port 0: any free port.  Raises OSError if the port is in use."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         query, body, form = dict(request.query), await request.read(), request.headers.get("Content-Type", "")
@@ -48,7 +48,7 @@ async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
         try:
             body = _as_json(body, form)
         except BadProtobuf as error:
-            if kind_of(request.path):  # else the cluster says that it does not serve the kind
+            if kind_of(request.path):  # otherwise the cluster answers that it does not serve the kind
                 return _refused(415, "UnsupportedMediaType", str(error))
         if query.get("fieldValidation") == "Strict" and (refusal := _strictly(request.path, body)) is not None:
             return refusal
@@ -73,7 +73,7 @@ async def serve_kube(kube: InProcessKube, port: int = 0) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def serve_slurm(slurm: SlurmCluster, clock: Callable[[], float], port: int = 0) -> AsyncIterator[str]:
-    """Serve a simulated slurmrestd; gives its base URL."""
+    """Serve a simulated slurmrestd.  Yields its base URL."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -135,7 +135,7 @@ def _as_json(body: bytes, form: str) -> bytes:
     if form.endswith("+yaml"):
         try:
             return msgspec.json.encode(yaml.safe_load(body))
-        except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date or a number that is none
+        except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: an impossible date or number
             return body  # the cluster refuses it
     return body
 

@@ -1,8 +1,8 @@
-"""The invariants of ARCHITECTURE 7, checked on what both clusters show; the bridge's own facts are not used.
+"""Checks the invariants of ARCHITECTURE 7 by the state that both clusters show, without the facts of the bridge.
 
-There are two times of checks.  A request of the bridge is checked when it is sent (V2, V3, V5, V6, V7), because it may take
-effect when it is no longer right.  The state of the clusters is checked after each effect (V1, V8), and a while after the
-last fault (V4, L1, L2, L3, L4).
+A request of the bridge is checked when it is sent (V2, V3, V5, V6, V7), because it may take effect later, when it is no
+longer right.  The state of the clusters is checked after each effect (V1, V8), and a while after the last fault (V4, L1, L2,
+L3, L4).
 
 If both clusters are simulated, every check sees the true state and counts at once.  If one is real, a check sees the two
 clusters as they were at two earlier moments: a violation counts if a second observation shows it, too.
@@ -32,55 +32,56 @@ from scheduler.translate import values
 
 # A bind may be in flight while its job ends: the facts of its decision are at most this old.
 ON_ITS_WAY_S = 30.0
-# A bind by another scheduler is observed within this time: until then the bridge cannot have considered it (V3).
+# The bridge observes a bind by another scheduler within this time.  Until then it could not consider the bind (V3).
 UNHEARD_S = ON_ITS_WAY_S
 # A workload whose job Slurm started is bound within this time (L3).
 SOON_S = 60.0
-# A pod that waits says why within this time (L1): a pod whose job waits after 10 s (Q2), and many pods in turn.
+# A waiting pod shows its reason within this time (L1).  If its job waits, it does so after 10 s (Q2); many pods do it in
+# turn.
 SAYS_S = 30.0
-# A workload waits without end if this many of its grants are released unused (L3).  Counted since the last fault: the first
-# grant, and each later grant whose nodes had all been granted in vain before.  Not counted: grants on nodes to which another
-# pod of the bridge was bound meanwhile, because one of two grants for one place is released.
+# If this many grants of a workload are released unused, it waits without end (L3).  These grants since the last fault count:
+# the first one, and each later one whose nodes had all been granted in vain before.  A grant does not count if another pod of
+# the bridge was bound to its nodes meanwhile: of two grants for one place, one is released.
 GRANTS_IN_VAIN = 3
-VAIN_REMEMBERED = 50  # grants in vain that are remembered of one workload
-# A gang that was granted nodes is bound wholly, or not at all, within this time (V4).
+VAIN_REMEMBERED = 50  # unused grants that are remembered of one workload
+# Within this time after its grant, all pods of a gang are bound, or none is (V4).
 GANG_S = 30.0
 # A pod whose job has ended is deleted with a short grace within this time after the longest grace that counts (L4).
 DELETED_S = 45.0
-# A process that was killed may have requested a job as the user that its pods had then, and that job may start later.  The
-# next process does not know that user: it finds and ends the job within this time of its begin (V1).
+# A process that was killed may have requested a job as a former user of the pods, and that job may start later.  The next
+# process does not know that user.  It finds and ends the job within this time after its own start (V1).
 FORMER_JOB_S = 30.0
-# The bridge notices a reused id within some polls.
+# The bridge notices within this time, some polls, that Slurm reused an id.
 GIVEN_AGAIN_S = 5.0
 # Slurm's times are in whole seconds, by a clock that may differ from the bridge's.
 CLOCKS_S = 2.0
 MAKES_JOBS = ("/job/submit", "/job/allocate")
 # Seconds before the time limit at which services are moved, and other pods ended (S4b); the values of scheduler/tuning.py.
 MOVES_BEFORE_S = 600.0
-ENDS_BEFORE_S = 10.0  # when its grace is over
+ENDS_BEFORE_S = 10.0  # the grace of a pod is over this long before the time limit
 ENDS_MOST_BEFORE_S = 3600.0
 MAX_REMEMBERED = 200
 JOBS_REMEMBERED = 20_000
 STORY_MOST = 1000
 
 INVARIANTS: Mapping[str, str] = {
-    "V1": "one running job a workload",
+    "V1": "a workload has at most one running job",
     "V2": "a pod is bound only to nodes of its job",
     "V3": "a pod is bound only where it fits",
     "V4": "a gang is bound wholly or not at all",
-    "V5": "nothing that was granted is given to two pods",
-    "V6": "no foreign job is touched",
+    "V5": "no granted resource is given to two pods",
+    "V6": "no foreign job is changed",
     "V7": "no pod is ended while its job lives",
-    "V8": "jobs only as the policy says",
-    "L1": "every waiting pod says why",
+    "V8": "each job has the user, account and partition that the policy allows",
+    "L1": "every waiting pod shows why it waits",
     "L2": "no job is left without its pod",
-    "L3": "what Slurm started is bound",
-    "L4": "no pod keeps its place long after its job",
+    "L3": "the pods of each started job are bound",
+    "L4": "no pod stays on its node long after its job",
 }
 
 
 class Violation(AssertionError):
-    """An invariant was violated.  at: when, by the clock of the invariants."""
+    """A violation of an invariant.  at: when it was found, by the clock of the invariants"""
 
     def __init__(self, invariant: str, what: str, at: float) -> None:
         super().__init__(f"{invariant}: {what}")
@@ -91,7 +92,7 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation of an invariant.  about: the job or pod, the same in every observation."""
+    """A violated invariant in one observation.  about: the job or pod, the same text in every observation"""
 
     invariant: str
     about: str
@@ -103,7 +104,7 @@ class Finding:
 
 @dataclass(slots=True)
 class _Suspect:
-    """A judgment on a request, to be repeated at the looks that began after it took effect."""
+    """A request that seems to violate an invariant.  It is judged again at observations that began after the request."""
 
     invariant: str
     judge: Callable[[], str]
@@ -117,20 +118,20 @@ def _raise(violation: Violation) -> None:
 
 @dataclass(slots=True)
 class Invariants:
-    """Watches every request of the bridge, and the state that it leaves.
+    """Checks every request of the bridge, and the state of both clusters afterwards.
 
-    users        the Slurm user that the policy gives, by namespace; of policies that change, the first one's
-    given        the users that the policy gives each namespace, and gave it before; by default `users`, always
-    partitions   the partitions that the policy gives
-    cluster      this Kubernetes' mark in job names
+    users        namespace to the Slurm user of the policy; if the policy changes, of the first policy
+    given        the present and former users of each namespace by the policy; by default always `users`
+    partitions   the partitions that the policy allows
+    cluster      the id of this Kubernetes in job names
     exact        the observations show the present state of both clusters
     on_broken    called with each violation; by default it is raised
     process      number of the bridge process
-    born         when that began
-    lost_at      when slurmctld lost jobs last
+    born         when that process began
+    lost_at      when slurmctld last lost jobs
     calm_since   when the last fault ended; "inf" while there is one
     kube_ahead, slurm_ahead   by how many seconds the clock of that cluster is ahead of `clock`
-    ends_pods    an admin has the bridge end the pods that it bound, by slurm-bridge uninstall --end-pods
+    ends_pods    the bridge ends the pods that it bound, because of slurm-bridge uninstall --end-pods
     stands_s     the longest grace that counts, as `silent_node_s` of scheduler/tuning.py
     renamed      serial of a job to its name before its user gave it another name
     checked      number of checks, by invariant
@@ -159,18 +160,20 @@ class Invariants:
     checked: Counter[str] = field(default_factory=Counter)
     given: Given = field(init=False)
     _sent: set[str] = field(default_factory=set)  # uids of pods whose bind was sent
-    # Uids of pods that another scheduler bound: when, and the job id in their annotations.
+    # Uid of a pod that another scheduler bound, to the time and the job id in its annotations.
     _others: dict[str, tuple[float, int | None]] = field(default_factory=dict)
     _served: dict[object, str] = field(default_factory=dict)  # job serial to the pod that it was given to
     _suspects: list[_Suspect] = field(default_factory=list)
-    _open_findings: dict[tuple[str, str], float] = field(default_factory=dict)  # findings, and since when they hold
+    _open_findings: dict[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # finding to the time of its first observation
     _reported: set[tuple[str, str]] = field(default_factory=set)
-    # By serial: jobs that hold nodes and that no pod was bound for, and the jobs that pods were bound for there before.
+    # Serial of a job that holds nodes without a bound pod, to the job and the jobs of pods that were bound there before.
     _idle: dict[object, tuple[SeenJob, set[str]]] = field(default_factory=dict)
-    # Name and user of a job to when the bridge requested it last.
+    # Name and user of a job to the time of its last request by the bridge.
     _requested: dict[tuple[str, str], float] = field(default_factory=dict)
-    _used: set[object] = field(default_factory=set)  # serials of jobs that have nodes and had a pod bound to them
-    # Workload key to when idle grants of it ended, and their nodes.
+    _used: set[object] = field(default_factory=set)  # serials of jobs that hold nodes and for which a pod was bound
+    # Workload key to the end times and nodes of its unused grants.
     _in_vain: dict[str, deque[tuple[float, frozenset[str]]]] = field(default_factory=dict)
     _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
 
@@ -184,9 +187,9 @@ class Invariants:
             del self.log[:STORY_MOST]
 
     def bound_by_others(self, pod: Object, node: str, job_id: int | None) -> None:
-        """Somebody else binds the pod, and writes the id of a job on it that is not the pod's; None: of no job."""
-        claims = f", as of job {job_id}" if job_id is not None else ""
-        self.note(f"somebody else binds {_name(pod)} to {node}{claims}")
+        """Note that another client binds the pod.  job_id: the id of another job that it writes on the pod; None: none"""
+        claim = f", with the annotation of job {job_id}" if job_id is not None else ""
+        self.note(f"another client binds {_name(pod)} to {node}{claim}")
         self._others[pod["metadata"]["uid"]] = (self.clock(), job_id)
 
     def _broken(self, invariant: str, what: str) -> None:
@@ -196,7 +199,7 @@ class Invariants:
         self.on_broken(violation)
 
     def _judge(self, invariant: str, judge: Callable[[], str]) -> bool:
-        """True if nothing contradicts it, as far as is known now."""
+        """Check a request by *judge*, which returns the violation, or "".  Returns True if none is known now."""
         self.checked[invariant] += 1
         if not self.exact:
             self._suspects.append(_Suspect(invariant, judge, self.clock()))
@@ -209,22 +212,22 @@ class Invariants:
     # --- ownership of jobs ----------------------------------------------------------------------------------------------
 
     def is_ours(self, job: SeenJob) -> bool:
-        """By its name and its user."""
+        """True if the job is a placeholder of this bridge, by its name and its user."""
         whose = names.whose(job.name)
         return whose is not None and whose[0] == self.cluster and self.given.was_given(job.user)
 
     def ours(self) -> list[SeenJob]:
-        """Our jobs that have not ended."""
+        """The placeholders of this bridge that have not ended."""
         return [job for job in self.slurm.jobs() if not job.ended and self.is_ours(job)]
 
     def pods(self) -> list[Object]:
-        """Every pod that can be seen."""
+        """Every observed pod."""
         return list(self.kube.pods())
 
     # --- requests of the bridge -----------------------------------------------------------------------------------
 
     def sent_to_slurm(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> None:
-        """V6: no write on a job as a user that might do harm there.  V8: no job as a user that the policy does not give."""
+        """Check a request to Slurm: no write on a foreign job as its user (V6), no job of a user outside the policy (V8)."""
         user = headers.get("X-SLURM-USER-NAME", "")
         if method == "POST" and target.endswith(MAKES_JOBS):
             self._makes(json.loads(body), user)
@@ -237,13 +240,13 @@ class Invariants:
         match = re.search(r"/job/(\d+)", target)
         if method == "GET" or match is None or "/slurmdb/" in target:
             return
-        if self.clock() - self.lost_at >= GIVEN_AGAIN_S:  # else its id may have been given to another since
+        if self.clock() - self.lost_at >= GIVEN_AGAIN_S:  # before that, Slurm may have reused the id for another job
             self._touches(method, int(match[1]), user, None)
             if (account := json.loads(body or b"{}").get("account")) is not None:
                 self._moves(int(match[1]), user, account)
 
     def _makes(self, asked: Object, user: str) -> None:
-        """V8: new jobs, which are made as that user."""
+        """Check new jobs of that user (V8)."""
         sent = self.clock()
         for job in asked.get("jobs") or [asked["job"]]:
             self.note(f"makes {job['name']} as {user}, account {job.get('account', '')!r}")
@@ -254,7 +257,7 @@ class Invariants:
             self._judge("V8", partial(self._not_given, job["name"], user, job.get("account", ""), sent))
 
     def _moves(self, job_id: int, user: str, account: str) -> None:
-        """V8: a waiting job is given another account."""
+        """Check the change of a waiting job to another account (V8)."""
         sent = self.clock()
 
         def not_given() -> str:
@@ -264,14 +267,14 @@ class Invariants:
         self._judge("V8", not_given)
 
     def _not_given(self, name: str, user: str, account: str, sent: float) -> str:
-        """A sentence if the policy did not give this user and account to the namespace of the job when it was sent."""
+        """A sentence if the policy did not allow this user and account in the job's namespace when it was sent."""
         whose = names.whose(name)
         if whose is None or whose[0] != self.cluster or self.given.gives(self._home(name), user, account, sent):
             return ""
-        return f"{name} is asked for as {user}, account {account or 'by default'}, which the policy does not give"
+        return f"{name} is asked for as {user}, account {account or 'by default'}, which the policy does not allow"
 
     def _touches(self, method: str, job_id: int, user: str, name: str | None) -> None:
-        """V6: name   of the job that is meant; None: whichever has that id."""
+        """Check a write on a job (V6).  name: of the job that the request means; None: any job with that id"""
         self.note(f"{method} job {job_id} as {user}")
 
         def foreign() -> str:
@@ -281,11 +284,11 @@ class Invariants:
                 return ""
             return f"{method} of foreign job {job_id} ({job.name} of {job.user})"
 
-        foreign()  # a look that does not know the job asks for it
+        foreign()  # an observer that does not know the job reads it from now on
         self._judge("V6", foreign)
 
     def sent_to_kube(self, method: str, path: str, body: bytes | None) -> None:
-        """Check a request when it is sent."""
+        """Check a request to Kubernetes when it is sent."""
         match = re.fullmatch(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/binding|/eviction)?", path)
         if match is None or method == "GET":
             return
@@ -312,23 +315,23 @@ class Invariants:
             self._harm(pod, method)
 
     def _pod(self, namespace: str, name: str, uid: str) -> Object | None:
-        """This incarnation; of another one the server refuses the write."""
+        """This incarnation of the pod; None: it is gone, and the API server refuses the write."""
         pod = self.kube.pod(namespace, name)
         return pod if pod is not None and pod["metadata"]["uid"] == uid else None
 
     def _bind(self, namespace: str, name: str, uid: str, node: str, job_id: int) -> None:
-        who, sent = f"{namespace}/{name}", self.clock()
+        full_name, sent = f"{namespace}/{name}", self.clock()
         pod = self._pod(namespace, name, uid)
         if self.exact and (pod is None or is_settled(pod)):
-            return  # refused by the server
-        self.note(f"bind {who} to {node} for job {job_id}")
+            return  # the API server refuses this bind
+        self.note(f"bind {full_name} to {node} for job {job_id}")
         self._sent.add(uid)
         if sent - self.lost_at < ON_ITS_WAY_S:
             return  # slurmctld has just lost jobs, which the bridge could not know
-        self.slurm.job(job_id)  # a look that does not know the job asks for it
+        self.slurm.job(job_id)  # an observer that does not know the job reads it from now on
 
         def if_bound(judge: Callable[[Object, SeenJob | None], str]) -> Callable[[], str]:
-            """Judged at once the pod is about to be bound; later it must be seen that it was, by this bind."""
+            """If judged at once, the pod is about to be bound.  If judged later, the pod must be bound by this bind."""
 
             def judged() -> str:
                 now = self._pod(namespace, name, uid)
@@ -353,20 +356,20 @@ class Invariants:
         return [node for part in self._parts(job) for node in part.nodes]
 
     def _parts(self, job: SeenJob) -> list[SeenJob]:
-        """All components of the heterogeneous job that it is part of; of another job itself."""
-        return [each for each in self.slurm.jobs() if each.het_id == job.het_id] if job.het_id else [job]
+        """All components of the heterogeneous job of which the job is a part; for another job, the job itself."""
+        return [part for part in self.slurm.jobs() if part.het_id == job.het_id] if job.het_id else [job]
 
     def _not_granted(self, pod: Object, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
         who = _name(pod)
         if job is None:
-            return f"{who} is bound for job {job_id}, which is not there"
+            return f"{who} is bound for job {job_id}, which does not exist"
         if not self.is_for(job, pod):
-            return f"{who} is bound for the job of another: {job.name}"
+            return f"{who} is bound for the job of another workload: {job.name}"
         if job.ended and (ago := sent - self._of_slurm(job.ends)) > ON_ITS_WAY_S:
             return f"{who} is bound for job {job.id}, {job.state} {ago:.0f} s ago"
         found = self.kube.node(node)
         if found is None:
-            return f"{who} is bound to {node}, which is no node"
+            return f"{who} is bound to {node}, which does not exist"
         known_as = (found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)
         held = self._held_by(job)
         if held and known_as not in held:
@@ -376,7 +379,7 @@ class Invariants:
     def _too_much(self, pod: Object, node: str) -> str:
         found = self.kube.node(node)
         if found is None:
-            return ""  # V2 says so
+            return ""  # V2 reports that
         taken, uid, ports = Counter(_requests(pod)), pod["metadata"]["uid"], host_ports(pod)
         for other in self.kube.pods():
             is_there = other["spec"].get("nodeName") == node and other["metadata"]["uid"] != uid
@@ -392,9 +395,9 @@ class Invariants:
         return ""
 
     def _given_twice(self, pod: Object, node: str, job: SeenJob | None) -> str:
-        """A pod's own grant serves it alone, for ever; a gang's, no more pods at a time than it holds places for."""
+        """V5: the grant of a single pod serves only that pod; the grant of a gang serves as many pods as it has places."""
         if job is None:
-            return ""  # V2 says so
+            return ""  # V2 reports that
         who, uid = _name(pod), pod["metadata"]["uid"]
         if job.tasks == 1 and not job.het_id and not _gang(pod):
             first = self._served.setdefault(job.serial, uid)
@@ -406,7 +409,7 @@ class Invariants:
             and other["spec"].get("nodeName") == node
             and not _finished(other)
             and _said(other) in (str(job.id), str(job.het_id))
-            and self.is_for(job, other)  # else it shows an id that was given out again
+            and self.is_for(job, other)  # otherwise the pod shows an id that Slurm reused
         ]
         places = sum(part.places.get(self._known_as(node), 0) for part in self._parts(job))
         if places and len(together) + 1 > places:
@@ -419,14 +422,17 @@ class Invariants:
         return str((found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)) if found else node
 
     def _harm(self, pod: Object, method: str, *, not_before_s: float | None = None, at: float | None = None) -> None:
-        """The pod ends now or `at` that time.  It may, not_before_s before its job's time limit (S4b); None: never."""
+        """Check a request that ends the pod, now or `at` that time (V7).
+
+        not_before_s   the pod may be ended so many seconds before the time limit of its job (S4b); None: not before its end
+        """
         meta, sent = pod["metadata"], self.clock()
         who = _name(pod)
         self.note(f"{method} pod {who}")
         claimed = (meta.get("annotations") or {}).get(names.JOB_ID)
         if claimed is None or not pod["spec"].get("nodeName") or (self._claims(pod) and not self._may_be_lost(pod)):
-            if self.exact:  # else it may have been bound since it was seen
-                self._judge("V7", lambda: f"{who} was never bound by the bridge, and is ended by it")
+            if self.exact:  # otherwise the pod may have been bound after its observation
+                self._judge("V7", lambda: f"{who} was never bound by the bridge, and the bridge ends it")
             return
         if self.ends_pods:
             return
@@ -436,41 +442,42 @@ class Invariants:
     def _job_of(self, pod: Object, claimed: int, sent: float) -> SeenJob | None:
         """The job that the pod names; if Slurm lost that job, the job that replaced it some time ago (S7).
 
-        The id of a lost job may since belong to the other pods of its gang, which run elsewhere.  The pod does not name a
-        replacement yet, so a replacement of a user that the policy does not give any more is not known to be its job (V7).
+        Slurm may have reused the id of the lost job for other pods of the gang, which run elsewhere.  The pod does not name
+        its replacement yet.  So a replacement whose user the policy does not allow any more is not known to be the pod's job
+        (V7).
         """
         job = self.slurm.job(claimed)
         node = self._known_as(pod["spec"]["nodeName"])
         if job is not None and _stood_alone(pod, job):
-            job = None  # its own was lost, and its gang's got the id
+            job = None  # the pod's own job was lost, and a job of its gang got the id
         if job is not None and self.is_for(job, pod) and (job.ended or node in self._held_by(job)):
             return job
-        own = (each for each in self.ours() if self.is_for(each, pod))
-        own = (each for each in own if not _stood_alone(pod, each))
-        given = (each for each in own if self.given.gives_now(self._home(each.name), each.user))
-        holding = (each for each in given if each.holds and node in each.nodes)
-        return next((each for each in holding if self._of_slurm(each.starts) < sent - ON_ITS_WAY_S), None)
+        own = (other for other in self.ours() if self.is_for(other, pod))
+        own = (other for other in own if not _stood_alone(pod, other))
+        given = (other for other in own if self.given.gives_now(self._home(other.name), other.user))
+        holding = (other for other in given if other.holds and node in other.nodes)
+        return next((other for other in holding if self._of_slurm(other.starts) < sent - ON_ITS_WAY_S), None)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
         who = _name(pod)
         if job is None or not self.is_for(job, pod):
             return ""  # Slurm lost it
         if any(not other["spec"].get("nodeName") for other in self._members(pod)):
-            return ""  # its gang is being unwound (W9)
+            return ""  # its gang could not be bound as a whole, so all its pods end (W9)
         if job.ended and (self.exact or self._of_slurm(job.ends) <= sent + CLOCKS_S):
             return ""
-        if any("waiting" in each.get("state", {}) for each in pod["status"].get("containerStatuses") or ()):
-            return ""  # it never started (S12)
+        if any("waiting" in container.get("state", {}) for container in pod["status"].get("containerStatuses") or ()):
+            return ""  # the pod never started (S12)
         if job.preempted:
-            return ""  # what is left is its grace (S5)
+            return ""  # the time that is left is the pod's grace (S5)
         if not_before_s is not None and job.ends and ends >= self._of_slurm(job.ends) - not_before_s - CLOCKS_S:
             return ""
         return f"{who} is ended while its job {job.id} is {job.state}"
 
-    # --- what is left behind --------------------------------------------------------------------------------------
+    # --- the state of the clusters --------------------------------------------------------------------------------------
 
     def after(self) -> None:
-        """Something took effect: V1 and V8, of the truth."""
+        """Check V1 and V8 by the true state, after something took effect."""
         for finding in self._state():
             self._broken(finding.invariant, finding.what)
 
@@ -504,7 +511,7 @@ class Invariants:
         return min(len(former), len(users) - 1)
 
     def _note_grants(self, ours: list[SeenJob]) -> None:
-        """Which grants ended without any pod having been bound for them (L3)."""
+        """Note the grants that ended without a bound pod (L3)."""
         holding = {job.serial: job for job in ours if job.holds and job.het_id in (0, job.id)}
         for serial in self._idle.keys() - holding.keys():
             job, before = self._idle.pop(serial)
@@ -519,9 +526,9 @@ class Invariants:
         self._used &= holding.keys()
         fresh = {serial: job for serial, job in holding.items() if serial not in self._used}
         if fresh:
-            said = {_said(pod) for pod in self.kube.pods() if not self._claims(pod)}
+            shown = {_said(pod) for pod in self.kube.pods() if not self._claims(pod)}
             for serial, job in fresh.items():
-                if str(job.id) in said:
+                if str(job.id) in shown:
                     self._used.add(serial)
                     self._idle.pop(serial, None)
                 elif serial not in self._idle:
@@ -532,10 +539,10 @@ class Invariants:
     def _served_on(self, nodes: Collection[str]) -> set[str]:
         """Ids of the jobs for which the bridge bound pods to these nodes."""
         there = (pod for pod in self.kube.pods() if pod["spec"].get("nodeName") in nodes and not self._claims(pod))
-        return {said for pod in there if (said := _said(pod)) is not None}
+        return {job_id for pod in there if (job_id := _said(pod)) is not None}
 
     def _home(self, name: str) -> str:
-        """The namespace of the job of that name: that of its pod, or the one in its name if the pod was never observed."""
+        """The namespace of the pod of the job with that name; if the pod was never observed, the namespace in the name."""
         whose = names.whose(name)
         assert whose is not None
         if whose[1] not in self._homes:
@@ -546,7 +553,7 @@ class Invariants:
         return self._homes.get(whose[1], name.partition("/")[0])
 
     def at_rest(self) -> Iterator[Finding]:
-        """V4, L1, L2, L3 and L4, when faults ended long ago: what is not as it should be."""
+        """The violations of V4, L1, L2, L3 and L4, when faults ended long ago."""
         mine: dict[str, list[Object]] = {}
         ours = self.ours()
         for pod in self.kube.pods():
@@ -555,12 +562,12 @@ class Invariants:
             for key in _keys(pod):
                 mine.setdefault(key, []).append(pod)
             self.checked["L1"] += 1
-            said = [each for each in pod["status"].get("conditions", []) if each["type"] == "PodScheduled"]
-            if not pod["spec"].get("nodeName") and not any(each.get("message") for each in said):
-                yield Finding("L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} waits and does not say why")
-            if pod["spec"].get("nodeName") and any(each["status"] == "False" for each in said):
+            shown = [one for one in pod["status"].get("conditions", []) if one["type"] == "PodScheduled"]
+            if not pod["spec"].get("nodeName") and not any(condition.get("message") for condition in shown):
+                yield Finding("L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} waits and shows no reason")
+            if pod["spec"].get("nodeName") and any(condition["status"] == "False" for condition in shown):
                 yield Finding(
-                    "L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} is on a node and says that it waits"
+                    "L1", pod["metadata"]["uid"], f"{pod['metadata']['name']} is on a node and shows that it waits"
                 )
             self.checked["L4"] += 1
             if overstays := self._overstays(pod, ours):
@@ -582,14 +589,14 @@ class Invariants:
         yield from self._granted_in_vain(mine)
 
     def _overstays(self, pod: Object, ours: list[SeenJob]) -> str:
-        """L4: the pod is on its node though its job ended longer ago than any grace counts, and no other job is there."""
-        said, node = _said(pod), pod["spec"].get("nodeName")
-        if said is None or not said.isdecimal() or not node or self._claims(pod) or not self._speaks(node):
+        """A sentence if the pod stays on its node, without a job there, longer than any grace after its job (L4)."""
+        job_id, node = _said(pod), pod["spec"].get("nodeName")
+        if job_id is None or not job_id.isdecimal() or not node or self._claims(pod) or not self._speaks(node):
             return ""
-        job, name = self.slurm.job(int(said)), self._known_as(node)
+        job, name = self.slurm.job(int(job_id)), self._known_as(node)
         if job is None or not job.ended or not self.is_for(job, pod):
             return ""
-        if any(each.holds and name in each.nodes and self.is_for(each, pod) for each in ours):
+        if any(other.holds and name in other.nodes and self.is_for(other, pod) for other in ours):
             return ""
         over_s = self.clock() - max(self._of_slurm(job.ends), self.calm_since, self.born)
         if over_s <= self.stands_s + DELETED_S:
@@ -599,59 +606,60 @@ class Invariants:
     def _speaks(self, node: str) -> bool:
         """True if the kubelet reports the node as ready: otherwise no pod there can be ended."""
         there = self.kube.node(node)
-        said = there["status"].get("conditions") or [] if there is not None else []
-        return any(each["type"] == "Ready" and each["status"] == "True" for each in said)
+        conditions = there["status"].get("conditions") or [] if there is not None else []
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
     def _granted_in_vain(self, mine: Mapping[str, list[Object]]) -> Iterator[Finding]:
-        """L3: a workload waits whose grants are released again and again.  mine: unfinished pods by workload key."""
+        """Waiting workloads whose grants are released again and again (L3).  mine: unfinished pods by workload key"""
         for key, grants in self._in_vain.items():
             waiting = [pod["metadata"]["name"] for pod in mine.get(key, ()) if not pod["spec"].get("nodeName")]
-            ends = _repeated(each for each in grants if each[0] >= self.calm_since)
+            ends = _repeated(grant for grant in grants if grant[0] >= self.calm_since)
             if waiting and len(ends) >= GRANTS_IN_VAIN:
                 within = f"{ends[-1] - ends[0]:.0f} s"
                 what = f"{len(ends)} grants of {', '.join(waiting)} were released within {within}, and it waits"
                 yield Finding("L3", key, what)
 
     def _shown(self, job_id: int, besides: list[Object]) -> bool:
-        """Another pod that runs shows this id, which slurmctld gave out again after it lost its state.
+        """True if another pod on a node shows this id, which slurmctld reused after it lost its state.
 
-        For a bridge that was started since, a RUNNING hint is enough (ARCHITECTURE 4), and it learns the owner of that job
-        when the job's turn comes to be read (S9).
+        If the bridge was started after that, a hint of a RUNNING job is enough for it (ARCHITECTURE 4).  It learns the owner
+        of the job when it reads the job in turn (S9).
         """
         uids = {pod["metadata"]["uid"] for pod in besides}
         others = (pod for pod in self.kube.pods() if pod["metadata"]["uid"] not in uids and not _finished(pod))
         return any(_said(pod) == str(job_id) and not self._claims(pod) for pod in others)
 
     def _leader_was_renamed(self, job: SeenJob) -> bool:
-        """A component goes with its leader; a new process knows no leader of another name (docs/decisions/0003)."""
+        """True if the leader of this component was renamed: a new process does not know it (docs/decisions/0003)."""
         leader = self.slurm.job(job.het_id) if job.het_id else None
         return leader is not None and leader.serial in self.renamed
 
     def _may_be_lost(self, pod: Object) -> bool:
-        """A pod whose job id another client wrote: the bridge may take it for a pod whose job Slurm lost (S7, S4).
+        """True if the bridge may think that Slurm lost the job of this pod, whose job id another client wrote (S7, S4).
 
-        Nothing distinguishes the two if the namespace is managed and an earlier process may have bound the pod.  At a start
-        among faults the first list comes late.
+        The bridge cannot distinguish the two cases if the namespace is managed and an earlier process may have bound the pod.
+        If faults occur at a start, the first list comes late.
         """
         meta = pod["metadata"]
         since, _ = self._others.get(meta["uid"], (self._of_kube(meta["creationTimestamp"]), None))
         return meta["namespace"] in self.users and since < self.born + ON_ITS_WAY_S
 
     def _claims(self, pod: Object) -> bool:
-        """Somebody else wrote its job's id: no bind was ever sent for it, or that of others took effect before.
+        """True if another client wrote the job id on the pod: the bridge sent no bind, or the bind of another client was
+        first.
 
-        The bridge may write the id of the pod's own job there later, if that holds its place.  In a real cluster the pod may
-        be older than we are.
+        The bridge may later write the id of the pod's own job, if that job holds the pod's place.  In a real cluster the pod
+        may be older than these checks.
         """
         uid = pod["metadata"]["uid"]
         if uid in self._others:
             _, written = self._others[uid]
-            said = _said(pod)
-            return said is None or said == str(written)
+            job_id = _said(pod)
+            return job_id is None or job_id == str(written)
         return self.exact and uid not in self._sent
 
     def _covers(self, job: SeenJob, pods: list[Object]) -> bool:
-        """True if a pod is bound for the job, or runs on one of its nodes: the id on the pod may be that of a lost job.
+        """True if a pod is bound for the job, or runs on one of its nodes: the pod may show the id of a lost job.
 
         The components of a heterogeneous job end together, so a pod on the node of one of them covers all.
         """
@@ -661,10 +669,10 @@ class Invariants:
         return any(node and (_said(pod) in ids or node in nodes) for pod, node in on_nodes)
 
     def _half_bound(self, job: SeenJob, pods: list[Object]) -> Iterator[Finding]:
-        """V4: some members run on the nodes of the job, and others have been waiting for too long.
+        """A finding if some members run on the nodes of the job, and others have been waiting for too long (V4).
 
-        A pod that was created after the grant takes a free place of the gang; the pod may wait for that place, and says so.
-        A pod that is created when every place is taken, or when others wait for all free places, asks for nodes of its own.
+        A pod that was created after the grant takes a free place of the gang; if it waits for that place, it shows that.  If
+        all places are taken, or other pods wait for all free places, a new pod gets a job of its own.
         """
         tasks = sum(part.tasks for part in self._parts(job))
         if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
@@ -678,13 +686,13 @@ class Invariants:
         made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
         since = max([self._of_slurm(job.starts), *made])
         if bound and waiting and taken < tasks and self.clock() - since > GANG_S:
-            what = f"{len(bound)} pods stand for job {job.id} of {tasks} tasks, and {len(waiting)} of them wait"
+            what = f"{len(bound)} pods are bound for job {job.id} of {tasks} tasks; pods that wait: {len(waiting)}"
             yield Finding("V4", str(job.id), what)
 
     def _waits_for_place(self, pod: Object, job: SeenJob) -> bool:
-        said = {each.get("reason") for each in pod["status"].get("conditions", [])}
+        reasons = {condition.get("reason") for condition in pod["status"].get("conditions", [])}
         made = self._of_kube(pod["metadata"]["creationTimestamp"])
-        return made > self._of_slurm(job.starts) and names.GRANT_WAITS in said
+        return made > self._of_slurm(job.starts) and names.GRANT_WAITS in reasons
 
     def _of_kube(self, shown: str) -> float:
         """A time of Kubernetes, by the clock of the invariants."""
@@ -702,20 +710,23 @@ class Invariants:
         others = (other for other in self.kube.pods() if other["metadata"]["uid"] != uid and not _finished(other))
         return [other for other in others if _gang(other) == gang]
 
-    # --- as time passes, if processes do not end ------------------------------------------------------------------
+    # --- checks at each observation ------------------------------------------------------------------
 
     def looked(self, began: float, calm_since: float) -> None:
-        """An observation began then and was made: a contradiction counts at its second observation, or if it lasts too long.
+        """Check the invariants after an observation: a violation counts if a second observation shows it, or if it lasts too
+        long.
+
+        began        when the observation began
 
         calm_since   when the last fault ended; "inf" while there is one
         """
         self.calm_since = calm_since
-        self._suspects = [each for each in self._suspects if self._still(each, began)]
+        self._suspects = [suspect for suspect in self._suspects if self._is_open(suspect, began)]
         now, findings = self.clock(), []
         if not self.exact:
             findings += [(finding, 0.0) for finding in self._state()]
         if now >= calm_since:
-            findings += [(each, SAYS_S if each.invariant == "L1" else SOON_S) for each in self.at_rest()]
+            findings += [(found, SAYS_S if found.invariant == "L1" else SOON_S) for found in self.at_rest()]
         before, self._open_findings = self._open_findings, {}
         for finding, patience_s in findings:
             key = (finding.invariant, finding.about)
@@ -724,8 +735,8 @@ class Invariants:
                 self._reported.add(key)
                 self._broken(finding.invariant, finding.what)
 
-    def _still(self, suspect: _Suspect, began: float) -> bool:
-        """True if it has to be checked again."""
+    def _is_open(self, suspect: _Suspect, began: float) -> bool:
+        """Judge the suspect by an observation that began then.  Returns True if it has to be judged again."""
         if began <= suspect.since:
             return True
         what = suspect.judge()
@@ -740,7 +751,7 @@ def _name(pod: Object) -> str:
 
 
 def _gang(pod: Mapping[str, Any]) -> str:
-    """The key of the gang that it shows; "": none."""
+    """The key of the gang that the pod shows; "": none."""
     meta = pod["metadata"]
     if label := (meta.get("labels") or {}).get(names.PREFIX + names.GANG):
         return names.workload_key(f"gang\0{meta['namespace']}\0{label}")
@@ -751,19 +762,19 @@ def _gang(pod: Mapping[str, Any]) -> str:
 
 
 def _keys(pod: Mapping[str, Any]) -> frozenset[str]:
-    """The workloads that it may be part of: itself, and its gang."""
+    """The keys of the workloads of which the pod may be a part: the pod itself, and its gang."""
     return frozenset({names.workload_key(pod["metadata"]["uid"]), _gang(pod)} - {""})
 
 
 def _stood_alone(pod: Mapping[str, Any], job: SeenJob) -> bool:
-    """The pod was bound for a job of its own, because its gang had enough; this one is the gang's."""
+    """True if the pod was bound for its own job, because its gang was complete, and this job is the gang's."""
     meta, whose = pod["metadata"], names.whose(job.name)
     own = whose is not None and whose[1] == names.workload_key(meta["uid"])
     return not own and (meta.get("annotations") or {}).get(names.SIZE) == "1" and (job.tasks > 1 or bool(job.het_id))
 
 
 def _may_end_before_s(pod: Object) -> float:
-    """The longest time before Slurm's end at which the pod may get SIGTERM: for its grace, or by its annotation."""
+    """The longest time before the end of the job at which the pod may get SIGTERM: for its grace, or by its annotation."""
     grace_s = pod["spec"].get("terminationGracePeriodSeconds")
     try:
         asked_s = values.signal_s((pod["metadata"].get("annotations") or {}).get(names.PREFIX + names.SIGNAL, "0"))
@@ -781,9 +792,9 @@ def _bound_by(pod: Mapping[str, Any], node: str, job_id: int) -> bool:
 
 
 def _said(pod: Mapping[str, Any]) -> str | None:
-    """The job that it says it was bound for."""
-    said: str | None = (pod["metadata"].get("annotations") or {}).get(names.JOB_ID)
-    return said
+    """The id of the job for which the pod was bound, by its annotation."""
+    shown: str | None = (pod["metadata"].get("annotations") or {}).get(names.JOB_ID)
+    return shown
 
 
 def is_settled(pod: Mapping[str, Any]) -> bool:
@@ -799,11 +810,11 @@ def _requests(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _repeated(grants: Iterable[tuple[float, frozenset[str]]]) -> list[float]:
-    """End times of the first grant in vain, and of each later one all of whose nodes are known from earlier ones."""
+    """The end times of the first unused grant, and of each later one if earlier ones had all of its nodes."""
     ends: list[float] = []
-    learned: set[str] = set()
+    known: set[str] = set()
     for at, nodes in grants:
-        if not ends or nodes <= learned:
+        if not ends or nodes <= known:
             ends.append(at)
-        learned |= nodes
+        known |= nodes
     return ends

@@ -38,7 +38,7 @@ class SeenJob(Protocol):
     serial   identifies the job, and is never reused
     nodes    the nodes that it holds, in Slurm's order
     tasks    the number of tasks that it asked for
-    places   node to the number of tasks for which its resources there suffice; {}: not known
+    places   node to the number of tasks that its resources there suffice for; {}: not known
     het_id   of a component of a heterogeneous job: the leader's id; 0: an ordinary job
     """
 
@@ -102,7 +102,7 @@ class SlurmObservations(Protocol):
         ...
 
 
-# --- simulated: as it is ------------------------------------------------------------------------------------------
+# --- simulated: the present state ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,11 @@ class SlurmSimulatedObservations:
         return self.cluster.jobs.get(job_id)
 
 
-# --- real: as it was a moment ago ---------------------------------------------------------------------------------
+# --- real: the state a moment ago ---------------------------------------------------------------------------------
 
 
 class KubePolledObservations:
-    """A real Kubernetes, as far as one namespace reaches."""
+    """A real Kubernetes: the pods of one namespace, and the nodes on which they run."""
 
     def __init__(self, transport: KubeTransport, namespace: str) -> None:
         self._transport = transport
@@ -228,7 +228,7 @@ class ReadJob:
 
     @property
     def places(self) -> Mapping[str, int]:
-        """The layout of tasks in a real Slurm is not read: V3 checks what the nodes hold."""
+        """{}: the layout of tasks in a real Slurm is not read.  V3 checks the resources of the nodes."""
         return {}
 
     @property
@@ -258,12 +258,12 @@ class ReadJob:
 
 
 class SlurmPolledObservations:
-    """A real Slurm: the jobs that came since the first observation, and the jobs that were asked for."""
+    """A real Slurm: the jobs that are newer than the first observation, and the jobs that were requested by id."""
 
     def __init__(self, client: SlurmClient) -> None:
         self._client = client
         self._jobs: dict[int, ReadJob] = {}
-        self._before: int | None = None  # the newest job when the first look was taken
+        self._before: int | None = None  # the newest job at the first observation
         self._asked: set[int] = set()
 
     async def look(self) -> None:

@@ -26,11 +26,11 @@ START = 1_800_000_000.0
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and no timer is set: no task can go on, ever."""
+    """Nothing is ready and no timer is set, so no task can ever continue."""
 
 
 class _Clock:
-    """Takes the place of the loop's selector: there are no sockets, so it advances the time instead of waiting."""
+    """Replaces the selector of the loop.  There are no sockets, so it advances the time instead of waiting."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
-        """Virtual seconds."""
+        """The virtual time in seconds."""
         return self._selector.now
 
     def call_soon(

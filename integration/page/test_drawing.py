@@ -58,7 +58,7 @@ async def shown() -> AsyncIterator[Shown]:
 
 async def test_a_broken_invariant_is_red_and_reported_in_words(shown: Shown, tab: Tab) -> None:
     shown.state["invariants"] = {
-        "V1": {"says": "one running job a workload", "checked": 12345, "broken": 0},
+        "V1": {"says": "a workload has at most one running job", "checked": 12345, "broken": 0},
         "V2": {"says": "a pod is bound only to nodes of its job", "checked": 7, "broken": 1},
     }
     shown.state["violations"] = {"000000": {"at": NOW, "what": "V2: hpc/train is bound to x1, job 17 holds x2"}}

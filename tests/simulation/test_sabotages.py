@@ -190,7 +190,7 @@ def test_a_bridge_that_writes_a_condition_whatever_became_of_the_pod_is_found(mo
     late = a_pod_is_bound_soon_after_it_says_that_it_waits, "/status", "unanswered-late"
     assert wrong(*late) == ""
     monkeypatch.setattr(KubeClient, "_patch", without_version(KubeClient._patch))
-    assert "alone is on a node and says that it waits" in wrong(*late)
+    assert "alone is on a node and shows that it waits" in wrong(*late)
 
 
 def test_a_leader_that_does_not_look_at_the_clock_before_it_writes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,7 +314,7 @@ def test_another_users_job_breaks_v8(clusters: Clusters) -> None:
 
 def test_what_is_left_behind_is_found(clusters: Clusters) -> None:
     wrong = {each.invariant for each in clusters.invariants.at_rest()}
-    assert "L1" in wrong, "the pod waits and does not say why"
+    assert "L1" in wrong, "the pod waits and shows no reason"
     assert "L3" in wrong, "its job runs and it is not bound"
     clusters.kube.remove(0.0, "pods", clusters.pod, 0)
     assert "L2" in {each.invariant for each in clusters.invariants.at_rest()}

@@ -90,11 +90,14 @@ def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_
         (("--port", "-1"), "--port -1: a port is a number from 0 (any free one) to 65535."),
         (("--pods", "-3"), "--pods -3: at least 1 pod is needed."),
         (("--pods", "0", "--headless"), "--pods 0: at least 1 pod is needed."),
-        (("--port", "8000", "--headless"), "--port: with --headless there is no page; leave one of them away."),
-        (("-o", "json"), "-o json means something only with --headless: add that, or leave -o json away."),
+        (
+            ("--port", "8000", "--headless"),
+            "--port has no effect with --headless, which serves no page: remove one of the two options.",
+        ),
+        (("-o", "json"), "-o json has an effect only with --headless: add --headless, or remove -o json."),
         (
             ("--slurm-token-file", "token"),
-            "--slurm-token-file means something only with --slurm-url URL: add that, or leave --slurm-token-file away.",
+            "--slurm-token-file has an effect only with --slurm-url URL: add --slurm-url URL, or remove --slurm-token-file.",
         ),
         (
             ("--slurm-user", "alice"),

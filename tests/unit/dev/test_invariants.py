@@ -373,7 +373,7 @@ def test_a_gang_that_stays_half_bound_breaks_v4() -> None:
     assert looks(kept, seen, after_s=GANG_S - 5) == [], "its binds may be on their way"
     for _ in range(3):
         told = looks(kept, seen, after_s=SOON_S)
-    assert told == ["V4: 2 pods stand for job 17 of 3 tasks, and 1 of them wait"]
+    assert told == ["V4: 2 pods are bound for job 17 of 3 tasks; pods that wait: 1"]
 
 
 def test_members_that_are_ended_while_their_gang_is_half_bound_break_nothing() -> None:

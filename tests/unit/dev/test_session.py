@@ -144,7 +144,7 @@ async def test_a_fault_that_cannot_be_made_says_why_and_does_nothing() -> None:
     async with performing() as (session, _run):
         session.slurm.simulated = None
         said = await session.make("drain-node")
-        assert said == "Only in a simulated Slurm: a real one is not ours to break."
+        assert said == "Only in a simulated Slurm: `slurm-bridge dev` does not break a real one."
         assert session.note == ""
 
 
@@ -152,8 +152,8 @@ async def test_an_admins_hold_and_suspension_end_when_pressed_again() -> None:
     async with performing() as (session, _run):
         slurm = session.slurm.simulated
         assert slurm is not None
-        assert await session.make("hold-job") == "No job waits that could be held."
-        assert await session.make("suspend-job") == "No job runs that could be suspended."
+        assert await session.make("hold-job") == "No job waits, so none can be held."
+        assert await session.make("suspend-job") == "No job runs, so none can be suspended."
         user = sorted(session.invariants.users.values())[0]
         headers = {"X-SLURM-USER-TOKEN": slurm.token("slurm"), "X-SLURM-USER-NAME": user}
         name = names.job_name("dev/p", session.invariants.cluster, names.workload_key("uid"))
@@ -168,12 +168,12 @@ async def test_an_admins_hold_and_suspension_end_when_pressed_again() -> None:
         made = json.loads(rest.answer(slurm, now, "POST", path, headers, json.dumps({"job": job}).encode())[2])[
             "job_id"
         ]
-        assert "is held by an admin" in await session.make("hold-job")
+        assert "is held, as by scontrol hold of an admin" in await session.make("hold-job")
         assert slurm.jobs[made].held == "JobHeldAdmin"
         assert "is released" in await session.make("hold-job")
         slurm.tick(now + 5)
         assert slurm.jobs[made].state == "RUNNING"
-        assert "is suspended by an admin" in await session.make("suspend-job")
+        assert "is suspended, as by an admin" in await session.make("suspend-job")
         assert slurm.jobs[made].state == "SUSPENDED"
         assert "runs again" in await session.make("suspend-job")
         assert "The time limit of job" in await session.make("shorten-job")

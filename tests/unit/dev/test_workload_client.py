@@ -36,14 +36,16 @@ async def test_a_namespace_without_a_visible_service_account_is_reported_as_dele
     far = FakeTransport(ABSENT, MADE, no(403, "Forbidden", "you may not"), reply({}))
     with pytest.raises(ConfigError) as failed:
         await user(far).open()
-    assert "was made, but its service account default cannot be seen: Kubernetes: get: you may not" in str(failed.value)
+    assert "was created, but its service account default cannot be read: Kubernetes: get: you may not" in str(
+        failed.value
+    )
     assert asked(far)[-1] == f"DELETE {SPACE}"
 
 
 async def test_a_namespace_that_never_gets_its_service_account_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "NAMESPACE_S", 0.01)
     far = FakeTransport(ABSENT, MADE, NO_ACCOUNT, reply({}))
-    with pytest.raises(ConfigError, match="was made, but not its service account default"):
+    with pytest.raises(ConfigError, match="was created, but its service account default was not"):
         await user(far).open()
     assert asked(far)[-1] == f"DELETE {SPACE}"
 
