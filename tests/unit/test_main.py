@@ -101,11 +101,11 @@ def test_a_release_that_no_bridge_hears(capsys: pytest.CaptureFixture[str], tmp_
         ),
         (
             ("--slurm-user", "alice"),
-            "--slurm-user means something only with --slurm-url URL: add that, or leave --slurm-user away.",
+            "--slurm-user has an effect only with --slurm-url URL: add --slurm-url URL, or remove --slurm-user.",
         ),
         (
             ("--image", "busybox"),
-            "--image means something only with --kubeconfig FILE: add that, or leave --image away.",
+            "--image has an effect only with --kubeconfig FILE: add --kubeconfig FILE, or remove --image.",
         ),
     ],
 )

@@ -71,8 +71,8 @@ async def test_a_namespace_that_cannot_be_deleted_again_is_named() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (no(409, "AlreadyExists", name=SPACE), "is there already"),
-        (no(403, "Forbidden", "you may not"), "cannot be made"),
+        (no(409, "AlreadyExists", name=SPACE), "exists already"),
+        (no(403, "Forbidden", "you may not"), "cannot be created"),
     ],
 )
 async def test_a_namespace_that_this_did_not_make_is_left_alone(answer: Any, said: str) -> None:
