@@ -46,7 +46,7 @@ async def test_a_bridge_that_renews_the_lease_is_not_fought(tmp_path: Path) -> N
         assert await bridge.is_ready()
     last = second.log.splitlines()[-1]
     assert last == (
-        "slurm-bridge: a holds the lease hpc/slurm-bridge and renews it, so a bridge is at work. Stop it first: "
+        "slurm-bridge: a holds the lease hpc/slurm-bridge and renews it, so a bridge is running. Stop it first: "
         "kubectl --namespace=hpc scale deployment/slurm-bridge --replicas=0"
     )
 
