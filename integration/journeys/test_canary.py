@@ -107,8 +107,9 @@ def test_no_token_is_in_anything_that_comes_out(
 ) -> None:
     said, ns, options = Said(), space("alice"), settings_file(kube, slurm, bridge, canaries, tmp_path)
     kube.run(ns, "accepted")
-    eventually("it runs", lambda: kube.bound(ns))
-    listens(said, bridge, ns, options)
+    [accepted] = eventually("it runs", lambda: kube.bound(ns))
+    key = (whose(slurm.job(int(accepted.metadata.annotations[PREFIX + "job-id"]))["name"]) or ("", ""))[1]
+    listens(said, bridge, ns, options, key)
     for break_it, shown in (
         (canaries.refused, "Slurm"),
         (canaries.expired, str(canaries.file)),
@@ -117,11 +118,11 @@ def test_no_token_is_in_anything_that_comes_out(
         break_it()
         eventually(f"{break_it.__name__}: /readyz says so", lambda shown=shown: shown in bridge.ask("readyz")[1])  # type: ignore[misc]
         kube.run(ns, break_it.__name__)
-        listens(said, bridge, ns, options)
+        listens(said, bridge, ns, options, key)
         said.add("start", command(said, "run", *options, "--http", f"127.0.0.1:{free_port()}"))
     canaries.accepted()
     eventually("all run", lambda: len(kube.bound(ns)) == 4)
-    listens(said, bridge, ns, options)
+    listens(said, bridge, ns, options, key)
     of_both_clusters(said, kube, ns)
     for each in kube.bound(ns):
         kube.succeed(ns, each.metadata.name)
@@ -146,8 +147,8 @@ def settings_file(kube: Kube, slurm: Slurm, bridge: BridgeProcess, canaries: Can
     return ["--config", str(path), "--kubeconfig", kube.kubeconfig]
 
 
-def listens(said: Said, bridge: BridgeProcess, ns: str, options: list[str]) -> None:
-    """Ask all that may be asked."""
+def listens(said: Said, bridge: BridgeProcess, ns: str, options: list[str], key: str) -> None:
+    """Ask all that may be asked.  key: of the workload whose story the page shows"""
     said.add("command lines", command_line(bridge.pid))
     headers = {"Authorization": f"Bearer {BEARER}"}
     for path in (
@@ -158,11 +159,12 @@ def listens(said: Said, bridge: BridgeProcess, ns: str, options: list[str]) -> N
         "nodes",
         "wrong",
         f"explain?pod=accepted&namespace={ns}",
+        f"workloads/{key}",
         "page.js",
     ):
         for given in ({}, headers, {"Authorization": f"Bearer {BEARER}x"}):
             answer = requests.get(f"http://127.0.0.1:{bridge.port}/{path}", headers=given, timeout=30)
-            said.add(f"/{path}", f"{answer.status_code} {answer.headers} {answer.text}")
+            said.add(f"/{path.removesuffix(key)}", f"{answer.status_code} {answer.headers} {answer.text}")
     with requests.get(f"http://127.0.0.1:{bridge.port}/events", headers=headers, stream=True, timeout=30) as stream:
         said.add("/events", next(stream.iter_content(ENOUGH)).decode(errors="replace"))
     said.add("doctor", command(said, "doctor", *options))
@@ -205,6 +207,7 @@ def heard_enough(said: Said) -> None:
         "/readyz": "token",
         "/": "<html",
         "/events": "accepted",
+        "/workloads/": "accepted",
         "doctor": "token",
         "explain": "accepted",
         "start": "token",
