@@ -46,7 +46,7 @@ from bridge.slurm.user_tokens import follow
 from bridge.starting import StandingBy, Starting
 from bridge.telemetry import Telemetry
 from scheduler.apply.events import new_world
-from scheduler.events import Event
+from scheduler.events import Event, Side
 from scheduler.model.kubernetes import Undecoded
 from scheduler.state.phase import Phase
 from scheduler.state.world import World
@@ -360,7 +360,7 @@ class Clusters:
             self.connections.slurm,
             self.clock,
             self.telemetry,
-            on_undecodable=self.telemetry.left_out("kubernetes"),
+            on_undecodable=self.telemetry.left_out(Side.KUBERNETES),
             on_event_dropped=self.telemetry.event_dropped,
             guard=self.guard,
             mirror=mirror,

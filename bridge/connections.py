@@ -32,11 +32,11 @@ FEW = 2  # connections to slurmrestd of a command that asks a few questions
 class Hooks(Protocol):
     """Receives what the clients report; `bridge.telemetry.Telemetry` is one."""
 
-    def on_call(self, side: str) -> Callable[[str, float, str], None]:
+    def on_call(self, side: Side) -> Callable[[str, float, str], None]:
         """The hook for each call to one side: operation, seconds, outcome."""
         ...
 
-    def left_out(self, side: str) -> Callable[[str, str, str], None]:
+    def left_out(self, side: Side) -> Callable[[str, str, str], None]:
         """The hook for each item of a list that cannot be decoded: list, name, reason."""
         ...
 
@@ -48,11 +48,11 @@ class Hooks(Protocol):
 class Unobserved:
     """Hooks of a command that keeps no metrics."""
 
-    def on_call(self, side: str) -> Callable[[str, float, str], None]:
+    def on_call(self, side: Side) -> Callable[[str, float, str], None]:
         """See Hooks."""
         return lambda operation, seconds, outcome: None
 
-    def left_out(self, side: str) -> Callable[[str, str, str], None]:
+    def left_out(self, side: Side) -> Callable[[str, str, str], None]:
         """See Hooks."""
         return lambda what, which, why: None
 
@@ -132,7 +132,7 @@ class Connections:
     async def kube(self) -> KubeClient:
         """The Kubernetes client."""
         if self._kube is None:
-            name, on_call = self._settings.scheduler_name, self._hooks.on_call("kubernetes")
+            name, on_call = self._settings.scheduler_name, self._hooks.on_call(Side.KUBERNETES)
             self._kube = KubeClient(await self.transport(), name, self._clock, on_call)
         return self._kube
 
@@ -181,8 +181,8 @@ class Connections:
             polls=self._polls,
             acting_tokens=tokens.acting,
             user_tokens=tokens.users,
-            on_call=self._hooks.on_call("slurm"),
-            on_undecodable=self._hooks.left_out("slurm"),
+            on_call=self._hooks.on_call(Side.SLURM),
+            on_undecodable=self._hooks.left_out(Side.SLURM),
             clock=self._clock,
         )
 

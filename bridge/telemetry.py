@@ -40,6 +40,7 @@ from scheduler.events import (
     PodDeleted,
     PodSeen,
     Scope,
+    Side,
 )
 from scheduler.model.anomaly import OVERTAKEN, Anomaly
 from scheduler.model.kubernetes import Pod, PodPhase
@@ -171,16 +172,16 @@ class Telemetry:
     def _histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
         return Histogram(name, help_text, labels, registry=self._registry, buckets=SECONDS)
 
-    def left_out(self, side: str) -> Callable[[str, str, str], None]:
+    def left_out(self, side: Side) -> Callable[[str, str, str], None]:
         """The hook for items of lists that could not be read.  Each item is counted each time, and logged once."""
 
         def on_left_out(list_name: str, which: str, why: str) -> None:
-            self._unreadable.add(1, {"side": side, "list": list_name})
-            if (key := f"{side} {list_name} {which}") not in self._unreadable_logged:
+            self._unreadable.add(1, {"side": side.value, "list": list_name})
+            if (key := f"{side.value} {list_name} {which}") not in self._unreadable_logged:
                 _remember(self._unreadable_logged, key, why)
                 log.warning(
                     "%s: %s: item %s cannot be read and is left out: %s",
-                    side,
+                    side.value,
                     list_name,
                     which or "without a name",
                     why,
@@ -203,7 +204,7 @@ class Telemetry:
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
-    def on_call(self, side: str) -> Callable[[str, float, str], None]:
+    def on_call(self, side: Side) -> Callable[[str, float, str], None]:
         """The hook for the calls of one client."""
 
         # `labels()` costs as much as an observation, so its results are kept.
@@ -211,10 +212,10 @@ class Telemetry:
 
         def called(operation: str, seconds: float, outcome: str) -> None:
             if (series := known.get((operation, outcome))) is None:
-                series = known[operation, outcome] = self._calls.labels(side, operation, outcome)
+                series = known[operation, outcome] = self._calls.labels(side.value, operation, outcome)
             series.observe(seconds)
             if outcome == "contracterror":  # a 404 without a Slurm error number, a text that is no JSON, …
-                self.rejected[f"nonsense from {side}"] += 1
+                self.rejected[f"nonsense from {side.value.lower()}"] += 1
 
         return called
 

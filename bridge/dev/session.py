@@ -30,7 +30,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.telemetry import Telemetry
 from scheduler import actions as act
 from scheduler.actions import Action, Outcome
-from scheduler.events import ActionEnded, Event
+from scheduler.events import ActionEnded, Event, Side
 from scheduler.state.world import World
 
 LOOK_EVERY_S = 1.0
@@ -153,10 +153,12 @@ class Session:
                 self.slurm.tokens,
                 polls=SlurmFaults(polls, self.cable, self.invariants),
                 deadline_s=self.slurm.deadline_s,
-                on_call=self.telemetry.on_call("slurm"),
+                on_call=self.telemetry.on_call(Side.SLURM),
             )
             await slurm.discover()
-            kube = KubeClient(faulty_wire, self.kube.scheduler_name, self.clock, self.telemetry.on_call("kubernetes"))
+            kube = KubeClient(
+                faulty_wire, self.kube.scheduler_name, self.clock, self.telemetry.on_call(Side.KUBERNETES)
+            )
             self.bridge = Bridge(self.settings, kube, faulty_wire, slurm, self.clock, self, self.rng)
             await self.bridge.run()
 

@@ -22,6 +22,7 @@ from integration.bench import floor
 from integration.bench.ends import NAMESPACE, TENANT, BenchError, Kube
 from integration.bench.following import eventually
 from integration.clusters import BridgeProcess
+from scheduler.events import Side
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYED_START_S = 600  # kwok plays the kubelets, and starts ten thousand pods slowly: that is not what is measured
@@ -31,7 +32,7 @@ ACCOUNT = "system:serviceaccount:slurm-bridge:slurm-bridge"
 HOSTILE = "alice-hostile"  # a second namespace that may use the bridge
 POLICY = {"rules": [{"namespaces": [NAMESPACE, HOSTILE], "user": TENANT}]}
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
-SLURM, KUBERNETES = "slurm", "kubernetes"
+SLURM, KUBERNETES = Side.SLURM.value, Side.KUBERNETES.value
 POLLS = frozenset(("states", "nodes", "partitions"))  # asked for whether or not there is anything to do
 LOOKS = POLLS | {"job", "grant"}  # jobs whose pods run are read in turn, for ever
 

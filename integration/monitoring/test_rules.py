@@ -20,7 +20,7 @@ from bridge.webhook.metrics import Outcome as Reviewed
 from integration.readme import ROOT
 from integration.rigging import places
 from scheduler.actions import AllocateNow, BindPod, Outcome
-from scheduler.events import ActionEnded
+from scheduler.events import ActionEnded, Side
 from tests.builders import START, Story, grant, pod
 
 MANIFEST = ROOT / "manifests" / "monitoring" / "rules.yaml"
@@ -63,7 +63,7 @@ def test_the_metrics_are_as_prometheus_wants_them() -> None:
     story.sees(granted)
     [bind] = story.acts(BindPod, START + 20)
     telemetry.ended(ActionEnded(bind, Outcome.DONE, START + 20, START + 20), story.world)
-    telemetry.on_call("slurm")("allocate", 0.003, "ok")
+    telemetry.on_call(Side.SLURM)("allocate", 0.003, "ok")
     loop: Any = SimpleNamespace(world=story.world, passed=START, guard=Guard(on=True))
     Health(loop, [], telemetry, lambda: START + 20)
     text, content_type = telemetry.scrape()

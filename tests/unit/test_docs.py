@@ -19,6 +19,7 @@ from integration.kubectl_commands import COMMANDS
 from integration.readme import ROOT
 from integration.rigging import places
 from scheduler import names
+from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.refusal import Refusal
 from scheduler.policy.rules import Choice, Tenant
@@ -81,7 +82,7 @@ def test_every_outcome_of_a_review_by_the_webhook_is_in_the_documentation() -> N
 
 def test_every_reason_why_something_is_not_believed_is_in_the_documentation() -> None:
     telemetry = Telemetry()
-    for side in ("slurm", "kubernetes"):
+    for side in Side:
         telemetry.on_call(side)("list", 0.1, "contracterror")
     telemetry.unsolicited()
     table = re.findall(r"^\| (`[^|]+) \|", METRICS.partition("## Rejected observations")[2], re.MULTILINE)

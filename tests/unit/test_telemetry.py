@@ -81,14 +81,14 @@ def find(values: dict[str, float], start: str, *labels: str) -> float:
 def test_the_first_metrics() -> None:
     telemetry = Telemetry()
     lives(telemetry, TRAIN)
-    telemetry.on_call("slurm")("allocate", 0.003, "ok")
+    telemetry.on_call(Side.SLURM)("allocate", 0.003, "ok")
     values = scraped(telemetry)
     assert find(values, "slurm_bridge_create_to_bind_seconds_count", 'outcome="immediate"') == 1
     assert find(values, "slurm_bridge_create_to_bind_seconds_sum", 'outcome="immediate"') == 3
     assert find(values, "slurm_bridge_create_to_bind_seconds_count", 'outcome="queued"') == 0
     assert find(values, "slurm_bridge_grant_to_bind_seconds_sum") == 1
     assert find(values, "slurm_bridge_actions_total", 'action="BindPod"', 'outcome="done"') == 1
-    assert find(values, "slurm_bridge_call_seconds_count", 'side="slurm"', 'operation="allocate"') == 1
+    assert find(values, "slurm_bridge_call_seconds_count", 'side="Slurm"', 'operation="allocate"') == 1
     assert find(values, "slurm_bridge_call_seconds_bucket", 'le="0.002"') == 0
     assert find(values, "slurm_bridge_call_seconds_bucket", 'le="0.005"') == 1
 
