@@ -181,8 +181,8 @@ class Executor:
         while len(self._undecoded_posted) > MAX_UNDECODED_POSTED:
             del self._undecoded_posted[next(iter(self._undecoded_posted))]
         message = (
-            f"slurm-bridge cannot read this {what.kind}: {what.why}. Until it can, nothing is done to it, and what was "
-            f"known of it still counts. Correct or recreate the {what.kind}."
+            f"slurm-bridge cannot read this {what.kind}: {what.why}. Until it can, it does nothing to the "
+            f"{what.kind}, and its last known state counts. Correct or recreate the {what.kind}."
         )
         self._queue(what.namespace, what.name, what.uid, names.UNREADABLE, message, True)
 

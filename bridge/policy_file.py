@@ -41,7 +41,7 @@ def privileged_user(settings: Settings, slurm_user: str) -> str:
     if not name or name.casefold() not in {tenant.user.casefold() for tenant in settings.policy.tenants}:
         return ""
     return (
-        f'policy: "{name}" is the user by whom Slurm runs (SlurmUser), who may do anything to any job; map namespaces to '
+        f'policy: "{name}" is the user that runs Slurm (SlurmUser), which may change any job; map namespaces to '
         "ordinary users."
     )
 

@@ -103,7 +103,7 @@ class LeaseSettings(Strict):
     @classmethod
     def _a_name(cls, name: str) -> str:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name, re.ASCII) or len(name) > 253:
-            raise ValueError(f'"{line(name, 80)}" is no name of an object in Kubernetes')
+            raise ValueError(f'"{line(name, 80)}" is not a valid name of a Kubernetes object')
         return name
 
     @field_validator("identity")

@@ -38,7 +38,7 @@ def address(given: str) -> str:
     except ValueError:  # a port that is no number, for example
         is_one = False
     if not is_one:
-        raise ConfigError(f'"{given}" is no address of a bridge.', "Write http://HOST:PORT, or https://HOST.")
+        raise ConfigError(f'"{given}" is not the address of a bridge.', "Write http://HOST:PORT, or https://HOST.")
     return given.rstrip("/")
 
 

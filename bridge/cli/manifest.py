@@ -104,10 +104,10 @@ def _objects(path: str) -> Iterator[dict[str, Any]]:
     for document in documents:
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else [document]
         if not isinstance(items or [], list):
-            raise ConfigError(f"{path}: holds a List whose items are no list.")
+            raise ConfigError(f"{path}: has a List whose items are not a list.")
         for item in items or ():
             if not isinstance(item, dict) or not isinstance(item.get("kind"), str):
-                raise ConfigError(f"{path}: holds something that is no Kubernetes object (it has no kind).")
+                raise ConfigError(f"{path}: has an object without a kind, which is not a Kubernetes object.")
             yield item
 
 

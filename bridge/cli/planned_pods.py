@@ -57,7 +57,7 @@ def made_pod(
         return codec.PODS.one(codec.encode({"metadata": meta, "spec": spec}))
     except ContractError as error:
         why = error.message.partition(": ")[2] or error.message
-        raise ConfigError(f"{path}: {name} is no pod that Kubernetes would take: {why}.") from None
+        raise ConfigError(f"{path}: {name} is not a pod that Kubernetes accepts: {why}.") from None
 
 
 def _defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:

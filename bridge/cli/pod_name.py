@@ -14,5 +14,5 @@ def named(given: str) -> tuple[str, str]:
     """
     before, slash, name = given.rpartition("/")
     if not name or "/" in before or (slash and not before):
-        raise ConfigError(f'"{given}" is no name of a pod.', "Write NAME, pod/NAME or NAMESPACE/NAME.")
+        raise ConfigError(f'"{given}" is not the name of a pod.', "Write NAME, pod/NAME or NAMESPACE/NAME.")
     return ("" if before in KINDS else before), name

@@ -45,5 +45,5 @@ async def ask(url: str, token_file: str = "") -> str:
     except NoBridgeError:
         raise ConfigError(f"no bridge answers at {url}: run this where it runs, or give --bridge URL.") from None
     if answer.status != 200:
-        raise ConfigError(f"{url} did not take it: {answer.text or answer.status}")
+        raise ConfigError(f"{url} did not accept the confirmation: {answer.text or answer.status}")
     return answer.text

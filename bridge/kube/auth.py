@@ -47,7 +47,7 @@ async def load(
     if named := path_of(kubeconfig, environ):
         return await from_kubeconfig(named, now, wall, context)
     if context:
-        raise ConfigError(f"there is no kubeconfig that could have the context {context}.", TRY)
+        raise ConfigError(f"context {context} cannot be used, because there is no kubeconfig.", TRY)
     if environ.get(incluster_config.SERVICE_HOST_ENV_NAME):
         return await _from_service_account(service_account, now, wall, environ)
     raise ConfigError(

@@ -31,7 +31,7 @@ def key_of(path: str) -> bytes:
         raise ConfigError(f"key file {path}: every user of this host can read or write it.", f"chmod o= {path}")
     if not SHORTEST_KEY_BYTES <= len(key) <= MOST_KEY_BYTES:
         raise ConfigError(
-            f"key file {path}: has {len(key):,} bytes, which is no key.", "Name Slurm's jwt_hs256.key with --key."
+            f"key file {path}: has {len(key):,} bytes, which is not a key.", "Name Slurm's jwt_hs256.key with --key."
         )
     return key
 

@@ -55,10 +55,10 @@ def token_lacks_node_rights(settings: Settings, whose: str, slurm_user: str) -> 
     if not settings.slurm_user_token_dir or not name or whose in (name, "root"):
         return None
     return ConfigError(
-        f"The Slurm token for nodes is of {whose or 'nobody in particular'}, not of {name}. Slurm lets only administrators "
+        f"The Slurm token for nodes names user {whose or 'none'}, not {name}. Slurm lets only administrators "
         "register and remove nodes (label slurm-bridge/external-node), and drain and resume them. Pods are scheduled "
         "nevertheless.",
-        f"If the bridge is to do that, name a token of {name} in slurm_acting_token_file.",
+        f"If the bridge should do that, name a token of {name} in slurm_acting_token_file.",
     )
 
 

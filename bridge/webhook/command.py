@@ -112,7 +112,7 @@ def _places(options: Options) -> Places:
     if not (slash and re.fullmatch(_NAME, namespace) and re.fullmatch(_NAME, name)):
         raise ConfigError(f"--secret {secret}: is not NAMESPACE/NAME.")
     if not re.fullmatch(_NAME, configuration):
-        raise ConfigError(f"--configuration {configuration}: is no name of an object in Kubernetes.")
+        raise ConfigError(f"--configuration {configuration}: is not a valid name of a Kubernetes object.")
     return Places(namespace, name, configuration)
 
 

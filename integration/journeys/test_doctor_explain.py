@@ -109,7 +109,7 @@ def test_a_policy_that_slurm_would_not_follow(kube: Kube, slurm: Slurm, tmp_path
     code, rows = findings(*found)
     assert code == 2
     assert "has no user zoe-who-is-nobody" in sentences(rows, "users", "error")
-    assert 'Slurm does not take account "teamb" from alice' in sentences(rows, "choices", "error")
+    assert 'Slurm does not accept account "teamb" from alice' in sentences(rows, "choices", "error")
     bobs = str(Path(os.environ["RIG_TOKENS"]) / "bob")
     _, rows = findings(*found, "--slurm-token-file", bobs)
     assert "The token of bob may not act for alice" in sentences(rows, "users", "error")

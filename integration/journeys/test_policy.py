@@ -284,7 +284,7 @@ def test_a_policy_is_checked_against_the_namespaces_and_the_associations_that_th
     assert "The host of slurmctld has no user zoe" in said
     assert f"user \"zoe\" ({{namespace.labels['{USER}']}})" in said
     assert f"Concerned: {unknown}." in said
-    assert 'Slurm does not take account "teamb" from alice' in said
+    assert 'Slurm does not accept account "teamb" from alice' in said
     assert "sacctmgr add user alice account=teamb" in said
     assert f"Concerned: {foreign}." in said
     assert f"Refused are pods of {bare}." in said

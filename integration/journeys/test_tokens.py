@@ -215,7 +215,7 @@ def test_doctor_says_whose_token_is_of_no_use(kube: Kube, slurm: Slurm, tokens: 
     _, found = findings(*options)
     assert f"{tokens.users} has tokens of alice, bob" in sentences(found, "token", "ok")
     assert "their own tokens may act for alice, bob" in sentences(found, "users", "ok")
-    assert f"The Slurm token for nodes is of {READER}, not of slurm" in sentences(found, "token", "warning")
+    assert f"The Slurm token for nodes names user {READER}, not slurm" in sentences(found, "token", "warning")
     swapped(tokens)
     code, found = findings(*options)
     assert code == 2

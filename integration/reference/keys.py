@@ -253,7 +253,7 @@ OF_NODES = (
     Key(
         names.SLURM_NODE_LABEL, "label", "Node", ADMIN, "name of a node in Slurm", "gpu-17",
         "Name of the node in Slurm, if it differs from the name in Kubernetes.",
-        "A name that Slurm does not take (`SlurmNodeInvalid`); a name that two nodes claim (`SlurmNodeContested`).",
+        "A name that Slurm does not accept (`SlurmNodeInvalid`); a name that two nodes claim (`SlurmNodeContested`).",
     ),
     Key(
         names.PARTITIONS, "annotation", "Node", ADMIN, "names of partitions, separated by commas", "gpu,debug",

@@ -18,7 +18,7 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
-BIND_FAILED = "Kubernetes did not take the bind."
+BIND_FAILED = "Kubernetes did not accept the bind."
 POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
 SHOWN_S = 2.0  # after this time the watch shows what was written on a pod
 MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read

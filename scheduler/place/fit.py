@@ -327,7 +327,7 @@ def blocked(pod: Pod, node: Node | None, name: str, there: Sequence[NodeInfo]) -
     if not lacking:
         return None
     if _lacking(pod, node, there, leave_out_terminating=True):
-        return Blocked(f"on node {name} other pods take the {lacking} that it needs")
+        return Blocked(f"on node {name} other pods use the {lacking} that the pod needs")
     terminating = [other for other in _terminating(there) if other.uid != pod.uid]
     until = max(ends for counts in there for other in terminating if (ends := counts.grace_ends(other.uid)) is not None)
     until += EXTRA_WAIT_S

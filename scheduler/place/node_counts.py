@@ -14,7 +14,8 @@ from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec
 
 _AS_IF_ALL = (
-    " If some pods of a kind keep apart, or need what Slurm does not count, all pods of that kind are counted so."
+    " If some pods of a kind have anti-affinity, or need resources that Slurm does not count, all pods of that kind count "
+    "as such."
 )
 
 

@@ -24,7 +24,7 @@ from scheduler.policy import templates
 from scheduler.policy.templates import Origin
 
 ANY = "*"
-_SLURMS_OWN = "the user by whom Slurm runs (SlurmUser)"
+_SLURMS_OWN = "the user that runs Slurm (SlurmUser)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ class Policy:
         if place == len(self.rules) and self.default is None:
             return Refusal(
                 REFUSED,
-                f"Namespace {namespace} has no Slurm user: the admin's policy maps neither it nor a default. "
-                "Ask for a line under `policy` in slurm-bridge's settings.",
+                f"Namespace {namespace} has no Slurm user: the admin's policy has no rule for it, and no default. "
+                "Ask the admin for a rule under `policy` in the settings of slurm-bridge.",
             )
         return _Filling(self.called(place), origin, self.privileged).filled(self.tenants[place], place)
 

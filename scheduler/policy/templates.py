@@ -48,7 +48,7 @@ def mistake(text: str) -> str:
         return f"is longer than {LONGEST} characters"
     for source in _SOURCE.findall(text):
         if source not in (NAMESPACE, SERVICE_ACCOUNT) and _LABEL.fullmatch(source) is None:
-            return f"names {{{source}}}, which is no source; there are {SOURCES}"
+            return f"names {{{source}}}, which is not a source; the sources are {SOURCES}"
     if is_template(_SOURCE.sub("", text)):
         return f"has a brace without its partner; a source is one of {SOURCES}"
     return ""

@@ -33,7 +33,7 @@ def remedy(number: int, user: str, value: str) -> str:
     value   of account or QOS; "": the job named none
     """
     return {
-        PARTITION: "sinfo -s shows the partitions that there are",
+        PARTITION: "sinfo -s lists the partitions",
         ACCOUNT: f"sacctmgr add user {user} account={value or 'ACCOUNT'}",
         QOS: f"sacctmgr modify user {user} set qos+={value or 'QOS'}",
         USER: f"make the user known on the host of slurmctld, where `id {user}` must work",

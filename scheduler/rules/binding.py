@@ -274,7 +274,7 @@ def cannot_use(binding: Binding, why: str, this_pass: Pass, *, exclude: str = ""
     """
     if not binding.replacing:
         return release_grant(binding.workload, binding.job, this_pass, why, exclude=exclude)
-    message = f"It waits to take a place in job {binding.job.id}. {why[:1].upper()}{why[1:].rstrip('.')}."
+    message = f"The pod waits for a place in job {binding.job.id}. {why[:1].upper()}{why[1:].rstrip('.')}."
     return _waits(binding.unbound, message)
 
 

@@ -42,13 +42,13 @@ def lead_of(pod: Pod, owners: Sequence[Owner], length_s: float | None, tuning: T
     if length_s is not None and length_s / 2 < most:
         most, why = length_s / 2, "more than half of the job's time"
     seconds = max(tuning.end_lead_s, min(wanted, most))
-    return Lead(seconds, f"{asked} s, as the pod asks for, are {why}" if seconds < asked else "")
+    return Lead(seconds, f"the pod asks for {asked} s, which is {why}" if seconds < asked else "")
 
 
 def signal_s(pod: Pod, owners: Sequence[Owner]) -> int:
-    """Seconds that the annotation `signal` asks for, of the pod, else of its owners, nearest first; 0: no valid one.
+    """Seconds of the annotation `signal` of the pod, otherwise of its nearest owner that has one; 0: no valid one.
 
-    It concerns the bridge alone, not the job, so it may be edited while the pod runs.
+    Only the bridge uses the annotation, not the job, so it may be edited while the pod runs.
     """
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:

@@ -38,8 +38,9 @@ _AFFINITY_BETWEEN_COMPONENTS = (
 
 _ALL_ON_ONE = "The required pod affinity wants these pods on one node."
 _SOME_ON_ONE = (
-    "The required pod affinity wants some of these pods on one node. Slurm has no option for some of the pods that ask for "
-    "the same, so all of them are asked for on one node. Let pods that may be on other nodes ask for other resources."
+    "The required pod affinity wants some of these pods on one node. Slurm has no option for a part of the pods "
+    "with the same request, so all of these are requested on one node. Let pods that may be on other nodes request other "
+    "resources."
 )
 
 
@@ -51,7 +52,7 @@ class _Site:
     kinds    the nodes that the component may use
     most     the most pods of the component that a node of each kind holds as Kubernetes counts, by name of its `node`
     memory   True if Slurm counts memory
-    on_one_node   True if the affinity wants some of its pods on one node: then all of its pods are asked for on one node
+    on_one_node   True if the affinity wants some of its pods on one node: then all of its pods are requested on one node
     """
 
     spec: JobSpec
@@ -170,7 +171,7 @@ def _without_nodes_of_others(components: Sequence[JobSpec], this_pass: Pass) -> 
 def _fewer_than_asked(least: int, at_most: int) -> str:
     return (
         f"Annotation {names.PREFIX}{names.MIN_NODES}: {least:,} nodes, but because of the required pod affinity of this "
-        f"gang its pods are asked for on {at_most:,}. Lower the number, or make the affinity a preference."
+        f"gang its pods are requested on {at_most:,}. Lower the number, or make the affinity a preference."
     )
 
 

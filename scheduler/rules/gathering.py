@@ -23,8 +23,8 @@ NAMES_COMPARED = 8  # characters of names that are put in natural order in the t
 SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
 WHOLE = "Their job is submitted when all of them are here."
 HELD_BACK = (
-    "The other pods do not come: a quota, an admission policy, or a controller that makes the next pod only when the one "
-    "before runs (OrderedReady, LeaderReady, InOrder) may hold them back."
+    "The other pods are missing: a quota, an admission policy, or a controller that makes the next pod only when the one "
+    "before runs (OrderedReady, LeaderReady, InOrder) may prevent them."
 )
 
 
@@ -88,7 +88,7 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
     if not workload.size and _is_size_source_known(workload, this_pass):
         owner = this_pass.world.size_source_of(workload)
         if owner is not None and (wanted := members_of(owner, group)) > MAX_SIZE:
-            return f"{group.kind} {group.name} wants {wanted:,} pods, and a gang has at most {MAX_SIZE:,}."
+            return f"{group.kind} {group.name} needs {wanted:,} pods, and a gang has at most {MAX_SIZE:,}."
         return (
             f"{group.kind} {group.name} does not show how many pods it has: give it the annotation "
             f"{GANG_SIZE} (1 to {MAX_SIZE:,})."
@@ -103,7 +103,7 @@ def _advice(workload: Workload, this_pass: Pass) -> str:
     if workload.first.owner is not None:
         return HELD_BACK if is_late else WHOLE
     said_by = f"{group.kind} {group.name}" if group.size_source is not None else f"annotation {GANG_SIZE}"
-    others = "The other pods do not come: create them" if is_late else f"{WHOLE} Create the others"
+    others = "The other pods are missing: create them" if is_late else f"{WHOLE} Create the others"
     return f"{others}, or correct the size of the gang ({said_by})."
 
 

@@ -157,8 +157,8 @@ def _held_back(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisio
     if (world.held_back_since if job.proven else world.claims_held_back_since) is None or job.confirmed_gone:
         return None
     message = (
-        "Slurm lists neither this pod's job any more nor many others. Nothing is ended until Slurm lists them "
-        "again or shows how they ended. If the jobs are gone, an admin confirms that: slurm-bridge release."
+        "Slurm does not list the job of this pod and many other jobs any more. Nothing is ended until Slurm lists these "
+        "jobs again or shows how they ended. If the jobs are gone, an admin confirms that: slurm-bridge release."
     )
     shown = combine(status(pod, "", message, warning=True, event=names.ABSENCE) for pod in workload.unfinished)
     until = workload.backoff.until

@@ -116,8 +116,8 @@ def _update(
     notes = [f"Slurm cannot change {said} of a waiting job; recreate the pod to apply it."] if said else []
     if "user" in fixed_all:
         notes.append(
-            f"The policy gives the pod Slurm user {spec.user} now, and job {job.id} waits on as {job.user}'s; recreate the "
-            f"pod to ask as {spec.user}."
+            f"The policy now gives the pod Slurm user {spec.user}, but job {job.id} still waits as user {job.user}; recreate "
+            f"the pod to submit a job as {spec.user}."
         )
     return update, " ".join(notes)
 

@@ -156,7 +156,7 @@ def _not_in_slurm(workload: Workload, this_pass: Pass) -> bool:
 def _waits_for_nodes(workload: Workload, lost: Placeholder, until: float, this_pass: Pass) -> Decision:
     why, still = "are not in service there", f" until {clock(until, this_pass.now)}"
     if workload.refused is not None:
-        why, still = f"could not be asked for: {workload.refused.message.rstrip('.')}", ""
+        why, still = f"could not be requested: {workload.refused.message.rstrip('.')}", ""
     message = (
         f"Slurm {'requeued' if lost.requeued else 'lost'} job {lost.id} of this pod, and its nodes {why}. "
         f"They are requested again{still}; the pod runs on meanwhile."

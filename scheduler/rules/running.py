@@ -35,7 +35,7 @@ from scheduler.translate.job_spec import deadline_min
 
 SHOWN_OTHERWISE = (names.SUSPENDED, names.ENDS_SOON, names.CRASHING, names.RUNS)
 NOT_ENDED = " Kubelet is still starting it; the pod is not ended for that, however long it takes."
-WITHOUT_A_WORD = "its node's kubelet has not reported on it"
+WITHOUT_A_WORD = "the kubelet of its node has not reported on the pod"
 
 
 def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
@@ -172,7 +172,7 @@ def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) 
         message += "The pod is evicted before."
     else:
         message += f"The pod gets SIGTERM {span(lead.seconds)} before, and then its grace of {span(pod.grace_s)}."
-        message += f" That is late: {lead.cut}." if lead.cut else ""
+        message += f" This is later than requested: {lead.cut}." if lead.cut else ""
     end = str(int(job.job.ends)) if job.job is not None and job.job.ends is not None else ""
     return _status(pod, names.ENDS_SOON, message, essence=(str(job.id), end), warning=True)
 

@@ -183,8 +183,8 @@ def _too_many_shapes(workload: Workload) -> Refusal:
     """Why a job for these pods would have too many components, or cost a pass too much (X7)."""
     return Refusal(
         names.REFUSED,
-        f"The pods of {workload.readable} ask for more than {MAX_SHAPES} different choices of nodes or resources. Let more "
-        "of them ask for the same.",
+        f"The pods of {workload.readable} request more than {MAX_SHAPES} different combinations of nodes and resources. "
+        "Let more pods request the same.",
     )
 
 

@@ -23,10 +23,10 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 MESSAGES = {
-    Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and does again. Its absence was rejected: nothing ended.",
-    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but a read of that job shows that it lives. The job counts as alive.",
+    Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and lists it again. The job never counted as lost.",
+    Anomaly.NOT_LISTED: "Slurm does not list job {job}, but a read shows that it has not ended. The job counts as alive.",
     Anomaly.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: Slurm reused its id for another job.",
-    Anomaly.NOT_ITS_USER: "Slurm has a job {job} with the name of this pod's job, of another user. It is left alone.",
+    Anomaly.NOT_ITS_USER: "Slurm has a job {job} with the name of this pod's job and another user. It is left alone.",
 }
 
 

@@ -82,7 +82,7 @@ def exclusive(value: str) -> str:
     """sbatch(1) --exclusive[={user|mcs}]; true means the whole node."""
     known = {"true": "exclusive", "exclusive": "exclusive", "user": "user", "mcs": "mcs", "false": ""}
     if value.strip().lower() not in known:
-        raise Unreadable("is none of true, false, user, mcs")
+        raise Unreadable("is not true, false, user or mcs")
     return known[value.strip().lower()]
 
 
@@ -252,9 +252,7 @@ def dependency(value: str) -> str:
     Slurm checks that the jobs exist: they may belong to any user.
     """
     if "?" in value:
-        raise Unreadable(
-            "joins alternatives by ?; only conditions joined by commas are possible, all of which must hold"
-        )
+        raise Unreadable("joins alternatives by ?; join conditions by commas, which means that all must hold")
     conditions = [item.strip().lower() for item in text(value).split(",")]
     for item in conditions:
         if item != "singleton" and not _AFTER_START.fullmatch(item) and not _AFTER_END.fullmatch(item):

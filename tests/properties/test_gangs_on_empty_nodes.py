@@ -34,10 +34,11 @@ MOST_GRANTS = 300  # of one job that are looked at
 # What Slurm has no option for: the gang has placements, but no job stands for them.
 NO_OPTION = (
     "Slurm has no option for some",
+    "Slurm has no option for a part",
     "but only if Slurm gave each node another number of them, for which it has no option",
-    "If some pods of a kind keep apart, or need what Slurm does not count, all pods of that kind are counted so",
+    "If some pods of a kind have anti-affinity, or need resources that Slurm does not count, all pods of that kind count",
     "with the numbers of nodes that min-nodes and max-nodes leave to each kind",
-    "because of the required pod affinity of this gang its pods are asked for on",
+    "because of the required pod affinity of this gang its pods are requested on",
 )
 
 

@@ -439,7 +439,7 @@ async def test_an_object_that_cannot_be_decoded_is_reported_once_for_each_reason
         ("hpc", "odd", "u-1", "SlurmBridgeCannotRead"),
     ]
     assert far.called[0][5] == (
-        "slurm-bridge cannot read this pod: nonsense. Until it can, nothing is done to it, and what was known of it still "
+        "slurm-bridge cannot read this pod: nonsense. Until it can, it does nothing to the pod, and its last known state "
         "counts. Correct or recreate the pod."
     )
 

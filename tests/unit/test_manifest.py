@@ -157,8 +157,8 @@ def test_two_namespaces_that_differ_are_refused_as_kubectl_does(tmp_path: Path) 
     [
         ("a: [", "/m.yaml: is not YAML in line 1."),
         ("a: 2026-02-30", "/m.yaml: is not YAML."),
-        ("- 1", "/m.yaml: holds something that is no Kubernetes object (it has no kind)."),
-        ("kind: List\nitems: 5", "/m.yaml: holds a List whose items are no list."),
+        ("- 1", "/m.yaml: has an object without a kind, which is not a Kubernetes object."),
+        ("kind: List\nitems: 5", "/m.yaml: has a List whose items are not a list."),
         ("{kind: Job, metadata: {name: j}}", "/m.yaml: Job j has no spec.template."),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> 
 
 def test_what_is_no_pod_is_reported_with_the_place_of_the_mistake(tmp_path: Path) -> None:
     sentence = refusal(tmp_path, POD.replace("slurm-bridge/qos: high", "slurm-bridge/time-limit: 2:00:00"))
-    assert sentence.startswith("/m.yaml: train is no pod that Kubernetes would take: Expected `str`, got `int`")
+    assert sentence.startswith("/m.yaml: train is not a pod that Kubernetes accepts: Expected `str`, got `int`")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def test_a_folder_that_is_not_there_is_reported(key: Path, tmp_path: Path) -> No
     ("content", "mode", "why"),
     [
         (KEY, 0o644, r"every user of this host can read or write it\. chmod o= "),
-        (b"", 0o600, "has 0 bytes, which is no key"),
-        (b"k" * 70_000, 0o600, "which is no key"),
+        (b"", 0o600, "has 0 bytes, which is not a key"),
+        (b"k" * 70_000, 0o600, "which is not a key"),
     ],
 )
 def test_a_key_that_is_none_or_everybodys_is_refused(tmp_path: Path, content: bytes, mode: int, why: str) -> None:

@@ -82,7 +82,7 @@ async def test_what_becomes_of_one_users_token_is_that_users_alone(tmp_path: Pat
         await until(lambda: ready(bridge), "nothing is wrong")
         await until(lambda: _counts(bridge, 0), "the metric tells")
     assert set(both.live().values()) == {"alice", "bob"}
-    assert "The Slurm token for nodes is of carol, not of slurm." in bridge.log
+    assert "The Slurm token for nodes names user carol, not slurm." in bridge.log
     assert "Traceback" not in bridge.log
     assert not [token for token in map(both.slurm.token, (*USERS.values(), "carol")) if token in bridge.log]
 

@@ -131,7 +131,7 @@ def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsy
             "values must be given for In and NotIn, and for nothing else",
         ),
         ({"namespace_selector": {"matchLabel": {"x": "y"}}, "user": "a"}, "unknown key; did you mean matchLabels?"),
-        ({"namespaces": ["a"], "user": "{pod.labels['x']}"}, "which is no source; there are {namespace}, "),
+        ({"namespaces": ["a"], "user": "{pod.labels['x']}"}, "which is not a source; the sources are {namespace}, "),
         ({"namespaces": ["a"], "user": "Root"}, "must be an ordinary Slurm user's name."),
         ({"namespaces": ["a"], "user": "0"}, "must be an ordinary Slurm user's name, not a number."),
         ({"namespaces": ["a"], "user": "a", "max_time": 7200}, "max_time: must be in quotes"),
@@ -140,7 +140,7 @@ def test_a_priority_class_that_no_rule_allows_is_a_warning(tmp_path: Path, capsy
         ({"namespaces": ["a"], "user": "a", "max_gres": {"gpu": -1}}, "max_gres.gpu: must be at least 0."),
         ({"namespaces": ["a"], "user": "a", "max_nodes": 0}, "policy.rules (1st entry).max_nodes: "),
         ({"namespaces": ["a"], "user": "a", "max_node": 1}, "unknown key; did you mean max_nodes?"),
-        ({"namespaces": ["a"], "user": "a", "account": {"allowed": ["{x}"]}}, "which is no source"),
+        ({"namespaces": ["a"], "user": "a", "account": {"allowed": ["{x}"]}}, "which is not a source"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_names_the_key(

@@ -93,7 +93,7 @@ def test_the_same_policy_written_again_is_no_change(admin: Admin) -> None:
         ("policy: [", "is not YAML"),
         ("policy: {default: {user: 2026-02-30}}", "is not YAML"),
         ("policy: {rules: [{namespaces: [hpc], user: root}]}", "must be an ordinary Slurm user's name"),
-        ("policy: {rules: [{namespaces: [hpc], user: SLURM}]}", "is the user by whom Slurm runs"),
+        ("policy: {rules: [{namespaces: [hpc], user: SLURM}]}", "is the user that runs Slurm"),
         ("policy: {rules: [{namespaces: [hpc], user: bob, partition: {default: no-such}}]}", "no partition"),
         ("polices: {}", "unknown key; did you mean policy?"),
     ],

@@ -324,7 +324,7 @@ def test_a_lease_is_this_replicas_by_the_name_of_its_pod_or_host(tmp_path: Path)
         ("{duration_s: 61}", "lease.duration_s: "),
         ("{duration_s: soon}", "lease.duration_s: "),
         ("{name: ''}", "lease.name: "),
-        ("{name: A/B}", 'lease.name: "A/B" is no name of an object in Kubernetes'),
+        ("{name: A/B}", 'lease.name: "A/B" is not a valid name of a Kubernetes object'),
         ("{namespace: '..'}", "lease.namespace: "),
         ('{identity: "a\\nb"}', "lease.identity: must be at most 253 printable characters"),
         ("{durations: 3}", "did you mean duration_s?"),

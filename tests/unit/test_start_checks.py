@@ -58,7 +58,7 @@ def test_what_the_bridge_cannot_do_without_slurm_users_token_is_reported_once(tm
     own = Settings.model_validate({"slurm_user_token_dir": str(tmp_path)})
     said = token_lacks_node_rights(own, "carol", "slurm(64030)")
     assert said is not None
-    assert said.what.startswith("The Slurm token for nodes is of carol, not of slurm. ")
+    assert said.what.startswith("The Slurm token for nodes names user carol, not slurm. ")
     assert said.do.endswith("name a token of slurm in slurm_acting_token_file.")
     assert token_lacks_node_rights(own, "slurm", "slurm(64030)") is None
     assert token_lacks_node_rights(own, "carol", "") is None
@@ -100,7 +100,7 @@ async def test_a_policy_that_makes_pods_the_user_by_whom_slurm_runs_is_refused(c
     cluster.slurm_conf = conf
     rules = [{"namespaces": ["a"], "user": "alice"}, {"namespaces": ["b"], "user": "hpcd"}]
     policy = {"slurm_url": "http://127.0.0.1:6820", "policy": {"rules": rules}}
-    with pytest.raises(ConfigError, match="is the user by whom Slurm runs") as refused:
+    with pytest.raises(ConfigError, match="is the user that runs Slurm") as refused:
         await check_slurm(client(cluster, "slurm"), Settings.model_validate(policy), "slurm")
     assert str(refused.value).count(".") == 1, "one sentence"
     rules[1]["user"] = "bob"
@@ -108,7 +108,7 @@ async def test_a_policy_that_makes_pods_the_user_by_whom_slurm_runs_is_refused(c
 
 
 async def test_if_slurm_does_not_show_its_user_the_tokens_user_counts_as_slurm_user() -> None:
-    assert "is the user by whom Slurm runs" in privileged_user(
+    assert "is the user that runs Slurm" in privileged_user(
         Settings.model_validate({"policy": {"default": {"user": "slurm"}}}), "slurm"
     )
     assert privileged_user(Settings.model_validate({"policy": {"default": {"user": "alice"}}}), "slurm") == ""

@@ -49,7 +49,7 @@ def _nodes(seen: Observations) -> Iterator[Result]:
     yield ok(said)
     usable = [node for node, known in both.values() if _in_service(node, known)]
     if not usable:
-        yield error("None of them is in service on both sides.", "kubectl get nodes; sinfo -R")
+        yield error("No node is in service in both clusters.", "kubectl get nodes; sinfo -R")
     elif len(usable) < len(both):
         out = [f"{node.name} ({_why_out(node, known)})" for node, known in both.values() if node not in usable]
         yield warning(f"{count(len(out), 'node')} of these out of service: {some(out)}.", "kubectl get nodes; sinfo -R")
@@ -222,7 +222,7 @@ def _mapping(seen: Observations) -> Iterator[Result]:
     ]
     if unmapped and policy.default is None:
         yield warning(
-            f"Managed, but without a Slurm user: {some(unmapped)}; pods there are refused.",
+            f"These managed namespaces have no Slurm user, and their pods are refused: {some(unmapped)}.",
             "Add a rule for them under policy.rules, or a policy.default.",
         )
     idle = [

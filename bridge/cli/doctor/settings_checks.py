@@ -30,7 +30,7 @@ def _patience(seen: Observations) -> Iterator[Result]:
         if getattr(tuning, key) < DEFAULT_DEADLINE_S:
             yield error(
                 f"tuning.{key} is shorter than the longest call ({span(DEFAULT_DEADLINE_S)}): the bridge would not start.",
-                f"Take tuning.{key} away, or raise it.",
+                f"Remove tuning.{key}, or raise it.",
             )
 
 

@@ -101,7 +101,7 @@ def _of_users(seen: Observations) -> Iterator[Result]:
 
 
 def _life(token: Token, now: float) -> Iterator[Result]:
-    whose = f"{token.source}: of {token.user or 'nobody in particular'}"
+    whose = f"{token.source}: user {token.user or 'none'}"
     if token.expires is None:
         yield ok(f"{whose}, without an end")
     elif not token.file:
@@ -130,8 +130,8 @@ def _all_jobs(seen: Observations) -> Iterator[Result]:
     else:
         user, slurm_user = seen.token.get().user, seen.configuration.get().slurm_user
         yield error(
-            f"PrivateData=jobs hides the jobs of other users from {user}: the bridge would take its own jobs for lost, and "
-            "end their pods.",
+            f"PrivateData=jobs hides the jobs of other users from {user}: the bridge would consider its own jobs lost, "
+            "and end their pods.",
             f"Use a token of {slurm_user}, or make {user} an operator: sacctmgr modify user {user} set adminlevel=operator",
         )
 
@@ -209,23 +209,23 @@ def _choices(seen: Observations) -> Iterator[Result]:
         if accepted(observed):
             taken += 1
         elif user in known_users or (observed.value is not None and observed.value.number == NUMBERS[option]):
-            yield _not_taken(user, option, value, observed.get())
+            yield _not_accepted(user, option, value, observed.get())
     if skipped := {user for user, _, _ in tried if user not in known_users}:
         yield unknown(f"not checked: what {some(skipped)} may choose, for Slurm refuses that user altogether")
     if taken:
-        yield ok(f"Slurm takes {taken:,} of the {len(tried):,} accounts, partitions and QOS that the policy offers")
+        yield ok(f"Slurm accepts {taken:,} of the {len(tried):,} accounts, partitions and QOS that the policy offers")
     elif not tried:
         yield ok("the policy names no account, partition or QOS: Slurm's own defaults are used")
 
 
 def refused(choice: Choice, verdict: Verdict, seen: Observations) -> Result:
-    """Why Slurm does not take it, and what to do."""
+    """Why Slurm does not accept this user or this choice, and what to do."""
     user, option, value = choice
-    return _not_taken(user, option, value, verdict) if option else _why_not(user, verdict, seen)
+    return _not_accepted(user, option, value, verdict) if option else _why_not(user, verdict, seen)
 
 
-def _not_taken(user: str, option: str, value: str, verdict: Verdict) -> Result:
-    sentence = f'Slurm does not take {option} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
+def _not_accepted(user: str, option: str, value: str, verdict: Verdict) -> Result:
+    sentence = f'Slurm does not accept {option} "{value}" from {user}: {verdict.text} (error {verdict.number}).'
     if verdict.number != NUMBERS[option]:
         return warning(sentence, _look_in_log())
     return error(sentence, f"{unknown_names.remedy(verdict.number, user, value)}; or correct the policy.")
@@ -242,7 +242,7 @@ def _reservations(seen: Observations) -> Iterator[Result]:
             "scontrol show reservation; reservations end by themselves.",
         )
     elif named:
-        yield ok(f"all that the policy names are there: {some(named)}")
+        yield ok(f"all reservations of the policy exist: {some(named)}")
 
 
 def _clock(seen: Observations) -> Iterator[Result]:

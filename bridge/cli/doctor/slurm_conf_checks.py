@@ -33,7 +33,7 @@ def _scheduling(seen: Observations) -> Iterator[Result]:
         backfill = _number(conf, "bf_interval", BACKFILL_INTERVAL_S)
         is_fast = delay < 1 and depth >= 10 * QUEUE_DEPTH
         yield ok(
-            f"a job that waits is looked at within {max(1, delay)} s, {depth} a pass; backfill every {backfill} s",
+            f"slurmctld considers a waiting job within {max(1, delay)} s, {depth} jobs a pass; backfill every {backfill} s",
             "" if is_fast else FASTER,
         )
 
@@ -51,10 +51,20 @@ def _slow(conf: Configuration) -> Iterator[Result]:
             "Remove defer, or set defer_batch, which does not affect allocations.",
         )
     for name, default, most, effect in (
-        ("batch_sched_delay", BATCH_SCHED_DELAY_S, BATCH_SCHED_DELAY_S, "a new job is looked at only after {} s"),
-        ("sched_interval", SCHED_INTERVAL_S, SCHED_INTERVAL_S, "the whole queue is looked at only every {} s"),
-        ("bf_interval", BACKFILL_INTERVAL_S, LONG_BACKFILL_S, "backfill and expected starts only every {} s"),
-        ("sched_min_interval", 2, LONG_MIN_INTERVAL_US, "at least {} µs between two looks at the queue"),
+        (
+            "batch_sched_delay",
+            BATCH_SCHED_DELAY_S,
+            BATCH_SCHED_DELAY_S,
+            "slurmctld considers a new job only after {} s",
+        ),
+        ("sched_interval", SCHED_INTERVAL_S, SCHED_INTERVAL_S, "slurmctld considers the whole queue only every {} s"),
+        (
+            "bf_interval",
+            BACKFILL_INTERVAL_S,
+            LONG_BACKFILL_S,
+            "backfill and expected starts are computed only every {} s",
+        ),
+        ("sched_min_interval", 2, LONG_MIN_INTERVAL_US, "at least {} µs between two scheduling passes"),
     ):
         value = _number(conf, name, default)
         if value > most:
@@ -66,7 +76,7 @@ def _slow(conf: Configuration) -> Iterator[Result]:
     depth = _number(conf, "default_queue_depth", QUEUE_DEPTH)
     if depth < QUEUE_DEPTH:
         yield warning(
-            f"SchedulerParameters default_queue_depth={depth}: so few jobs are looked at after each event.",
+            f"SchedulerParameters default_queue_depth={depth}: slurmctld considers only so many jobs after each event.",
             f"default_queue_depth={QUEUE_DEPTH} or more",
         )
 

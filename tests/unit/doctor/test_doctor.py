@@ -191,7 +191,7 @@ async def test_a_token_that_was_not_renewed_is_a_warning_in_time(both: Both) -> 
     found = await both.findings()
     assert troubles(found) == [("token", Level.WARNING)]
     [sentence] = said(found, "token", Level.WARNING)
-    assert sentence.endswith("of slurm, ends in 1 min and was not renewed since 13 min.")
+    assert sentence.endswith("user slurm, ends in 1 min and was not renewed since 13 min.")
 
 
 async def test_a_short_life_is_no_trouble_while_most_of_it_is_left(both: Both) -> None:
@@ -228,7 +228,7 @@ async def test_with_a_token_for_each_user_each_is_looked_at(both: Both, tmp_path
     assert f"{folder} has tokens of alice, bob" in said(found, "token", Level.OK)
     assert any("their own tokens may act for alice, bob" in each for each in said(found, "users", Level.OK))
     [warned] = said(found, "token", Level.WARNING)
-    assert warned.startswith("The Slurm token for nodes is of bob, not of slurm.")
+    assert warned.startswith("The Slurm token for nodes names user bob, not slurm.")
     (folder / "alice").write_text(both.slurm.token("bob"))
     (folder / "bob").unlink()
     found = await both.findings()
@@ -278,7 +278,7 @@ async def test_what_the_policy_offers_and_slurm_does_not_take_is_an_error(
 ) -> None:
     both.settings["policy"] = {"rules": [{"namespaces": ["hpc"], "user": "alice", what: {"allowed": [value]}}]}
     [sentence] = said(await both.findings(), "choices", Level.ERROR)
-    assert sentence.startswith(f'Slurm does not take {what} "{value}" from alice: ')
+    assert sentence.startswith(f'Slurm does not accept {what} "{value}" from alice: ')
     assert sentence.endswith(f"(error {number}).")
 
 
@@ -321,7 +321,7 @@ async def test_no_managed_namespace_is_a_warning_with_the_command(both: Both) ->
 async def test_a_managed_namespace_without_a_slurm_user_is_a_warning(both: Both) -> None:
     both.kube.create(time.time(), "namespaces", objects.namespace("lost", {names.MANAGED_LABEL: "true"}))
     [sentence] = said(await both.findings(), "tenants", Level.WARNING)
-    assert sentence == "Managed, but without a Slurm user: lost; pods there are refused."
+    assert sentence == "These managed namespaces have no Slurm user, and their pods are refused: lost."
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ CONFIGURATIONS = {
     "slow start": ({"SchedulerParameters": ["batch_sched_delay=20"]}, "scheduling", "only after 20 s"),
     "rare backfill": ({"SchedulerParameters": ["bf_interval=600"]}, "scheduling", "only every 600 s"),
     "no main loop": ({"SchedulerParameters": ["sched_interval=-1"]}, "scheduling", "turns that part"),
-    "short passes": ({"SchedulerParameters": ["default_queue_depth=10"]}, "scheduling", "so few jobs"),
+    "short passes": ({"SchedulerParameters": ["default_queue_depth=10"]}, "scheduling", "considers only so many jobs"),
     "strict order": ({"SchedulerType": "sched/builtin"}, "scheduling", "holds back all jobs behind it"),
     "whole nodes": ({"SelectType": "select/linear"}, "resources", "each pod takes one for itself"),
     "no memory": ({"SelectTypeParameters": ["CR_CORE"]}, "resources", "does not count memory"),

@@ -43,14 +43,14 @@ async def test_what_slurm_does_not_know_is_an_error_and_templates_are_not_tried(
         "The host of slurmctld has no user nobodyhere: pods of that user are not run."
     ]
     assert said(found, "choices", Level.OK) == [
-        "Slurm takes 1 of the 1 accounts, partitions and QOS that the policy offers"
+        "Slurm accepts 1 of the 1 accounts, partitions and QOS that the policy offers"
     ]
 
 
 async def test_slurm_user_is_an_error(both: Both) -> None:
     both.slurm.slurm_conf = {"SlurmUser": "alice(64030)"}
     found = await checked(both, {"namespaces": ["a"], "user": "Alice"})
-    assert "is the user by whom Slurm runs" in said(found, "users", Level.ERROR)[0]
+    assert "is the user that runs Slurm" in said(found, "users", Level.ERROR)[0]
 
 
 async def test_a_slurm_that_does_not_answer_is_no_error_of_the_policy(both: Both) -> None:

@@ -76,7 +76,7 @@ async def test_of_two_hundred_tenants_of_one_rule_those_that_slurm_does_not_take
     unknown, foreign = sorted(wrong, key=lambda each: "nobodyhere" not in each.sentence)
     assert unknown.sentence.startswith("The host of slurmctld has no user nobodyhere: pods of that user are not run.")
     assert unknown.sentence.endswith("Concerned: team-77.")
-    assert foreign.sentence.startswith('Slurm does not take account "acct-team-33" from user33: ')
+    assert foreign.sentence.startswith('Slurm does not accept account "acct-team-33" from user33: ')
     assert foreign.sentence.endswith("Concerned: team-33.")
     assert foreign.do == "sacctmgr add user user33 account=acct-team-33; or correct the policy."
     [looked_at] = said(found, Level.OK, "namespaces")
@@ -89,7 +89,7 @@ async def test_of_two_hundred_tenants_of_one_rule_those_that_slurm_does_not_take
         ("", "namespace team-a has no label x/slurm-user"),
         ("1000", "must be an ordinary Slurm user's name, not a number"),
         ("root", "must be an ordinary Slurm user's name"),
-        ("Slurm", "is the user by whom Slurm runs (SlurmUser)"),
+        ("Slurm", "is the user that runs Slurm (SlurmUser)"),
     ],
 )
 async def test_a_label_that_gives_no_user_is_an_error(both: Both, user: str, why: str) -> None:
@@ -105,7 +105,7 @@ async def test_an_account_that_slurm_does_not_take_is_an_error(both: Both) -> No
     rule = {**BY_LABEL, "account": {"default": "{namespace}"}, "qos": {"allowed": ["{namespace}"]}}
     space(both, "team-a", "alice")
     found = said(await checked(both, HPC, rule), Level.ERROR)
-    assert any('Slurm does not take account "team-a" from alice' in each and "(error 2045)" in each for each in found)
+    assert any('Slurm does not accept account "team-a" from alice' in each and "(error 2045)" in each for each in found)
 
 
 async def test_the_rule_that_decides_is_named_and_a_rule_that_never_decides_is_a_warning(both: Both) -> None:

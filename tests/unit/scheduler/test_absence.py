@@ -91,7 +91,7 @@ def test_a_job_that_comes_back_was_never_gone() -> None:
     assert {(each.event, each.message) for each in told} == {
         (
             "SlurmNotBelieved",
-            "Slurm did not list job 100 for a while, and does again. Its absence was rejected: nothing ended.",
+            "Slurm did not list job 100 for a while, and lists it again. The job never counted as lost.",
         )
     }
     for second in range(7, 20):
@@ -178,7 +178,7 @@ def test_a_mass_absence_is_reported_and_rejected() -> None:
     said = [each for each in story.world.workloads.values() for _ in each.last_status]
     assert len(said) == 11
     assert all(
-        "Nothing is ended until Slurm lists them again" in told.message
+        "Nothing is ended until Slurm lists these jobs again" in told.message
         for each in said
         for told in each.last_status.values()
     )

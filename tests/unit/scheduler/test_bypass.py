@@ -501,4 +501,4 @@ def test_what_it_takes_is_known_to_placement_as_ever() -> None:
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, at=NOW, job_id=17, grant=grant(17, cpus=8))
     [cancel] = story.acts(CancelJob, NOW)
-    assert cancel.reason == "released: on node x1 other pods take the cpu that it needs"
+    assert cancel.reason == "released: on node x1 other pods use the cpu that the pod needs"

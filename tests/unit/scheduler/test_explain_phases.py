@@ -285,7 +285,7 @@ def test_what_explain_says_of_a_gang_that_gathers_is_what_its_pods_show() -> Non
     late = NOW + 86_400
     told = gang_explained(story, member("w-0"), member("w-1"), at=late)
     assert {told.sentence} == {report.message for report in story.acts(SetPodCondition, late)}
-    assert "The other pods do not come: create them" in told.sentence
+    assert "The other pods are missing: create them" in told.sentence
 
 
 def test_missing_members_are_assumed_to_be_like_the_last_one_that_is_here() -> None:

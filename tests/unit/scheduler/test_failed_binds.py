@@ -260,5 +260,5 @@ def test_a_replacement_for_which_there_is_no_place_waits_and_ends_nothing() -> N
     told = story.world.workloads[story.world.key_of_pod["uid-new"]].last_status["uid-new"]
     assert (told.condition, told.message) == (
         names.GRANT_WAITS,
-        "It waits to take a place in job 17. Slurm granted it without room for 3 pods (it holds 2).",
+        "The pod waits for a place in job 17. Slurm granted it without room for 3 pods (it holds 2).",
     )

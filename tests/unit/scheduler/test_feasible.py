@@ -321,7 +321,7 @@ def test_a_pod_does_not_wait_for_its_own_host_port_nor_a_terminating_one_for_goo
     there.put(with_port("stays"))
     waits = blocked(with_port("new"), node(), "x1", [there])
     assert waits is not None
-    assert (waits.why, waits.until) == ("on node x1 other pods take the host port that it needs", None)
+    assert (waits.why, waits.until) == ("on node x1 other pods use the host port that the pod needs", None)
 
 
 def test_an_update_of_a_terminating_pod_does_not_prolong_its_grace() -> None:

@@ -192,7 +192,7 @@ def test_after_its_timeout_they_also_say_what_may_hold_the_rest_back() -> None:
     assert story.acts(SetPodCondition, START + 50) == []
     said = story.acts(SetPodCondition, START + 62)
     assert {report.message for report in said} == {
-        "3 of 4 pods of gang ring are here in namespace hpc. The other pods do not come: create them, or correct the size of "
+        "3 of 4 pods of gang ring are here in namespace hpc. The other pods are missing: create them, or correct the size of "
         "the gang (annotation slurm-bridge/gang-size)."
     }
     assert all(report.warning for report in said)
@@ -730,7 +730,7 @@ def test_a_replacement_that_could_not_be_submitted_again_does_not_end_the_member
     acts = story.decides(NOW + 40)
     assert not any(isinstance(each, CancelJob | BindPod) for each in acts)
     [said] = [each for each in acts if isinstance(each, SetPodCondition)]
-    assert said.message.startswith("It waits to take a place in job 17. ")
+    assert said.message.startswith("The pod waits for a place in job 17. ")
     assert "only 1 node can run them" in said.message
     story.sees(NodeSeen(node("x1")))
     [bind] = story.acts(BindPod, NOW + 41)

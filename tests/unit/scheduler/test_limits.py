@@ -33,8 +33,8 @@ from tests.builders import START, Story, job_of, node, pod
 NOW = START + 20
 HPC = frozenset({"hpc"})
 TOO_MANY_SHAPES = (
-    f"The pods of hpc/ring ask for more than {MAX_SHAPES} different choices of nodes or resources. Let more of them ask for "
-    "the same."
+    f"The pods of hpc/ring request more than {MAX_SHAPES} different combinations of nodes and resources. Let more pods "
+    "request the same."
 )
 
 

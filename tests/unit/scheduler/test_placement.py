@@ -115,7 +115,7 @@ def test_a_node_that_cannot_take_pods_now_is_not_waited_for(where: object, why: 
     ],
 )
 def test_a_lasting_obstacle_is_named_and_not_waited_for(wanted: Pod, others: list[Pod], resource: str) -> None:
-    why = f"on node x1 other pods take the {resource} that it needs"
+    why = f"on node x1 other pods use the {resource} that the pod needs"
     assert blocked(wanted, SMALL, "x1", on_node(others)) == Blocked(why)
 
 

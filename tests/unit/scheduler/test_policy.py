@@ -42,8 +42,8 @@ def test_a_namespace_without_a_rule_is_refused_with_what_to_do() -> None:
     refused = Policy((Rule(("hpc",), ALICE),)).tenant("other", "default")
     assert isinstance(refused, Refusal)
     assert refused.message == (
-        "Namespace other has no Slurm user: the admin's policy maps neither it nor a default. "
-        "Ask for a line under `policy` in slurm-bridge's settings."
+        "Namespace other has no Slurm user: the admin's policy has no rule for it, and no default. "
+        "Ask the admin for a rule under `policy` in the settings of slurm-bridge."
     )
 
 
@@ -108,7 +108,7 @@ def test_no_pod_gets_slurm_user_though_a_rule_names_it() -> None:
     refused = Policy((Rule(("hpc",), Tenant("Slurm")),), privileged=frozenset({"slurm"})).tenant("hpc", "")
     assert isinstance(refused, Refusal)
     assert refused.message == (
-        'Rule 1 of the policy (namespaces hpc) gives user "Slurm", the user by whom Slurm runs (SlurmUser).'
+        'Rule 1 of the policy (namespaces hpc) gives user "Slurm", the user that runs Slurm (SlurmUser).'
     )
 
 

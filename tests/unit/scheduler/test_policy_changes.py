@@ -164,7 +164,7 @@ def test_what_slurm_does_not_know_names_the_rule_and_what_it_gave() -> None:
 @pytest.mark.parametrize(
     ("number", "named", "do"),
     [
-        (2000, 'user "alice", account "teama", partition "main", qos "high"', "sinfo -s shows the partitions"),
+        (2000, 'user "alice", account "teama", partition "main", qos "high"', "sinfo -s lists the partitions"),
         (2045, 'user "alice", account "teama"', "sacctmgr add user alice account=teama"),
         (2066, 'partition "main", qos "high"', "sacctmgr modify user alice set qos+=high"),
         (6010, 'user "alice"', "where `id alice` must work"),
@@ -275,7 +275,8 @@ def test_a_job_that_waits_as_the_former_user_follows_nothing_of_the_new_users_ru
     told = [each.message for each in story.acts(SetPodCondition, NOW + 2)]
     assert lives_on(story, {17: "PENDING"}, job, at=NOW + 2) == []
     note = (
-        "The policy gives the pod Slurm user bob now, and job 17 waits on as alice's; recreate the pod to ask as bob."
+        "The policy now gives the pod Slurm user bob, but job 17 still waits as user alice; recreate the pod to submit a "
+        "job as bob."
     )
     assert [each for each in told if each.endswith(note)]
 

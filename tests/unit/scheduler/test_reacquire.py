@@ -163,7 +163,7 @@ def test_a_token_that_is_not_accepted_is_no_attempt() -> None:
     story.ended(asked, Outcome.REFUSED, at=now, number=1007, later=True)
     [said] = story.acts(SetPodCondition, now)
     assert said.message == (
-        "Slurm lost job 17 of this pod, and its nodes could not be asked for: Slurm refused it (error 1007). "
+        "Slurm lost job 17 of this pod, and its nodes could not be requested: Slurm refused it (error 1007). "
         "They are requested again; the pod runs on meanwhile."
     )
     [asked] = story.acts(AllocateNow, now + 1)

@@ -136,7 +136,7 @@ def test_a_held_pod_says_that_it_is_held_however_often_it_is_asked_for() -> None
     site.lives(200)
     said = [action.message for each in site.story.world.workloads.values() for action in each.last_status.values()]
     assert len(said) == COUNT
-    assert all("Nothing is ended until Slurm lists them again" in each for each in said)
+    assert all("Nothing is ended until Slurm lists these jobs again" in each for each in said)
     assert {
         status.at <= NOW + 20 for each in site.story.world.workloads.values() for status in each.last_status.values()
     } == {True}, "the words do not change, so they are written once"

@@ -95,7 +95,7 @@ def test_a_node_with_a_pod_of_another_scheduler_is_left_out_for_a_minute() -> No
     story.sees(PodSeen(Scope.OTHERS, OTHER))
     granted(story, BIG, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)
-    assert cancel.reason == ("released: on node x1 other pods take the cpu that it needs")
+    assert cancel.reason == ("released: on node x1 other pods use the cpu that the pod needs")
     story.ended(cancel, at=NOW + 1)
     [again] = story.acts(AllocateNow, NOW + 2)
     assert again.spec.excluded_nodes == "x1"
@@ -255,7 +255,7 @@ def test_a_node_with_as_many_pods_as_it_may_have_is_not_asked_for_again_though_s
     story.runs(pod("ours"), 16, at=NOW)
     granted(story, BIG, grant(17, cpus=40))
     [cancel] = story.acts(CancelJob, NOW)
-    assert cancel.reason == "released: on node x1 other pods take the place that it needs"
+    assert cancel.reason == "released: on node x1 other pods use the place that the pod needs"
     story.ended(cancel, at=NOW)
     for at in (1, 61, 121):
         [asked] = story.acts(AllocateNow, NOW + at)

@@ -97,7 +97,7 @@ def test_a_larger_one_waits_and_says_why(life: Any, shape: Mapping[str, Any], mo
     assert comes(story, **shape) == (
         [],
         [
-            f"It waits to take a place in job 17. Pod w-1 asks for {more}, more than its place in job 17 has. "
+            f"The pod waits for a place in job 17. Pod w-1 asks for {more}, more than its place in job 17 has. "
             "To submit all of them again, delete the other pods of hpc/ring, too."
         ],
     )

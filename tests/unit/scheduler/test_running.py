@@ -379,7 +379,7 @@ def test_a_kubelet_that_says_nothing_is_no_reason_to_end_a_pod() -> None:
     shown = runs(story, TRAIN)
     story.sees(replace(shown, phase=PodPhase.PENDING, started=None))
     [(_, _, message)] = said(story.decides(NOW + 60))
-    assert message.endswith("its node's kubelet has not reported on it.")
+    assert message.endswith("the kubelet of its node has not reported on the pod.")
     assert not story.acts(FailByDeadline, NOW + 3000)
 
 
@@ -674,7 +674,7 @@ def test_a_grace_of_centuries_takes_neither_half_of_the_job_nor_more_than_the_ad
     greedy = pod("train", grace_s=10**10)
     assert handed(Story(ALONE), greedy, length_s=length_s, tries=range(-3700, 0))[1] == sigterm_s
     cut = lead_of(greedy, (), float(length_s), ALONE.tuning).cut
-    assert cut.startswith("10000000000 s, as the pod asks for, are more than ")
+    assert cut.startswith("the pod asks for 10000000000 s, which is more than ")
     assert why in cut
 
 
@@ -684,7 +684,7 @@ def test_a_grace_that_is_longer_than_the_job_is_reported_with_the_warning() -> N
     [(_, _, message)] = said(story.decides(NOW + 3))
     assert message.endswith(
         "The pod gets SIGTERM 30 s before, and then its grace of 120 s. "
-        "That is late: 120 s, as the pod asks for, are more than half of the job's time."
+        "This is later than requested: the pod asks for 120 s, which is more than half of the job's time."
     )
 
 

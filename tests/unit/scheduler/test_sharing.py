@@ -184,7 +184,7 @@ def test_anti_affinity_within_one_shape_spreads_that_shape_alone() -> None:
     spec = asked(Story(nodes=three), [launcher, *apart])
     assert [(each.tasks, each.tasks_per_node) for each in (spec, *spec.parts)] == [(1, None), (2, 1)]
     said = refused(Story(), [launcher, *apart])
-    assert "at least 3 nodes in all. If some pods of a kind keep apart" in said
+    assert "at least 3 nodes in all. If some pods of a kind have anti-affinity" in said
     assert "Only 2 nodes of Slurm partition main can run them." in said
 
 
@@ -246,8 +246,8 @@ def test_affinity_to_some_members_that_one_node_does_not_hold_tells_what_to_do()
     big = wanting(cpu=30000)
     pods = [replace(each, **big) for each in led(affinity=of_role("worker"))]
     assert refused(Story(), pods) == (
-        "The required pod affinity wants some of these pods on one node. Slurm has no option for some of the pods that ask "
-        "for the same, so all of them are asked for on one node. Let pods that may be on other nodes ask for other "
+        "The required pod affinity wants some of these pods on one node. Slurm has no option for a part of the pods with "
+        "the same request, so all of these are requested on one node. Let pods that may be on other nodes request other "
         "resources. Slurm's partition has no room for 3 such pods on 1 of its nodes, even when it is empty: 2 nodes can run "
         "them, and would take 2."
     )
@@ -287,7 +287,7 @@ def test_min_nodes_that_affinity_makes_impossible_is_refused() -> None:
     ]
     assert refused(Story(), pods) == (
         "Annotation slurm-bridge/min-nodes: 2 nodes, but because of the required pod affinity of this gang its pods are "
-        "asked for on 1. Lower the number, or make the affinity a preference."
+        "requested on 1. Lower the number, or make the affinity a preference."
     )
 
 

@@ -286,8 +286,8 @@ NO = [
     (
         "K alternatives in a dependency",
         saying("dependency", "afterok:8?afterok:9"),
-        'Annotation slurm-bridge/dependency: "afterok:8?afterok:9" joins alternatives by ?; only conditions '
-        "joined by commas are possible, all of which must hold.",
+        'Annotation slurm-bridge/dependency: "afterok:8?afterok:9" joins alternatives by ?; join '
+        "conditions by commas, which means that all must hold.",
     ),
     (
         "K a begin that means another day in another country",

@@ -49,7 +49,7 @@ def test_mistakes_on_the_command_line(
     given = ("--kubeconfig", str(kubeconfig))
     assert said(capsys, *given, "--secret", "x") == "--secret x: is not NAMESPACE/NAME."
     assert said(capsys, *given, "--secret", "x/../y") == "--secret x/../y: is not NAMESPACE/NAME."
-    assert "is no name of an object" in said(capsys, *given, "--configuration", "a/b")
+    assert "is not a valid name of a Kubernetes object" in said(capsys, *given, "--configuration", "a/b")
 
 
 def test_mistakes_in_the_files(capsys: pytest.CaptureFixture[str], pair: tuple[str, str], tmp_path: Path) -> None:
