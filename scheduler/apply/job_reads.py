@@ -26,6 +26,8 @@ from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
+# Reads a second of searches for unknown twins, on average: their users can submit jobs that cause such searches.
+TWIN_SEARCH_RATE = 50
 MOST_ESTIMATES = 4  # of one job: a job that waits for days does not outweigh the others
 
 
@@ -271,12 +273,17 @@ def _take_over(world: World, workload: Workload, job: Placeholder, states: State
 def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
     """Singleton holds the job back, so an unknown job of this name runs.  A pod may show its id.
 
-    All jobs are read again to find it, but seldom for one workload: the user may have submitted a job of that name by hand.
+    It may be a job that was not read yet: such jobs are read first, at the rate of the start.  If there is none, all jobs are
+    read again, but seldom for one workload: the user may have submitted a job of that name by hand.  No search begins before
+    the former one has read each job: reads go from the newest job to the oldest, so none would ever reach the oldest.
     """
     tuning = world.config.tuning
-    if at >= max(world.twins_searched_at + tuning.settle_s, workload.twin_searched_at + tuning.refused_retry_s):
-        world.twins_searched_at = workload.twin_searched_at = at
-        reused_ids.reread_all(world, at)
+    if world.unread:
+        world.scan_until = max(world.scan_until, at + tuning.scan_s)
+    elif at >= max(world.next_twin_search_at, workload.twin_searched_at + tuning.refused_retry_s):
+        workload.twin_searched_at = at
+        reused_ids.schedule_all_reads(world, at)
+        world.next_twin_search_at = at + tuning.settle_s + len(world.unread) / TWIN_SEARCH_RATE
 
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.JobRead: _job_read}

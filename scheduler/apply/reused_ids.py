@@ -101,19 +101,24 @@ def suspect_reuse(world: World, job: Placeholder, states: States, began: float) 
 
 def reread_all(world: World, at: float) -> None:
     """Read all jobs again: slurmctld lost its state, so hints and foreign ids prove nothing (ARCHITECTURE 4)."""
+    world.trust_since = world.last_poll_began
+    schedule_all_reads(world, at)
+    for job in world.placeholders.values():
+        world.touch(job)  # its workloads may read it now, however recently they did
+
+
+def schedule_all_reads(world: World, at: float) -> None:
+    """Schedule a read of each living job, whatever is known of it."""
     tuning = world.config.tuning
     began = world.last_poll_began
     for job_id in (*world.foreign, *world.placeholders):
         if not is_ended(world.states.get(job_id, CANCELLED)):
             world.first_listed_at.setdefault(job_id, began)
-    world.trust_since = began
     world.foreign.clear()
     world.unmapped.clear()
     world.foreign_read.clear()
     world.sort_unread(*world.reads_postponed)
     world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
-    for job in world.placeholders.values():
-        world.touch(job)  # its workloads may read it now, however recently they did
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

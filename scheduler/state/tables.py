@@ -230,7 +230,7 @@ class Tables:
         self.reads_postponed: dict[int, float] = {}
         # unknown ids are read at the high rate until then
         self.scan_until = float("-inf")
-        self.twins_searched_at = float("-inf")
+        self.next_twin_search_at = float("-inf")  # not before are all jobs read again for an unknown twin
 
     def _init_workloads(self) -> None:
         """Workloads by key."""

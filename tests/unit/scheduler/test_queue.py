@@ -357,18 +357,41 @@ def test_who_is_held_back_by_a_twin_has_everything_read_again_but_seldom() -> No
         story.queues(each, job_id, at=NOW)
     story.polls({3: "RUNNING", 17: "PENDING", 18: "PENDING"}, at=NOW + 1)
 
+    def held(job_id: int) -> Job:
+        return job_of(pods[job_id], job_id, "PENDING", reason="Dependency", dependency="singleton(unfulfilled)")
+
     def searches(job_id: int, at: float) -> bool:
-        held = job_of(pods[job_id], job_id, "PENDING", reason="Dependency", dependency="singleton(unfulfilled)")
-        story.reads(held, at=at)
-        began = 3 in {read.job_id for read in story.acts(ReadJob, at)}
-        story.reads(Job(3, "not ours", "bob", frozenset({"RUNNING"})), at=at + 0.1)
-        return began
+        story.reads(held(job_id), at=at)
+        wanted = {read.job_id for read in story.acts(ReadJob, at)}
+        for each in wanted:
+            found = held(each) if each in pods else Job(3, "not ours", "bob", frozenset({"RUNNING"}))
+            story.reads(found, at=at + 0.1)
+        return 3 in wanted
 
     assert searches(17, NOW + 2)
     assert not searches(18, NOW + 3), "everything was just read"
     assert searches(18, NOW + 15)
     assert not searches(17, NOW + 40)
     assert searches(17, NOW + 303)
+
+
+def test_a_twin_among_jobs_that_were_not_read_yet_is_found_although_each_read_takes_long() -> None:
+    """A new process finds many jobs, submits a second one for a pod, and needs longer for the reads than for its search."""
+    story, oldest = Story(), 3
+    listed = {job_id: "RUNNING" for job_id in range(oldest, 1003)}
+    story.polls(listed, at=NOW - 10)
+    story.queues(TRAIN, 2000, at=NOW)
+    story.polls({**listed, 2000: "PENDING"}, at=NOW + 1)
+    held = waits(2000, reason="Dependency", dependency="singleton(unfulfilled)")
+    at, read = NOW + 2.0, set[int]()
+    while oldest not in read:
+        assert at < NOW + 120, f"{len(read)} of {len(listed)} jobs were read, and the twin was not"
+        for action in story.acts(ReadJob, at):
+            other = Job(action.job_id, "not ours", "bob", frozenset({"RUNNING"}))
+            story.reads(held if action.job_id == 2000 else other, at=at + 0.3)
+            story.ended(action, at=at + 0.3)
+            read.add(action.job_id)
+        at += 0.35
 
 
 def test_a_held_job_is_reported_and_followed() -> None:
