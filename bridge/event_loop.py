@@ -8,6 +8,8 @@ from typing import Any
 
 import uvloop
 
+CLOSED = "the handler is closed"  # the end of uvloop's error
+
 log = logging.getLogger("slurm-bridge")
 
 
@@ -22,10 +24,10 @@ def _log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log a bug with its traceback, as asyncio does, and an error on a closed connection as a line for debugging.
 
     uvloop goes on with TLS on a connection that a timeout has closed meanwhile.  That fails, and changes nothing: the call
-    that had the connection has reported its timeout.
+    that had the connection has reported its timeout.  After an abort, `is_closing` of uvloop may be False.
     """
     transport = context.get("transport")
-    if transport is not None and transport.is_closing():
+    if transport is not None and (transport.is_closing() or CLOSED in str(context.get("exception"))):
         log.debug("a closed connection: %s: %s", context.get("message"), context.get("exception"))
     else:
         loop.default_exception_handler(context)

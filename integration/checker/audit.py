@@ -124,6 +124,7 @@ class Audit:
     nodes     names of nodes in Slurm where they differ
     rooms     what each node has room for
     policies  the policies of installed bridges, by schedulerName, and since when: those of their ConfigMaps
+    takeovers when a lease of bridges got another holder, or its holder led anew
     system    UID of the namespace kube-system
     """
 
@@ -133,8 +134,10 @@ class Audit:
     nodes: dict[str, str] = field(default_factory=dict)
     rooms: Rooms = field(default_factory=Rooms)
     policies: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
+    takeovers: list[float] = field(default_factory=list)
     system: str = ""
     end: float = 0.0
+    _led: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # holder and begin, by the name of the lease
     _names: dict[tuple[str, str], Pod] = field(default_factory=dict)
     _open: dict[str, tuple[str, float]] = field(default_factory=dict)
     # The last bind with unknown outcome.
@@ -162,6 +165,8 @@ class Audit:
             self._node(entry, at)
         elif resource == "configmaps":
             self._configured(entry, at)
+        elif resource == "leases" and what.get("namespace") == BRIDGE:
+            self._leads(entry, at)
         elif resource == "namespaces" and verb == "create":
             meta = (entry.get("responseObject") or {}).get("metadata") or {}
             if meta.get("name") == "kube-system":
@@ -187,6 +192,13 @@ class Audit:
                 self.rooms.patched(name, at, sent or {})
         if isinstance(sent, dict) and SLURM_NODE in (labels := (sent.get("metadata") or {}).get("labels") or {}):
             self.nodes[name] = labels[SLURM_NODE]
+
+    def _leads(self, entry: Entry, at: float) -> None:
+        spec = (entry.get("requestObject") or {}).get("spec") or {}
+        name, leads = entry["objectRef"].get("name", ""), (spec.get("holderIdentity"), spec.get("acquireTime"))
+        if self._led.get(name) != leads:
+            self._led[name] = leads
+            self.takeovers.append(at)
 
     def _configured(self, entry: Entry, at: float) -> None:
         sent, (name, key) = entry.get("requestObject") or {}, SETTINGS

@@ -102,8 +102,10 @@ class Evidence:
         for pod in self.audit.pods.values():
             self._take_pod(pod)
         away = [(start - DOWN_S, served) for start, served in self.slurm.starts]
+        # A replica that takes over knows nothing of what its predecessor was about to do: the limits begin anew.
+        taken_over = [(at, at) for at in self.audit.takeovers]
         self.calm = {
-            scheduler: without(_merged(watches), away + self.journal.faults)
+            scheduler: without(_merged(watches), away + taken_over + self.journal.faults)
             for scheduler, watches in self.audit.watched().items()
         }
 

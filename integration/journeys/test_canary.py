@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,11 +24,11 @@ from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually,
 from integration.journeys.conftest import POLICY
 from integration.otlp import Receiver, receiver
 from scheduler.names import whose
+from tests.patience import PATIENCE_S
 
 HOUR_S = 3600
 BEARER, COLLECTORS = "canary-bearer-5f0b1c", "canary-collector-77d2a4"
 BROKEN = "canary-that-is-no-token-9c31e8"
-RUNS_S = 20  # a bridge that Slurm refuses waits for ever
 ENOUGH = 65_536  # bytes of the page's stream that are read
 Space = Callable[[str], str]
 
@@ -119,7 +121,7 @@ def test_no_token_is_in_anything_that_comes_out(
         eventually(f"{break_it.__name__}: /readyz says so", lambda shown=shown: shown in bridge.ask("readyz")[1])  # type: ignore[misc]
         kube.run(ns, break_it.__name__)
         listens(said, bridge, ns, options, key)
-        said.add("start", command(said, "run", *options, "--http", f"127.0.0.1:{free_port()}"))
+        said.add("start", start(said, *options, "--http", f"127.0.0.1:{free_port()}"))
     canaries.accepted()
     eventually("all run", lambda: len(kube.bound(ns)) == 4)
     listens(said, bridge, ns, options, key)
@@ -173,15 +175,32 @@ def listens(said: Said, bridge: BridgeProcess, ns: str, options: list[str], key:
 
 def command(said: Said, *arguments: str) -> str:
     """What a command says on both streams; its command line is noted."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bridge", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    said.add("command lines", command_line(process.pid))
-    try:
-        return process.communicate(timeout=RUNS_S)[0]
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        return process.communicate()[0]
+    with running(said, *arguments) as process:
+        return process.communicate(timeout=PATIENCE_S)[0]
+
+
+def start(said: Said, *options: str) -> str:
+    """What a bridge says that Slurm refuses, until it has named the token.  It waits for ever, and is stopped."""
+    with running(said, "run", *options) as process:
+        assert process.stdout is not None
+        killed = threading.Timer(PATIENCE_S, process.kill)
+        killed.start()
+        lines = list[str]()
+        for line in process.stdout:
+            lines.append(line)
+            if "token" in line:
+                process.terminate()
+        killed.cancel()
+        return "".join(lines)
+
+
+@contextmanager
+def running(said: Said, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A command; its command line is noted."""
+    argv = [sys.executable, "-m", "bridge", *arguments]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        said.add("command lines", command_line(process.pid))
+        yield process
 
 
 def command_line(pid: int) -> str:

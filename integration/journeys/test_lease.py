@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import signal
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from kubernetes import client
 from integration import own_account
 from integration.clusters import BridgeProcess, Kube, Slurm, condition, eventually, kubectl, replica_set
 from integration.journeys.conftest import POLICY
+from tests.patience import PATIENCE_S
 
 Space = Callable[[str], str]
 LEASE = ("slurm-bridge", "slurm-bridge")
@@ -24,7 +24,6 @@ DRAINED = "slurm-bridge/drained"
 NAMES = ("replica-0", "replica-1")
 CPUS, NODES, PODS = 64, 16, 1000
 TIMES = 3
-KILLED_S, STOPPED_S = 15.0, 10.0  # on whatever machine and beside whatever else; what was measured is printed
 NUMBERS = itertools.count(1)
 
 
@@ -126,7 +125,7 @@ def _bound_after(kube: Kube, ns: str, since: float, where: dict[str, str]) -> fl
     name = f"next-{next(NUMBERS)}"
     kube.run(ns, name, spec={"nodeSelector": where} if where else None)
     while not kube.pod(ns, name).spec.node_name:
-        assert time.monotonic() - since < 60, f"{name} is not bound"
+        assert time.monotonic() - since < PATIENCE_S, f"{name} is not bound"
         time.sleep(0.01)  # between two questions, not in place of one
     return time.monotonic() - since
 
@@ -156,8 +155,6 @@ def test_another_replica_takes_over_after_a_kill_and_after_a_stop(
         print(
             f"takeover after {how}, {PODS} running pods: {', '.join(f'{each:.2f}' for each in seconds)} s to the bind"
         )
-    assert statistics.median(took["SIGKILL"]) < KILLED_S
-    assert statistics.median(took["SIGTERM"]) < STOPPED_S
     assert _running(kube, ns) == PODS, "nobody was ended"
 
 

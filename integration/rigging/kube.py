@@ -17,7 +17,8 @@ from .places import Rig
 from .shell import output
 
 # Every request, for the benchmarks' counts.  Of writes on pods, nodes and namespaces also what was sent, and the object where
-# nothing else names it: the checker reads the life of each pod from the log, and the policy of an installed bridge.
+# nothing else names it: the checker reads from the log the life of each pod, the policy of an installed bridge, and which
+# replica leads.
 AUDIT = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -38,7 +39,7 @@ rules:
   resources: [{group: "", resources: [pods, pods/binding, pods/eviction, pods/status, nodes, nodes/status]}]
 - level: Request
   verbs: [create, update, patch]
-  resources: [{group: "", resources: [configmaps]}]
+  resources: [{group: "", resources: [configmaps]}, {group: coordination.k8s.io, resources: [leases]}]
   namespaces: [slurm-bridge]
 - level: Metadata
 """

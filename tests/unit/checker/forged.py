@@ -75,6 +75,12 @@ class Run:
         """The bridge opens its watch of pods."""
         self.entry(at, "watch", "pods", None, None, by=BRIDGE, stage="ResponseStarted")
 
+    def lead(self, at: float, holder: str, *, since: float) -> None:
+        """A replica acquires or renews the lease."""
+        spec = {"holderIdentity": holder, "acquireTime": stamp(since) + "Z", "renewTime": stamp(at) + "Z"}
+        ref = {"name": "slurm-bridge", "namespace": BRIDGE}
+        self.entry(at, "update", "leases", {"spec": spec}, None, by=BRIDGE, ref=ref, code=200)
+
     def second_bridge(self, at: float, *, stage: str = "ResponseStarted") -> None:
         """A bridge with another schedulerName opens its watch of pods."""
         agent = "slurm-bridge/1 (second)"

@@ -61,6 +61,18 @@ def test_a_pod_with_gates_a_bound_one_and_one_that_is_gone_need_not_say_why() ->
     assert run.broken(100) == []
 
 
+@pytest.mark.parametrize(("holder", "since"), [("replica-1", 15), ("replica-0", 15)], ids=["another", "the same again"])
+def test_a_replica_that_takes_over_has_its_own_time_to_say_why(holder: str, since: float) -> None:
+    run = Run()
+    run.pod(1, "mute", silent=True)
+    for at in (2, 8, 14):
+        run.lead(at, "replica-0", since=1)
+    assert run.broken(30) != [], "renewals change nothing"
+    run.lead(15, holder, since=since)
+    assert run.broken(30) == []
+    assert [each[:2] for each in run.broken(60)] == ["L1"]
+
+
 def test_a_pod_of_a_scheduler_that_is_no_bridge_is_not_judged() -> None:
     run = Run()
     run.pod(1, "strange", scheduler="default-scheduler", silent=True)

@@ -378,7 +378,7 @@ def test_who_is_held_back_by_a_twin_has_everything_read_again_but_seldom() -> No
 def test_a_twin_among_jobs_that_were_not_read_yet_is_found_although_each_read_takes_long() -> None:
     """A new process finds many jobs, submits a second one for a pod, and needs longer for the reads than for its search."""
     story, oldest = Story(), 3
-    listed = {job_id: "RUNNING" for job_id in range(oldest, 1003)}
+    listed = dict.fromkeys(range(oldest, 1003), "RUNNING")
     story.polls(listed, at=NOW - 10)
     story.queues(TRAIN, 2000, at=NOW)
     story.polls({**listed, 2000: "PENDING"}, at=NOW + 1)
