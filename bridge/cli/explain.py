@@ -165,7 +165,7 @@ async def of_manifest(chosen: Settings, options: Mapping[str, str | None]) -> li
         for alike in _by_workload(world, found.planned):
             explanation = replace(explain(world, world.key_of_pod[alike[0].pod.uid], now), story=(), next=())
             trial, costs = await clusters.trial(explanation), await clusters.costs(explanation)
-            title, notes = f"{_named(alike)}, as in {options['file']}", _notes(alike, chosen.scheduler_name)
+            title, notes = f"{_named(alike)}, as in {_source(options)}", _notes(alike, chosen.scheduler_name)
             answers.append(Answer(title, explanation, notes=notes, planned=True, trial=trial, costs=costs))
     return [*answers[:-1], replace(answers[-1], notes=(*answers[-1].notes, *_left_out(found)))]
 
@@ -183,6 +183,11 @@ def _named(gang: Sequence[Planned]) -> str:
     first = ", ".join(plan.what for plan in gang[:MOST_NAMED])
     more = f" and {len(gang) - MOST_NAMED:,} more" if len(gang) > MOST_NAMED else ""
     return f"One gang: {first}{more}" if len(gang) > 1 else first
+
+
+def _source(options: Mapping[str, str | None]) -> str:
+    """The file, as the title names it."""
+    return "standard input" if options["file"] == "-" else str(options["file"])
 
 
 def _notes(gang: Sequence[Planned], scheduler: str) -> tuple[str, ...]:

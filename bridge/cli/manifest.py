@@ -144,7 +144,7 @@ def _planned(
 def _with_its_gang(planned: Planned, kind: str, spec: Mapping[str, Any]) -> Planned:
     """The pods of one gang, up to its size; further pods are workloads of their own."""
     group, pod = group_of(planned.pod), planned.pod
-    made, notes = _how_many(kind, spec), list(_of_controller(kind, spec))
+    made, notes = max(1, _how_many(kind, spec)), list(_of_controller(kind, spec))
     if not isinstance(group, Group):
         if made > 1:
             notes.append(f"It makes {made:,} pods like this one; each has a job of its own.")
@@ -172,22 +172,25 @@ def _of_controller(kind: str, spec: Mapping[str, Any]) -> Iterator[str]:
         yield f"This is a plan: such a batch Job is made at each time of its schedule ({spec.get('schedule')})."
         if spec.get("suspend"):
             yield "The CronJob is suspended: it makes no batch Job before it is resumed."
+    if kind == "Job" and spec.get("suspend"):
+        yield "The Job is suspended: it makes no pods before it is resumed."
+    if _how_many(kind, spec) < 1:
+        yield "It makes 0 pods as it is written. The plan is of one pod."
     if kind == "StatefulSet":
         yield "This is a plan: the StatefulSet makes a pod of the same name again whenever one has ended."
 
 
 def _how_many(kind: str, spec: Mapping[str, Any]) -> int:
-    """The number of pods that the object has at a time; 1 if it has no pods now or names no number."""
+    """The number of pods that the object has at a time; 1 if it names no number."""
     match kind:
         case "Job":
-            found = at_once(spec)
+            return at_once(spec)
         case "CronJob":
-            found = at_once(mapping(mapping(spec.get("jobTemplate")).get("spec")))
+            return at_once(mapping(mapping(spec.get("jobTemplate")).get("spec")))
         case "Deployment" | "ReplicaSet" | "StatefulSet" | "ReplicationController":
-            found = number_of(spec, "replicas")
+            return number_of(spec, "replicas")
         case _:
-            found = 1
-    return max(1, found)
+            return 1
 
 
 # --- what an object of a file says ------------------------------------------------------------------------------------

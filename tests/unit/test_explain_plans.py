@@ -225,6 +225,14 @@ async def test_a_stateful_set_and_a_cron_job_say_that_they_are_plans_and_how_man
     ]
 
 
+async def test_what_makes_no_pods_now_says_so(both: Both) -> None:
+    held = thing("batch/v1", "Job", "held", {"suspend": True, "template": template()})
+    none = thing("apps/v1", "Deployment", "none", {"replicas": 0, "template": template()})
+    _, [of_held, of_none] = await told(both, file(held, none))
+    assert of_held["notes"] == ["The Job is suspended: it makes no pods before it is resumed."]
+    assert of_none["notes"] == ["It makes 0 pods as it is written. The plan is of one pod."]
+
+
 async def test_a_stateful_set_that_makes_its_gang_pod_by_pod_is_asked_to_make_them_in_parallel(both: Both) -> None:
     labelled = template(labels={"slurm-bridge/gang": "db"}, annotations={"slurm-bridge/gang-size": "3"})
     text, _ = await told(both, file(thing("apps/v1", "StatefulSet", "db", {"replicas": 3, "template": labelled})))
