@@ -193,13 +193,13 @@ def _needs(spec: JobSpec) -> str:
     one = f"{_cpus(spec.cpus_per_task)}, {spec.memory_mib:,} MiB{devices}"
     if spec.tasks == 1:
         return f"{one} on one node"
-    each = f"for each of {spec.tasks:,} pods"
+    share = f"for each of {spec.tasks:,} pods"
     if spec.tasks_per_node is not None:
-        return f"{one} {each}, {spec.tasks_per_node:,} a node"
+        return f"{one} {share}, {spec.tasks_per_node:,} a node"
     if spec.max_nodes == 1:
-        return f"{one} {each}, all on one node"
+        return f"{one} {share}, all on one node"
     least = f", on at least {spec.min_nodes:,} nodes" if spec.min_nodes is not None else ""
-    return f"{one} {each}{least}{f', on at most {spec.max_nodes:,} nodes' if spec.max_nodes is not None else ''}"
+    return f"{one} {share}{least}{f', on at most {spec.max_nodes:,} nodes' if spec.max_nodes is not None else ''}"
 
 
 def _limit(minutes: int) -> str:

@@ -70,25 +70,27 @@ class Given:
             for gives in _since(self._policies, at - POLICY_S)
             for labels in _since(self._labels.get(namespace, ()), at - LABELS_S)
         )
-        return any(who is not None and who.user == user and who.account in (account, None) for who in found)
+        return any(
+            identity is not None and identity.user == user and identity.account in (account, None) for identity in found
+        )
 
     def gives_now(self, namespace: str, user: str) -> bool:
         """True if the present policy gives that namespace, with its present labels, that user; also if it is unknown."""
         if namespace not in self._labels:
             return True
-        who = self._policies[-1][1](namespace, self._labels[namespace][-1][1])
-        return who is not None and who.user == user
+        identity = self._policies[-1][1](namespace, self._labels[namespace][-1][1])
+        return identity is not None and identity.user == user
 
     def _note(self) -> None:
         for namespace, labels in self._labels.items():
             all_of_them = (gives(namespace, there) for _, gives in self._policies for _, there in labels)
-            self._ever[namespace] = {who.user for who in all_of_them if who is not None}
+            self._ever[namespace] = {identity.user for identity in all_of_them if identity is not None}
         self._anybody = set().union(*self._ever.values())
 
 
 def _since(history: Sequence[tuple[float, T]], since: float) -> Iterator[T]:
     """The entries that were in force at some time after *since*, the latest first."""
-    for at, each in reversed(history):
-        yield each
+    for at, entry in reversed(history):
+        yield entry
         if at <= since:
             return

@@ -360,20 +360,20 @@ class Invariants:
         return [part for part in self.slurm.jobs() if part.het_id == job.het_id] if job.het_id else [job]
 
     def _not_granted(self, pod: Object, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
-        who = _name(pod)
+        pod_name = _name(pod)
         if job is None:
-            return f"{who} is bound for job {job_id}, which does not exist"
+            return f"{pod_name} is bound for job {job_id}, which does not exist"
         if not self.is_for(job, pod):
-            return f"{who} is bound for the job of another workload: {job.name}"
+            return f"{pod_name} is bound for the job of another workload: {job.name}"
         if job.ended and (ago := sent - self._of_slurm(job.ends)) > ON_ITS_WAY_S:
-            return f"{who} is bound for job {job.id}, {job.state} {ago:.0f} s ago"
+            return f"{pod_name} is bound for job {job.id}, {job.state} {ago:.0f} s ago"
         found = self.kube.node(node)
         if found is None:
-            return f"{who} is bound to {node}, which does not exist"
+            return f"{pod_name} is bound to {node}, which does not exist"
         known_as = (found["metadata"].get("labels") or {}).get(names.SLURM_NODE_LABEL, node)
         held = self._held_by(job)
         if held and known_as not in held:
-            return f"{who} is bound to {node}, job {job.id} holds {fold(held)}"
+            return f"{pod_name} is bound to {node}, job {job.id} holds {fold(held)}"
         return ""
 
     def _too_much(self, pod: Object, node: str) -> str:
@@ -398,10 +398,10 @@ class Invariants:
         """V5: the grant of a single pod serves only that pod; the grant of a gang serves as many pods as it has places."""
         if job is None:
             return ""  # V2 reports that
-        who, uid = _name(pod), pod["metadata"]["uid"]
+        pod_name, uid = _name(pod), pod["metadata"]["uid"]
         if job.tasks == 1 and not job.het_id and not _gang(pod):
             first = self._served.setdefault(job.serial, uid)
-            return f"job {job.id} served pod {first} before {who}" if first != uid else ""
+            return f"job {job.id} served pod {first} before {pod_name}" if first != uid else ""
         together = [
             other
             for other in self.kube.pods()
@@ -413,7 +413,7 @@ class Invariants:
         ]
         places = sum(part.places.get(self._known_as(node), 0) for part in self._parts(job))
         if places and len(together) + 1 > places:
-            return f"{who} is the pod number {len(together) + 1} on {node}, where job {job.id} has {places} places"
+            return f"{pod_name} is the pod number {len(together) + 1} on {node}, where job {job.id} has {places} places"
         return ""
 
     def _known_as(self, node: str) -> str:
@@ -427,12 +427,12 @@ class Invariants:
         not_before_s   the pod may be ended so many seconds before the time limit of its job (S4b); None: not before its end
         """
         meta, sent = pod["metadata"], self.clock()
-        who = _name(pod)
-        self.note(f"{method} pod {who}")
+        pod_name = _name(pod)
+        self.note(f"{method} pod {pod_name}")
         claimed = (meta.get("annotations") or {}).get(names.JOB_ID)
         if claimed is None or not pod["spec"].get("nodeName") or (self._claims(pod) and not self._may_be_lost(pod)):
             if self.exact:  # otherwise the pod may have been bound after its observation
-                self._judge("V7", lambda: f"{who} was never bound by the bridge, and the bridge ends it")
+                self._judge("V7", lambda: f"{pod_name} was never bound by the bridge, and the bridge ends it")
             return
         if self.ends_pods:
             return
@@ -459,7 +459,7 @@ class Invariants:
         return next((other for other in holding if self._of_slurm(other.starts) < sent - ON_ITS_WAY_S), None)
 
     def _job_lived(self, pod: Object, job: SeenJob | None, sent: float, ends: float, not_before_s: float | None) -> str:
-        who = _name(pod)
+        pod_name = _name(pod)
         if job is None or not self.is_for(job, pod):
             return ""  # Slurm lost it
         if any(not other["spec"].get("nodeName") for other in self._members(pod)):
@@ -472,7 +472,7 @@ class Invariants:
             return ""  # the time that is left is the pod's grace (S5)
         if not_before_s is not None and job.ends and ends >= self._of_slurm(job.ends) - not_before_s - CLOCKS_S:
             return ""
-        return f"{who} is ended while its job {job.id} is {job.state}"
+        return f"{pod_name} is ended while its job {job.id} is {job.state}"
 
     # --- the state of the clusters --------------------------------------------------------------------------------------
 

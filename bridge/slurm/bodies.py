@@ -66,8 +66,8 @@ def _layout(spec: JobSpec) -> dict[str, Any]:
     """The numbers of tasks and nodes.  Without a number of nodes, Slurm packs the tasks on as few as it can."""
     if spec.tasks == 1:
         return {"tasks": 1, "nodes": "1"}
-    said = {"tasks_per_node": spec.tasks_per_node, "minimum_nodes": spec.min_nodes, "maximum_nodes": spec.max_nodes}
-    return {"tasks": spec.tasks, **{field: number for field, number in said.items() if number is not None}}
+    layout = {"tasks_per_node": spec.tasks_per_node, "minimum_nodes": spec.min_nodes, "maximum_nodes": spec.max_nodes}
+    return {"tasks": spec.tasks, **{field: number for field, number in layout.items() if number is not None}}
 
 
 def _places(spec: JobSpec) -> int | None:

@@ -131,10 +131,10 @@ class TermIndex:
 
     def kind(self, pod: Pod) -> PodKind:
         """The properties of a pod that these terms can select: pods of equal kind get the same answer."""
-        said = ((key, value, self._named.get(key)) for key, value in pod.labels.items())
+        labels = ((key, value, self._named.get(key)) for key, value in pod.labels.items())
         return pod.namespace, frozenset(
             (key, value if value in named or key in self._any_value else None)
-            for key, value, named in said
+            for key, value, named in labels
             if named is not None
         )
 

@@ -64,24 +64,24 @@ def laid_out(spec: JobSpec, kinds: Sequence[Alike], most: Mapping[str, Most], *,
     """
     if spec.tasks == 1 or spec.tasks_per_node is not None:
         return spec
-    losing = [each for each in kinds if each.node.loses_devices] if spec.gres else []
+    losing = [kind for kind in kinds if kind.node.loses_devices] if spec.gres else []
     by_cpu = _memory_by_cpu(spec)
-    whole = spec.exclusive == "exclusive" and any(by_cpu * each.node.cpus > each.node.memory_mib for each in kinds)
-    rooms = [_room(spec, each.node, memory=memory) for each in kinds]
-    limits = [most[each.node.name].pods for each in kinds]
-    fewer = [each for each, room, pods in zip(kinds, rooms, limits, strict=True) if pods < min(room, spec.tasks)]
+    whole = spec.exclusive == "exclusive" and any(by_cpu * kind.node.cpus > kind.node.memory_mib for kind in kinds)
+    rooms = [_room(spec, kind.node, memory=memory) for kind in kinds]
+    limits = [most[kind.node.name].pods for kind in kinds]
+    fewer = [kind for kind, room, pods in zip(kinds, rooms, limits, strict=True) if pods < min(room, spec.tasks)]
     if not losing and not whole and not fewer:
         return spec
-    counted = [(min(room, pods), len(each.names)) for each, room, pods in zip(kinds, rooms, limits, strict=True)]
+    counted = [(min(room, pods), len(kind.names)) for kind, room, pods in zip(kinds, rooms, limits, strict=True)]
     if places := _places(spec, counted, evenly=bool(losing or fewer)):
-        too_small = [name for each in fewer if most[each.node.name].pods < places for name in each.names]
+        too_small = [name for kind in fewer if most[kind.node.name].pods < places for name in kind.names]
         excluded = folded([*expand(spec.excluded_nodes), *too_small]) if too_small else spec.excluded_nodes
         return replace(spec, tasks_per_node=places, excluded_nodes=excluded)
     if fewer:
         return Refusal(names.NO_NODE, _too_few_places(spec, counted, most[fewer[0].node.name]))
     if not losing or not any(room for room, _ in counted) or lacking(spec, kinds, spec.partition):
         return spec  # `lacking` returns the reason
-    return Refusal(names.NO_NODE, _would_lose(spec, [name for each in losing for name in each.names]))
+    return Refusal(names.NO_NODE, _would_lose(spec, [name for kind in losing for name in kind.names]))
 
 
 def fewest_nodes(spec: JobSpec, kinds: Iterable[Alike], most: Mapping[str, Most], *, memory: bool) -> int:
@@ -90,8 +90,8 @@ def fewest_nodes(spec: JobSpec, kinds: Iterable[Alike], most: Mapping[str, Most]
     Arguments as for `laid_out`.
     """
     at_most = spec.tasks_per_node or spec.tasks
-    rooms = ((min(_room(spec, each.node, memory=memory), most[each.node.name].pods, at_most), each) for each in kinds)
-    return fewest_holding(spec.tasks, ((room, len(each.names)) for room, each in rooms))
+    rooms = ((min(_room(spec, kind.node, memory=memory), most[kind.node.name].pods, at_most), kind) for kind in kinds)
+    return fewest_holding(spec.tasks, ((room, len(kind.names)) for room, kind in rooms))
 
 
 def fewest_holding(tasks: int, rooms: Iterable[tuple[int, int]]) -> int:
@@ -136,7 +136,7 @@ def _too_few_places(spec: JobSpec, rooms: Sequence[tuple[int, int]], first: Most
     takes, usable = sum(room * nodes for room, nodes in rooms), sum(nodes for room, nodes in rooms if room)
     on_one = "one such pod" if first.pods == 1 else f"{first.pods:,} such pods"
     limit = f" on at most {spec.max_nodes:,} {'node' if spec.max_nodes == 1 else 'nodes'}" if spec.max_nodes else ""
-    said = f"There is no room for {spec.tasks:,} such pods{limit}, even when all nodes are empty: "
+    problem = f"There is no room for {spec.tasks:,} such pods{limit}, even when all nodes are empty: "
     nodes = f"{usable:,} {'node' if usable == 1 else 'nodes'} can run them, and would take {takes:,}"
     if takes >= spec.tasks and spec.max_nodes != 1:
         nodes += ", but only if Slurm gave each node another number of them, for which it has no option"
@@ -146,7 +146,7 @@ def _too_few_places(spec: JobSpec, rooms: Sequence[tuple[int, int]], first: Most
         else f" Slurm has no option for some of the pods that ask for the same: let pods that need less {first.of} ask for "
         "other CPUs or memory."
     )
-    return f"{said}{nodes}. One node has {first.of} for {on_one}.{other}"
+    return f"{problem}{nodes}. One node has {first.of} for {on_one}.{other}"
 
 
 def _would_lose(spec: JobSpec, losing: Sequence[str]) -> str:
@@ -165,7 +165,7 @@ def lacking(spec: JobSpec, kinds: Iterable[Alike], partition: str) -> str:
     Memory is not judged: Slurm counts it only if its administrator configures that.
     """
     at_most = spec.tasks_per_node
-    found = ((min(room, at_most or room), len(each.names)) for each in kinds if (room := room_on(spec, each.node)))
+    found = ((min(room, at_most or room), len(kind.names)) for kind in kinds if (room := room_on(spec, kind.node)))
     rooms = sorted(found, reverse=True)
     usable = sum(nodes for _, nodes in rooms)
     takes = _taken(rooms, spec.max_nodes)

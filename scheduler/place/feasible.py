@@ -94,8 +94,8 @@ def weight(wanted: NodeRequirements) -> int:
 
 def texts(wanted: NodeRequirements) -> int:
     """About how many strings these requirements hold."""
-    said = sum(1 + len(requirement.values) for requirement in _requirements(wanted))
-    return said + len(wanted.selector) + len(wanted.tolerations) + len(wanted.needs)
+    number = sum(1 + len(requirement.values) for requirement in _requirements(wanted))
+    return number + len(wanted.selector) + len(wanted.tolerations) + len(wanted.needs)
 
 
 def _requirements(wanted: NodeRequirements) -> Iterator[Requirement]:

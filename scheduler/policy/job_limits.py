@@ -13,13 +13,13 @@ from scheduler.names import REFUSED
 from scheduler.policy.rules import Tenant
 
 
-def time_allowed(asked_min: int, tenant: Tenant, said: str) -> int | Refusal:
-    """The time limit in minutes if the rule allows it; else a Refusal.  said: the annotation, the beginning of a sentence"""
+def time_allowed(asked_min: int, tenant: Tenant, source: str) -> int | Refusal:
+    """The time limit in minutes if the rule allows it; otherwise a Refusal.  source: the annotation, to begin a sentence"""
     most = tenant.max_time_min
     if most is None or 0 <= asked_min <= most:
         return asked_min
     asked = "no time limit" if asked_min == UNLIMITED else f"{asked_min:,} minutes"
-    return _no(tenant, f"{said} asks for {asked}", f"{most:,} minutes", "max_time")
+    return _no(tenant, f"{source} asks for {asked}", f"{most:,} minutes", "max_time")
 
 
 def beyond_rule(spec: JobSpec, tenant: Tenant) -> Refusal | None:

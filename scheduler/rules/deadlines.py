@@ -52,9 +52,9 @@ def signal_s(pod: Pod, owners: Sequence[Owner]) -> int:
     """
     sources: tuple[Pod | Owner, ...] = (pod, *owners)
     for source in sources:
-        if (said := source.annotations.get(names.PREFIX + names.SIGNAL)) is not None:
+        if (signal := source.annotations.get(names.PREFIX + names.SIGNAL)) is not None:
             try:
-                return values.signal_s(said)
+                return values.signal_s(signal)
             except values.Unreadable:  # it could be read when the job was made
                 return 0
     return 0

@@ -32,8 +32,8 @@ def record_end(job: Placeholder, workload: Workload, this_pass: Pass) -> Decisio
     if this_pass.now < (retry_from := workload.retry_from(Attempt.RECORD)):
         return wake(retry_from)
     own = job.job.comment if job.job is not None else (job.spec.comment if job.spec is not None else "")
-    said = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record names it anyway
-    comment = "; ".join([*said, record_of(workload, job)])
+    parts = [part for part in own.split("; ") if part not in ("", workload.readable)]  # the record names it anyway
+    comment = "; ".join([*parts, record_of(workload, job)])
     code = max(pod.exit_code or 0 for pod in _pods_of(workload, job))
     return plan_action(act.RecordEnd(workload.key, job.id, job.user, code, comment, f"accounting: {comment}"))
 

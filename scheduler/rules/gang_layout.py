@@ -75,7 +75,7 @@ class _Site:
     @property
     def _usable(self) -> int:
         """The number of nodes that the component may use."""
-        return sum(len(each.names) for each in self.kinds)
+        return sum(len(kind.names) for kind in self.kinds)
 
     @property
     def most_nodes(self) -> int:
@@ -116,14 +116,14 @@ class _Site:
             lacking = f"annotation {names.PREFIX}{names.MAX_NODES} or the policy (max_nodes) allows {at_most:,}"
         if keeps_all_apart(self.pods):
             subject = f"each of {spec.tasks:,} pods of {readable}"
-            said = f"The pod anti-affinity requires a node of its own for {subject}, and {lacking}."
+            problem = f"The pod anti-affinity requires a node of its own for {subject}, and {lacking}."
         else:
-            said = (
+            problem = (
                 f"The pod anti-affinity keeps some of {spec.tasks:,} pods of {readable} apart that ask for the same. Slurm "
                 f"has no option for some pairs alone, so each of them gets a node of its own, and {lacking}. Let pods that "
                 "may share a node ask for other resources than the pods from which they keep apart."
             )
-        return Refusal(names.NO_NODE, said)
+        return Refusal(names.NO_NODE, problem)
 
 
 def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], this_pass: Pass) -> JobSpec | Refusal:
@@ -198,7 +198,7 @@ def _usable_kinds(spec: JobSpec, this_pass: Pass) -> list[Alike]:
     this_pass.effort += len(usable)
 
     def not_counted(node: SlurmNode) -> object:
-        return frozenset(each for each in _in_kubernetes(node, world).allocatable.items() if each[0] not in counted)
+        return frozenset(item for item in _in_kubernetes(node, world).allocatable.items() if item[0] not in counted)
 
     return alike(usable, not_counted)
 

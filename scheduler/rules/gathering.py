@@ -116,12 +116,12 @@ def _disagreement(workload: Workload) -> str:
             continue
         named = natural(pod.name), pod.name
         firsts[shown.size] = min(named, firsts.get(shown.size, named))
-    said = ", ".join(
+    sizes = ", ".join(
         f"{name} says {'none' if size is None else f'{size:,}'}"
         for size, (_, name) in sorted(firsts.items(), key=lambda item: item[1])
     )
     return (
-        f"The pods of {group.kind} {group.name} do not agree on their number ({said}): give all of them the same "
+        f"The pods of {group.kind} {group.name} do not agree on their number ({sizes}): give all of them the same "
         f"annotation {GANG_SIZE}."
     )
 

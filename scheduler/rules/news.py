@@ -62,10 +62,10 @@ def _report_proven(workload: Workload) -> Decision:
         in_flight = workload.pods_in_flight.get(uid)
         if in_flight is None or in_flight.until is not None:
             event, message, warning = event_of(action)
-            said = act.SetPodCondition(
+            report = act.SetPodCondition(
                 workload.key, uid, action.namespace, action.name, "", message, event=event, warning=warning
             )
-            found.append(plan_action(said))
+            found.append(plan_action(report))
     return combine(found)
 
 

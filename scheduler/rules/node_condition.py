@@ -138,12 +138,15 @@ def in_slurm(node: Node, known: SlurmNode, refused: str, dropped: Sequence[str],
 def _silent(known: SlurmNode, ours: bool) -> str:
     if not known.external:
         return f"Slurm says that the slurmd of {known.name} does not respond, and gives it no jobs."
-    said = f"Slurm says that {known.name} does not respond, and gives it no jobs: a signal or preemption with grace did that."
+    problem = (
+        f"Slurm says that {known.name} does not respond, and gives it no jobs. "
+        "The cause is a signal, or a preemption with grace."
+    )
     if ours:
-        return f"{said} It is registered again as soon as no job is there."
+        return f"{problem} It is registered again as soon as no job is there."
     if "DYNAMIC_NORM" in known.states:
-        return f"{said} Delete it when no job is there, and create it again: nothing else restores it."
-    return f"{said} `scontrol reconfigure` brings it back."
+        return f"{problem} Delete it when no job is there, and create it again: nothing else restores it."
+    return f"{problem} `scontrol reconfigure` brings it back."
 
 
 def _without_devices(name: str, dropped: Sequence[str]) -> str:
@@ -155,10 +158,10 @@ def _without_devices(name: str, dropped: Sequence[str]) -> str:
 
 
 def _outside(partition: str, known: SlurmNode) -> str:
-    said = f"Slurm node {known.name} is in service, but not in partition {partition}"
+    problem = f"Slurm node {known.name} is in service, but not in partition {partition}"
     if partition not in known.features:
         return (
-            f"{said}: the annotation {names.PARTITIONS} was changed after the node was registered. Remove the label "
+            f"{problem}: the annotation {names.PARTITIONS} was changed after the node was registered. Remove the label "
             f"{names.EXTERNAL_NODE_LABEL}, wait until Slurm has no such node any more, and label it again."
         )
-    return f"{said}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."
+    return f"{problem}: slurm.conf needs NodeSet=NAME Feature={partition}, and NAME in Nodes= of that partition."

@@ -106,14 +106,14 @@ def _update(
     changes = job_update.changes(asked, spec)
     fixed = [job_update.unchangeable(*pair) for pair in zip((spec, *spec.parts), changes, strict=True)]
     fixed_all = frozenset().union(*fixed)
-    said = ", ".join(job_update.keys(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all))
+    options = ", ".join(job_update.keys(fixed_all - job_update.GOVERNED if "user" in fixed_all else fixed_all))
     possible = [changed - unchanging for changed, unchanging in zip(changes, fixed, strict=True)]
     component = next((index for index, changed in enumerate(possible) if changed), None)
     update = NOTHING
     if component is not None:
         wanted = job_update.with_changes(asked, spec, component, possible[component])
         update = _change(workload, job, wanted, component, possible[component], this_pass)
-    notes = [f"Slurm cannot change {said} of a waiting job; recreate the pod to apply it."] if said else []
+    notes = [f"Slurm cannot change {options} of a waiting job; recreate the pod to apply it."] if options else []
     if "user" in fixed_all:
         notes.append(
             f"The policy now gives the pod Slurm user {spec.user}, but job {job.id} still waits as user {job.user}; recreate "

@@ -190,8 +190,8 @@ def _too_many_shapes(workload: Workload) -> Refusal:
 
 def _no_room(workload: Workload, why: str, world: World) -> Refusal:
     if left_out := workload.nodes_left_out:
-        said = f"Nodes that {_IN_VAIN} are left out: {folded(left_out)}. {_looked_at_again(world)}"
-        why = f"{said} Without them: {why}"
+        left = f"Nodes that {_IN_VAIN} are left out: {folded(left_out)}. {_looked_at_again(world)}"
+        why = f"{left} Without them: {why}"
     return Refusal(names.NO_NODE, why)
 
 
@@ -261,8 +261,8 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
     partition = spec.partition or world.default_partition
     if spec.partition and world.partitions and spec.partition not in world.partitions:
         known = ", ".join(sorted(world.partitions))
-        said = f'Slurm has no partition "{spec.partition}". It has: {known}.'
-        return Refusal(names.REFUSED, with_filled(said, world.tenant_of(pod)))
+        message = f'Slurm has no partition "{spec.partition}". It has: {known}.'
+        return Refusal(names.REFUSED, with_filled(message, world.tenant_of(pod)))
     found = _feasible(pod, spec, partition, job_pods, this_pass)
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
@@ -270,8 +270,8 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
     if job_pods.left_out:
         excluded = job_pods.with_left_out(excluded, this_pass)
         if found.nodes <= job_pods.left_out:
-            said = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
-            return Refusal(names.NO_NODE, f"{said} {_looked_at_again(world)}")
+            message = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
+            return Refusal(names.NO_NODE, f"{message} {_looked_at_again(world)}")
     exclusive = spec.exclusive or ("exclusive" if found.exclusive else "")
     if (excluded, exclusive) == (spec.excluded_nodes, spec.exclusive):
         return spec

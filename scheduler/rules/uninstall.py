@@ -93,8 +93,8 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
 def todo(world: World, now: float) -> list[str]:
     """The objects that are still to be removed, each as a command; complete only if `waits_for` returns ""."""
     this_pass = Pass(world, now)
-    jobs = [said for workload in world.workloads.values() for said in _of_workload(workload, this_pass)]
-    return [*sorted(jobs), *left_on_nodes(world)]
+    steps = [step for workload in world.workloads.values() for step in _of_workload(workload, this_pass)]
+    return [*sorted(steps), *left_on_nodes(world)]
 
 
 def not_known(world: World) -> str:
@@ -142,25 +142,25 @@ def _of_workload(workload: Workload, this_pass: Pass) -> Iterator[str]:
     world = this_pass.world
     if workload.of_other_scheduler or _is_left_alone(workload, world):
         return
-    now, what = world.phase_of[workload.key], workload.readable or "pods that are gone"
+    now, subject = world.phase_of[workload.key], workload.readable or "pods that are gone"
     running = [pod for pod in workload.unfinished if workload.node_of(pod)]
     is_over = _is_proven_over if running else _is_over
     live = [job for job in world.jobs_of(workload) if job.key in (None, workload.key) and not is_over(job, this_pass)]
     if now is Phase.ORPHANED or (running and live):
         yield from _of_running(workload, running, live, world)
     elif live:
-        yield f"end{_numbers(live, brackets=False)} of {what}"
+        yield f"end{_numbers(live, brackets=False)} of {subject}"
     elif now is Phase.DONE and _is_unrecorded(workload, this_pass):
         lost = world.accounting_outage
-        yield f"record in Slurm's accounting how {what} ended" + (f" ({lost.why})" if lost is not None else "")
+        yield f"record in Slurm's accounting how {subject} ended" + (f" ({lost.why})" if lost is not None else "")
     elif workload.in_flight is not None or any(
         in_flight.until is None for in_flight in workload.pods_in_flight.values()
     ):
-        yield f"finish what is under way for {what}"
+        yield f"finish what is under way for {subject}"
     if running or not workload.members or not is_managed(workload.first, world):
         return
     if not all(_shows_uninstalled(pod.uid, workload) for pod in _waiting(workload)):
-        yield f"say on {what}, which waits, that nothing is asked of Slurm any more"
+        yield f"show on {subject}, which waits, that it gets no job any more"
 
 
 def _of_running(workload: Workload, running: list[Pod], live: list[Placeholder], world: World) -> Iterator[str]:

@@ -43,10 +43,10 @@ def _nodes(seen: Observations) -> Iterator[Result]:
         )
         return
     external = sum(known.node.external for _, known in both.values())
-    said = f"{count(len(both), 'node')} known to both, {external} of them external"
-    said += f"; only in Kubernetes: {some(ours)}" if ours else ""
-    said += f"; only in Slurm: {some(theirs)}" if theirs else ""
-    yield ok(said)
+    summary = f"{count(len(both), 'node')} known to both, {external} of them external"
+    summary += f"; only in Kubernetes: {some(ours)}" if ours else ""
+    summary += f"; only in Slurm: {some(theirs)}" if theirs else ""
+    yield ok(summary)
     usable = [node for node, known in both.values() if _in_service(node, known)]
     if not usable:
         yield error("No node is in service in both clusters.", "kubectl get nodes; sinfo -R")
@@ -121,9 +121,9 @@ def _external(seen: Observations) -> Iterator[Result]:
     if not external:
         yield ok("none: every node of Slurm runs slurmd, and pods that ask for devices get such a node whole")
         return
-    said = list(_static(external))
+    results = list(_static(external))
     if silent := [view.node.name for view in external if "NOT_RESPONDING" in view.node.states]:
-        said.append(
+        results.append(
             error(
                 f"External nodes that Slurm lists as not responding: {some(silent)}. They get no job, and do not recover.",
                 "Of slurm.conf: scontrol reconfigure. Others: delete each when idle, and create it again (the bridge does so "
@@ -131,13 +131,13 @@ def _external(seen: Observations) -> Iterator[Result]:
             )
         )
     if lost := [view.node.name for view in external if view.lost]:
-        said.append(
+        results.append(
             error(
                 f"Devices count as used on nodes without a used CPU, so without a job: {some(lost)}. No job can use them.",
                 "scontrol reconfigure gives them back.",
             )
         )
-    yield from said or [ok(f"{len(external):,}, made by new/node: devices are counted rightly, with indices")]
+    yield from results or [ok(f"{len(external):,}, made by new/node: devices are counted rightly, with indices")]
 
 
 def _static(external: list[NodeDetails]) -> Iterator[Result]:
@@ -192,9 +192,9 @@ def _others(seen: Observations) -> Iterator[Result]:
     nodes = {name: node for name, (node, _) in common(seen).items()}
     strangers = [pod for pod in seen.other_pods.get().strangers if pod.node in nodes]
     if strangers:
-        where, who = some({pod.node for pod in strangers}), some(pod.full_name for pod in strangers)
+        where, pods = some({pod.node for pod in strangers}), some(pod.full_name for pod in strangers)
         yield warning(
-            f"{count(len(strangers), 'pod')} of other schedulers on {where} ({who}): Slurm does not count their "
+            f"{count(len(strangers), 'pod')} of other schedulers on {where} ({pods}): Slurm does not count their "
             "resources, and grants of these resources are released.",
             f"Keep them away: kubectl taint node NAME {names.MANAGED_TAINT}=true:NoSchedule (pods of the bridge ignore it)",
         )

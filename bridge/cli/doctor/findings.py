@@ -90,10 +90,10 @@ def findings(groups: Sequence[tuple[str, Sequence[Check]]], observations: Observ
     for group, checks in groups:
         for check in checks:
             try:
-                said = list(check.judge(observations))
+                results = list(check.judge(observations))
             except NotSeen as missing:
-                said = [_missing(missing, named)]
-            for result in said:
+                results = [_missing(missing, named)]
+            for result in results:
                 yield result.at(group, check.name)
 
 

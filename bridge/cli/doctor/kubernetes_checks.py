@@ -53,8 +53,8 @@ def _rights(seen: Observations) -> Iterator[Result]:
         )
     lacking_in = seen.rights_in.get()
     for namespace, missing in lacking_in.items():
-        said = f"May not {rights.spelled(missing)} in namespace {namespace}: its pods would wait."
-        yield error(said, rights.remedy(namespace))
+        problem = f"May not {rights.spelled(missing)} in namespace {namespace}: its pods would wait."
+        yield error(problem, rights.remedy(namespace))
     if not lacking and not lacking_in:
         yield ok(f"all {len(held) + len(rights.NAMESPACE):,} that the bridge uses")
 
@@ -80,10 +80,10 @@ def _nodes(seen: Observations) -> Iterator[Result]:
     away = [node.name for node in nodes if not node.ready]
     cordoned = [node.name for node in nodes if node.unschedulable]
     usable = [node for node in nodes if node.ready and not node.unschedulable]
-    said = f"{count(len(usable), 'node')} of {len(nodes):,} ready"
-    said += f"; not ready: {some(away)}" if away else ""
-    said += f"; cordoned: {some(cordoned)}" if cordoned else ""
-    yield ok(said) if usable else error(f"{said}.", "kubectl get nodes; kubectl describe node NAME")
+    summary = f"{count(len(usable), 'node')} of {len(nodes):,} ready"
+    summary += f"; not ready: {some(away)}" if away else ""
+    summary += f"; cordoned: {some(cordoned)}" if cordoned else ""
+    yield ok(summary) if usable else error(f"{summary}.", "kubectl get nodes; kubectl describe node NAME")
 
 
 def _readable(seen: Observations) -> Iterator[Result]:

@@ -82,10 +82,10 @@ def _partitions(seen: Observations) -> Iterator[Result]:
         ]
         outside = [partition.name for partition in known_there if name not in partition.partitions]
         if name in there and (not there[name].node_sets or outside):
-            who = f" {some(outside)} {'is' if len(outside) == 1 else 'are'} outside of it." if outside else ""
+            nodes = f" {some(outside)} {'is' if len(outside) == 1 else 'are'} outside of it." if outside else ""
             found.append(
                 error(
-                    f"No NodeSet of feature {name} brings labelled nodes into partition {name}.{who}",
+                    f"No NodeSet of feature {name} brings labelled nodes into partition {name}.{nodes}",
                     f"slurm.conf: NodeSet={name}nodes Feature={name}, and {name}nodes among the Nodes of that partition.",
                 )
             )

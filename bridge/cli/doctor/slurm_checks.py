@@ -35,11 +35,11 @@ def _slurmrestd(seen: Observations) -> Iterator[Result]:
         )
         return
     found = seen.discovery.get()
-    said = f"Slurm {found.release}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
+    summary = f"Slurm {found.release}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
     if seen.discovery.took_s > SLOW_S:
-        yield warning(f"{said}: that is slow.", "Look at sdiag, and at the load of slurmctld's host.")
+        yield warning(f"{summary}: that is slow.", "Look at sdiag, and at the load of slurmctld's host.")
     else:
-        yield ok(said)
+        yield ok(summary)
     if url.startswith("http://") and urlsplit(url).hostname not in LOOPBACK:
         yield warning(
             "The token travels unencrypted to another host (allow_plain_http).",
@@ -122,11 +122,11 @@ def _life(token: Token, now: float) -> Iterator[Result]:
 
 def _all_jobs(seen: Observations) -> Iterator[Result]:
     jobs = seen.jobs.get()
-    said = f"{count(jobs, 'job')} known to Slurm, listed in {wait(seen.jobs.took_s)}"
+    summary = f"{count(jobs, 'job')} known to Slurm, listed in {wait(seen.jobs.took_s)}"
     if seen.configuration.missing is not None:
-        yield ok(f"{said}; whether PrivateData hides more cannot be seen: scontrol show config | grep PrivateData")
+        yield ok(f"{summary}; whether PrivateData hides more cannot be seen: scontrol show config | grep PrivateData")
     elif seen.all_jobs.get():
-        yield ok(said)
+        yield ok(summary)
     else:
         user, slurm_user = seen.token.get().user, seen.configuration.get().slurm_user
         yield error(

@@ -96,7 +96,7 @@ def test_a_pod_that_could_not_get_its_status_is_left_until_it_does() -> None:
     story.sees(TRAIN)
     [said] = story.decides(NOW)
     story.ended(said, Outcome.UNKNOWN, at=NOW + 1)
-    assert left(story) == ["say on hpc/train, which waits, that nothing is asked of Slurm any more"]
+    assert left(story) == ["show on hpc/train, which waits, that it gets no job any more"]
     assert len(story.acts(SetPodCondition, NOW + 10)) == 1
 
 
@@ -447,7 +447,7 @@ def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_no_concern() -> None:
 def test_a_pod_that_shows_why_it_waited_before_gets_the_status_of_the_uninstall() -> None:
     story = met()
     story.sees(replace(TRAIN, scheduled=Condition(False, names.PENDING, "Waiting in Slurm partition main.")))
-    assert left(story) == ["say on hpc/train, which waits, that nothing is asked of Slurm any more"]
+    assert left(story) == ["show on hpc/train, which waits, that it gets no job any more"]
     assert [each.condition for each in story.acts(SetPodCondition, NOW)] == [names.LEAVING]
 
 
@@ -471,10 +471,10 @@ def test_what_is_in_flight_for_a_pod_is_still_to_be_finished() -> None:
     [asked] = story.acts(AllocateNow, NOW)
     assert left(story) == [
         "finish what is under way for hpc/train",
-        "say on hpc/train, which waits, that nothing is asked of Slurm any more",
+        "show on hpc/train, which waits, that it gets no job any more",
     ]
     story.ended(asked, Outcome.REFUSED, at=NOW + 1, number=2014)
-    assert left(story, NOW + 1) == ["say on hpc/train, which waits, that nothing is asked of Slurm any more"]
+    assert left(story, NOW + 1) == ["show on hpc/train, which waits, that it gets no job any more"]
 
 
 def test_a_pod_whose_job_is_over_is_to_be_ended_unless_its_namespace_is_not_managed() -> None:
