@@ -11,7 +11,12 @@ from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-CONTROLLERS = ("CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet")  # kinds with a convention
+CONTROLLERS = (
+    "DaemonSet",
+    "Job",
+    "ReplicaSet",
+    "StatefulSet",
+)  # the controllers of pods that the conventions have names for
 Attributes = dict[str, Any]
 
 

@@ -13,6 +13,7 @@ from bridge.simulation.kube import limits
 from bridge.simulation.kube.kinds import KINDS
 from bridge.slurm.wire import API_VERSIONS
 from bridge.telemetry import Telemetry
+from bridge.tracing.describe import CONTROLLERS
 from bridge.webhook.metrics import Outcome
 from integration import documents
 from integration.kubectl_commands import COMMANDS
@@ -71,6 +72,17 @@ def test_every_metric_is_in_the_documentation_and_no_other() -> None:
     made = set(re.findall(r'"(slurm_bridge_\w+)"', code))
     assert len(made) > 10
     assert set(re.findall(r"^\| `(slurm_bridge_\w+?)(?:_total)?`", METRICS, re.MULTILINE)) == made
+
+
+def test_every_attribute_of_spans_is_in_the_documentation_and_no_other() -> None:
+    attribute = r"((?:k8s|slurm|slurm_bridge)\.[a-z_.]+)"
+    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "bridge" / "tracing").glob("*.py")))
+    of_controllers = {f"k8s.{kind.lower()}.name" for kind in CONTROLLERS}
+    text = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+) \|", text.partition("## Attributes")[2].partition("\n## ")[0], re.MULTILINE)
+    told = {name for row in rows for name in re.findall(f"`{attribute}`", row)}
+    assert len(told) > 20
+    assert told == set(re.findall(f'"{attribute}"', code)) | of_controllers
 
 
 def test_every_outcome_of_a_review_by_the_webhook_is_in_the_documentation() -> None:
