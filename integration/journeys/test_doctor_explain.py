@@ -154,11 +154,11 @@ def test_manifests_that_fit_that_cannot_run_and_that_slurm_would_refuse(
     with jobs_left_as_they_are(slurm):
         code, said = ran("explain", "-f", "-", "-n", namespace, *ends, given="---\n".join(wanted))
     assert code == 0, said
-    train, big, affinity_workloads = said.split("\n\nPod ")
+    train, big, refused = said.split("\n\nPod ")
     assert "Slurm would accept it: " in train
     assert "Its job would not be submitted. 0/" in big
     assert "with too little cpu in all" in big
-    assert "Slurm would refuse it: Invalid feature specification (error 2029)." in affinity_workloads
+    assert "Slurm would refuse it: Invalid feature specification (error 2029)." in refused
 
 
 def manifest(name: str, **options: Any) -> str:

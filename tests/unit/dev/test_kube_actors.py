@@ -274,7 +274,7 @@ def test_a_pod_on_a_node_that_does_not_exist_is_collected() -> None:
     assert cluster.phase("a") is None
 
 
-def test_a_replica_set_replaces_what_ended_and_drops_what_is_too_much() -> None:
+def test_a_replica_set_replaces_ended_pods_and_deletes_surplus_pods() -> None:
     cluster = Cluster()
     made = cluster.kube.create(START, "replicasets", objects.replica_set("hpc", "web", 3, objects.pod("hpc", "x")))
     cluster.pass_time(1)

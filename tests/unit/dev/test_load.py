@@ -37,7 +37,7 @@ def test_the_same_seed_makes_the_same_pods() -> None:
     assert first != [third.next_pod() for _ in range(20)]
 
 
-def test_a_pod_says_whose_it_is_and_how_long_it_may_stay() -> None:
+def test_a_pod_names_its_scheduler_and_has_a_time_limit() -> None:
     pod, seconds = Load(list(KINDS), "other-scheduler", 1).next_pod(runs_s=(3, 3))
     assert pod["spec"]["schedulerName"] == "other-scheduler"
     assert pod["spec"]["containers"][0]["command"] == ["sleep", str(seconds)] == ["sleep", "3"]

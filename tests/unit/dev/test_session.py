@@ -106,7 +106,7 @@ async def test_a_pod_of_another_scheduler_on_a_node_of_slurm_is_nothing_that_is_
         assert not session.left
 
 
-async def test_what_the_page_shows_names_every_fault_and_every_promise() -> None:
+async def test_the_page_lists_every_fault_and_every_invariant() -> None:
     async with performing() as (session, run):
         await run._until("the bridge", lambda: session.world is not None and session.world.ready)
         shown = sections_of(session.look())
@@ -140,7 +140,7 @@ def test_faults_that_would_break_a_real_end_are_not_made_there() -> None:
     session.telemetry.close()
 
 
-async def test_a_fault_that_cannot_be_made_says_why_and_does_nothing() -> None:
+async def test_a_fault_that_cannot_be_injected_returns_the_reason_and_does_nothing() -> None:
     async with performing() as (session, _run):
         session.slurm.simulated = None
         said = await session.make("drain-node")

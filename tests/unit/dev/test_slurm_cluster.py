@@ -299,7 +299,7 @@ def test_after_counts_the_minutes_from_the_other_jobs_start() -> None:
         ("CANCELLED", 0, "afterany", "None"),
     ],
 )
-def test_what_the_other_jobs_end_means(ended: str, code: int, kind: str, then: str) -> None:
+def test_a_dependency_is_judged_by_the_end_of_the_other_job(ended: str, code: int, kind: str, then: str) -> None:
     face = Face(stock=False)
     first = face.allocate("first")
     second = face.submit("second", dependency=f"singleton,{kind}:{first}")
@@ -323,7 +323,7 @@ def components(face: Face, **of_workers: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("state", "act"), [("PREEMPTED", "preempt"), ("NODE_FAIL", "down")])
-def test_what_befalls_one_component_befalls_all(state: str, act: str) -> None:
+def test_a_change_of_one_component_affects_all_components(state: str, act: str) -> None:
     face = Face(stock=False)
     both = components(face, excluded_nodes="n1")
     face.pass_time(1)

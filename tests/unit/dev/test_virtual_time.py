@@ -39,7 +39,7 @@ def test_what_waits_longer_goes_on_later() -> None:
     assert order == [10, 20, 30]
 
 
-def test_a_deadlock_is_raised_and_says_who_waits_where() -> None:
+def test_a_deadlock_is_raised_and_names_each_waiting_task_and_its_line() -> None:
     async def stuck() -> None:
         await asyncio.Event().wait()
 

@@ -50,7 +50,7 @@ async def test_a_namespace_that_never_gets_its_service_account_is_deleted(monkey
     assert asked(far)[-1] == f"DELETE {SPACE}"
 
 
-async def test_who_ends_it_while_the_namespace_is_made_ready_leaves_none_behind() -> None:
+async def test_a_run_that_is_cancelled_while_its_namespace_is_prepared_deletes_the_namespace() -> None:
     far = FakeTransport(ABSENT, MADE, NO_ACCOUNT, reply({}))
     waits = asyncio.Event()
     far.on_ask = lambda: waits.set() if asked(far)[-1] == "GET default" else None

@@ -397,7 +397,7 @@ async def test_an_external_node_that_slurm_takes_for_not_responding_is_an_error(
     assert sentence.startswith("External nodes that Slurm lists as not responding: x2.")
 
 
-async def test_a_node_that_is_used_though_no_cpu_of_it_is_has_lost_its_devices(both: Both) -> None:
+async def test_a_node_that_counts_as_used_without_a_used_cpu_has_lost_devices(both: Both) -> None:
     both.slurm.nodes["x1"].jobs.add(99)  # MIXED, and no core is taken: as slurmctld shows it
     [sentence] = said(await both.findings(), "external nodes", Level.ERROR)
     assert sentence.startswith("Devices count as used on nodes without a used CPU, so without a job: x1.")

@@ -32,7 +32,7 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Both:
     return both
 
 
-async def test_a_slurm_that_has_what_it_takes(both: Both) -> None:
+async def test_a_slurm_with_all_that_the_bridge_needs_has_no_warning(both: Both) -> None:
     found = await both.findings()
     assert troubles(found) == []
     assert said(found, "labelled nodes", Level.OK) == ["2 labelled nodes, 1 of them known to Slurm"]

@@ -248,7 +248,7 @@ def executing(command: str, **more: Any) -> dict[str, Any]:
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": command, **more}}
 
 
-async def test_a_plugin_gives_the_token_and_is_asked_once_while_it_is_good(tmp_path: Path) -> None:
+async def test_a_plugin_runs_once_if_its_token_names_no_expiry(tmp_path: Path) -> None:
     command = plugin(tmp_path, 'say(token=f"t{number}-{sys.argv[1]}-{os.environ[chr(65)]}")')
     user = executing(command, args=["arg"], env=[{"name": "A", "value": "env"}])
     clock = Clock()
@@ -376,7 +376,7 @@ async def test_certificates_given_as_data_or_as_files_are_used(tmp_path: Path, c
         assert len(tls.get_ca_certs()) == 1
 
 
-async def test_a_server_is_unverified_only_where_the_kubeconfig_says_so(tmp_path: Path) -> None:
+async def test_a_server_is_not_verified_if_the_kubeconfig_disables_it(tmp_path: Path) -> None:
     cluster = {"server": "https://127.0.0.1:6443", "insecure-skip-tls-verify": True}
     access = await load(kubeconfig(tmp_path, {"token": "t"}, cluster))
     assert not (await tls_of(access)).check_hostname
@@ -467,7 +467,7 @@ async def test_an_empty_certificate_authority_does_not_mean_the_authorities_of_t
     assert (await access.credentials()).tls is before.tls, "what was read before is used"
 
 
-async def test_after_tls_failed_the_files_are_looked_at_soon(tmp_path: Path, certificates: Certificates) -> None:
+async def test_after_tls_failed_the_files_are_read_again_soon(tmp_path: Path, certificates: Certificates) -> None:
     """The authority of another cluster was written there by mistake, and is put right."""
     authority = tmp_path / "ca.pem"
     authority.write_bytes(certificates.certificate.read_bytes())
@@ -510,7 +510,9 @@ async def test_an_auth_provider_is_refused_and_points_to_exec_plugins(tmp_path: 
 # --- files that are read while they are written, and what rotates -----------------------------------------------------
 
 
-async def test_a_kubeconfig_that_is_being_written_leaves_what_was_and_is_read_again_soon(tmp_path: Path) -> None:
+async def test_while_a_kubeconfig_is_being_written_the_previous_credentials_stay_and_it_is_read_again_soon(
+    tmp_path: Path,
+) -> None:
     clock = Clock()
     path = tmp_path / "kubeconfig"
     access = await load(kubeconfig(tmp_path, {"token": "first", "as": "bridge"}), now=clock)
@@ -564,7 +566,7 @@ async def test_a_token_file_that_is_empty_for_a_moment_leaves_the_old_token(tmp_
     assert await authorization(access) == "Bearer second"
 
 
-async def test_what_cannot_be_renewed_is_reported_once_while_what_was_read_before_is_used(
+async def test_a_source_that_cannot_be_read_again_is_reported_once_while_the_previous_credentials_are_used(
     tmp_path: Path, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -645,7 +647,7 @@ async def test_a_service_account_whose_token_is_empty_for_a_moment_keeps_it(
         assert await authorization(access) == "bearer first"
 
 
-async def test_a_kubeconfig_that_names_another_server_gets_no_credentials_for_it_sent_to_the_old_one(
+async def test_if_a_kubeconfig_names_another_server_its_credentials_are_not_sent_to_the_old_server(
     tmp_path: Path,
 ) -> None:
     clock = Clock()
@@ -705,7 +707,9 @@ async def test_a_client_certificate_and_its_key_are_replaced_together(
     assert second.tls is not first.tls
 
 
-async def test_many_401s_are_one_look_and_a_401_on_older_credentials_is_none(tmp_path: Path) -> None:
+async def test_many_401s_cause_one_read_of_the_sources_and_a_401_on_older_credentials_causes_none(
+    tmp_path: Path,
+) -> None:
     command = plugin(tmp_path, 'time.sleep(0.2)\nsay(token=f"t{number}")')
     clock = Clock()
     access = await load(kubeconfig(tmp_path, executing(command)), now=clock)
@@ -718,7 +722,7 @@ async def test_many_401s_are_one_look_and_a_401_on_older_credentials_is_none(tmp
     assert runs_of(tmp_path) == 2
 
 
-async def test_a_caller_that_gives_up_ends_nobodys_look(tmp_path: Path) -> None:
+async def test_a_cancelled_caller_does_not_end_the_read_of_the_sources_for_others(tmp_path: Path) -> None:
     command = plugin(tmp_path, 'time.sleep(0.3 if number > 1 else 0)\nsay(token=f"t{number}")')
     clock = Clock()
     access = await load(kubeconfig(tmp_path, executing(command)), now=clock)

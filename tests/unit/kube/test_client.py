@@ -56,7 +56,9 @@ async def test_a_bind_is_one_write_with_uid_and_annotations() -> None:
         (Unanswered("post", "Kubernetes", "closed"), Unanswered),
     ],
 )
-async def test_a_bind_that_did_not_end_well_says_how(answer: Reply | RemoteError, kind: type[RemoteError]) -> None:
+async def test_a_failed_bind_raises_the_error_that_shows_its_outcome(
+    answer: Reply | RemoteError, kind: type[RemoteError]
+) -> None:
     with pytest.raises(kind) as failed:
         await client(FakeTransport(answer)).bind(BIND)
     assert type(failed.value) is kind
@@ -81,7 +83,7 @@ async def test_a_bind_to_the_same_node_by_another_client_is_a_conflict() -> None
         await client(far).bind(BIND)
 
 
-async def test_an_eviction_without_its_grace_leaves_it_to_the_pod() -> None:
+async def test_an_eviction_without_a_grace_uses_the_grace_of_the_pod() -> None:
     far = FakeTransport(POD, POD)
     await client(far).delete_pod(EVICT)
     assert [asked[0] for asked in far.asked] == ["PATCH", "DELETE"]
@@ -104,7 +106,7 @@ async def test_a_write_that_lost_against_others_is_no_proof_that_the_pod_is_gone
         await client(FakeTransport(POD, lost, POD)).fail_by_deadline(END)
 
 
-async def test_an_eviction_is_not_done_because_something_else_says_404() -> None:
+async def test_a_404_of_another_program_does_not_confirm_an_eviction() -> None:
     with pytest.raises(ContractError):
         await client(FakeTransport(Reply(404, {}, b"not here"))).delete_pod(EVICT)
 
@@ -194,7 +196,7 @@ async def test_an_owner_that_the_bridge_may_not_read_is_none() -> None:
         (OwnerRef("apps/v1", "ReplicaSet", "a", "o-1"), "apps/v1/namespaces/hpc/replicasets/a", {}, {}, None),
     ],
 )
-async def test_how_many_pods_it_means_is_read_of_who_makes_them(
+async def test_the_number_of_pods_is_read_from_the_object_that_makes_them(
     ref: OwnerRef, path: str, spec: dict[str, Any], status: dict[str, Any], members: int | None
 ) -> None:
     far = FakeTransport(reply({"metadata": {"name": "a", "uid": "o-1"}, "spec": spec, "status": status}))
@@ -304,7 +306,9 @@ async def test_a_request_that_lacks_a_right_is_reported_with_its_namespace(names
     assert told == [namespace]
 
 
-async def test_what_is_in_no_namespace_is_reported_without_one_and_other_refusals_are_not() -> None:
+async def test_a_missing_right_for_an_object_without_a_namespace_is_reported_without_one_and_other_refusals_are_not() -> (
+    None
+):
     told: list[str] = []
     answers = no(403, "Forbidden"), no(403, "Forbidden"), no(401, "Unauthorized")
     asks = dataclasses.replace(client(FakeTransport(*answers)), on_forbidden=told.append)

@@ -137,7 +137,7 @@ BOUND = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-1
         "after a long init",
     ],
 )
-def test_why_a_bound_pod_does_not_start_is_what_its_kubelet_says(
+def test_the_reason_why_a_bound_pod_does_not_start_is_that_of_its_kubelet(
     init: list[dict[str, Any]], main: dict[str, Any], waits: str, since: float | None
 ) -> None:
     status = {
@@ -166,7 +166,7 @@ def test_why_a_bound_pod_does_not_start_is_what_its_kubelet_says(
     ],
     ids=["between two", "waits for the next start", "kubelet has forgotten how"],
 )
-def test_a_container_that_is_started_again_and_again_is_reported_by_how_it_ended(
+def test_a_container_that_restarts_again_and_again_is_reported_with_its_last_end(
     state: dict[str, Any], last: dict[str, Any], crashes: str
 ) -> None:
     pod = read(None, {"phase": "Running", "containerStatuses": [{"name": "main", "state": state, "lastState": last}]})
@@ -326,7 +326,7 @@ def test_a_preference_refuses_nothing(spec: dict[str, Any]) -> None:
     assert read(**spec).refused_fields == ()
 
 
-def test_terms_on_hostname_are_read_with_whom_they_speak_of() -> None:
+def test_terms_on_hostname_are_read_with_their_selectors_and_namespaces() -> None:
     selector = {"matchLabels": {"app": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}
     here = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
     there = {**here, "namespaces": ["x", "y"]}
@@ -399,7 +399,7 @@ def test_a_phase_that_is_not_known_is_unknown() -> None:
     assert read(status={"phase": "Dreaming"}).phase is PodPhase.UNKNOWN
 
 
-def test_a_node_offers_rounded_down_and_is_ready_only_if_it_says_so() -> None:
+def test_resources_of_a_node_are_rounded_down_and_it_is_ready_only_with_a_true_condition() -> None:
     thing = {
         "metadata": {"name": "x1", "labels": {"zone": "a"}},
         "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
@@ -418,7 +418,7 @@ def test_a_node_offers_rounded_down_and_is_ready_only_if_it_says_so() -> None:
         assert not node.unschedulable
 
 
-def test_a_node_is_silent_since_its_kubelet_stopped_to_post_and_not_while_it_says_no() -> None:
+def test_a_node_is_silent_since_its_condition_became_unknown_and_not_while_it_is_false() -> None:
     for status, silent in (("Unknown", 1795237200.0), ("False", None), ("True", None)):
         said = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-11-21T05:00:00Z"}]
         node = NODES.one(json.dumps({"metadata": {"name": "x1"}, "status": {"conditions": said}}).encode())
@@ -450,13 +450,13 @@ def test_the_lines_of_a_watch_are_changes_bookmarks_and_failures() -> None:
         b'{"type":"ADDED","object":{"metadata":{"name":7},"spec":{}}}',
     ],
 )
-def test_what_is_no_event_is_an_error_of_the_contract(text: bytes) -> None:
+def test_a_line_that_is_not_an_event_is_a_contract_error(text: bytes) -> None:
     with pytest.raises(ContractError):
         PODS.line(text)
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"<html>", b'{"items":[]}', b'{"metadata":{},"items":{}}'])
-def test_what_is_no_list_is_an_error_of_the_contract(text: bytes) -> None:
+def test_an_answer_that_is_not_a_list_is_a_contract_error(text: bytes) -> None:
     with pytest.raises(ContractError):
         PODS.items(PODS.page(text))
 
@@ -509,7 +509,7 @@ def test_a_change_that_cannot_be_decoded_is_reported_with_its_name_and_version()
         assert (change.version, change.gone) == ("8", gone)
 
 
-def test_the_first_bytes_of_a_line_that_is_too_long_tell_whose_it_is() -> None:
+def test_the_first_bytes_of_a_line_that_is_too_long_identify_its_object() -> None:
     """What its annotations hold is not taken for its name, wherever the text was cut."""
     trap = json.dumps({"metadata": {"name": "victim", "namespace": "kube-system", "uid": "v"}})
     thing = {"metadata": {"annotations": {"a": trap, "b": trap}, "name": "odd", "namespace": "hpc", "uid": "u-9"}}
@@ -611,7 +611,7 @@ def test_a_thousand_objects_with_large_foreign_annotations_cost_little_memory() 
         assert size < 5 * 2**20
 
 
-def test_of_several_containers_the_one_that_needs_a_person_says_why_the_pod_does_not_start() -> None:
+def test_a_container_that_needs_a_person_gives_the_reason_why_the_pod_does_not_start() -> None:
     slow = {"name": "model", "state": {"waiting": {"reason": "ContainerCreating"}}}
     bad = {"name": "main", "state": {"waiting": {"reason": "ErrImageNeverPull"}}}
     for statuses, waits in (

@@ -49,7 +49,7 @@ def handed_over(told: Mirror) -> list[Event]:
     return heard
 
 
-def test_what_was_listed_and_what_changed_since_is_handed_over_as_lists() -> None:
+def test_listed_objects_and_later_changes_are_handed_over_as_lists() -> None:
     made, watches = mirror()
     a, b, c = pod("a"), pod("b"), pod("c")
     for event in (
@@ -82,7 +82,7 @@ def test_lists_that_have_not_arrived_are_reported_as_missing_and_not_handed_over
     assert handed_over(made) == []
 
 
-def test_a_pod_that_cannot_be_decoded_is_handed_over_as_it_was_known_and_as_such() -> None:
+def test_a_pod_that_cannot_be_decoded_is_handed_over_in_its_last_known_state_and_as_undecoded() -> None:
     made, watches = mirror()
     spoiled = Undecoded("pod", "hpc", "a", pod("a").uid, "its labels are no mapping")
     watches.emit(ev.PodsListed(Scope.OURS, (pod("a"),), 91.0))
@@ -112,7 +112,7 @@ def test_that_kubernetes_does_not_answer_is_handed_over_last() -> None:
     assert made.outage is None
 
 
-def test_what_comes_later_goes_straight_on() -> None:
+def test_after_the_handover_each_event_is_passed_on_at_once() -> None:
     made, watches = mirror()
     heard: list[Event] = []
     spoiled: list[Undecoded] = []

@@ -160,7 +160,7 @@ def test_a_large_pod_costs_little_while_it_lives_and_nothing_when_it_is_gone(wha
         ("claims", "3,000 volume claims", 64),
     ],
 )
-def test_what_is_not_kept_is_refused_in_the_same_words(what: str, number: str, limit: int) -> None:
+def test_a_shortened_pod_is_refused_with_the_same_message(what: str, number: str, limit: int) -> None:
     assert beyond_limits(PODS.one(LARGE[what](1))) == (
         f"The pod has {number}, and slurm-bridge takes at most {limit:,}."
     )
@@ -182,7 +182,7 @@ def test_a_large_bound_pod_counts_with_its_requests_ports_and_anti_affinity() ->
     assert not keeps_away(pod, built("far", namespace="far"))
 
 
-def test_what_is_within_the_limits_stays_though_something_else_is_not() -> None:
+def test_fields_within_the_limits_stay_if_another_field_exceeds_them() -> None:
     few, more = (
         PODS.one(said(containers=[{"name": "c"}], affinity=apart(1, 3), tolerations=tolerations(1, count)))
         for count in (3, 200)
@@ -256,14 +256,14 @@ def test_an_owner_with_large_annotations_costs_little() -> None:
     assert live < 16 * KIB
 
 
-def test_pods_of_one_template_share_what_is_small() -> None:
+def test_pods_of_one_template_share_small_objects() -> None:
     text = said({"labels": {"app": "a"}}, containers=[{"name": "c"}], tolerations=tolerations(1, 3))
     one, other = PODS.one(text), PODS.one(text)
     for field in ("labels", "containers", "tolerations"):
         assert getattr(one, field) is getattr(other, field)
 
 
-def test_what_is_shared_is_bounded_in_bytes() -> None:
+def test_shared_objects_are_limited_in_bytes() -> None:
     for number in range(3000):
         PODS.one(said(tolerations=tolerations(number, 60)))
     tracemalloc.start()
@@ -275,7 +275,7 @@ def test_what_is_shared_is_bounded_in_bytes() -> None:
     assert held_now < 4 * pods.MOST_SHARED
 
 
-def test_what_weighs_too_much_is_not_kept_and_all_is_forgotten_before_it_is_too_much() -> None:
+def test_a_large_object_is_not_shared_and_the_cache_is_emptied_before_it_grows_too_large() -> None:
     known: BoundedDict[str, str] = BoundedDict(640)
     assert known.keep("large", "x", 11) == "x"
     assert not known

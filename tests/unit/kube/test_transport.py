@@ -128,7 +128,7 @@ async def test_an_answer_comes_whole_whatever_its_status() -> None:
     assert (reply.status, reply.body, reply.headers["retry-after"]) == (404, b"no such thing", "7")
 
 
-async def test_what_is_sent_is_what_was_asked() -> None:
+async def test_a_request_is_sent_as_the_call_describes_it() -> None:
     heads: list[bytes] = []
 
     async def handle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,7 +193,7 @@ async def test_half_an_answer_is_unanswered(parts: list[bytes]) -> None:
             await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
 
 
-async def test_what_is_no_http_is_unanswered() -> None:
+async def test_an_answer_that_is_not_http_is_unanswered() -> None:
     async with server(says_then_closes(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as url, wire(url) as far:
         with pytest.raises(Unanswered) as failed:
             await far.exchange(Call("POST", "/x", body=b"{}", deadline_s=5))
@@ -301,7 +301,9 @@ async def test_calls_that_fail_for_a_while_are_trouble_until_one_is_answered(
     ]
 
 
-async def test_a_write_that_was_held_back_here_says_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_the_bridge_stopped_itself_shows_nothing_about_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "FAILING_S", 0.0)
     async with server(says(answer(b"{}"))) as url, wire(url) as far:
         far.may_write = lambda: False
@@ -319,7 +321,7 @@ async def test_a_watch_whose_credentials_are_not_accepted_says_which() -> None:
                 pass
 
 
-async def test_a_server_that_is_not_trusted_says_what_names_the_authority(
+async def test_the_error_of_an_untrusted_server_names_the_source_of_the_authority(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     tls = ssl.create_default_context(cafile=make(tmp_path).authority)
@@ -415,7 +417,7 @@ async def test_after_a_reset_of_its_connection_a_read_is_sent_once_more_and_a_wr
 # --- TLS ---
 
 
-async def test_new_certificates_are_what_the_server_sees_from_the_next_request_on(certificates: Certificates) -> None:
+async def test_the_server_sees_new_certificates_with_the_next_request(certificates: Certificates) -> None:
     """A pooled connection still has the old ones."""
     connections: list[asyncio.StreamWriter] = []
 
@@ -490,7 +492,7 @@ async def lines_of(
     return heard, None
 
 
-async def test_lines_come_one_by_one_however_they_are_cut() -> None:
+async def test_lines_come_one_by_one_however_the_bytes_are_divided() -> None:
     parts = [
         CHUNKED,
         chunk(b'{"a":1}\n{"b"'),
@@ -502,7 +504,7 @@ async def test_lines_come_one_by_one_however_they_are_cut() -> None:
     assert await lines_of(parts) == ([b'{"a":1}', b'{"b":2}', b'{"c":3}', b'{"d":4}'], None)
 
 
-async def test_a_stream_that_breaks_gives_no_half_line_and_says_so() -> None:
+async def test_a_broken_stream_gives_no_partial_line_and_raises_an_error() -> None:
     heard, error = await lines_of([CHUNKED, chunk(b'{"a":1}\n{"b"')])
     assert heard == [b'{"a":1}']
     assert isinstance(error, Unanswered)

@@ -148,7 +148,7 @@ async def test_a_server_that_forgets_at_once_again_and_again_is_asked_ever_more_
 
 
 @on_virtual_time
-async def test_a_broken_watch_goes_on_where_it_was_and_says_nothing_the_first_time() -> None:
+async def test_a_broken_watch_resumes_from_its_version_and_reports_nothing_the_first_time() -> None:
     far = FakeTransport(streams=[[line("ADDED", pod("a", version="6")), BROKEN], [bookmark("7")]])
     watched = Watched(far)
     assert await watched.steps(1, Watching("5")) == Watching("6")
@@ -169,7 +169,7 @@ async def test_a_watch_that_breaks_again_is_trouble() -> None:
 
 
 @on_virtual_time
-async def test_a_server_that_hangs_when_it_is_asked_again_is_trouble() -> None:
+async def test_a_server_that_hangs_at_the_next_watch_is_a_failure() -> None:
     hangs = Unanswered("watch", "Kubernetes", "https://api did not answer within 15 s")
     far = FakeTransport(streams=[[150.0, BROKEN], hangs, hangs])
     watched = Watched(far)
@@ -292,7 +292,7 @@ async def test_run_lists_watches_and_recovers_by_itself() -> None:
 
 
 @on_virtual_time
-async def test_one_word_for_the_health_of_all_watches() -> None:
+async def test_the_four_watches_report_one_outage() -> None:
     events: list[Event] = []
     watches = KubeWatches(FakeTransport(), "slurm-bridge", events.append, now)
     watches._recovered("nodes")
@@ -310,7 +310,7 @@ async def test_one_word_for_the_health_of_all_watches() -> None:
 
 
 @on_virtual_time
-async def test_a_list_older_than_what_a_watch_showed_before_is_asked_for_again() -> None:
+async def test_a_list_that_is_older_than_a_seen_version_is_requested_again() -> None:
     far = FakeTransport(listed("5", pod("a")), listed("6"), listed("9", pod("b")), streams=[[bookmark("8"), TOO_OLD]])
     watched = Watched(far)
     assert await watched.steps(3) == Listing()
@@ -382,7 +382,7 @@ async def test_a_list_reports_what_it_cannot_decode_beside_the_others() -> None:
 
 
 @on_virtual_time
-async def test_a_watch_goes_on_behind_a_change_that_it_cannot_decode() -> None:
+async def test_a_watch_continues_after_a_change_that_it_cannot_decode() -> None:
     far = FakeTransport(streams=[[line("MODIFIED", odd(version="6")), line("ADDED", pod("a", version="7")), BROKEN]])
     watched = Watched(far)
     assert await watched.steps(1, Watching("5")) == Watching("7")
@@ -397,7 +397,7 @@ async def test_a_watch_that_breaks_behind_such_a_change_begins_behind_it() -> No
 
 
 @on_virtual_time
-async def test_a_deletion_of_what_cannot_be_decoded_is_proven_by_a_new_list() -> None:
+async def test_the_deletion_of_an_undecoded_object_is_proven_by_a_new_list() -> None:
     far = FakeTransport(listed("9", pod("a")), streams=[[line("DELETED", odd(version="6"))]])
     watched = Watched(far)
     assert await watched.steps(1, Watching("5")) == Listing()
@@ -432,7 +432,7 @@ async def test_a_page_that_is_too_long_is_asked_for_again_at_half_its_size() -> 
 
 
 @on_virtual_time
-async def test_one_object_that_is_too_long_by_itself_is_passed_over_with_its_name() -> None:
+async def test_an_object_that_is_too_long_is_left_out_and_reported_by_its_name() -> None:
     head = b'{"kind":"PodList","metadata":{"resourceVersion":"5","continue":"t1"},"items":[{"metadata":{"name":"odd",'
     head += b'"namespace":"hpc","uid":"u-odd","annotations":{"a":"xxxx'
     far = FakeTransport(*[too_long(head)] * 9, listed("5", pod("b")))

@@ -86,7 +86,7 @@ async def test_the_poll_has_a_lane_of_its_own(cluster: SlurmCluster, wire: Witne
     assert [call for call, _, _ in wire.asked] == ["GET /slurm/v0.0.45/job/1"]
 
 
-async def test_a_poll_that_says_the_same_is_read_once(cluster: SlurmCluster, wire: Witness) -> None:
+async def test_equal_answers_of_polls_are_decoded_once(cluster: SlurmCluster, wire: Witness) -> None:
     client = await discovered(cluster, wire)
     job_id = await client.allocate_now(spec())
     first = await client.states()

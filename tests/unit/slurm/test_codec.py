@@ -120,7 +120,7 @@ def test_an_ordinary_job_is_no_component() -> None:
     assert (ordinary.het_id, ordinary.het_offset, ordinary.parts, ordinary.tasks) == (None, None, (), 4)
 
 
-def test_a_job_without_the_field_that_says_whose_it_is_makes_no_sense() -> None:
+def test_a_job_without_a_user_is_a_contract_error() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"jobs": [{"job_id": 7, "name": "n", "job_state": []}]}, wire.JobAnswer)
 

@@ -72,7 +72,7 @@ def running(user: str = "bob", account: str = "teamb", qos: str = "normal", gpus
         (Limit("MaxJobsPerAccount", "", 9, qos="normal"), 2),
     ],
 )
-def test_what_is_used_is_counted_among_the_jobs_that_the_limit_is_about(limit: Limit, used: int | None) -> None:
+def test_the_use_of_a_limit_counts_only_jobs_to_which_the_limit_applies(limit: Limit, used: int | None) -> None:
     jobs = [running(), running("carol", gpus=4), running("alice", "teama", "low", gpus=8)]
     assert used_of(limit, OF, jobs) == used
     assert used_of(limit, OF, None) is None

@@ -168,7 +168,7 @@ def test_a_broken_file_is_a_problem_once_slurm_rejects_the_token_before(tmp_path
     assert (problem(source, NOW), source.trouble) == (None, "")
 
 
-def test_the_log_has_once_that_a_token_file_cannot_be_used_and_that_it_can(
+def test_the_log_reports_once_that_a_token_file_cannot_be_used_and_once_that_it_can_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -290,7 +290,7 @@ async def test_endless_trailers_are_refused_without_being_kept(end: bytes) -> No
             await ask(pool)
 
 
-async def test_a_trailer_says_nothing_in_place_of_a_header() -> None:
+async def test_a_trailer_does_not_replace_a_header() -> None:
     async def saying(visit: Visit) -> None:
         await visit.request()
         await visit.say(
@@ -323,7 +323,7 @@ async def test_an_answer_is_whole_however_it_comes(answer: bytes) -> None:
             assert (reply.status, reply.body) == (200, b"{}")
 
 
-async def test_what_does_not_speak_http_makes_no_sense() -> None:
+async def test_an_answer_that_is_not_http_is_a_contract_error() -> None:
     async def mumbling(visit: Visit) -> None:
         await visit.request()
         await visit.say(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
@@ -609,7 +609,7 @@ async def test_a_renewed_authority_that_cannot_be_used_is_reported_once_and_the_
     assert caplog.records[-1].message == "the TLS files for slurmrestd are in order again"
 
 
-async def test_a_server_that_is_not_trusted_says_where_its_authority_belongs(
+async def test_the_error_of_an_untrusted_server_names_the_setting_for_its_authority(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     other = make(tmp_path)

@@ -188,7 +188,7 @@ def test_a_secret_that_kubelet_renews_is_read_again(tmp_path: Path) -> None:
     assert token.expires_at() == NOW + 900
 
 
-def test_tokens_of_users_who_are_not_asked_for_are_not_looked_at(tmp_path: Path) -> None:
+def test_only_tokens_of_the_given_users_are_checked(tmp_path: Path) -> None:
     (tmp_path / "alice").write_text(jwt(sun="alice"))
     users = UserTokens(tmp_path)
     assert list(users.troubles(frozenset({"alice"}), NOW)) == []
@@ -202,7 +202,7 @@ async def test_the_core_knows_whose_token_is_of_no_use_and_when_there_is_another
     users.of("bob").token()
     users.refused("alice", "there is no file")
     users.refused("bob", "Slurm does not accept it", jwt(sun="bob", exp=NOW))
-    searching_workloads = asyncio.create_task(follow(users, told.put_nowait, lambda: NOW))
+    following = asyncio.create_task(follow(users, told.put_nowait, lambda: NOW))
     try:
         assert [await told.get(), await told.get()] == [TokenMissing("alice", NOW), TokenMissing("bob", NOW)]
         give(tmp_path, "bob", jwt(sun="bob", exp=NOW + 1))
@@ -210,4 +210,4 @@ async def test_the_core_knows_whose_token_is_of_no_use_and_when_there_is_another
         users.accepted("alice")
         assert await told.get() == TokenUsable("alice", NOW)
     finally:
-        searching_workloads.cancel()
+        following.cancel()
