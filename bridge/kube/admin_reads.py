@@ -26,7 +26,7 @@ MOST_EVENTS = 200  # of one pod; the API server forgets them after an hour
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """version: "v1.36.3"; clock: the server's, epoch seconds, whole; None: it does not say."""
+    """version: as in "v1.36.3"; clock: the server's clock, whole epoch seconds, None: not shown"""
 
     version: str
     clock: float | None
@@ -34,7 +34,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """One event of a pod.  at: when it was last said, epoch seconds; began: when first; count: how often."""
+    """One event of a pod.  at: the last time, epoch seconds; began: the first time; count: how many times"""
 
     at: float
     reason: str

@@ -1,12 +1,14 @@
 """Decoding is total: any bytes give a value or a ContractError, and no other exception.
 
-msgspec skips a field that a narrow view does not name by recursion, one level of the interpreter's recursion limit a level of
-nesting.  `managedFields` is such a field, and a tenant decides how deep it is: an API server (1.36) accepts objects of 10,000
-levels.  So a text that exceeds the usual limit (1,000) is decoded once more under a limit that no API server exceeds.  A
-level takes 48 bytes of stack (measured), all of them 0.6 of the main thread's 8 MiB, and no noticeable time: 1.2 MB of
-9,000 levels are skipped in 2 ms.  A scan in Python for what can be cut away takes 70 to 240 ms, which a tenant could repeat.
+If a view does not name a field, msgspec skips the field by recursion: each level of nesting takes one level of the
+interpreter's recursion limit.  `managedFields` is such a field, and a tenant decides how deep it is: an API server (1.36)
+accepts objects of 10,000 levels.  So if a text exceeds the usual limit (1,000), it is decoded again with a limit that no API
+server exceeds.  A level takes 48 bytes of stack (measured), so all levels take 0.6 of the main thread's 8 MiB.  The time is
+small: 1.2 MB of 9,000 levels are skipped in 2 ms.  To cut such fields out in Python would take 70 to 240 ms, as often as a
+tenant wants.
 
-The first bytes of an object that cannot be decoded identify it: the API server writes the name first.
+The first bytes of an object identify it, because the API server writes the name first.  They are used if the object cannot be
+decoded.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def decoded(read: Callable[[Text], T], text: Text, operation: str) -> T:
     except RecursionError:
         why = f"the answer is nested deeper than {MOST_LEVELS} levels"
     except (msgspec.MsgspecError, ValueError, ArithmeticError) as error:  # a UnicodeError is a ValueError
-        why = f"the answer is not what the API promises: {error}"
+        why = f"the answer does not match the API: {error}"
     raise ContractError(operation, SIDE, why)
 
 
@@ -54,7 +56,7 @@ def _more_levels() -> Iterator[None]:
         sys.setrecursionlimit(usual)
 
 
-# --- of what cannot be decoded --------------------------------------------------------------------------------------
+# --- objects that cannot be decoded --------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(
     rb'"(?P<text>(?:[^"\\]++|\\.)*+)(?:(?P<closed>")[ \t\r\n]*+(?P<named>:)?|\\?\Z)|(?P<mark>[\[\]{}])', re.DOTALL
@@ -65,17 +67,17 @@ _DEEPEST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Texts near the beginning of a JSON object by their path: ("metadata", "name"); of an array's members: ("items", "")."""
+    """Path to text, near the beginning of a JSON object: ("metadata", "name"); for members of an array: ("items", "")."""
 
     texts: dict[tuple[str, ...], str]
 
     def of(self, *path: str) -> str:
-        """The text at this path; "" where none was found."""
+        """The text at this path; "": none was found."""
         return self.texts.get(path, "")
 
 
 def head_of(text: bytes) -> Head:
-    """Plain names, numbers and versions in the first bytes of what may be cut, malformed, or nested without end."""
+    """Names, numbers and versions in the first bytes of a text, which may be cut, malformed, or nested without end."""
     texts: dict[tuple[str, ...], str] = {}
     path: list[str] = []
     member = ""

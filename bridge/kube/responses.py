@@ -61,14 +61,14 @@ _REFUSALS: dict[int, type[RemoteError]] = {
 
 
 def _words(status: Status | None, code: int) -> str:
-    """The server's own sentence.  An error page of something else is not quoted."""
+    """The message of the Status.  The error page of another program is not quoted."""
     if status is None or not status.message:
         return f"HTTP {code}"
     return "".join(c if c.isprintable() else " " for c in status.message[:MESSAGE_MOST])
 
 
 def _retry_after(reply: Reply, status: Status | None) -> float | None:
-    """Seconds, from the header (a number, or a date by the server's own clock) or from the Status; None: it does not say."""
+    """Seconds, from the header (a number, or a date by the server's clock) or from the Status; None: neither has them."""
     header = reply.headers.get("retry-after", "")
     if header.isascii() and header.isdigit():
         return float(header) if len(header) < _DIGITS else LONGEST_WAIT_S
@@ -81,8 +81,8 @@ def _retry_after(reply: Reply, status: Status | None) -> float | None:
 
 
 def http_date(text: str) -> float | None:
-    """Epoch seconds; None if it is no date."""
+    """Epoch seconds; None if the text is not a date."""
     try:
         return parsedate_to_datetime(text).timestamp()
-    except (ValueError, OverflowError, TypeError, IndexError):  # of a year beyond 9999, or of half a date
+    except (ValueError, OverflowError, TypeError, IndexError):  # a year after 9999, or a part of a date
         return None

@@ -21,7 +21,7 @@ class Wire(msgspec.Struct, rename="camel", gc=False):
 
 
 class Anything(Wire):
-    """An object of which only the presence matters."""
+    """An object.  Only its presence matters."""
 
 
 class OwnerReference(Wire):
@@ -50,7 +50,7 @@ class Meta(Wire):
 
 
 class ManagedFields(Wire):
-    """`metadata.managedFields[]`: which client wrote which fields last; the fields are read when they are needed."""
+    """`metadata.managedFields[]`: the client that last wrote each field; the list of fields is decoded only if needed."""
 
     fields_v1: msgspec.Raw = msgspec.Raw(b"")
     manager: str = ""
@@ -132,7 +132,7 @@ class PodTerm(Wire):
 
 
 class PodTerms(Wire):
-    """`affinity.podAffinity` and `podAntiAffinity`: what is required."""
+    """`affinity.podAffinity` and `podAntiAffinity`: the required terms."""
 
     required: list[PodTerm] | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
@@ -246,7 +246,7 @@ class ContainerState(Wire):
 
 
 class ContainerStatus(Wire):
-    """`status.containerStatuses[]`.  container_id: "" while it was never made."""
+    """`status.containerStatuses[]`.  container_id: "" until the container is created."""
 
     name: str
     image: str | None = None
@@ -345,7 +345,7 @@ class JobTemplate(Wire):
 
 
 class DependsOn(Wire):
-    """`dependsOn[]` of a replicated Job: another replicated Job that must be Ready, or Complete, before this one is made."""
+    """`dependsOn[]` of a replicated Job: it is made only when another replicated Job is Ready, or Complete."""
 
     name: str = ""
     status: str = ""
@@ -373,21 +373,21 @@ class GangPolicy(Wire):
 
 
 class GroupPolicy(Wire):
-    """`schedulingPolicy` of a PodGroup of Kubernetes itself: of a gang, or of pods that each go their way."""
+    """`schedulingPolicy` of a PodGroup of Kubernetes itself: with `gang`, or for pods that start independently."""
 
     gang: GangPolicy | None = None
     basic: Anything | None = None
 
 
 class OwnerSpec(Wire):
-    """`spec` of what makes pods or groups of them: what of it decides about its pods."""
+    """`spec` of an object that makes pods or groups of pods: the fields that affect its pods."""
 
     active_deadline_seconds: Int | None = None
     parallelism: Int | None = None
     completions: Int | None = None
     min_member: Int | None = None
     replicated_jobs: list[ReplicatedJob] | None = None
-    startup_policy: StartupPolicy | str | None = None  # other kinds have a string
+    startup_policy: StartupPolicy | str | None = None  # a string in other kinds
     scheduling_policy: GroupPolicy | None = None
 
 
@@ -427,7 +427,7 @@ class WireClaim(Wire):
 
 
 class VolumeAffinity(Wire):
-    """`spec.nodeAffinity` of a persistent volume: `required`, without the long name pods give it."""
+    """`spec.nodeAffinity` of a persistent volume.  The field is `required`; pods have a longer name for it."""
 
     required: NodeSelector | None = None
 
@@ -491,7 +491,7 @@ class StatusDetails(Wire):
 
 
 class Status(Wire):
-    """The API's way to answer with anything else than the object."""
+    """The answer of the API if it does not return the object."""
 
     kind: str
     status: str = ""
@@ -509,20 +509,20 @@ class ListMeta(Wire):
 
 
 class Page(Wire):
-    """One page of a list; its items are read one by one, when the next page has been asked for."""
+    """One page of a list.  Its items are decoded one by one, after the next page has been requested."""
 
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
 class Envelope(Wire):
-    """One line of a watch; the object is read once its type is known."""
+    """One line of a watch.  The object is decoded after the type is known."""
 
     type: str
     object: msgspec.Raw
 
 
 class Marked(Wire):
-    """A BOOKMARK, of which only the resourceVersion matters."""
+    """A BOOKMARK.  Only its resourceVersion matters."""
 
     metadata: ListMeta

@@ -5,8 +5,8 @@ A rule reads the World and the pass, changes nothing there but the counted effor
 driver applies limits and token buckets, and drops reads that are in flight already and conditions that the pods show
 already.
 
-A helper that checks a precondition returns `Decision | None`.  None: the precondition holds.  A Decision: it does not hold,
-or is not known yet, and the caller returns this Decision.
+A helper that checks a precondition returns `Decision | None`.  None: the precondition holds.  A Decision: the precondition
+does not hold, or is not known yet; then the caller returns this Decision.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ class EvictAlone:
 
 @dataclass(frozen=True, slots=True)
 class BindTogether:
-    """Plan the binds of one workload; several are sent at once, all or none, even beyond the limit (W9)."""
+    """Plan the binds of one workload: all or none.  Several binds are planned together even beyond the limit (W9)."""
 
     binds: tuple[BindPod, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodStatus:
-    """The condition PodScheduled=False of a pod, and an event; written if it is news (status.py).
+    """The condition PodScheduled=False of a pod, and an event; written if the status has changed (status.py).
 
     reason       the condition's reason; "": the event alone
-    event        the event's reason; "": the condition's
+    event        the event's reason; "": the reason of the condition
     essence      the parts of the message that matter when it is compared with the next one; None: all of it
     starts       the expected start that the message names, epoch seconds
-    annotations  to write on the bound pod, too
+    annotations  annotations to write on the bound pod, too
     """
 
     pod: Pod
@@ -84,10 +84,10 @@ class PodStatuses:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The condition of a bound pod about its job, and an event; written if it is news (status.py).
+    """The condition of a bound pod about its job, and an event; written if the status has changed (status.py).
 
     runs     the condition's status: True if the job runs
-    again_s  after how many seconds the same status is written again
+    again_s  the same status is written again after so many seconds
     """
 
     pod: Pod

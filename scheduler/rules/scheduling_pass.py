@@ -3,8 +3,8 @@
 Later decisions of a pass see the earlier ones, which take room on nodes, places in limits, and tokens.  The world
 itself does not change until the loop applies the finished plan.
 
-Rules read the pass; the driver writes it (driver.py).  Rules keep here only what they computed: their effort, how they
-judged nodes (crowding.py), and how long pods that run come first (reacquire.py).
+Rules read the pass; the driver writes it (driver.py).  Rules write here only results that they computed: their effort, their
+judgments on nodes (crowding.py), and until when running pods come first (reacquire.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.tuning import Tuning
 
-LEAST_COMPARED = 2000  # terms that a pass compares for a workload, however little of the pass is left
-COMPARED_PER_NODE = 4  # terms or ports that are compared in the time in which one node is judged
+LEAST_COMPARED = 2000  # a pass compares at least so many terms for a workload, even if little effort is left
+COMPARED_PER_NODE = 4  # to compare so many terms or ports takes as long as to judge one node
 
 
 class Pass:
@@ -47,7 +47,7 @@ class Pass:
         self.earlier_binds = EarlierBinds(world) if now < world.quiet_until() else None
 
     def _begin_plan(self) -> None:
-        """The parts of the plan that this pass writes."""
+        """Set the parts of the plan to empty values."""
         self.actions: list[Action] = []
         self.visited: list[str] = []
         self.wake: dict[str, float] = {}
@@ -73,7 +73,7 @@ class Pass:
         self.shared_wake: float | None = None
 
     def _begin_counts(self) -> None:
-        """The room, tokens, reads and effort that the plan takes so far."""
+        """Set the counts of room, tokens, reads and effort to zero."""
         self.used: defaultdict[str, int] = defaultdict(int)
         self.tokens_taken: defaultdict[str, int] = defaultdict(int)
         self.immediate: defaultdict[str, int] = defaultdict(int)
@@ -85,7 +85,7 @@ class Pass:
         self.effort = 0  # in nodes judged, some 2 µs each
         self.moving: set[OwnerKey] = set()  # controllers of which this pass evicts a replica
         self._replicas_moving: set[OwnerKey] | None = None
-        self.submits_anti_affinity = False  # a job is submitted for a pod that keeps away from others
+        self.submits_anti_affinity = False  # the plan submits a job for a pod with anti-affinity
         # until when pods that run come before other submissions (S7); None: no rule has computed it in this pass
         self.first_attempts_until: float | None = None
         self.begin_is_due = False  # a job's begin time has come, and slurmctld was not nudged since
@@ -104,7 +104,7 @@ class Pass:
     def add_together(self, actions: Sequence[Action], key: str) -> None:
         """Plan all of these actions, or none if there is no room for the first (W9).
 
-        Otherwise each bind of a large gang that ends would lead to another decision about the rest of the gang, and these
+        Otherwise the end of each bind of a large gang would cause another decision about the rest of the gang.  These
         decisions would take most of the bridge's time.
         """
         if self.add(actions[0], key):

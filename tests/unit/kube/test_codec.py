@@ -496,7 +496,7 @@ def test_an_item_that_cannot_be_decoded_is_reported_with_its_name_and_harms_no_o
     assert [pod.name for pod in pods] == ["b"]
     assert [(each.namespace, each.name, each.uid) for each in undecoded] == [("hpc", "odd", "u-9"), ("", "", "")]
     assert undecoded[0].why == (
-        "the answer is not what the API promises: Expected `object | null`, got `int` - at `$.metadata.labels`"
+        "the answer does not match the API: Expected `object | null`, got `int` - at `$.metadata.labels`"
     )
 
 
