@@ -9,22 +9,18 @@ and objects whose pods only their own controllers know.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from bridge.cli.manifest_controllers import Source, is_runtime, of_foreign
 from bridge.cli.manifest_groups import FileGroup, groups, is_group, is_workload, with_group
+from bridge.cli.manifest_yaml import documents
 from bridge.cli.planned_pods import Planned, annotations_of, at_once, job_owner, made_pod, mapping, number_of
 from bridge.errors import ConfigError
 from scheduler.model.kubernetes import Owner, OwnerRef
 from scheduler.translate.grouping import MAX_SIZE, Group, group_of
 
-MOST_BYTES = 16 * 2**20
 # Path of the pod template in each kind that makes pods.
 TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("spec", "template"),
@@ -88,20 +84,7 @@ def _is_foreign(thing: Mapping[str, Any]) -> bool:
 
 
 def _objects(path: str) -> Iterator[dict[str, Any]]:
-    try:
-        text = sys.stdin.read(MOST_BYTES) if path == "-" else Path(path).read_text(encoding="utf-8")
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}. Name a manifest with -f FILE.") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        RecursionError,
-    ) as error:
-        # ValueError: the file is no text, or has an invalid date or number.
-        mark = getattr(error, "problem_mark", None)
-        raise ConfigError(f"{path}: is not YAML{f' in line {mark.line + 1}' if mark else ''}.") from None
-    for document in documents:
+    for document in documents(path):
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else [document]
         if not isinstance(items or [], list):
             raise ConfigError(f"{path}: has a List whose items are not a list.")

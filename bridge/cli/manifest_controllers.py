@@ -17,6 +17,7 @@ from bridge.cli.planned_pods import (
     annotations_of,
     at_once,
     file_namespace,
+    items_of,
     job_owner,
     made_pod,
     mapping,
@@ -115,10 +116,10 @@ def _of_jobset(jobset: Object, kind: str, source: Source, notes: Sequence[str]) 
 
 def _jobs(jobset: Object, source: Source) -> Iterator[tuple[str, OwnerRef, dict[str, Any]]]:
     """Name of the replicated Job, the batch Job, and its template."""
-    for replicated in mapping(jobset.get("spec")).get("replicatedJobs") or ():
-        part = str(mapping(replicated).get("name") or "")
-        template = mapping(mapping(replicated).get("template"))
-        for index in range(number_of(mapping(replicated), "replicas")):
+    for replicated in map(mapping, items_of(mapping(jobset.get("spec")).get("replicatedJobs"))):
+        part, template = str(replicated.get("name") or ""), mapping(replicated.get("template"))
+        has_pods = at_once(mapping(template.get("spec"))) > 0  # without pods there may be any number of Jobs
+        for index in range(number_of(replicated, "replicas") if has_pods else 0):
             name = f"{_name(jobset)}-{part}-{index}"
             yield part, OwnerRef("batch/v1", "Job", name, f"{source.uid}.{name}"), template
 
@@ -196,17 +197,24 @@ def _of_train_job(thing: Object, things: Sequence[Object], source: Source) -> tu
     trainer = mapping(spec.get("trainer"))
     policy = mapping(mapping(runtime.get("spec")).get("mlPolicy"))
     nodes = number_of(trainer, "numNodes", number_of(policy, "numNodes"))
-    for job in map(mapping, jobset["spec"].get("replicatedJobs") or ()):
+    overrides = [mapping(override) for override in _list(spec, "podTemplateOverrides", name, source)]
+    for job in map(mapping, items_of(jobset["spec"].get("replicatedJobs"))):
         _fill(job, nodes, mapping(trainer.get("resourcesPerNode")))
-        for override in spec.get("podTemplateOverrides") or ():
-            if str(job.get("name")) in [
-                str(mapping(target).get("name")) for target in mapping(override).get("targetJobs") or ()
-            ]:
-                _override(job, mapping(mapping(override).get("spec")))
+        for override in overrides:
+            targets = _list(override, "targetJobs", name, source)
+            if str(job.get("name")) in [str(mapping(target).get("name")) for target in targets]:
+                _override(job, mapping(override.get("spec")))
     notes = [f"Its runtime is the {runtime['kind']} {_name(runtime)} of this file."]
     if spec.get("runtimePatches"):
         notes.append("runtimePatches are not applied in this plan.")
     return _of_jobset(jobset, "TrainJob", source, notes)
+
+
+def _list(spec: Object, key: str, name: str, source: Source) -> list[Any]:
+    found = spec.get(key) or []
+    if not isinstance(found, list):
+        raise ConfigError(f"{source.path}: TrainJob {name}: {key} is no list.")
+    return found
 
 
 def _runtime(thing: Object, things: Sequence[Object], source: Source) -> Object:
@@ -231,7 +239,7 @@ def _fill(job: dict[str, Any], nodes: int, resources: Object) -> None:
         job["replicas"] = 1
     if step == "trainer":
         spec["parallelism"] = spec["completions"] = nodes
-    for container in map(mapping, _pod_spec(spec).get("containers") or ()):
+    for container in map(mapping, items_of(_pod_spec(spec).get("containers"))):
         if container.get("name") == NODE and (resources.get("limits") or resources.get("requests")):
             container["resources"] = {key: resources[key] for key in ("limits", "requests") if resources.get(key)}
 
@@ -245,8 +253,9 @@ def _override(job: dict[str, Any], spec: Object) -> None:
         elif spec.get(key):
             pod[key] = spec[key]
     for key in ("tolerations", "schedulingGates"):
-        if spec.get(key):
-            pod[key] = [*(pod.get(key) or ()), *spec[key]]
+        if added := spec.get(key):
+            # What is no list is refused with the pod.
+            pod[key] = [*items_of(pod.get(key)), *added] if isinstance(added, list) else added
 
 
 def _pod_spec(job_spec: Object) -> dict[str, Any]:

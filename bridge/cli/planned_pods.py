@@ -64,7 +64,7 @@ def _defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Add the defaults of the API server that matter here: a resource with a limit and no request is requested."""
     plain: dict[str, Any] = _plain(spec)
     for group in ("containers", "initContainers"):
-        for container in plain.get(group) or []:
+        for container in items_of(plain.get(group)):
             asked = mapping(mapping(container).get("resources"))
             if limits := mapping(asked.get("limits")):
                 asked["requests"] = {**limits, **mapping(asked.get("requests"))}
@@ -104,6 +104,10 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def items_of(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _plain(value: Any, inside: str = "") -> Any:
     """YAML's numbers as Kubernetes takes them: quantities may be written as numbers ("cpu: 2"), and are text."""
     if isinstance(value, dict):
@@ -127,4 +131,5 @@ def at_once(job: Mapping[str, Any]) -> int:
 
 
 def number_of(spec: Mapping[str, Any], key: str, default: int = 1) -> int:
-    return default if (found := _whole(spec.get(key))) is None else found
+    """A number of pods; a negative one makes none."""
+    return default if (found := _whole(spec.get(key))) is None else max(0, found)

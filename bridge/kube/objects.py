@@ -140,8 +140,8 @@ def _stages(jobset: OwnerSpec) -> tuple[model.Stage, ...]:
 
 
 def _pods_of(job: ReplicatedJob) -> int:
-    """The number of pods that all Jobs of this replicated Job have at a time."""
-    return job.replicas * _at_once(job.template.spec)
+    """The number of pods that all Jobs of this replicated Job have at a time; a negative number makes none."""
+    return max(0, job.replicas) * max(0, _at_once(job.template.spec))
 
 
 def _at_once(job: OwnerSpec | JobTemplateSpec, succeeded: int = 0) -> int:
