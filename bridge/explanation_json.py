@@ -19,7 +19,7 @@ def decoded(body: bytes) -> Explanation:
     """Raises ValueError if the body is no explanation."""
     try:
         return msgspec.json.decode(body, type=Explanation)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 

@@ -39,6 +39,9 @@ def address(given: str) -> str:
         is_one = False
     if not is_one:
         raise ConfigError(f'"{given}" is not the address of a bridge.', "Write http://HOST:PORT, or https://HOST.")
+    if "@" in parts.netloc or parts.query or parts.fragment:  # it would be in every message, and in no request
+        what = f"the address of the bridge at {parts.hostname} has a user, a password or a query."
+        raise ConfigError(what, "Write http://HOST:PORT, or https://HOST; its token is in a file (--http-token-file).")
     return given.rstrip("/")
 
 

@@ -28,7 +28,7 @@ def documents(path: str) -> list[Any]:
         text = _read(path)
         if len(text) > MOST_CHARACTERS:
             raise ConfigError(f"{path}: is longer than {MOST_CHARACTERS:,} characters.")
-        found = [document for document in yaml.load_all(text, _Loader) if document is not None]  # noqa: S506 - a SafeLoader
+        found = [document for document in yaml.load_all(text, _Loader) if document is not None]
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}. Name a manifest with -f FILE.") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -165,6 +165,10 @@ async def listed(
             await asyncio.sleep(0)  # the request is sent before this page is decoded
             take(page)
             page = await following
+            if page.metadata.continue_ == token:
+                raise ContractError(
+                    f"list {resource.name}", "Kubernetes", "the list has no end: two pages name the same next page"
+                )
         finally:
             following.cancel()
     take(page)

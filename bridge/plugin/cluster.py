@@ -6,24 +6,27 @@ Errors are those of bridge/errors.py.  A right that the user lacks is one senten
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from bridge.errors import BridgeError, ConfigError, NotFound, RemoteError, Unauthorized, said
+from bridge.errors import BridgeError, ConfigError, ContractError, NotFound, RemoteError, Unauthorized, said
 from bridge.kube import auth, codec
 from bridge.kube.admin_reads import PodEvent, events_of
 from bridge.kube.codec import Bookmark, Changed, Undecodable
 from bridge.kube.responses import judged, refusal
-from bridge.kube.transport import Call, StreamRefused, Transport, opened
+from bridge.kube.transport import MAX_BODY, SIDE, Call, StreamRefused, TooLong, Transport, opened
 from bridge.plugin.pods import PODS, Seen
+from scheduler.model.kubernetes import Undecoded
 
 DEADLINE_S = 20.0
 PAGE = 500
 WATCH_S = 300  # the server ends a watch after this time
 STALL_S = WATCH_S + 30.0
 RETRY_S = 2.0
+MOST_LISTS = 5  # a list begins again so often if its snapshot expires
+MOST_NAMED = 5  # pods that cannot be read and are named
 GONE = 410
 Found = dict[str, Seen]
 
@@ -83,30 +86,45 @@ class Cluster:
                 await asyncio.sleep(RETRY_S)
 
     async def _listed(self, chosen: Selection) -> tuple[Found, str]:
-        while True:
+        for _ in range(MOST_LISTS - 1):
             try:
                 return await self._pages(chosen)
             except RemoteError as error:
                 if error.code != GONE:  # the snapshot of the pages expired: begin again
                     raise
+            await asyncio.sleep(RETRY_S)
+        return await self._pages(chosen)
 
     async def _pages(self, chosen: Selection) -> tuple[Found, str]:
+        """A page that is too long is asked for again at half its size: tenants choose how long their pods are."""
         found: Found = {}
-        token = ""
+        unread: list[Undecoded] = []
+        token, size = "", PAGE
         while True:
-            params = {**chosen.params, "limit": str(PAGE)} | ({"continue": token} if token else {})
+            params = {**chosen.params, "limit": str(size)} | ({"continue": token} if token else {})
             try:
                 reply = judged(
                     "list pods", await self.transport.exchange(Call("GET", chosen.path, params, deadline_s=DEADLINE_S))
                 )
+            except TooLong:
+                if size == 1:
+                    raise
+                size //= 2
+                continue
             except Unauthorized as error:
                 raise _no_right(error, chosen.namespace) from None
+            size = min(PAGE, 2 * size) if len(reply.body) < MAX_BODY // 8 else size
             page = PODS.page(reply.body)
-            for seen in PODS.items(page)[0]:
-                found[seen.pod.uid] = seen
-            token = page.metadata.continue_
-            if not token:
-                return found, page.metadata.resource_version
+            pods, others = PODS.items(page)
+            found |= {seen.pod.uid: seen for seen in pods}
+            unread += others
+            if page.metadata.continue_ == token != "":
+                raise ContractError("list pods", SIDE, "the list has no end")
+            if not (token := page.metadata.continue_):
+                break
+        if unread:
+            self.on_trouble(_unread(unread))
+        return found, page.metadata.resource_version
 
     async def _changes(self, chosen: Selection, found: Found, version: str) -> AsyncIterator[Found]:
         """Returns when the server ends the watch, or when its changes have a gap.  Raises RemoteError."""
@@ -154,6 +172,12 @@ class Cluster:
             return await events_of(self.transport, seen.pod.namespace, seen.pod.uid), ""
         except RemoteError as error:
             return (), f"The events of the pod are not shown: {said(error)}"
+
+
+def _unread(pods: Sequence[Undecoded]) -> str:
+    named = ", ".join(f"{pod.namespace}/{pod.name}" for pod in pods[:MOST_NAMED])
+    more = f" and {len(pods) - MOST_NAMED:,} more" if len(pods) > MOST_NAMED else ""
+    return f"Pods that cannot be read are left out: {named}{more}."
 
 
 def _no_right(error: Unauthorized, namespace: str) -> BridgeError:

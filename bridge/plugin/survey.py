@@ -46,5 +46,5 @@ async def asked(url: str, token_file: str) -> Survey:
         raise ConfigError(f"the bridge at {at} does not answer now: {answer.text[:200]}")
     try:
         return _SURVEY.decode(answer.body)
-    except msgspec.DecodeError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise ConfigError(f"the answer of {at} is not of this version of slurm-bridge.", WHERE) from None

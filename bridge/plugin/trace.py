@@ -68,12 +68,13 @@ def _spans(seen: Seen, events: Sequence[PodEvent]) -> Iterator[Span]:
 def waterfall(seen: Seen, events: Sequence[PodEvent], now: float, screen: Screen, *, wide: bool = False) -> list[str]:
     """The lines: a name, the offset from the pod's creation, the length, and a bar.  wide: with the time of the begin"""
     parts = spans(seen, events)
-    begin = min(part.begin for part in parts)
-    end = max((part.end if part.end is not None else now) for part in parts)
-    names_width = max(len(part.name) for part in parts)
+    # There is no part if the clocks of two machines differ by more than the pod lived.
+    begin = min((part.begin for part in parts), default=seen.pod.created)
+    end = max(((part.end if part.end is not None else now) for part in parts), default=begin)
+    names_width = max((len(part.name) for part in parts), default=0)
     width = max(LEAST_BAR, (screen.width or DEFAULT_WIDTH) - names_width - 20 - (10 if wide else 0))
     scale = width / max(end - begin, 1.0)
-    lines = [_title(seen), f"created {dated(seen.pod.created)}, {age(end - begin)} in all", ""]
+    lines = [printable(_title(seen)), f"created {dated(seen.pod.created)}, {age(end - begin)} in all", ""]
     for part in parts:
         until = part.end if part.end is not None else now
         lead = min(width - 1, int((part.begin - begin) * scale))

@@ -7,11 +7,14 @@ alone; here only ids, times and lengths are written.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from struct import Struct
 from typing import Any
 
+import requests
 from opentelemetry.exporter.otlp.proto.http import trace_exporter
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as OfResource
@@ -23,6 +26,11 @@ from bridge.tracing.delivery import LeaveOut
 from bridge.tracing.finished import Finished, nanoseconds
 
 KEPT = 4096  # encoded attributes, and encoded lengths
+MOST_ANSWER = 4096  # bytes of an answer that are read; a Collector's answer has a few
+PROVIDERS = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
+)
 SCOPE = ScopeSpans(scope=InstrumentationScope(name="slurm-bridge")).SerializeToString()
 # The parent may be a span of a caller, or of a former process of the bridge.
 OF_A_ROOT = SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
@@ -45,7 +53,29 @@ def exporter(leave_out: LeaveOut) -> SpanExporter:
     """An exporter of `Finished`, as the OTEL_* variables say."""
     # The SDK has no other way to give its exporter an encoder.  A test sends spans by it to a receiver.
     vars(trace_exporter)["encode_spans"] = partial(request, leave_out=leave_out)
-    return trace_exporter.OTLPSpanExporter()
+    own_session = any(map(os.environ.get, PROVIDERS))
+    return trace_exporter.OTLPSpanExporter(session=None if own_session else BriefAnswers())
+
+
+class BriefAnswers(requests.Session):
+    """Fails if an answer is not that of a Collector: a redirect, or a body that is long or slow.
+
+    The SDK takes a redirect for success, and reads each body to its end: an endless body would fill the memory, and a slow one
+    would hold back all later spans without a word.
+    """
+
+    def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
+        """See requests.Session.  Raises also requests.exceptions.InvalidHeader and ContentDecodingError."""
+        until = time.monotonic() + (how.get("timeout") or 0.0)
+        with super().send(request, **{**how, "stream": True}) as answer:
+            if answer.is_redirect:
+                raise requests.exceptions.InvalidHeader("a redirect to another address")
+            for number, _ in enumerate(answer.iter_content(1), start=1):
+                if number > MOST_ANSWER or time.monotonic() > until:
+                    raise requests.exceptions.ContentDecodingError(
+                        "an answer that is longer or slower than a Collector's"
+                    )
+            return answer
 
 
 def request(spans: Sequence[Finished], leave_out: LeaveOut | None = None) -> Request:

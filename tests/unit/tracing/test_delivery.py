@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from threading import Event
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -177,6 +179,55 @@ def test_a_collector_that_takes_no_spans_is_reported_once_and_so_is_its_recovery
         "traces: http://collector:4318 does not take spans, so they are dropped; pods and jobs go on."
     )
     assert second == "traces: http://collector:4318 takes spans again"
+
+
+@contextmanager
+def answering(head: bytes, body: bytes, over: Event) -> Iterator[str]:
+    """A server that is no Collector: its answer has that head, and that body again and again until the client closes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(2**16)
+                try:
+                    peer.sendall(head + b"\r\n\r\n")
+                    while body:
+                        peer.sendall(body)
+                        over.wait(0.05 if len(body) == 1 else 0)
+                except OSError:
+                    over.set()
+
+        thread = Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("body", [b"x", b"x" * 2**16], ids=["slow", "long"])
+def test_an_answer_without_an_end_takes_no_memory_and_holds_nothing_back(
+    monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    over = Event()
+    with answering(b"HTTP/1.1 200 OK", body, over) as endpoint:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        export = SpanExport(exporter_of_environment(), Resource({}))
+        spans_of(export, "cluster", "key", ()).send("run", (), 1.0, 2.0, {})
+        export.close()
+        assert over.wait(60), "the bridge closed the connection"
+    assert export.dropped == 1
+
+
+def test_spans_that_are_redirected_elsewhere_count_as_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = b"HTTP/1.1 308 Permanent Redirect\r\nLocation: https://127.0.0.1/v1/traces\r\nContent-Length: 0"
+    with answering(head, b"", Event()) as endpoint:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        export = SpanExport(exporter_of_environment(), Resource({}))
+        spans_of(export, "cluster", "key", ()).send("run", (), 1.0, 2.0, {})
+        export.close()
+    assert export.dropped == 1
 
 
 def test_attempts_of_the_exporter_are_in_the_debug_log_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,104 @@
+"""`kubectl slurm` before servers that answer wrongly and tenants who write what no server should pass on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from bridge.cli import bridge_client
+from bridge.errors import BridgeError, ConfigError, RemoteError
+from bridge.explanation_json import decoded
+from bridge.kube.transport import Reply, TooLong
+from bridge.kube.watch import listed, our_pods
+from bridge.plugin import cluster, survey
+from bridge.plugin.cluster import Cluster, Selection
+from bridge.plugin.pods import PODS, Seen
+from bridge.plugin.table import Screen
+from bridge.plugin.trace import waterfall
+from tests.unit.kube.fakes import FakeTransport, no, pod, reply
+
+OURS = Selection("slurm-bridge", "hpc")
+TOO_LONG = TooLong("get", "Kubernetes", "the answer is longer than 16 MiB", 200)
+ENDED = {"exitCode": 1, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"}
+
+
+def page(*pods: Any, token: str = "") -> Reply:
+    return reply({"metadata": {"resourceVersion": "7", "continue": token}, "items": list(pods)})
+
+
+def seen(**fields: Any) -> Seen:
+    return PODS.one(json.dumps(pod() | fields).encode())
+
+
+async def test_pods_with_long_annotations_are_listed_on_smaller_pages() -> None:
+    server = FakeTransport(TOO_LONG, TOO_LONG, page(pod("a", "u-1"), token="next"), page(pod("b", "u-2")))
+    assert {each.pod.name for each in (await Cluster(server).pods(OURS)).values()} == {"a", "b"}
+    assert [int(params["limit"]) for _, _, params, _ in server.asked] == [500, 250, 125, 250]
+
+
+async def test_a_pod_that_cannot_be_read_is_named_and_hides_no_other_one() -> None:
+    said: list[str] = []
+    server = FakeTransport(page(pod("odd") | {"spec": 5}, pod("plain", "u-2")))
+    assert [each.pod.name for each in (await Cluster(server, said.append).pods(OURS)).values()] == ["plain"]
+    assert said == ["Pods that cannot be read are left out: hpc/odd."]
+
+
+async def test_a_list_without_an_end_is_given_up_by_the_command_and_by_the_bridge() -> None:
+    endless = [page(pod(), token="same") for _ in range(10)]
+    with pytest.raises(RemoteError, match="the list has no end"):
+        await Cluster(FakeTransport(*endless)).pods(OURS)
+    with pytest.raises(RemoteError, match="the list has no end"):
+        await listed(FakeTransport(*endless), our_pods("slurm-bridge"))
+
+
+async def test_a_server_whose_lists_always_expire_is_asked_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "RETRY_S", 0.0)
+    server = FakeTransport(*[no(410, "Expired") for _ in range(10)])
+    with pytest.raises(RemoteError, match="error 410"):
+        await Cluster(server).pods(OURS)
+    assert len(server.asked) == cluster.MOST_LISTS
+
+
+def test_a_name_cannot_control_the_terminal_that_shows_a_trace() -> None:
+    shown = waterfall(seen(spec={"nodeName": "x\x1b[2J\r\n"}), (), 0.0, Screen())
+    assert all(line.isprintable() for line in shown)
+
+
+def test_a_pod_that_ended_before_it_was_created_by_another_clock_has_a_trace() -> None:
+    status = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"terminated": ENDED}}]}
+    late = pod()["metadata"] | {"creationTimestamp": "2026-01-01T01:00:00Z"}
+    [title, created, *_] = waterfall(seen(metadata=late, status=status), (), 2e9, Screen())
+    assert (title, created) == ("Pod hpc/a: Failed", "created 2026-01-01 01:00:00 UTC, 0s in all")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"polled": 1.0, "nodes": [{"name": "\xff"}], "partitions": {}}', b'{"x": %b%b}' % (b"[" * 50000, b"]" * 50000)],
+    ids=["no text", "deep"],
+)
+async def test_an_answer_that_is_no_survey_and_no_explanation_is_one_sentence(body: bytes) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/nodes", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        with pytest.raises(ConfigError, match="is not of this version"):
+            await survey.asked(f"http://127.0.0.1:{runner.addresses[0][1]}", "")
+    finally:
+        await runner.cleanup()
+    with pytest.raises(ValueError):  # noqa: PT011 - its text is that of the decoder
+        decoded(body)
+
+
+@pytest.mark.parametrize("url", ["http://me:SECRET@bridge:8080", "http://bridge:8080/?token=SECRET"])
+def test_an_address_with_a_password_is_refused_without_a_copy_of_it(url: str) -> None:
+    with pytest.raises(BridgeError) as refused:
+        bridge_client.address(url)
+    assert "SECRET" not in str(refused.value)
