@@ -60,8 +60,8 @@ def exporter(leave_out: LeaveOut) -> SpanExporter:
 class BriefAnswers(requests.Session):
     """Fails if an answer is not that of a Collector: a redirect, or a body that is long or slow.
 
-    The SDK takes a redirect for success, and reads each body to its end: an endless body would fill the memory, and a slow one
-    would hold back all later spans without a word.
+    The SDK takes a redirect for success, and reads each body to its end.  An endless body would fill the memory, and a slow
+    one would hold back all later spans without a word.
     """
 
     def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
