@@ -213,7 +213,7 @@ def _of_train_job(thing: Object, things: Sequence[Object], source: Source) -> tu
 def _list(spec: Object, key: str, name: str, source: Source) -> list[Any]:
     found = spec.get(key) or []
     if not isinstance(found, list):
-        raise ConfigError(f"{source.path}: TrainJob {name}: {key} is no list.")
+        raise ConfigError(f"{source.path}: TrainJob {name}: {key} is not a list.")
     return found
 
 

@@ -38,7 +38,7 @@ def documents(path: str) -> list[Any]:
     try:
         return _Copy().of(found, 0)  # type: ignore[no-any-return]  # a list gives a list
     except _NoJsonError as error:
-        raise ConfigError(f"{path}: holds {error}, which no Kubernetes object has.") from None
+        raise ConfigError(f"{path}: has {error}, which a Kubernetes object cannot have.") from None
 
 
 def _read(path: str) -> str:
@@ -71,7 +71,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _fraction)
 
 
 class _NoJsonError(Exception):
-    """What the file holds and JSON does not have."""
+    """The file has a value that JSON does not have."""
 
 
 class _Copy:

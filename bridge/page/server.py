@@ -117,7 +117,7 @@ class Page:
             response = web.StreamResponse(headers={**HEADERS, "Content-Type": "application/x-ndjson"})
             try:
                 await response.prepare(request)
-                await self._send_changes(response, reader)
+                await self._send_changes(response, reader, request)
             except (TimeoutError, ConnectionResetError):
                 pass  # the reader is gone, or does not read
         return response
@@ -146,10 +146,10 @@ class Page:
             self._feed.forget(min(self._sent.values(), default=0))
             await asyncio.sleep(self._every_s)
 
-    async def _send_changes(self, response: web.StreamResponse, reader: object) -> None:
-        """Send each change, and an empty line if there is none for long, until the looks end."""
+    async def _send_changes(self, response: web.StreamResponse, reader: object, request: web.Request) -> None:
+        """Send each change, and an empty line if there is none for long, until the looks end, or the token is replaced."""
         alive = self._clock()
-        while self._looking is not None and not self._looking.done():
+        while self._looking is not None and not self._looking.done() and self._refused(request) is None:
             changed = iter(self._feed.since(self._sent[reader]))
             while part := list(islice(changed, MOST_ITEMS)):
                 alive = self._clock()
@@ -159,7 +159,7 @@ class Page:
                 alive = self._clock()
                 await _write(response, b"\n")
             await asyncio.sleep(POLL_S if self._feed.looked else POLL_S / 10)
-        if self._looking is not None:
+        if self._looking is not None and self._looking.done():
             self._looking.result()
 
 

@@ -23,6 +23,7 @@ from bridge.health import Health
 from bridge.http_access import BearerFile, Bearers, is_loopback, refusal
 from bridge.telemetry import Telemetry
 from tests.builders import START, Story, pod
+from tests.patience import PATIENCE_S
 from tests.unit.test_health import Tokens, Turning
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -289,3 +290,17 @@ async def test_a_client_that_does_not_read_its_answer_holds_little_of_it() -> No
         writer.close()
     finally:
         await runner.cleanup()
+
+
+async def test_a_stream_ends_when_its_token_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    async with served(file) as url, aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
+        async with session.get(f"{url}/events") as events:
+            assert await events.content.readline()
+            file.write_text(OTHER)
+            async with asyncio.timeout(PATIENCE_S):
+                while await events.content.readline():
+                    pass  # until the end of the stream
+        async with session.get(f"{url}/events") as events:
+            assert events.status == 401

@@ -71,10 +71,10 @@ def test_what_json_does_not_have_is_refused_in_one_sentence(tmp_path: Path, text
         (pod("containers: [], initContainers: true"), "$.spec.initContainers"),
         (JOBSET % "5", "$.spec.replicatedJobs"),
         (TRAIN_JOB % ("5", "{runtimeRef: {name: r}}"), "$.spec.replicatedJobs"),
-        (TRAIN_JOB % (JOBS, "{runtimeRef: {name: r}, podTemplateOverrides: 5}"), "podTemplateOverrides is no list"),
+        (TRAIN_JOB % (JOBS, "{runtimeRef: {name: r}, podTemplateOverrides: 5}"), "podTemplateOverrides is not a list"),
         (
             TRAIN_JOB % (JOBS, "{runtimeRef: {name: r}, podTemplateOverrides: [{targetJobs: 5}]}"),
-            "targetJobs is no list",
+            "targetJobs is not a list",
         ),
         (
             TRAIN_JOB
