@@ -38,6 +38,15 @@ def _scheduling(seen: Observations) -> Iterator[Result]:
         )
 
 
+# Parameter, its default, the highest value that is no warning, and the effect of a higher one.
+PERIODS = (
+    ("batch_sched_delay", BATCH_SCHED_DELAY_S, BATCH_SCHED_DELAY_S, "slurmctld considers a new job only after {} s"),
+    ("sched_interval", SCHED_INTERVAL_S, SCHED_INTERVAL_S, "slurmctld considers the whole queue only every {} s"),
+    ("bf_interval", BACKFILL_INTERVAL_S, LONG_BACKFILL_S, "backfill and expected starts are computed only every {} s"),
+    ("sched_min_interval", 2, LONG_MIN_INTERVAL_US, "at least {} µs between two scheduling passes"),
+)
+
+
 def _slow(conf: Configuration) -> Iterator[Result]:
     written = {parameter.partition("=")[0] for parameter in conf.scheduler_parameters}
     if conf.scheduler_type == "sched/builtin":
@@ -50,22 +59,7 @@ def _slow(conf: Configuration) -> Iterator[Result]:
             "SchedulerParameters=defer: no nodes at once (error 2125), each pod waits in the queue first.",
             "Remove defer, or set defer_batch, which does not affect allocations.",
         )
-    for name, default, most, effect in (
-        (
-            "batch_sched_delay",
-            BATCH_SCHED_DELAY_S,
-            BATCH_SCHED_DELAY_S,
-            "slurmctld considers a new job only after {} s",
-        ),
-        ("sched_interval", SCHED_INTERVAL_S, SCHED_INTERVAL_S, "slurmctld considers the whole queue only every {} s"),
-        (
-            "bf_interval",
-            BACKFILL_INTERVAL_S,
-            LONG_BACKFILL_S,
-            "backfill and expected starts are computed only every {} s",
-        ),
-        ("sched_min_interval", 2, LONG_MIN_INTERVAL_US, "at least {} µs between two scheduling passes"),
-    ):
+    for name, default, most, effect in PERIODS:
         value = _number(conf, name, default)
         if value > most:
             yield warning(f"SchedulerParameters {name}={value}: {effect.format(value)}.", f"{name}={default} or less")
