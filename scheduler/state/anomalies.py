@@ -23,7 +23,7 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 MESSAGES = {
-    Anomaly.CAME_BACK: "Slurm did not list job {job} for a while, and lists it again. The job never counted as lost.",
+    Anomaly.CAME_BACK: "Slurm did not show job {job} for a while, and shows it again. The job never counted as lost.",
     Anomaly.NOT_LISTED: "Slurm does not list job {job}, but a read shows that it has not ended. The job counts as alive.",
     Anomaly.ID_AGAIN: "Slurm shows job {job}, which has ended, as alive: Slurm reused its id for another job.",
     Anomaly.NOT_ITS_USER: "Slurm has a job {job} with the name of this pod's job and another user. It is left alone.",

@@ -91,7 +91,7 @@ def test_a_job_that_comes_back_was_never_gone() -> None:
     assert {(each.event, each.message) for each in told} == {
         (
             "SlurmNotBelieved",
-            "Slurm did not list job 100 for a while, and lists it again. The job never counted as lost.",
+            "Slurm did not show job 100 for a while, and shows it again. The job never counted as lost.",
         )
     }
     for second in range(7, 20):
