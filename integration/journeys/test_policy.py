@@ -290,7 +290,7 @@ def test_a_policy_is_checked_against_the_namespaces_and_the_associations_that_th
     assert f"Refused are pods of {bare}." in said
     assert f"namespace {bare} has no label {USER}" in said
     assert f"Rule 2 (namespaces {fine}) decides for no pod now" in said
-    assert 'Slurm does not take qos "high" from carol' in said
+    assert 'Slurm does not accept qos "high" from carol' in said
     assert "no user carol" not in said
 
     hidden = "decides for no pod now"  # in the namespaces that are asked about; it may decide in others
