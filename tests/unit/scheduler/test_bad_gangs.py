@@ -137,7 +137,7 @@ def test_a_controller_that_means_to_have_two_thousand_million_pods_is_refused_in
     story, job = Story(), OwnerRef("batch/v1", "Job", "ring", "uid-ring")
     first = pod("w-0", labels={names.PREFIX + names.GANG: "job"}, owner=job)
     story.sees(first, OwnerRead(job, Owner(job, members=2**31 - 1), NOW - 1, "hpc"))
-    why = "batch Job ring wants 2,147,483,647 pods, and a gang has at most 10,000."
+    why = "batch Job ring needs 2,147,483,647 pods, and a gang has at most 10,000."
     assert [each.message for each in story.acts(SetPodCondition, NOW)] == [why]
     assert why in explain(story.world, names.workload_key(f"job\0hpc\0ring\0{job.uid}"), NOW).sentence
     story.sees(OwnerRead(job, Owner(job, members=1), NOW + 40, "hpc"))
