@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 
-from bridge.cli.terminal import LogFormatter, printable
+from bridge.cli.terminal import LogFormatter, printable, use_any_encoding
 from bridge.errors import ConfigError
 
 EXIT_CONFIG = 2
@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     If the reader of the output closed it, the exit code is 141.
     """
+    use_any_encoding()
     options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)

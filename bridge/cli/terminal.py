@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import shutil
+import sys
 from types import TracebackType
 
 PAGE_WIDTH = 110  # columns; longer lines are hard to read
@@ -13,6 +16,15 @@ UNLIMITED = 10**6
 def columns(output: object) -> int:
     """How long a line may be.  output: the chosen format; "wide": whatever the terminal has"""
     return UNLIMITED if output == "wide" else min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
+
+
+def use_any_encoding() -> None:
+    """Let characters that the encoding of the output lacks be printed as "?", and let a closed output take everything."""
+    if sys.stdout is None:  # as after >&-
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def printable(line: str) -> str:

@@ -195,9 +195,18 @@ def _screen(options: argparse.Namespace) -> Screen:
     return screen_of(sys.stdout, os.environ, wide=options.output == "wide")
 
 
+class NotWritten(Exception):
+    """The output cannot take the answer, for example because a disk is full."""
+
+
 def show(lines: Sequence[str]) -> None:
-    """Print an answer."""
-    print("\n".join(lines), flush=True)  # noqa: T201
+    """Print an answer.  Raises BrokenPipeError and NotWritten."""
+    try:
+        print("\n".join(lines), flush=True)  # noqa: T201
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise NotWritten(f"the answer cannot be written: {error.strerror}.") from None
 
 
 def warn(sentence: str) -> None:

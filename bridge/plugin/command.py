@@ -15,12 +15,12 @@ from typing import Any
 
 from bridge import __main__ as slurm_bridge
 from bridge import settings
-from bridge.cli.terminal import printable
+from bridge.cli.terminal import printable, use_any_encoding
 from bridge.errors import BridgeError, said
 from bridge.kube import auth
 from bridge.kube.kubeconfig import contexts_of
 from bridge.plugin import answers, completion, costs, survey
-from bridge.plugin.answers import namespace_of, show
+from bridge.plugin.answers import NotWritten, namespace_of, show
 from bridge.plugin.cluster import Selection, connected
 from bridge.plugin.lists import HISTORY, QUEUE
 from scheduler import names
@@ -40,6 +40,7 @@ NEED_SLURM = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 with one line that says what is wrong and what to do; 141 if the reader of the output closed it."""
+    use_any_encoding()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in PASSED_ON:
         return _passed_on(given)
@@ -52,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BridgeError as error:
         print(printable(f"kubectl slurm: {said(error)}"), file=sys.stderr)  # noqa: T201 - the one line
         return slurm_bridge.EXIT_CONFIG
+    except NotWritten as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its exit
+        print(f"kubectl slurm: {error}", file=sys.stderr)  # noqa: T201 - the one line
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -7,6 +7,8 @@ import json
 import os
 import pty
 import re
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
@@ -586,3 +588,30 @@ async def test_a_user_without_the_right_to_read_pods_gets_that_message(
     assert await tenant.asked("queue", "-n", "theirs") == EXIT_CONFIG
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("kubectl slurm: you may not read pods in namespace theirs")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        ("queue", 0, "(waits ? ?)"),
+        ("queue >/dev/full", 1, "the answer cannot be written: No space left on device."),
+        ("queue >&-", 0, ""),
+        ("trace train", 0, "Pod hpc/train"),
+    ],
+)
+async def test_an_output_that_cannot_take_all_of_an_answer_causes_no_traceback(
+    tenant: Tenant, command: str, code: int, says: str
+) -> None:
+    tenant.waits("train", message="waits … ä")
+
+    def typed(_: list[str]) -> int:
+        program = f"{sys.executable} -m bridge.plugin.command {command}"
+        environ = os.environ | {"PYTHONIOENCODING": "ascii"}
+        done = subprocess.run(program, shell=True, capture_output=True, text=True, env=environ, check=False)
+        shown.append(done.stdout + done.stderr)
+        return done.returncode
+
+    shown: list[str] = []
+    assert await tenant.asked(by=typed) == code
+    assert says in shown[0]
+    assert "Traceback" not in shown[0]
