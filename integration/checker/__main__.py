@@ -17,7 +17,7 @@ from integration.rigging.places import Rig, cache
 
 RIG = Path(__file__).resolve().parent.parent / "rig"
 RECORDS, PODS = "sacct.txt", "pods.json"  # what the clusters answered, beside their logs
-MOST = 20  # violations that are printed
+MOST = 5  # violations of an invariant that are printed
 
 
 def main(arguments: list[str]) -> int:
@@ -79,9 +79,11 @@ def summary(evidence: Evidence, verdict: Verdict) -> str:
         lines.append(f"checker: {evidence.unnamed} jobs of slurmctld's log are not in slurmdbd, and are not judged")
     if verdict.excused:
         lines.append(f"checker: {verdict.excused} violations were announced by their test")
-    lines += [f"checker: BROKEN {each}" for each in verdict.broken[:MOST]]
-    if len(verdict.broken) > MOST:
-        lines.append(f"checker: and {len(verdict.broken) - MOST} more")
+    for invariant in sorted({each.invariant for each in verdict.broken}):
+        broken = [each for each in verdict.broken if each.invariant == invariant]
+        lines += [f"checker: BROKEN {each}" for each in broken[:MOST]]
+        if len(broken) > MOST:
+            lines.append(f"checker: BROKEN {invariant}, and {len(broken) - MOST} more")
     lines += [f"checker: {sentence}" for sentence in verdict.unused]
     return "\n".join(lines)
 
