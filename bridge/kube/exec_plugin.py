@@ -58,8 +58,14 @@ class ExecPlugin:
         return replace(found, token=f"Bearer {token}" if token else found.token, certificate=certificate, key=key)
 
     async def _output(self) -> bytes:
-        command = [self._command(), *map(str, self.entry.get("args") or [])]
-        variables = {str(item["name"]): str(item["value"]) for item in self.entry.get("env") or []}
+        given, environ = self.entry.get("args") or [], self.entry.get("env") or []
+        named = isinstance(environ, list) and all(
+            isinstance(item, dict) and {"name", "value"} <= item.keys() for item in environ
+        )
+        if not isinstance(given, list) or not named:
+            raise self.wrong("has args that are not a list, or an env that is not a list of names and values")
+        command = [self._command(), *map(str, given)]
+        variables = {str(item["name"]): str(item["value"]) for item in environ}
         info = {"apiVersion": self.entry.get("apiVersion"), "kind": "ExecCredential", "spec": {"interactive": False}}
         try:
             process = await asyncio.create_subprocess_exec(

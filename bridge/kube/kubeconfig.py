@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -72,6 +73,7 @@ def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any]
     cluster = _entry(files, "clusters", str(context.get("cluster")), "cluster")
     if cluster is None or not cluster.get("server"):
         raise ConfigError(f'kubeconfig {named}: context "{current}" names no cluster that has a server.', CHOOSE)
+    _check_address(cluster, f'kubeconfig {named}, context "{current}"')
     user_name = context.get("user")
     user = _entry(files, "users", str(user_name), "user") if user_name else {}
     if user is None:
@@ -151,11 +153,26 @@ def _entry(files: Mapping[str, dict[str, Any]], plural: str, name: str, singular
     return None
 
 
+def _check_address(cluster: Mapping[str, Any], where: str) -> None:
+    """Raises ConfigError, without a copy of a password, for an address to which no request can be sent."""
+    try:
+        parts = urlsplit(str(cluster["server"]))
+        is_plain = "@" not in parts.netloc and parts.port != 0
+    except ValueError:  # brackets without end, a port that is not a number
+        is_plain = False
+    if not is_plain:
+        raise ConfigError(f"{where}: its server is not an address like https://HOST:PORT.", TRY)
+    if not isinstance(cluster.get("proxy-url") or "", str):
+        raise ConfigError(f"{where}: its proxy-url is not a text.", TRY)
+
+
 def _impersonation(user: Mapping[str, Any], where: str) -> Headers:
     """Never dropped: that would act with more rights than the kubeconfig says."""
     if unknown := sorted({"as-uid", "as-user-extra"} & user.keys()):
         raise ConfigError(f"{where}: {' and '.join(unknown)} is not supported.", "Use as and as-groups.")
     if "as" not in user:
         return ()
-    groups = [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
-    return (("Impersonate-User", str(user["as"])), *groups)
+    groups = user.get("as-groups") or []
+    if not isinstance(groups, list) or not all(str(name).isprintable() for name in (user["as"], *groups)):
+        raise ConfigError(f"{where}: as or as-groups has something else than printable names.", TRY)
+    return (("Impersonate-User", str(user["as"])), *(("Impersonate-Group", str(group)) for group in groups))

@@ -129,6 +129,29 @@ async def test_requests_carry_a_token_a_password_or_nothing(tmp_path: Path) -> N
     assert await headers(access) == ()
 
 
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "interactiveMode": "Never"}
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "why"),
+    [
+        ({}, {"server": "http://me:SECRET@127.0.0.1:1"}, "its server is not an address"),
+        ({}, {"server": "http://127.0.0.1:99999"}, "its server is not an address"),
+        ({}, {"server": "http://127.0.0.1:1", "proxy-url": 5}, "its proxy-url is not a text"),
+        ({"as": "me\r\nX: y"}, None, "something else than printable names"),
+        ({"as": "me", "as-groups": 5}, None, "something else than printable names"),
+        ({"exec": EXEC | {"args": 5}}, None, "has args that are not a list"),
+        ({"exec": EXEC | {"env": [{"name": "A"}]}}, None, "an env that is not a list of names and values"),
+    ],
+)
+async def test_odd_values_in_a_kubeconfig_are_one_sentence_without_a_password(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why) as refused:
+        await (await load(kubeconfig(tmp_path, user, cluster))).credentials()
+    assert "SECRET" not in str(refused.value)
+
+
 async def test_impersonation_is_never_dropped(tmp_path: Path) -> None:
     access = await load(kubeconfig(tmp_path, {"token": SECRET, "as": "bridge", "as-groups": ["a", "b"]}))
     assert await headers(access) == (
