@@ -14,7 +14,7 @@ import msgspec
 from bridge.node_survey import Amount, NodeItem, PartitionItem, Survey
 from bridge.plugin.lists import Entry, Row
 from bridge.plugin.table import Screen, table
-from scheduler.model.hostlist import fold
+from scheduler.model.hostlist import folded, is_name
 from scheduler.model.text import decimal
 from scheduler.translate.grouping import natural
 
@@ -101,7 +101,7 @@ def _node_row(group: Sequence[NodeItem]) -> Row:
     kinds = sorted({kind for node in group for kind in node.devices})
     devices = [f"{_ratio(_sum(group, _device(kind)))} {kind}" for kind in kinds]
     return (
-        fold(node.name for node in group),
+        _hostlist([node.name for node in group]),
         f"{len(group):,}",
         first.kubernetes or "-",
         _state(first),
@@ -236,7 +236,13 @@ def _free_row(entry: Entry) -> Row:
 
 def _free_more(entry: Entry) -> Row:
     closed = [f"{count:,} {why}" for why, count in sorted(entry["closed"].items())]
-    return fold(entry["free_nodes"]) or "-", "; ".join(closed) or "-"
+    return _hostlist(entry["free_nodes"]) or "-", "; ".join(closed) or "-"
+
+
+def _hostlist(names: Sequence[str]) -> str:
+    """These names, folded as sinfo folds them.  A name that no node can have in Slurm is at the end as it is."""
+    odd = sorted(name for name in names if not is_name(name))
+    return ",".join(filter(None, [folded(names), *odd]))
 
 
 def _share(amounts: Mapping[str, int], unit: int = 1) -> str:

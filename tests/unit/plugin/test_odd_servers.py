@@ -13,7 +13,7 @@ from bridge.errors import BridgeError, ConfigError, RemoteError
 from bridge.explanation_json import decoded
 from bridge.kube.transport import Reply, TooLong
 from bridge.kube.watch import listed, our_pods
-from bridge.plugin import cluster, survey
+from bridge.plugin import cluster, nodes, survey
 from bridge.plugin.cluster import Cluster, Selection
 from bridge.plugin.pods import PODS, Seen
 from bridge.plugin.table import Screen
@@ -102,3 +102,10 @@ def test_an_address_with_a_password_is_refused_without_a_copy_of_it(url: str) ->
     with pytest.raises(BridgeError) as refused:
         bridge_client.address(url)
     assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"), [(["n2", "n1"], "n[1-2]"), (["n1", "a b[", "n2"], "n[1-2],a b["), (["]"], "]"), ([], "")]
+)
+def test_the_name_of_a_node_that_slurm_cannot_have_is_shown_as_it_is(names: list[str], shown: str) -> None:
+    assert nodes._hostlist(names) == shown
