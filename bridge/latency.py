@@ -1,4 +1,4 @@
-"""How long each step of an allocation takes: histograms by partition and QOS, with exemplars that name the trace.
+"""How long each step of an allocation takes: histograms by partition, QOS and outcome, with exemplars that name the trace.
 
     created ──► submitted ──► granted ──► bound ──► running
       create_to_submit  submit_to_grant  grant_to_bind  bind_to_running
@@ -11,7 +11,6 @@ pods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -23,20 +22,20 @@ from scheduler.state.placeholder import Placeholder
 
 OUTCOMES = IMMEDIATE, QUEUED = "immediate", "queued"
 DEFAULT = "default"
-LABELS = ("partition", "qos")
+LABELS = ("partition", "qos", "outcome")
 
-Labels = tuple[str, ...]  # of LABELS
+Labels = tuple[str, ...]  # partition and QOS
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The series of one partition and QOS; the last two by outcome."""
+    """The series of one partition, QOS and outcome."""
 
+    created_bound: Histogram
     created_submitted: Histogram
+    submitted_granted: Histogram
     granted_bound: Histogram
     bound_running: Histogram
-    created_bound: Mapping[str, Histogram]
-    submitted_granted: Mapping[str, Histogram]
 
 
 class Latency:
@@ -47,19 +46,17 @@ class Latency:
 
     def __init__(self, registry: CollectorRegistry, buckets: tuple[float, ...]) -> None:
         self._bounded = BoundedLabels()
-        self._series: dict[Labels, _Series] = {}
+        self._series: dict[tuple[Labels, str], _Series] = {}
 
         def histogram(name: str, help_text: str, *labels: str) -> Histogram:
             return Histogram(name, help_text, labels, registry=registry, buckets=buckets)
 
-        self._created_bound = histogram(
-            "slurm_bridge_create_to_bind_seconds", "pod created to bound", *LABELS, "outcome"
-        )
+        self._created_bound = histogram("slurm_bridge_create_to_bind_seconds", "pod created to bound", *LABELS)
         self._created_submitted = histogram(
             "slurm_bridge_create_to_submit_seconds", "pod created to its job submitted", *LABELS
         )
         self._submitted_granted = histogram(
-            "slurm_bridge_submit_to_grant_seconds", "job submitted to its grant seen: Slurm's queue", *LABELS, "outcome"
+            "slurm_bridge_submit_to_grant_seconds", "job submitted to its grant seen: Slurm's queue", *LABELS
         )
         self._granted_bound = histogram("slurm_bridge_grant_to_bind_seconds", "grant seen to bound", *LABELS)
         self._bound_running = histogram("slurm_bridge_bind_to_running_seconds", "bound to running", *LABELS)
@@ -84,7 +81,8 @@ class Latency:
 
     def submitted(self, labels: Labels) -> None:
         """Begin the series of a submitted job with 0: Prometheus sees no increase of a series that was absent before."""
-        self._of(labels)
+        for outcome in OUTCOMES:
+            self._of(labels, outcome)
 
     def bound(self, bind: BindPod, created: float, at: float, labels: Labels, outcome: str, trace_id: str) -> None:
         """A pod was bound.
@@ -93,8 +91,8 @@ class Latency:
         outcome   IMMEDIATE: Slurm granted the nodes at the submission; QUEUED: the job waited in Slurm's queue
         trace_id  32 hexadecimal digits; "": not known
         """
-        exemplar, series = _exemplar(trace_id), self._of(labels)
-        series.created_bound[outcome].observe(max(0.0, at - created), exemplar)
+        exemplar, series = _exemplar(trace_id), self._of(labels, outcome)
+        series.created_bound.observe(max(0.0, at - created), exemplar)
         if bind.granted is not None:
             series.granted_bound.observe(max(0.0, at - bind.granted), exemplar)
         if bind.asked is None:
@@ -103,25 +101,25 @@ class Latency:
         asked = max(created, bind.asked)
         series.created_submitted.observe(asked - created, exemplar)
         if bind.granted is not None:
-            series.submitted_granted[outcome].observe(max(0.0, bind.granted - asked), exemplar)
+            series.submitted_granted.observe(max(0.0, bind.granted - asked), exemplar)
 
-    def runs(self, took_s: float, labels: Labels, trace_id: str) -> None:
-        """The containers of a bound pod started."""
-        self._of(labels).bound_running.observe(max(0.0, took_s), _exemplar(trace_id))
+    def runs(self, took_s: float, labels: Labels, outcome: str, trace_id: str) -> None:
+        """The containers of a bound pod started.  outcome: that of its bind"""
+        self._of(labels, outcome).bound_running.observe(max(0.0, took_s), _exemplar(trace_id))
 
     def deleted_unbound(self, took_s: float) -> None:
         """A pod was deleted before it was bound."""
         self._created_deleted.observe(max(0.0, took_s))
 
-    def _of(self, labels: Labels) -> _Series:
+    def _of(self, labels: Labels, outcome: str) -> _Series:
         """The series with these labels; made once, because to look one up costs as much as to observe."""
-        if (known := self._series.get(labels)) is None:
-            known = self._series[labels] = _Series(
-                created_submitted=self._created_submitted.labels(*labels),
-                granted_bound=self._granted_bound.labels(*labels),
-                bound_running=self._bound_running.labels(*labels),
-                created_bound={outcome: self._created_bound.labels(*labels, outcome) for outcome in OUTCOMES},
-                submitted_granted={outcome: self._submitted_granted.labels(*labels, outcome) for outcome in OUTCOMES},
+        if (known := self._series.get((labels, outcome))) is None:
+            known = self._series[labels, outcome] = _Series(
+                created_bound=self._created_bound.labels(*labels, outcome),
+                created_submitted=self._created_submitted.labels(*labels, outcome),
+                submitted_granted=self._submitted_granted.labels(*labels, outcome),
+                granted_bound=self._granted_bound.labels(*labels, outcome),
+                bound_running=self._bound_running.labels(*labels, outcome),
             )
         return known
 

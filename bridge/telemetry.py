@@ -71,12 +71,14 @@ class _Starting:
     """A bound pod that does not run yet.
 
     at        when it was bound, epoch seconds
+    outcome   of its bind, as in bridge/latency.py
     key       of its workload
     trace_id  "": not known
     """
 
     at: float
     labels: Labels
+    outcome: str
     key: str
     trace_id: str
 
@@ -361,7 +363,7 @@ class Telemetry:
             return
         trace_id = self._trace_id(pod, bind.key, world)
         self._latency.bound(bind, created, event.at, labels, outcome, trace_id)
-        _remember(self._starting, bind.uid, _Starting(event.at, labels, bind.key, trace_id))
+        _remember(self._starting, bind.uid, _Starting(event.at, labels, outcome, bind.key, trace_id))
         if self._keeps_steps:
             # Slurm's times are in whole seconds: a submission is never before the creation.
             asked = max(created, bind.asked) if bind.asked is not None else event.began
@@ -379,7 +381,7 @@ class Telemetry:
         if starting is None:
             return
         now = self._clock()
-        self._latency.runs(now - starting.at, starting.labels, starting.trace_id)
+        self._latency.runs(now - starting.at, starting.labels, starting.outcome, starting.trace_id)
         self._add_step(starting.key, "started", starting.at, now)
 
     def _trace_id(self, pod: Pod, key: str, world: World) -> str:
