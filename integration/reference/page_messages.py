@@ -67,7 +67,15 @@ errors."""
 OUTPUT = "The sentences that a command prints if it can do its work. It also prints messages of the lists above."
 # What prints them: modules of the scheduler and of `bridge`.
 OUTPUT_OF: Mapping[str, tuple[str, ...]] = {
-    "`explain`": ("bridge.cli.costs_text", "bridge.cli.explain", "bridge.cli.explain_text", "scheduler.explain"),
+    "`explain`": (
+        "bridge.cli.costs_text",
+        "bridge.cli.explain",
+        "bridge.cli.explain_text",
+        "bridge.cli.manifest",
+        "bridge.cli.manifest_controllers",
+        "bridge.cli.planned_pods",
+        "scheduler.explain",
+    ),
     "`policy check` and `policy show`": (
         "bridge.cli.policy_check",
         "bridge.cli.policy_namespaces",
