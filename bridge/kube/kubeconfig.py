@@ -77,7 +77,7 @@ def _checked_user(named: str, chosen: str | None = None) -> tuple[dict[str, Any]
     user_name = context.get("user")
     user = _entry(files, "users", str(user_name), "user") if user_name else {}
     if user is None:
-        problem = f'kubeconfig {named}: context "{current}" names the user "{user_name}", who is not in it.'
+        problem = f'kubeconfig {named}: context "{current}" names the user "{user_name}", which is not in it.'
         raise ConfigError(problem, CHOOSE)
     where = f'kubeconfig {named}, context "{current}"'
     if "auth-provider" in user:

@@ -42,7 +42,7 @@ _Groups = dict[tuple[str, tuple[str | None, ...]], Counter[str]]
 
 
 def violates_anti_affinity(pod: Pod, others: Collection[Pod]) -> bool:
-    """True if the anti-affinity of this pod selects one of the others, or an anti-affinity of theirs selects it."""
+    """True if the anti-affinity of this pod selects another pod, or the anti-affinity of another pod selects this pod."""
     return any(matches(term, other) for term in pod.anti_affinity for other in others) or any(
         matches(term, pod) for other in others for term in other.anti_affinity
     )

@@ -420,7 +420,7 @@ async def test_a_proxy_of_the_kubeconfig_is_used(tmp_path: Path) -> None:
         ({"current-context": "prod"}, 'its current-context "prod" is not among its contexts'),
         ({"contexts": [{"name": "lab", "context": {"cluster": "x"}}]}, 'context "lab" names no cluster'),
         ({"clusters": []}, 'context "lab" names no cluster that has a server'),
-        ({"users": []}, 'names the user "me", who is not in it'),
+        ({"users": []}, 'names the user "me", which is not in it'),
         ({"users": "me"}, "not a kubeconfig"),
         ({"users": [{"user": {}}]}, "not a kubeconfig"),
     ],
