@@ -94,11 +94,13 @@ class Loop:
     async def finish(self, within_s: float) -> int:
         """Start nothing new, wait up to `within_s` seconds for the calls in flight, and return how many have no answer yet.
 
-        `run` goes on without deciding anything; it is cancelled next.
+        `run` goes on without deciding anything; it is cancelled next.  So the last answers are applied here: the observer
+        counts each call, and a trace may end with it.
         """
         self._finishing = True
         if self._in_flight:
             await asyncio.wait(self._in_flight, timeout=within_s)
+        self._apply_queued()
         return len(self._in_flight)
 
     def is_drained(self) -> bool:
@@ -124,14 +126,7 @@ class Loop:
     def _pass(self, tasks: asyncio.TaskGroup) -> float | None:
         began = time.perf_counter()
         lag_s = began - self._oldest_at if self._events else 0.0
-        while self._events:
-            event = self._events.popleft()
-            if isinstance(event, ActionEnded):
-                self._notify(self._observer.ended, event, self.world)
-            else:
-                self._notify(self._observer.seen, event, self.world)
-            self.world.apply(event)
-        self._news.clear()
+        self._apply_queued()
         if self._finishing or not self._leads():
             return None
         now = self._clock()
@@ -152,6 +147,16 @@ class Loop:
         self._report_alarms()
         self.passed = now
         return plan.wake_at
+
+    def _apply_queued(self) -> None:
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, ActionEnded):
+                self._notify(self._observer.ended, event, self.world)
+            else:
+                self._notify(self._observer.seen, event, self.world)
+            self.world.apply(event)
+        self._news.clear()
 
     def _notify(self, hear: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call an observer; an exception that it raises is contained."""

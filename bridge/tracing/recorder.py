@@ -64,7 +64,7 @@ class Recorder:
         self._gang_ended: dict[str, float] = {}  # by workload key: when the latest of the ended members ended
         self._ending: dict[str, _Ending] = {}  # by workload key
         self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again; True: they had ended, and show when
-        self._unproven: dict[int, JobRead] = {}  # reads since the last poll of jobs that were not proven to be ours
+        self._unproven: dict[int, JobRead] = {}  # by job id: the last read while it waited; whose it is was not known
         self._read: set[str] = set()  # keys of workloads whose job was read since the last poll
         self._looked = False  # True: the inherited pods that had ended were looked at
 
@@ -80,10 +80,10 @@ class Recorder:
             case PodsListed(Scope.OURS):
                 self._listed(event, world)
             case JobRead():
-                known = world.placeholders.get(event.job_id)
-                if known is not None and known.key is not None:
+                self._prove(event.job_id, world)
+                if _has_pods(world.placeholders.get(event.job_id), world):
                     self._allocations.read(event, world)
-                else:  # this read may prove whose the job is
+                elif event.job is not None and "PENDING" in event.job.states:  # this read may prove whose the job is
                     remember(self._unproven, event.job_id, event)
                 if self._inherited and event.job is not None and (whose := names.whose(event.job.name)) is not None:
                     self._read.add(whose[1])
@@ -105,6 +105,14 @@ class Recorder:
         if workload is not None and before is not None and not before.finished:
             self._member_over(workload, pod, world, at)
 
+    def _prove(self, job_id: int, world: World) -> None:
+        """If that job was read before it was known whose it is, and this is known now, note why it waited."""
+        read, known = self._unproven.get(job_id), world.placeholders.get(job_id)
+        if read is None or (known is not None and not _has_pods(known, world)):
+            return
+        del self._unproven[job_id]
+        self._allocations.read(read, world)
+
     def _listed(self, event: PodsListed, world: World) -> None:
         if Scope.OURS not in world.listed:  # the first list of this process
             self._inherit(event.pods, world)
@@ -119,8 +127,8 @@ class Recorder:
                 self._pod_over(last, world, event.at)
 
     def _polled(self, event: JobsPolled, world: World) -> None:
-        while self._unproven:
-            self._allocations.read(self._unproven.popitem()[1], world)
+        for job_id in tuple(self._unproven):
+            self._prove(job_id, world)
         if not world.ready:
             return
         if not self._looked:
@@ -288,6 +296,12 @@ def _lives(workload: Workload, states: Mapping[int, States], world: World) -> bo
     if workload.in_flight is not None:
         return True
     return any(not is_ended(states.get(job.id, job.states)) for job in world.jobs_of(workload))
+
+
+def _has_pods(job: Placeholder | None, world: World) -> bool:
+    """True if it is proven whose job this is, and pods of that workload have been seen."""
+    workload = world.workloads.get(job.key) if job is not None and job.key is not None else None
+    return workload is not None and bool(workload.pods)
 
 
 def _all_over(workload: Workload) -> bool:

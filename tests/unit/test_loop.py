@@ -12,12 +12,12 @@ import bridge.loop
 from bridge.guard import Guard
 from bridge.loop import HEARTBEAT_S, Loop
 from bridge.simulation.virtual_time import run
-from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan
+from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan, SubmitJob
 from scheduler.events import ActionEnded, Event, PodDeleted, PodSeen, Scope
 from scheduler.state.world import World
-from tests.builders import Story, grant, pod
+from tests.builders import Story, grant, key_of, pod
 
-TRAIN = pod("train")
+TRAIN, OTHER = pod("train"), pod("other")
 
 
 class Performer:
@@ -234,6 +234,29 @@ def test_when_it_is_to_end_calls_under_way_get_two_seconds_and_nothing_new_begin
         assert [type(each) for each in performer.performed] == [AllocateNow], "the grant is bound by the next life"
 
     live(play, Performer(takes_s))
+
+
+def test_the_last_answers_before_the_process_stops_are_observed_and_applied() -> None:
+    class AlmostTogether(Performer):
+        async def perform(self, action: Action) -> ActionEnded:
+            self.performed.append(action)
+            job_id, clock = 16 + len(self.performed), asyncio.get_running_loop().time
+            await answer.wait()
+            await asyncio.sleep(0.001 * job_id)
+            return ActionEnded(action, Outcome.DONE, clock(), clock(), job_id=job_id, grant=grant(job_id))
+
+    async def play(loop: Loop, performer: Performer) -> None:
+        loop.emit(PodSeen(Scope.OURS, TRAIN))
+        loop.emit(PodSeen(Scope.OURS, OTHER))
+        await asyncio.sleep(1.0)
+        asyncio.get_running_loop().call_later(0.5, answer.set)
+        assert [type(each) for each in performer.performed] == [AllocateNow, SubmitJob]
+        assert await loop.finish(2.0) == 0  # then the task of the loop is cancelled at once
+
+    answer = asyncio.Event()
+    loop, _, listener = live(play, AlmostTogether())
+    assert listener.heard[-2:] == [("ended", AllocateNow), ("ended", SubmitJob)]
+    assert {loop.world.workloads[key_of(each)].hint for each in (TRAIN, OTHER)} == {17, 18}
 
 
 def test_nothing_is_left_behind_once_calls_are_answered_the_unknown_is_settled_and_the_quiet_period_over() -> None:

@@ -272,3 +272,29 @@ def test_the_read_that_proves_the_owner_of_a_waiting_job_also_shows_its_reason()
     second.stops(T + 160)
     [reason] = backend.below(backend.one("queue"))
     assert (reason.name, reason.start - T, reason.end - T) == ("Licenses", 30, 150)
+
+
+def test_a_reason_that_was_read_before_the_pods_were_listed_is_in_the_trace() -> None:
+    backend = Backend()
+    second = Traced(backend, started=T + 60)
+    is_known_again(second, TRAIN, T + 61, "PENDING", reason="Licenses")
+    second.sees(shows("Licenses", T + 30))
+    is_granted_and_bound(second, T + 150)
+    second.stops(T + 160)
+    [reason] = backend.below(backend.one("queue"))
+    assert (reason.name, reason.end - T) == ("Licenses", 150)
+
+
+def test_a_reason_is_in_the_trace_though_the_job_starts_before_the_next_poll() -> None:
+    backend = Backend()
+    second = Traced(backend, started=T + 60, pods=[shows("Licenses", T + 30)])
+    second.polls({17: "PENDING"}, at=T + 61)
+    second.acts(ReadJob, T + 61)
+    second.reads(job_of(TRAIN, 17, "PENDING", reason="Licenses", submitted=T + 1), at=T + 61)
+    started = job_of(TRAIN, 17, "RUNNING", submitted=T + 1, starts=T + 62)
+    second.reads(started, at=T + 63, granted=grant(17))
+    [bind] = second.acts(BindPod, T + 63)
+    second.does(bind, T + 64, took=0.1)
+    second.stops(T + 160)
+    [reason] = backend.below(backend.one("queue"))
+    assert (reason.name, reason.start - T, reason.end - T) == ("Licenses", 30, 63)
