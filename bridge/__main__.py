@@ -9,26 +9,30 @@ import logging
 import os
 import sys
 
-from bridge.cli.terminal import LogFormatter, printable, use_any_encoding
+from bridge.cli.terminal import LogFormatter, NotWritten, discard_output, printable, use_any_encoding
 from bridge.errors import ConfigError
 
 EXIT_CONFIG = 2
+EXIT_NOT_WRITTEN = 1
 EXIT_NOT_READ = 141  # as a shell reports a program that SIGPIPE ended
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command.  Returns its exit code: 2 after one line that says what is wrong in the settings, and what to do.
 
-    If the reader of the output closed it, the exit code is 141.
+    If the reader of the output closed it, the exit code is 141; if the output cannot be written, 1.
     """
     use_any_encoding()
     options = _parser().parse_args(arguments)
     try:
         code: int = options.command(options)
-        sys.stdout.flush()
     except BrokenPipeError:  # as in `slurm-bridge doctor | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its exit
+        discard_output()
         return EXIT_NOT_READ
+    except NotWritten as error:
+        discard_output()
+        print(f"slurm-bridge: {error}", file=sys.stderr)  # noqa: T201 - the one line
+        return EXIT_NOT_WRITTEN
     except ConfigError as error:
         print(printable(f"slurm-bridge: {error}"), file=sys.stderr)  # noqa: T201 - the one line
         return EXIT_CONFIG

@@ -22,12 +22,13 @@ from bridge.cli.bridge_client import NoBridgeError
 from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.cli.planned_pods import Planned
 from bridge.cli.pod_name import named
-from bridge.cli.terminal import columns
+from bridge.cli.terminal import columns, say
 from bridge.connections import Connections
 from bridge.errors import BridgeError, ConfigError, RemoteError, said
 from bridge.explanation_json import decoded
 from bridge.kube import admin_reads, auth, watch
 from bridge.kube.client import KubeClient
+from bridge.kube.lists import listed
 from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
 from bridge.slurm import admin_reads as slurm_survey
@@ -68,7 +69,7 @@ def main(options: Mapping[str, str | None]) -> int:
     except RemoteError as error:
         raise ConfigError(_one_line(error)) from None
     output = options.get("output")
-    print(as_json(answers) if output == "json" else as_text(answers, columns(output), time.time()))  # noqa: T201
+    say(as_json(answers) if output == "json" else as_text(answers, columns(output), time.time()))
     sys.stdout.flush()
     return 0
 
@@ -262,13 +263,13 @@ class _Clusters:
         world = new_world(self.chosen.config(accounting=accounting, slurm_user=slurm_user), started=now - LONG_AGO_S)
         namespaces, nodes = watch.namespaces(), watch.nodes()
         ours, others = watch.our_pods(self.chosen.scheduler_name), watch.other_pods(self.chosen.scheduler_name)
-        world.apply(namespaces.listed(await watch.listed(transport, namespaces), now))
-        world.apply(nodes.listed(await watch.listed(transport, nodes), now))
-        world.apply(others.listed(await watch.listed(transport, others), now))
+        world.apply(namespaces.listed(await listed(transport, namespaces), now))
+        world.apply(nodes.listed(await listed(transport, nodes), now))
+        world.apply(others.listed(await listed(transport, others), now))
         world.apply(ev.SlurmNodesPolled(await slurm.nodes(), await slurm.partitions(), now))
         began = time.time()
         world.apply(ev.JobsPolled(began, time.time(), await slurm.states()))
-        world.apply(ours.listed(await watch.listed(transport, ours), now))
+        world.apply(ours.listed(await listed(transport, ours), now))
         settle_all(world)
         return world
 

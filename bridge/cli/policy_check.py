@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -35,7 +34,7 @@ from bridge.cli.doctor.look import look_at_namespaces, look_at_slurm
 from bridge.cli.doctor.report import as_json, as_text
 from bridge.cli.doctor.views import Observations, managed_namespaces
 from bridge.cli.policy_show import labels_given
-from bridge.cli.terminal import columns
+from bridge.cli.terminal import columns, say
 from bridge.policy_file import privileged_user
 from bridge.settings import Settings
 from scheduler.model.kubernetes import Namespace
@@ -56,7 +55,7 @@ def main(options: Mapping[str, str | None], namespaces: Sequence[str] = ()) -> i
     found = [Finding("Policy", name, result.level, result.sentence, result.do) for name, result in _judged(chosen)]
     found += asyncio.run(in_clusters(options, chosen, given))
     output = options.get("output")
-    print(as_json(found) if output == "json" else as_text(found, columns(output)), file=sys.stdout)  # noqa: T201
+    say(as_json(found) if output == "json" else as_text(found, columns(output)))
     return exit_code(found)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from bridge import settings
-from bridge.cli.terminal import printable
+from bridge.cli.terminal import printable, say
 from bridge.connections import Connections
 from bridge.errors import ConfigError, RemoteError, said
 from bridge.settings import Settings
@@ -44,14 +44,14 @@ def main(options: Mapping[str, str | None]) -> int:
     labels, unread = _labels(chosen, options, namespace, policy)
     found = policy.tenant(namespace, account, labels)
     if options.get("output") == "json":
-        print(json.dumps(_entry(namespace, account, found, unread), indent=2))  # noqa: T201
+        say(json.dumps(_entry(namespace, account, found, unread), indent=2))
         return 1 if isinstance(found, Refusal) else 0
     lines = [f"Pods of namespace {namespace}, service account {account}:"]
     lines += (
         [f"  {found.message}"] if isinstance(found, Refusal) else [f"  {line}" for line in described(found, policy)]
     )
     lines += [f"Whether Kubernetes has this namespace was not checked: {unread}"] if unread else []
-    print("\n".join(map(printable, lines)))  # noqa: T201 - what was asked for
+    say("\n".join(map(printable, lines)))
     return 1 if isinstance(found, Refusal) else 0
 
 

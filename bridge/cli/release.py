@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from bridge import settings
 from bridge.cli import bridge_client
 from bridge.cli.bridge_client import NoBridgeError
-from bridge.cli.terminal import printable
+from bridge.cli.terminal import printable, say
 from bridge.errors import ConfigError
 from bridge.http_access import HEADER
 
@@ -32,7 +32,7 @@ def main(options: Mapping[str, str | None]) -> int:
     if not url:
         raise ConfigError("the settings name no http address of the bridge: give --bridge URL.")
     url = bridge_client.address(url)
-    print(printable(asyncio.run(ask(url, chosen.http_token_file))))  # noqa: T201 - the one line
+    say(printable(asyncio.run(ask(url, chosen.http_token_file))))
     return 0
 
 

@@ -18,6 +18,25 @@ def columns(output: object) -> int:
     return UNLIMITED if output == "wide" else min(PAGE_WIDTH, shutil.get_terminal_size((100, 24)).columns)
 
 
+class NotWritten(Exception):
+    """The output cannot take the answer, for example because a disk is full."""
+
+
+def say(text: str) -> None:
+    """Print what was asked for.  Raises BrokenPipeError and NotWritten."""
+    try:
+        print(text, flush=True)  # noqa: T201
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise NotWritten(f"the answer cannot be written: {error.strerror}.") from None
+
+
+def discard_output() -> None:
+    """Let nothing more be written: Python writes what is left once more at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def use_any_encoding() -> None:
     """Let characters that the encoding of the output lacks be printed as "?", and let a closed output take everything."""
     if sys.stdout is None:  # as after >&-

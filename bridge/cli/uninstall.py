@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 
 from bridge import app
 from bridge.app import Clusters
-from bridge.cli.terminal import printable
+from bridge.cli.terminal import printable, say
 from bridge.errors import ConfigError
 from bridge.event_loop import new_event_loop
 from bridge.kube.lease import Lease
@@ -172,4 +172,4 @@ def _nothing_left(world: World) -> str:
 
 
 def _print(line: str) -> None:
-    print(printable(line), flush=True)  # noqa: T201 - the command's output
+    say(printable(line))

@@ -17,8 +17,8 @@ from bridge.connections import Connections
 from bridge.errors import ConfigError, RemoteError, said
 from bridge.kube.access import Access, anonymous
 from bridge.kube.client import KubeClient
+from bridge.kube.lists import listed
 from bridge.kube.transport import connect
-from bridge.kube.watch import listed
 from bridge.kube.watch import nodes as watched_nodes
 from bridge.preflight.checks import check_kubernetes, check_slurm
 from bridge.simulation.http import serve_kube, serve_slurm

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from bridge.cli.terminal import say
 from bridge.dev import backends
 from bridge.dev.headless import Run, StalledError, exit_code
 from bridge.dev.load import IMAGE, KINDS, SERVICES, Load, fitted
@@ -70,10 +71,6 @@ def _check(options: Options) -> None:
     ):
         if given and not there:
             raise ConfigError(f"{option} has an effect only with {needs}: add {needs}, or remove {option}.")
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - the command's own output
 
 
 class _Dev:
@@ -153,7 +150,7 @@ class _Dev:
             workload_client.on_change = lambda _life: None
         result = run.result() | ({"stalled": stalled} if stalled else {})
         if self._options.output == "json":
-            _say(json.dumps(result))
+            say(json.dumps(result))
         else:
             self._sum_up(result)
         if stalled:
@@ -162,7 +159,7 @@ class _Dev:
 
     def _print_event(self, subject: str, event: str) -> None:
         if self._options.output != "json":
-            _say(f"{time.time() - self._began:8.3f}  {subject:<16} {event}" if subject else f"\n{'':10}— {event}")
+            say(f"{time.time() - self._began:8.3f}  {subject:<16} {event}" if subject else f"\n{'':10}— {event}")
 
     def _sum_up(self, result: dict[str, Any]) -> None:
         checks = sum(result["checked"].values())
@@ -175,7 +172,7 @@ class _Dev:
             took = result["create_to_bind_ms"][key]
             if took["n"]:
                 at = ", ".join(f"{key} {took[key]:.0f} ms" for key in ("p50", "p90", "p99", "max"))
-                _say(f"{'':12}create → bind, {name} ({took['n']} pods): {at}")
+                say(f"{'':12}create → bind, {name} ({took['n']} pods): {at}")
 
 
 def _end_once(task: asyncio.Task[int]) -> None:

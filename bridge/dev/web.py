@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import yaml
 from aiohttp import web
 
+from bridge.cli.terminal import say
 from bridge.dev.faults import FAULTS
 from bridge.dev.headless import OUTLIVED_S
 from bridge.dev.load import SERVICES, Load, fitted
@@ -70,7 +71,7 @@ def _print_addresses(session: Session, url: str, kubeconfig: Path, settings: Pat
     lines += [f"  {_program(PROGRAM)} {arguments} --config {shlex.quote(str(settings))}" for arguments in looks]
     lines += [f"  {_program(PLUGIN)} queue --kubeconfig {quoted}", f"  {_program(PLUGIN)} free --bridge {url}"]
     lines += ["", "Ctrl-C ends it, and deletes what it made." if tidies else "Ctrl-C ends it."]
-    print("\n".join(lines), flush=True)  # noqa: T201 - the command's own output
+    say("\n".join(lines))
 
 
 async def _busy(session: Session, workload_client: WorkloadClient, load: Load, most: int) -> None:

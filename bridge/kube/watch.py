@@ -32,19 +32,16 @@ from typing import Generic, TypeVar
 
 from bridge.errors import ContractError, Exhausted, RemoteError
 from bridge.kube import codec
-from bridge.kube.codec import Bookmark, Changed, Codec, Failed, Undecodable, undecoded
-from bridge.kube.decoding import head_of
-from bridge.kube.responses import http_date, judged, refusal
-from bridge.kube.transport import MAX_BODY, Call, Reply, StreamRefused, TooLong, Transport
+from bridge.kube.codec import Bookmark, Changed, Failed, Undecodable
+from bridge.kube.lists import PAGE_SIZE, Expired, Listed, Query, listed
+from bridge.kube.responses import http_date, refusal
+from bridge.kube.transport import Reply, StreamRefused, Transport
 from bridge.kube.versions import SeenVersions
-from bridge.kube.wire import ListMeta, Page
 from scheduler import events
 from scheduler.events import ClockObserved, Event, ObjectUndecoded, OutageBegan, OutageEnded, Scope, Side
 from scheduler.model import kubernetes as model
 from scheduler.model.kubernetes import Undecoded
 
-PAGE_SIZE = 500
-LIST_DEADLINE_S = 30.0
 # The server is asked to end a watch after a random time from this range, so that watches end at different times.
 WATCH_S = (240, 300)
 STALL_MARGIN_S = 15.0
@@ -59,24 +56,10 @@ Emit = Callable[[Event], None]
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Listed(Generic[M]):
-    """A complete list.  undecoded: the objects on it that could not be decoded.  version: where a watch may begin."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource(Query[M]):
+    """One resource to watch, and the events for it."""
 
-    found: tuple[M, ...]
-    undecoded: tuple[Undecoded, ...]
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[M]):
-    """One resource to watch: its path, the selection, and the events for it."""
-
-    name: str
-    kind: str
-    path: str
-    selector: str
-    codec: Codec[M]
     listed: Callable[[Listed[M], float], Event]
     seen: Callable[[M, float], Event]
     gone: Callable[[M, float], Event]
@@ -99,8 +82,8 @@ def _pods(name: str, scope: Scope, selector: str) -> Resource[model.Pod]:
         name,
         "pod",
         "/api/v1/pods",
-        selector,
         codec.PODS,
+        selector,
         listed=lambda all_, at: events.PodsListed(scope, all_.found, at, all_.undecoded),
         seen=lambda pod, at: events.PodSeen(scope, pod, at),
         gone=lambda pod, at: events.PodDeleted(scope, pod, at),
@@ -114,7 +97,6 @@ def nodes() -> Resource[model.Node]:
         "nodes",
         "node",
         "/api/v1/nodes",
-        "",
         codec.NODES,
         listed=lambda all_, at: events.NodesListed(all_.found, at, all_.undecoded),
         seen=events.NodeSeen,
@@ -128,105 +110,11 @@ def namespaces() -> Resource[model.Namespace]:
         "namespaces",
         "namespace",
         "/api/v1/namespaces",
-        "",
         codec.NAMESPACES,
         listed=lambda all_, _at: events.NamespacesListed(all_.found, all_.undecoded),
         seen=lambda namespace, _at: events.NamespaceSeen(namespace),
         gone=lambda namespace, _at: events.NamespaceDeleted(namespace.name),
     )
-
-
-class Expired(RemoteError):
-    """410 between two pages: the snapshot has expired, so the pages so far are not part of a complete list."""
-
-
-async def listed(
-    transport: Transport,
-    resource: Resource[M],
-    page_size: int = PAGE_SIZE,
-    on_reply: Callable[[Reply], None] = lambda _reply: None,
-) -> Listed[M]:
-    """Every page of one consistent list.  Raises Expired, and what any read raises.
-
-    The server makes the next page while the bridge decodes one.  on_reply: called for each answer that is a page
-    """
-    pages = _Pages(transport, resource, page_size, on_reply)
-    found: list[M] = []
-
-    def take(page: Page) -> None:
-        decoded, others = resource.codec.items(page)
-        found.extend(decoded)
-        pages.undecoded.extend(others)
-
-    page = await pages.ask("")
-    while token := page.metadata.continue_:
-        following = asyncio.create_task(pages.ask(token))
-        try:
-            await asyncio.sleep(0)  # the request is sent before this page is decoded
-            take(page)
-            page = await following
-            if page.metadata.continue_ == token:
-                raise ContractError(
-                    f"list {resource.name}", "Kubernetes", "the list has no end: two pages name the same next page"
-                )
-        finally:
-            following.cancel()
-    take(page)
-    return Listed(tuple(found), tuple(pages.undecoded), page.metadata.resource_version)
-
-
-@dataclass(slots=True)
-class _Pages(Generic[M]):
-    """The pages of one list.  A page that is too long is asked for again at half its size, down to one object.
-
-    undecoded   objects that are not on the pages, because they are too long to be read
-    """
-
-    transport: Transport
-    resource: Resource[M]
-    most: int
-    on_reply: Callable[[Reply], None]
-    size: int = field(init=False)
-    undecoded: list[Undecoded] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.size = self.most
-
-    async def ask(self, token: str) -> Page:
-        """The page that the continue token names.  Raises Expired, and what any read raises."""
-        operation = f"list {self.resource.name}"
-        while True:
-            params = {"limit": str(self.size)}
-            params |= {"fieldSelector": self.resource.selector} if self.resource.selector else {}
-            params |= {"continue": token} if token else {}
-            try:
-                reply = await self.transport.exchange(
-                    Call("GET", self.resource.path, params=params, deadline_s=LIST_DEADLINE_S)
-                )
-            except TooLong as error:
-                if self.size == 1:
-                    return self._page_of_one(error)
-                self.size //= 2
-                continue
-            if reply.status == 410:
-                raise Expired(operation, "Kubernetes", "the list outlived its snapshot", 410)
-            if len(reply.body) < MAX_BODY // 8:  # the objects of the next page may be smaller
-                self.size = min(self.most, 2 * self.size)
-            page = self.resource.codec.page(judged(operation, reply).body)
-            self.on_reply(reply)
-            return page
-
-    def _page_of_one(self, too_long: TooLong) -> Page:
-        """A page without its only object, which is too long.  The first bytes show the metadata and name the object."""
-        head = head_of(too_long.head)
-        meta = ListMeta(head.of("metadata", "resourceVersion"), head.of("metadata", "continue"))
-        if not meta.resource_version:
-            raise too_long
-        kind = self.resource.kind
-        self.undecoded.append(undecoded(kind, head, ("items", ""), too_long.message))
-        if not meta.continue_:  # on the last page, the server may have put more objects after this one
-            self.undecoded.append(Undecoded(kind, "", "", "", "the end of the list is too long to be read"))
-        return Page(meta)
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
@@ -330,12 +218,12 @@ class ListWatch(Generic[M]):
         """Emit changes until the server ends the stream; then watch again from the last version."""
         version = state.version
         lasts = self.rng.randint(*WATCH_S)
-        params = {
+        params = self.resource.params | {
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(lasts),
-        } | ({"fieldSelector": self.resource.selector} if self.resource.selector else {})
+        }
         accepted: float | None = None
         silent = True
         try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from bridge.cli.pod_name import named
-from bridge.cli.terminal import printable
+from bridge.cli.terminal import printable, say
 from bridge.errors import ConfigError
 from bridge.kube import auth
 from bridge.kube.admin_reads import PodEvent
@@ -195,18 +195,9 @@ def _screen(options: argparse.Namespace) -> Screen:
     return screen_of(sys.stdout, os.environ, wide=options.output == "wide")
 
 
-class NotWritten(Exception):
-    """The output cannot take the answer, for example because a disk is full."""
-
-
 def show(lines: Sequence[str]) -> None:
     """Print an answer.  Raises BrokenPipeError and NotWritten."""
-    try:
-        print("\n".join(lines), flush=True)  # noqa: T201
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise NotWritten(f"the answer cannot be written: {error.strerror}.") from None
+    say("\n".join(lines))
 
 
 def warn(sentence: str) -> None:

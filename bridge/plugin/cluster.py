@@ -6,22 +6,22 @@ Errors are those of bridge/errors.py.  A right that the user lacks is one senten
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from bridge.errors import BridgeError, ConfigError, ContractError, NotFound, RemoteError, Unauthorized, said
-from bridge.kube import auth, codec
+from bridge.errors import BridgeError, ConfigError, NotFound, RemoteError, Unauthorized, said
+from bridge.kube import auth, watch
 from bridge.kube.admin_reads import PodEvent, events_of
 from bridge.kube.codec import Bookmark, Changed, Undecodable
+from bridge.kube.lists import Expired, Query, listed
 from bridge.kube.responses import judged, refusal
-from bridge.kube.transport import MAX_BODY, SIDE, Call, StreamRefused, TooLong, Transport, opened
+from bridge.kube.transport import Call, StreamRefused, Transport, opened
 from bridge.plugin.pods import PODS, Seen
 from scheduler.model.kubernetes import Undecoded
 
 DEADLINE_S = 20.0
-PAGE = 500
 WATCH_S = 300  # the server ends a watch after this time
 STALL_S = WATCH_S + 30.0
 RETRY_S = 2.0
@@ -41,15 +41,11 @@ class Selection:
     name: str = ""
 
     @property
-    def path(self) -> str:
-        """The path of the list."""
-        return f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods" if self.namespace else "/api/v1/pods"
-
-    @property
-    def params(self) -> Mapping[str, str]:
-        """The selectors."""
+    def query(self) -> Query[Seen]:
+        """The list of these pods."""
+        path = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods" if self.namespace else "/api/v1/pods"
         fields = f"spec.schedulerName={self.scheduler}" + (f",metadata.name={self.name}" if self.name else "")
-        return {"fieldSelector": fields} | ({"labelSelector": self.labels} if self.labels else {})
+        return Query("pods", "pod", path, PODS, fields, self.labels)
 
 
 @dataclass(slots=True)
@@ -88,55 +84,31 @@ class Cluster:
     async def _listed(self, chosen: Selection) -> tuple[Found, str]:
         for _ in range(MOST_LISTS - 1):
             try:
-                return await self._pages(chosen)
-            except RemoteError as error:
-                if error.code != GONE:  # the snapshot of the pages expired: begin again
-                    raise
-            await asyncio.sleep(RETRY_S)
-        return await self._pages(chosen)
+                return await self._list(chosen)
+            except Expired:
+                await asyncio.sleep(RETRY_S)
+        return await self._list(chosen)
 
-    async def _pages(self, chosen: Selection) -> tuple[Found, str]:
-        """A page that is too long is asked for again at half its size: tenants choose how long their pods are."""
-        found: Found = {}
-        unread: list[Undecoded] = []
-        token, size = "", PAGE
-        while True:
-            params = {**chosen.params, "limit": str(size)} | ({"continue": token} if token else {})
-            try:
-                reply = judged(
-                    "list pods", await self.transport.exchange(Call("GET", chosen.path, params, deadline_s=DEADLINE_S))
-                )
-            except TooLong:
-                if size == 1:
-                    raise
-                size //= 2
-                continue
-            except Unauthorized as error:
-                raise _no_right(error, chosen.namespace) from None
-            size = min(PAGE, 2 * size) if len(reply.body) < MAX_BODY // 8 else size
-            page = PODS.page(reply.body)
-            pods, others = PODS.items(page)
-            found |= {seen.pod.uid: seen for seen in pods}
-            unread += others
-            if page.metadata.continue_ == token != "":
-                raise ContractError("list pods", SIDE, "the list has no end")
-            if not (token := page.metadata.continue_):
-                break
-        if unread:
-            self.on_trouble(_unread(unread))
-        return found, page.metadata.resource_version
+    async def _list(self, chosen: Selection) -> tuple[Found, str]:
+        try:
+            all_ = await listed(self.transport, chosen.query)
+        except Unauthorized as error:
+            raise _no_right(error, chosen.namespace) from None
+        if all_.undecoded:
+            self.on_trouble(_unread(all_.undecoded))
+        return {seen.pod.uid: seen for seen in all_.found}, all_.version
 
     async def _changes(self, chosen: Selection, found: Found, version: str) -> AsyncIterator[Found]:
         """Returns when the server ends the watch, or when its changes have a gap.  Raises RemoteError."""
-        params = {
-            **chosen.params,
+        query = chosen.query
+        params = query.params | {
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_S),
         }
         try:
-            async with self.transport.stream(chosen.path, params=params, stall_s=STALL_S) as lines:
+            async with self.transport.stream(query.path, params=params, stall_s=STALL_S) as lines:
                 async for line in lines:
                     change = PODS.line(line)
                     if isinstance(change, Changed):
@@ -162,9 +134,7 @@ class Cluster:
 
     async def namespaces(self) -> list[str]:
         """The names of all namespaces.  Raises RemoteError."""
-        reply = judged("list", await self.transport.exchange(Call("GET", "/api/v1/namespaces", deadline_s=DEADLINE_S)))
-        found, _ = codec.NAMESPACES.items(codec.NAMESPACES.page(reply.body))
-        return [item.name for item in found]
+        return [item.name for item in (await listed(self.transport, watch.namespaces())).found]
 
     async def events(self, seen: Seen) -> tuple[tuple[PodEvent, ...], str]:
         """The events of a pod, oldest first; and why they are not shown, as a sentence, or ""."""

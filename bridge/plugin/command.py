@@ -15,12 +15,12 @@ from typing import Any
 
 from bridge import __main__ as slurm_bridge
 from bridge import settings
-from bridge.cli.terminal import printable, use_any_encoding
+from bridge.cli.terminal import NotWritten, discard_output, printable, use_any_encoding
 from bridge.errors import BridgeError, said
 from bridge.kube import auth
 from bridge.kube.kubeconfig import contexts_of
 from bridge.plugin import answers, completion, costs, survey
-from bridge.plugin.answers import NotWritten, namespace_of, show
+from bridge.plugin.answers import namespace_of, show
 from bridge.plugin.cluster import Selection, connected
 from bridge.plugin.lists import HISTORY, QUEUE
 from scheduler import names
@@ -48,15 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _answered(options)
     except BrokenPipeError:  # as in `kubectl slurm queue | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return slurm_bridge.EXIT_NOT_READ
     except BridgeError as error:
         print(printable(f"kubectl slurm: {said(error)}"), file=sys.stderr)  # noqa: T201 - the one line
         return slurm_bridge.EXIT_CONFIG
     except NotWritten as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its exit
+        discard_output()
         print(f"kubectl slurm: {error}", file=sys.stderr)  # noqa: T201 - the one line
-        return 1
+        return slurm_bridge.EXIT_NOT_WRITTEN
     except KeyboardInterrupt:
         return 130
 

@@ -76,7 +76,7 @@ async def test_a_change_between_list_and_watch_is_not_lost(kube: Kube) -> None:
     await kube.pod("b")
     await kube.raw("DELETE", kube.path("a"))
 
-    params = {"watch": "true", "resourceVersion": state.version, "fieldSelector": watch.resource.selector}
+    params = {"watch": "true", "resourceVersion": state.version, "fieldSelector": watch.resource.fields}
     async with kube.transport.stream("/api/v1/pods", params=params, stall_s=20) as lines:
         lines_read: list[tuple[str, str]] = []
         async for line in lines:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.__main__ import EXIT_CONFIG, EXIT_NOT_READ, main
+from bridge.__main__ import EXIT_CONFIG, EXIT_NOT_READ, EXIT_NOT_WRITTEN, main
 from bridge.dev.command import HEADLESS_PODS, LIVE_PODS
 
 
@@ -131,14 +131,17 @@ def test_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("slurm-bridge ")
 
 
-def test_output_that_is_cut_off_gives_no_traceback(tmp_path: Path) -> None:
-    """As in `slurm-bridge doctor | head`."""
+FULL = "slurm-bridge: the answer cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "says"), [("| true", EXIT_NOT_READ, ""), (">/dev/full", EXIT_NOT_WRITTEN, FULL)]
+)
+def test_output_that_cannot_be_written_gives_no_traceback(tmp_path: Path, output: str, code: int, says: str) -> None:
+    """As in `slurm-bridge doctor | head`, or on a full disk."""
     file = tmp_path / "settings.yaml"
     file.write_text("slurm_url: http://127.0.0.1:1\npolicy: {rules: [{namespaces: [hpc], user: alice}]}\n")
-    reads, writes = os.pipe()
-    os.close(reads)
-    command = [sys.executable, "-m", "bridge", "policy", "check", str(file)]
-    environment = os.environ | {"KUBECONFIG": str(tmp_path / "none")}
-    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False, env=environment)
-    os.close(writes)
-    assert (done.returncode, done.stderr) == (EXIT_NOT_READ, "")
+    program = f"{sys.executable} -m bridge policy check {file} {output}; exit ${{PIPESTATUS[0]}}"
+    environ = os.environ | {"KUBECONFIG": str(tmp_path / "none")}
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, done.stderr) == (code, says)

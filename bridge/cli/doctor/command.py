@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Mapping
 
 from bridge.cli.doctor import (
@@ -18,7 +17,7 @@ from bridge.cli.doctor import (
 from bridge.cli.doctor.findings import exit_code, findings
 from bridge.cli.doctor.look import look
 from bridge.cli.doctor.report import as_json, as_text
-from bridge.cli.terminal import columns
+from bridge.cli.terminal import columns, say
 
 GROUPS = (
     ("Settings", settings_checks.CHECKS),
@@ -36,5 +35,5 @@ def main(options: Mapping[str, str | None]) -> int:
     seen = asyncio.run(look(options, os.environ))
     found = list(findings(GROUPS, seen))
     output = options.get("output")
-    print(as_json(found) if output == "json" else as_text(found, columns(output)), file=sys.stdout)  # noqa: T201
+    say(as_json(found) if output == "json" else as_text(found, columns(output)))
     return exit_code(found)

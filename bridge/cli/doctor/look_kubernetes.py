@@ -13,6 +13,7 @@ from bridge.connections import Connections
 from bridge.errors import ConfigError, Unauthorized
 from bridge.kube import admin_reads, watch
 from bridge.kube.client import KubeClient
+from bridge.kube.lists import Query, listed
 from bridge.kube.transport import HttpTransport
 from bridge.preflight import rights
 from bridge.preflight.rights import Right
@@ -40,11 +41,11 @@ class _Kubernetes:
     client: KubeClient
     scheduler_name: str
 
-    async def listed(self, resource: watch.Resource[T]) -> tuple[T, ...]:
+    async def listed(self, query: Query[T]) -> tuple[T, ...]:
         """All objects that can be decoded; `seen.undecoded` receives the others."""
-        listed = await watch.listed(self.transport, resource)
-        self.seen.undecoded.extend(listed.undecoded)
-        return listed.found
+        all_ = await listed(self.transport, query)
+        self.seen.undecoded.extend(all_.undecoded)
+        return all_.found
 
     async def rights(self) -> Mapping[Right, bool]:
         asked = (*rights.CLUSTER, *REFERRED, *rights.NODE)

@@ -11,8 +11,9 @@ from aiohttp import web
 from bridge.cli import bridge_client
 from bridge.errors import BridgeError, ConfigError, RemoteError
 from bridge.explanation_json import decoded
+from bridge.kube.lists import listed
 from bridge.kube.transport import Reply, TooLong
-from bridge.kube.watch import listed, our_pods
+from bridge.kube.watch import our_pods
 from bridge.plugin import cluster, nodes, survey
 from bridge.plugin.cluster import Cluster, Selection
 from bridge.plugin.pods import PODS, Seen
