@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Annotated
 
 import msgspec
 
@@ -57,6 +58,10 @@ CLOSING: States = frozenset(
 )
 UNSCHEDULABLE = "SchedulingDisabled"  # kubectl's word for a cordoned node
 
+# Both clusters count in 64 bits.  Only a client checks these limits: it can add up and divide what it has read.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Part = Annotated[float, msgspec.Meta(ge=0, le=2**63)]
+
 
 class Amount(msgspec.Struct, frozen=True):
     """One resource of one node: CPUs, MiB, or devices.
@@ -67,18 +72,18 @@ class Amount(msgspec.Struct, frozen=True):
     free            what neither cluster counts as taken; 0 if no pod can start on the node
     """
 
-    total: int = 0
-    held: int = 0
-    bridge: float = 0.0
-    others: float = 0.0
-    free: int = 0
+    total: Count = 0
+    held: Count = 0
+    bridge: Part = 0.0
+    others: Part = 0.0
+    free: Count = 0
 
 
 class Pods(msgspec.Struct, frozen=True):
     """The number of unfinished pods: of the bridge, and all others."""
 
-    bridge: int
-    others: int
+    bridge: Count
+    others: Count
 
 
 class NodeItem(msgspec.Struct, frozen=True):
@@ -111,7 +116,7 @@ class PartitionItem(msgspec.Struct, frozen=True):
 
     up: bool
     default: bool
-    max_time_min: int | None
+    max_time_min: Count | None
 
 
 class Survey(msgspec.Struct, frozen=True):

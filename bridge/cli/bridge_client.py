@@ -7,9 +7,12 @@ that the admin gave, and its bearer token is for it alone.  A redirect is not fo
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 import requests
@@ -69,13 +72,29 @@ async def ask(
 ) -> Answer:
     """Send one request and return its answer, whatever its status.
 
-    within_s     seconds for the whole answer; the last byte may take as long again
+    within_s     seconds for the whole answer
     token_file   file with the bearer token; "": none is sent
     Raises NoBridgeError, and ConfigError if the file holds no token.
     """
     bearer = BearerFile.of(token_file)
     sent = {**(headers or {}), **({"Authorization": f"Bearer {bearer.token()}"} if bearer is not None else {})}
-    return await asyncio.to_thread(_asked, method, url, within_s, params, sent)
+    answer: Future[Answer] = Future()
+    answer.set_running_or_notify_cancel()
+    # `requests` waits for each byte anew.  A daemon thread does not delay the end of the command, as asyncio.to_thread does.
+    threading.Thread(
+        target=_fill, args=(answer, partial(_asked, method, url, within_s, params, sent)), daemon=True
+    ).start()
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(answer), within_s)
+    except TimeoutError:
+        raise NoBridgeError(listening=False) from None
+
+
+def _fill(answer: Future[Answer], ask_server: Callable[[], Answer]) -> None:
+    try:
+        answer.set_result(ask_server())
+    except BaseException as error:  # noqa: BLE001 - raised by the coroutine that waits
+        answer.set_exception(error)
 
 
 def _asked(
@@ -97,8 +116,10 @@ def _body(answer: requests.Response, until: float) -> bytes:
     body = bytearray()
     for chunk in answer.iter_content(CHUNK):
         body += chunk
-        if len(body) > ANSWER_MOST or time.monotonic() > until:
-            raise requests.exceptions.ContentDecodingError("too long, or too slow")
+        if len(body) > ANSWER_MOST:
+            raise requests.exceptions.ContentDecodingError("too long")
+        if time.monotonic() > until:
+            raise requests.Timeout
     return bytes(body)
 
 

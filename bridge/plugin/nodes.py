@@ -20,6 +20,7 @@ from scheduler.translate.grouping import natural
 
 GIB = 1024  # MiB
 DAY_MIN = 24 * 60
+MOST_NAMED = 20  # so many partitions are named in a sentence
 BASES = ("DOWN", "ERROR", "FUTURE", "UNKNOWN", "ALLOCATED", "MIXED", "IDLE")
 # What sinfo calls a node with one of these flags; the first that it has counts.
 WORDS = {
@@ -83,7 +84,8 @@ def nodes(survey: Survey, partition: str, *, wide: bool, each: bool) -> Shown:
 def _others(survey: Survey) -> str:
     """Which partitions have nodes, as a sentence after another; "": none."""
     known = sorted({name for node in survey.nodes for name in node.partitions})
-    return f" Partitions with nodes: {', '.join(known)}." if known else ""
+    more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
+    return f" Partitions with nodes: {', '.join(known[:MOST_NAMED])}{more}." if known else ""
 
 
 def _wide(row: Row, more: Row) -> Row:
@@ -169,11 +171,16 @@ def _amounts(cpus: float, memory_mib: float, devices: Mapping[str, int]) -> str:
 
 def free(survey: Survey, partition: str, *, wide: bool) -> Shown:
     """`free`.  partition: only this one; "": every partition with a node that both clusters have"""
-    entries = {}
-    for name in sorted({known for node in survey.nodes for known in node.partitions if partition in ("", known)}):
-        members = [node for node in survey.nodes if name in node.partitions and node.kubernetes is not None]
-        if members:
-            entries[name] = _free(name, survey.partitions.get(name), members) | {"polled": survey.polled}
+    members: dict[str, list[NodeItem]] = {}
+    for node in survey.nodes:
+        if node.kubernetes is not None:
+            for name in set(node.partitions):
+                members.setdefault(name, []).append(node)
+    entries = {
+        name: _free(name, survey.partitions.get(name), members[name]) | {"polled": survey.polled}
+        for name in sorted(members)
+        if partition in ("", name)
+    }
     heads = ("PARTITION", "STATE", "NODES", "CPUS FREE/ALL", "MEMORY", "DEVICES", "ROOM ON ONE NODE", "TIME LIMIT")
     more = ("FREE NODES", "CLOSED NODES")
     rows = {name: _free_row(entry) for name, entry in entries.items()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bridge.cli.terminal import printable
 
 GAP = "   "
+WIDEST = 120  # columns; a longer cell shifts the rest of its row, and costs no other row any blanks
 RESET = "\x1b[0m"
 CLEAR = "\x1b[H\x1b[2J"
 # Colours of states; other words have none.
@@ -51,7 +52,7 @@ def table(
     coloured   the column with the state, which decides its colour
     """
     shown = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
+    widths = [min(WIDEST, max(map(len, column))) for column in zip(heads, *shown, strict=True)]
     lines = [_line(heads, widths, screen.width, None, "")]
     for row in shown:
         colour = COLOURS.get(row[coloured], "") if coloured is not None and screen.colours else ""

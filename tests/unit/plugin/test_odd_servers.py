@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
 from bridge.cli import bridge_client
+from bridge.cli.bridge_client import NoBridgeError
 from bridge.errors import BridgeError, ConfigError, RemoteError
 from bridge.explanation_json import decoded
 from bridge.kube.lists import listed
@@ -17,8 +22,9 @@ from bridge.kube.watch import our_pods
 from bridge.plugin import cluster, nodes, survey
 from bridge.plugin.cluster import Cluster, Selection
 from bridge.plugin.pods import PODS, Seen
-from bridge.plugin.table import Screen
+from bridge.plugin.table import Screen, table
 from bridge.plugin.trace import waterfall
+from tests.patience import PATIENCE_S
 from tests.unit.kube.fakes import FakeTransport, no, pod, reply
 
 OURS = Selection("slurm-bridge", "hpc")
@@ -96,6 +102,116 @@ async def test_an_answer_that_is_no_survey_and_no_explanation_is_one_sentence(bo
         await runner.cleanup()
     with pytest.raises(ValueError):  # noqa: PT011 - its text is that of the decoder
         decoded(body)
+
+
+AMOUNT = {"total": 4, "held": 1, "bridge": 1.0, "others": 0.5, "free": 2}
+NODE = {
+    "name": "n1",
+    "slurm_name": "n1",
+    "kubernetes": "Ready",
+    "taints": ["key"],
+    "slurm": ["IDLE"],
+    "reason": "a reason",
+    "partitions": ["main"],
+    "closed": "",
+    "pods": {"bridge": 1, "others": 1},
+    "cpus": AMOUNT,
+    "memory_mib": AMOUNT,
+    "devices": {"gpu": AMOUNT},
+}
+SURVEY = {
+    "at": 1.0,
+    "polled": 1.0,
+    "partitions": {"main": {"up": True, "default": True, "max_time_min": 60}},
+    "nodes": [NODE],
+}
+ODD = [None, -1, 10**30, 10**400, 1e308, 0.1, True, "\u202e\x1b[2J\n", "x" * 10_000, [], {}, [None], {"a": 1}]
+
+
+def changed(thing: Any, value: Any) -> list[Any]:
+    """Copies of a JSON value, each with another part of it replaced."""
+    copies = [value]
+    if isinstance(thing, dict):
+        copies += [{**thing, key: copy} for key, part in thing.items() for copy in changed(part, value)]
+        copies += [{other: thing[other] for other in thing if other != key} for key in thing]  # an older bridge
+        copies += [{**thing, "new": value}]
+    if isinstance(thing, list):
+        copies += [[copy] for part in thing for copy in changed(part, value)]
+    return copies
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:12])
+def test_an_answer_about_nodes_with_odd_values_is_shown_or_refused(value: Any) -> None:
+    shown = 0
+    for answer in changed(SURVEY, value):
+        try:
+            found = survey._SURVEY.decode(json.dumps(answer).encode())
+        except msgspec.MsgspecError:
+            continue
+        for made in (nodes.nodes(found, "", wide=True, each=False), nodes.free(found, "", wide=True)):
+            assert all(line.isprintable() for line in made.lines(Screen()))
+            assert json.dumps(list(made.entries.values()))
+            shown += 1
+    assert shown, "an additional key is ignored"
+
+
+def test_one_long_cell_costs_other_rows_no_blanks() -> None:
+    """A tenant may write an annotation of 256 KiB, and `queue -o wide` shows it beside thousands of other pods."""
+    [_, long, short] = table(("PARTITION", "NODE"), [("x" * 200_000, "n1"), ("main", "n2")], Screen())
+    assert long.endswith("x   n1")
+    assert len(short) < 200
+
+
+def test_a_sentence_names_a_few_of_many_partitions() -> None:
+    found = survey._SURVEY.decode(
+        json.dumps(SURVEY | {"nodes": [NODE | {"partitions": [f"p{n}" for n in range(5000)]}]})
+    )
+    assert len(nodes.nodes(found, "none", wide=False, each=False).empty) < 300
+    assert nodes.free(found, "none", wide=False).empty.endswith("and 4,980 more.")
+
+
+@asynccontextmanager
+async def dripping(begin: bytes, drop: bytes) -> AsyncIterator[str]:
+    """A server whose answer has no end, and comes faster than any timeout of a read."""
+
+    answering: list[asyncio.Task[None]] = []
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(begin)
+            while not writer.is_closing():
+                writer.write(drop)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        finally:
+            writer.close()
+
+    def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.append(asyncio.create_task(drip(writer)))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in answering:
+            task.cancel()
+        await asyncio.gather(*answering, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("begin", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    ],
+    ids=["header", "body", "chunks"],
+)
+async def test_an_answer_without_an_end_is_given_up(begin: bytes, drop: bytes) -> None:
+    async with dripping(begin, drop) as url, asyncio.timeout(PATIENCE_S):
+        with pytest.raises(NoBridgeError):
+            await bridge_client.ask("GET", url, within_s=0.3)
 
 
 @pytest.mark.parametrize("url", ["http://me:SECRET@bridge:8080", "http://bridge:8080/?token=SECRET"])
