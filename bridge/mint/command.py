@@ -1,8 +1,8 @@
 """The command line of the mint: write tokens, renew them, stop at SIGTERM.
 
-The process has no event loop and no connection: it checks once a second whether a token is due, and waits for a signal
-meanwhile.  A mistake at the start ends the process with exit code 2.  A later problem is logged once; the existing tokens
-stay, and the mint tries again each second, because a bridge can use the tokens for half of their life.
+The process has no event loop and no connection.  Once a second it checks if a token is due; meanwhile it waits for a signal.
+A mistake at the start ends the process with exit code 2.  A later problem is logged once, and the mint tries again each
+second.  The existing tokens stay: a token that is due is still valid for half of its life.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("slurm-bridge")
 
 
 def main(options: Mapping[str, Any]) -> int:
-    """Exit code 0 after SIGTERM.  Raises ConfigError for a mistake at the start."""
+    """Write and renew tokens until SIGTERM or SIGINT, and return the exit code 0.  Raises ConfigError at the start."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -38,7 +38,7 @@ def main(options: Mapping[str, Any]) -> int:
     mint = Mint(options["out"], options["key"], lifetime_s, _group(options["group"]))
     if not users.now():
         raise ConfigError("mint: no user is named.", "Name users with --user, --users-file or --policy.")
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the loop waits for them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the loop receives these signals by sigtimedwait
     try:
         count = mint.renew(users.now(), time.time())
         log.info(
@@ -68,7 +68,7 @@ def _until_signalled(users: Users, mint: Mint) -> None:
 
 
 def _renewed(users: Users, mint: Mint) -> str:
-    """Renew the tokens that are due.  Returns why that failed; "": it did not."""
+    """Renew the tokens that are due.  Returns why that failed, in sentences; "": it succeeded."""
     try:
         if count := mint.renew(users.now(), time.time()):
             log.info("wrote %s", _tokens(count))

@@ -1,7 +1,7 @@
 """One token file for each user, written as a whole or not at all, and renewed at half of its life.
 
-A new token is written beside the old one and replaces it by one rename, so that a reader sees one or the other.  The files
-can be read only by the user of this process (0600), or by one group, too (0640).
+A new token is written beside the old file and replaces it by one rename, so a reader sees either the old token or the new.
+Only the user of this process can read the files (0600), or also one group (0640).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ SHORTEST_KEY_BYTES = 16
 
 
 def key_of(path: str) -> bytes:
-    """The key in that file.  Raises ConfigError if there is none, or if every user could read it."""
+    """The key in that file.
+
+    Raises ConfigError if the file cannot be read, if every user can read or write it, or if it has no usual length of a key.
+    """
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -67,7 +70,7 @@ class Mint:
         return len(due)
 
     def _is_fresh(self, user: str, now: float) -> bool:
-        """True if the token need not be renewed.  A token from the future is not fresh: the clock was set back since."""
+        """True if the token need not be renewed.  A token from the future is not fresh, because the clock was set back."""
         issued = self._issued.get(user)
         return issued is not None and issued <= now < issued + self._lifetime_s / 2 and (self._folder / user).is_file()
 
@@ -77,7 +80,7 @@ class Mint:
             new.unlink(missing_ok=True)  # left by an earlier process that was killed
             with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
                 if self._group is not None:
-                    if os.fstat(file.fileno()).st_gid != self._group:  # else the right to chown is not needed
+                    if os.fstat(file.fileno()).st_gid != self._group:  # without a chown no right is needed
                         os.fchown(file.fileno(), -1, self._group)
                     os.fchmod(file.fileno(), 0o640)
                 file.write(token + "\n")

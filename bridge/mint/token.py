@@ -1,7 +1,7 @@
-"""A token as slurmctld makes it: a JWT signed by HS256 with the content of jwt_hs256.key, claims exp, iat and sun.
+"""A token as slurmctld makes it: a JWT with the claims exp, iat and sun, signed with HS256 and the content of jwt_hs256.key.
 
-What Slurm reads of it was measured on 26.05.5: `exp` must be there, `sun` names the user (`root` is accepted, too), `iat` and
-`nbf` mean nothing to it.  Ten lines of the standard library make it; a library for all kinds of JWT would be more to trust.
+Measured on Slurm 26.05.5: `exp` is required, `sun` names the user (`root` is accepted, too), and `iat` and `nbf` are ignored.
+Ten lines with the standard library make such a token, so no JWT library has to be trusted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """The users to mint tokens for: named on the command line, in a file, or by the rules of a policy.
 
-The templates of a policy give users that depend on namespaces, which this process does not see: the admin lists these users
-in a file.  Both files are read again when they change.  Users in a file or a policy must be ordinary: neither root nor
-SlurmUser nor a number, because an author of these files must not become an administrator of Slurm.  The command line may
-name SlurmUser, too, so that a bridge with one token for all users gets a short-lived token; it may not name root.
+A template in a policy gives users that depend on namespaces.  This process does not see namespaces, so the admin lists these
+users in a file.  Both kinds of files are read again when they change.
+
+Users in a file or a policy must be ordinary: neither root nor SlurmUser nor a number, because an author of these files must
+not become an administrator of Slurm.  The command line may also name SlurmUser, for a bridge that has one token for all
+users.  It may not name root.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 from bridge.errors import ConfigError
 from scheduler.policy import templates
 
-# Bytes of a name.  A file name has at most 255, and the name of a file that is being written is a little longer.
+# Most bytes of a user name.  A file name has at most 255, and the name of a file that is being written is a little longer.
 LONGEST = 240
 MOST_USERS = 10_000
 MOST_BYTES = 1 << 20
@@ -23,17 +25,18 @@ MOST_BYTES = 1 << 20
 class Users:
     """The users of all sources.
 
-    named     given on the command line
-    files     files with one name a line; text after a # is a comment
-    policies  settings files
-    slurm_user   the name of SlurmUser
+    named       users that the command line names
+    files       files with one name a line; text after a # is a comment
+    policies    settings files with a policy
+    slurm_user  the name of SlurmUser
+    Raises ConfigError if the command line names a user that is not allowed.
     """
 
     def __init__(
         self, named: Sequence[str], files: Sequence[str] = (), policies: Sequence[str] = (), slurm_user: str = "slurm"
     ) -> None:
         for user in named:
-            _checked("--user", user, _no_file_or_root(user))
+            _checked("--user", user, _why_forbidden(user))
         self._named = tuple(named)
         self._sources = [_Source(file, in_file, slurm_user) for file in files]
         self._sources += [_Source(file, in_policy, slurm_user) for file in policies]
@@ -70,7 +73,7 @@ class _Source:
 
 
 def in_file(path: str, slurm_user: str) -> Iterator[str]:
-    """The users that a file names, a line each.  Raises ConfigError."""
+    """The users that a file names, one a line.  Raises ConfigError."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read(MOST_BYTES + 1)
@@ -82,7 +85,7 @@ def in_file(path: str, slurm_user: str) -> Iterator[str]:
         raise ConfigError(f"{path}: is larger than {MOST_BYTES >> 20} MiB.")
     for number, written in enumerate(text.splitlines(), 1):
         if user := written.partition("#")[0].strip():
-            yield _checked(f"{path}, line {number}", user, _not_ordinary(user, slurm_user))
+            yield _checked(f"{path}, line {number}", user, _why_not_ordinary(user, slurm_user))
 
 
 def in_policy(path: str, slurm_user: str) -> Iterator[str]:
@@ -91,23 +94,25 @@ def in_policy(path: str, slurm_user: str) -> Iterator[str]:
 
     for tenant in settings.load({"config": path}, {}).policy.tenants:
         if not templates.is_template(tenant.user):
-            yield _checked(f"{path}: policy", tenant.user, _not_ordinary(tenant.user, slurm_user))
+            yield _checked(f"{path}: policy", tenant.user, _why_not_ordinary(tenant.user, slurm_user))
 
 
 def _checked(where: str, user: str, why: str) -> str:
+    """The user.  Raises ConfigError if there is a reason not to mint a token.  why: the reason; "": none"""
     if why:
         raise ConfigError(f"{where}: {user[:80]!a} {why}.", "Name an ordinary user of Slurm.")
     return user
 
 
-def _not_ordinary(user: str, slurm_user: str) -> str:
+def _why_not_ordinary(user: str, slurm_user: str) -> str:
+    """Why a file may not name that user, as the rest of a sentence; "": the user is ordinary."""
     if user.casefold() == slurm_user.casefold():
         return "is SlurmUser, whose token is minted only for --user"
-    return _no_file_or_root(user) or templates.no_ordinary_user(user)
+    return _why_forbidden(user) or templates.no_ordinary_user(user)
 
 
-def _no_file_or_root(user: str) -> str:
-    """Why no token file can be of that user, as the rest of a sentence; "": one can be."""
+def _why_forbidden(user: str) -> str:
+    """Why no token may be minted for that user, as the rest of a sentence; "": a token may be minted."""
     if user.casefold() == templates.ROOT:
         return "may do anything in Slurm"
     odd = not templates.is_name(user) or user.startswith((".", "-")) or "/" in user

@@ -1,6 +1,7 @@
 """What each command of `kubectl slurm` prints: which server it calls, and in which form it shows the answer.
 
-An answer is a coroutine of the options.  It prints, and raises BridgeError if there is nothing to print.
+Each command is a coroutine that takes the options and prints the answer.  It raises BridgeError if it gets no answer, and
+BrokenPipeError or NotWritten if it cannot print.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ from bridge.plugin.watch import ask_again, follow
 
 
 def screen_of(stream: TextIO, environ: Mapping[str, str], *, wide: bool = False) -> Screen:
-    """The screen: colours and cut lines only on a terminal, and no colours if NO_COLOR is set or TERM is dumb."""
+    """What the stream can show.  Only a terminal gets colours and cut lines.  If NO_COLOR is set or TERM is dumb: no colours.
+
+    wide   no line is cut
+    """
     if not stream.isatty():
         return Screen()
     plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
@@ -43,7 +47,7 @@ def screen_of(stream: TextIO, environ: Mapping[str, str], *, wide: bool = False)
 
 
 def namespace_of(options: argparse.Namespace) -> str:
-    """The namespace that the user named, else that of the context."""
+    """The namespace that the user named; if none is named, the namespace of the context."""
     return str(options.namespace) or auth.namespace_of(options.kubeconfig, options.context)
 
 
@@ -87,7 +91,10 @@ class _PodShown:
         return {str(self.entry["uid"]): self.entry}
 
     def lines(self, screen: Screen, only: Collection[str] | None = None) -> list[str]:
-        """The text.  only: None for the first answer; later all lines after an empty line, or none if *only* is empty"""
+        """The text.
+
+        only   None: the first answer.  Later the rows that changed: an empty line and the whole text, or no line if none did
+        """
         if only is None:
             return self.text(screen)
         return ["", *self.text(screen)] if only else []
@@ -95,7 +102,7 @@ class _PodShown:
 
 async def why(options: argparse.Namespace) -> None:
     """`why POD`."""
-    # With -w the costs are read again when the job, the node or the end changes.
+    # With -w the costs are read again only if the pod has another job or node, or has ended.
     known: dict[tuple[object, ...], ShownCosts] = {}
 
     async def describe(seen: Seen, events: Sequence[PodEvent], note: str) -> _PodShown:
@@ -133,12 +140,12 @@ async def trace_of(options: argparse.Namespace) -> None:
 async def _of_pod(
     options: argparse.Namespace, describe: Callable[[Seen, Sequence[PodEvent], str], Awaitable[_PodShown]]
 ) -> None:
-    in_it, name = named(options.pod)
+    namespace, name = named(options.pod)
     async with AsyncExitStack() as stack:
         cluster = await connected(options.kubeconfig, options.context, stack, warn)
 
         async def ask() -> _PodShown:
-            seen = await cluster.pod(in_it or namespace_of(options), name)
+            seen = await cluster.pod(namespace or namespace_of(options), name)
             _check_scheduler(seen.pod.full_name, seen.pod.scheduler_name, options.scheduler)
             return await describe(seen, *await cluster.events(seen))
 
@@ -152,7 +159,7 @@ async def _of_pod(
 def _check_scheduler(pod: str, named: str, wanted: str) -> None:
     if named != wanted:
         raise ConfigError(
-            f"pod {pod} names the scheduler {named}, not {wanted}, so that slurm-bridge does nothing for it.",
+            f"pod {pod} names the scheduler {named}, not {wanted}, so slurm-bridge does nothing for it.",
             f"Create it with schedulerName: {wanted}, or name its scheduler with --scheduler.",
         )
 
@@ -201,5 +208,5 @@ def show(lines: Sequence[str]) -> None:
 
 
 def warn(sentence: str) -> None:
-    """Print a sentence beside the answer."""
+    """Print a sentence to standard error: programs read the answer from standard output."""
     print(printable(sentence), file=sys.stderr, flush=True)  # noqa: T201

@@ -1,6 +1,6 @@
 """The user's Kubernetes cluster: the pods of one scheduler, listed and watched, and the events of one pod.
 
-Errors are those of bridge/errors.py.  A right that the user lacks is one sentence that names the command to see it.
+Errors are those of bridge/errors.py.  If the user lacks a right, the error names the command that shows the user's rights.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ DEADLINE_S = 20.0
 WATCH_S = 300  # the server ends a watch after this time
 STALL_S = WATCH_S + 30.0
 RETRY_S = 2.0
-MOST_LISTS = 5  # a list begins again so often if its snapshot expires
-MOST_NAMED = 5  # pods that cannot be read and are named
+MOST_LISTS = 5  # tries of a list; a try fails if its snapshot expires between two pages
+MOST_NAMED = 5  # names of pods in the sentence about pods that cannot be read
 GONE = 410
 Found = dict[str, Seen]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which pods.  namespace "": all; labels: a label selector as kubectl takes it; name "": every pod."""
+    """Which pods to list.
+
+    namespace   "": all namespaces
+    labels      a label selector as kubectl takes it; "": all labels
+    name        "": pods of every name
+    """
 
     scheduler: str
     namespace: str
@@ -60,7 +65,10 @@ class Cluster:
         return (await self._listed(chosen))[0]
 
     async def follow(self, chosen: Selection) -> AsyncIterator[Found]:
-        """All pods of the selection, first as they are, then after each change.  Raises for the first list only."""
+        """All pods of the selection: as they are now, and again after each change.
+
+        Raises RemoteError if the first list fails, and ConfigError if the user lacks the right or loses it later.
+        """
         found, version = await self._listed(chosen)
         yield found
         while True:
@@ -122,7 +130,7 @@ class Cluster:
                 raise refusal("watch pods", refused.reply) from None
 
     async def pod(self, namespace: str, name: str) -> Seen:
-        """One pod, of any scheduler.  Raises RemoteError; ConfigError if there is none, or the user lacks the right."""
+        """One pod, of any scheduler.  Raises RemoteError; ConfigError if it does not exist, or the user lacks the right."""
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
         try:
             reply = judged("read pod", await self.transport.exchange(Call("GET", path, deadline_s=DEADLINE_S)))
@@ -137,7 +145,7 @@ class Cluster:
         return [item.name for item in (await listed(self.transport, watch.namespaces())).found]
 
     async def events(self, seen: Seen) -> tuple[tuple[PodEvent, ...], str]:
-        """The events of a pod, oldest first; and why they are not shown, as a sentence, or ""."""
+        """The events of a pod, oldest first, and why they are not shown, as a sentence; "": they are shown."""
         try:
             return await events_of(self.transport, seen.pod.namespace, seen.pod.uid), ""
         except RemoteError as error:

@@ -1,6 +1,7 @@
-"""The command line of `kubectl slurm`: what it takes, and which function answers.
+"""The command line of `kubectl slurm`: its commands and options, and which function answers each command.
 
-`doctor`, `explain` and `policy` are those of `slurm-bridge`, with its options: they ask Slurm too, and so need its settings.
+`doctor`, `explain` and `policy` are the commands of `slurm-bridge`, with the same options.  They also ask Slurm, so they need
+the settings of the bridge.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ NEED_SLURM = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 with one line that says what is wrong and what to do; 141 if the reader of the output closed it."""
+    """Returns the exit code: 0 if the answer was printed; 2 after an error, with one line that says what to do.
+
+    Further: 1 if the output cannot be written, 141 if the reader of the output closed it, 130 if the user interrupts the
+    command.  `doctor`, `explain` and `policy` have the exit codes of the same commands of `slurm-bridge`.
+    """
     use_any_encoding()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in PASSED_ON:
@@ -69,14 +74,14 @@ def _passed_on(given: list[str]) -> int:
 
 
 def _names_settings(given: list[str]) -> bool:
-    """True if settings, or a Slurm, are named: then the mistake is another one, for example in a manifest."""
+    """True if the user named settings or a slurmrestd: missing settings are then not the mistake."""
     is_named = any(word.partition("=")[0] in ("--config", "--slurm-url") for word in given)
     variables = (settings.ENVIRONMENT + name for name in ("CONFIG", "SLURM_URL"))
     return is_named or given[:2] == ["policy", "check"] or any(map(os.environ.get, variables))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of every command that is answered here."""
+    """The parser of the command line."""
     top = argparse.ArgumentParser(
         prog="kubectl slurm",
         description="Pods and nodes of slurm-bridge as squeue, sacct and sinfo show them, with your own rights.",
@@ -122,7 +127,7 @@ def _add_commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 
 
 def complete(arguments: Sequence[str] | None = None) -> int:
-    """Answer `kubectl_complete-slurm`.  Exit code 0: without a cluster there are fewer candidates, and no message."""
+    """Answer `kubectl_complete-slurm`.  Returns 0 always: if the cluster does not answer, there are fewer candidates."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     helps = {name: parser.format_help() for name, parser in _commands().items()}
     helps |= {name: text for name, text in slurm_bridge.helps().items() if name.partition(" ")[0] in PASSED_ON}
@@ -131,7 +136,7 @@ def complete(arguments: Sequence[str] | None = None) -> int:
 
 
 def _before(words: Sequence[str]) -> argparse.Namespace:
-    """The options before the word to complete, without an option whose value is that word."""
+    """The options before the word to complete.  An option whose value is this word has its default."""
     whole = words[1:-1] if words[-1].startswith("-") else words[1:]
     return _where().parse_known_args(whole)[0]
 
@@ -167,7 +172,7 @@ def _contexts(words: Sequence[str]) -> list[str]:
 
 
 def _in_time(found: Callable[[], Coroutine[Any, Any, list[str]]]) -> list[str]:
-    """The names; none if the cluster does not give them: a shell that completes has no place for a message."""
+    """The names; none if an error occurs or COMPLETION_S passes, because a shell that completes cannot show a message."""
 
     async def limited() -> list[str]:
         async with asyncio.timeout(COMPLETION_S):
@@ -180,7 +185,7 @@ def _in_time(found: Callable[[], Coroutine[Any, Any, list[str]]]) -> list[str]:
 
 
 def _quiet(_sentence: str) -> None:
-    """No message: see _in_time."""
+    """Show no message: see _in_time."""
 
 
 def _where() -> argparse.ArgumentParser:
@@ -204,7 +209,7 @@ def _form() -> argparse.ArgumentParser:
 
 def _watch() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("-w", "--watch", action="store_true", help="until it is interrupted")
+    options.add_argument("-w", "--watch", action="store_true", help="follow changes until interrupted")
     return options
 
 

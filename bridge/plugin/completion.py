@@ -1,7 +1,8 @@
-"""Completion of the command line: candidates, as kubectl asks a plugin for them, and the scripts for the program's own name.
+"""Completion of the command line: the candidates that kubectl asks a plugin for, and scripts for shells.
 
-kubectl runs `kubectl_complete-slurm` with the words after `kubectl slurm`, of which the last is to be completed.  The answer
-is one candidate a line and, last, a directive of cobra: a colon and a number.
+kubectl runs `kubectl_complete-slurm` with the words after `kubectl slurm`; the last word is to be completed.  The answer has
+one candidate a line.  Its last line is a directive of cobra: a colon and a number.  The scripts are for `kubectl-slurm`,
+which kubectl's own completion does not know.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ compdef _kubectl_slurm kubectl-slurm
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where names come from; each function is given the words before the word to complete, and may return nothing."""
+    """Functions that return names.  Each takes the words before the word to complete, and may return no names."""
 
     pods: Callable[[Sequence[str]], Sequence[str]]
     namespaces: Callable[[Sequence[str]], Sequence[str]]
@@ -85,13 +86,16 @@ def _candidates(
 
 
 def _commands_of(command: str, helps: Mapping[str, str]) -> list[str]:
-    """The commands after that one; "": those after `kubectl slurm`."""
+    """The subcommands of a command; of "": the commands of `kubectl slurm`."""
     before = f"{command} " if command else ""
     after = [name.removeprefix(before) for name in helps if name.startswith(before)]
     return [name for name in after if " " not in name]
 
 
 def _choices(text: str, last: str) -> list[str]:
-    """The values that an option takes, or a command without options: {json,wide} of its help."""
+    """The values that an option or an argument accepts, from `{json,wide}` in the help of its command.
+
+    last   the option; if the help shows no such option with values, the first values in the help are returned
+    """
     found = re.search(rf"(?:{re.escape(last)} )?\{{([\w,]+)\}}", text)
     return found[1].split(",") if found else []

@@ -26,7 +26,7 @@ HOW = (
 class ShownCosts:
     """What a job costs, for people and for programs.
 
-    sentence   why no costs are shown; "": they are shown, or the pod has no job that costs anything now
+    sentence   why no costs are shown; "": the costs are shown, or there is nothing to say
     """
 
     lines: Sequence[str] = ()
@@ -39,7 +39,7 @@ class ShownCosts:
 
 
 async def costs_of(seen: Seen, options: argparse.Namespace) -> ShownCosts:
-    """What the job of a pod costs, unless the pod has ended."""
+    """What the job of a pod costs; nothing if the pod has no job or has ended."""
     if not seen.job or seen.pod.finished:
         return ShownCosts()
     if not options.slurm_url:

@@ -1,6 +1,6 @@
 """`queue` and `history`: the pods of a selection as squeue and sacct list jobs, as tables and as JSON.
 
-`history` has the pods that ended and that Kubernetes still has.  A pod that was deleted is in Slurm's accounting alone.
+`history` lists ended pods that still exist in Kubernetes.  Only Slurm's accounting has the jobs of deleted pods.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Entry = dict[str, Any]  # for programs
 class View:
     """One list.
 
-    heads, wide   columns, and those that `-o wide` has besides
-    shown         which pods it lists
-    row, more     the cells of a pod at a time (epoch seconds) for `heads`, and for `wide`
+    heads, wide   names of the columns, and of the columns that `-o wide` adds
+    shown         True for the pods that the list has
+    row, more     the cells of a pod for `heads` at a time (epoch seconds), and for `wide`
     order         the sort key
     state         the number of the column with the state
     empty         what is printed if there is no pod
@@ -67,7 +67,7 @@ class View:
         return (*((space,) if space else ()), *row[:-1], *more, row[-1])
 
 
-def _waits(seen: Seen) -> bool:
+def _has_not_ended(seen: Seen) -> bool:
     return not seen.pod.finished
 
 
@@ -94,7 +94,7 @@ def _option(pod: Pod, option: str) -> str:
 
 
 def asked_for(pod: Pod) -> Row:
-    """CPUs, memory and devices of the pod, as its containers ask for them."""
+    """The CPUs, memory and devices that the containers of the pod request."""
     amounts = peak(pod)
     cpus, memory = amounts.get("cpu", 0), amounts.get("memory", 0)
     devices = [
@@ -125,7 +125,7 @@ def _history_more(seen: Seen) -> Row:
 QUEUE = View(
     heads=("JOB", "POD", "STATE", "TIME", "NODE (REASON)"),
     wide=("GANG", "CPUS", "MEMORY", "DEVICES", "PARTITION", "QOS"),
-    shown=_waits,
+    shown=_has_not_ended,
     row=_queue_row,
     more=_queue_more,
     order=lambda seen: (not seen.pod.node, seen.pod.created, seen.pod.name),
@@ -148,7 +148,7 @@ HISTORY = View(
 
 
 def entry(seen: Seen) -> Entry:
-    """One pod for programs, with all that `-o wide` shows.  Times are epoch seconds; null: not yet, or not known."""
+    """One pod for programs, with everything that `-o wide` shows.  Times are epoch seconds; null: not yet, or not known."""
     pod, amounts = seen.pod, peak(seen.pod)
     return {
         "namespace": pod.namespace,
@@ -176,5 +176,5 @@ def entry(seen: Seen) -> Entry:
 
 
 def _number(text: str) -> int | None:
-    """The number in an annotation; None: there is none."""
+    """The number in an annotation; None: the text is no number, or has too many digits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_SIZE)) else None

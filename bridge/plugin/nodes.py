@@ -1,6 +1,6 @@
 """`nodes` and `free`: the nodes of both clusters as sinfo lists them, and what could start now, by partition.
 
-A line of `nodes` is a group of equal nodes, as sinfo folds them, or one node.  Amounts of a group are sums.
+A line of `nodes` shows one node, or a group of equal nodes as sinfo does.  The amounts of a group are sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GIB = 1024  # MiB
 DAY_MIN = 24 * 60
 MOST_NAMED = 20  # so many partitions are named in a sentence
 BASES = ("DOWN", "ERROR", "FUTURE", "UNKNOWN", "ALLOCATED", "MIXED", "IDLE")
-# What sinfo calls a node with one of these flags; the first that it has counts.
+# Flags of a node, and sinfo's word for each.  If a node has several flags, the first in this order counts.
 WORDS = {
     "MAINTENANCE": "maint",
     "RESERVED": "reserved",
@@ -38,11 +38,11 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A list as a table.
+    """A list of nodes or partitions as a table.
 
-    heads, rows   the table; rows by what they are about
+    heads, rows   the table; rows by their first cell
     state         the number of the column with the state
-    entries       for programs, by what they are about
+    entries       for programs, by the name of the node or partition
     empty         what is printed if there is no row
     """
 
@@ -53,7 +53,7 @@ class Shown:
     empty: str
 
     def lines(self, screen: Screen, only: Collection[str] | None = None) -> list[str]:
-        """The table with its head.  only: these rows, without the head; None: all"""
+        """The lines of the table.  only: these rows, without the head; None: the head and all rows"""
         head, *rows = table(self.heads, list(self.rows.values()), screen, coloured=self.state)
         if only is None:
             return [head, *rows]
@@ -64,7 +64,11 @@ class Shown:
 
 
 def nodes(survey: Survey, partition: str, *, wide: bool, each: bool) -> Shown:
-    """`nodes`.  partition: only its nodes; "": all.  each: a line for each node, instead of one for each group"""
+    """The table of `nodes`.
+
+    partition   only nodes of this partition; "": all nodes
+    each        a line for each node, instead of a line for each group
+    """
     found = [node for node in survey.nodes if partition in ("", *node.partitions)]
     groups: dict[tuple[object, ...], list[NodeItem]] = {}
     for node in found:
@@ -82,7 +86,7 @@ def nodes(survey: Survey, partition: str, *, wide: bool, each: bool) -> Shown:
 
 
 def _others(survey: Survey) -> str:
-    """Which partitions have nodes, as a sentence after another; "": none."""
+    """Which partitions have nodes, as a sentence that begins with a space; "": none has."""
     known = sorted({name for node in survey.nodes for name in node.partitions})
     more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
     return f" Partitions with nodes: {', '.join(known[:MOST_NAMED])}{more}." if known else ""
@@ -122,7 +126,7 @@ def _node_more(group: Sequence[NodeItem]) -> Row:
 
 
 def _state(node: NodeItem) -> str:
-    """As sinfo says it: mixed, drained, down*."""
+    """The state of a node in sinfo's words: mixed, drained, down*; "-": Slurm does not have the node."""
     if not node.slurm:
         return "-"
     states = set(node.slurm)
@@ -139,7 +143,7 @@ def _device(kind: str) -> Callable[[NodeItem], Amount]:
 
 
 def _sum(group: Iterable[NodeItem], of: Callable[[NodeItem], Amount]) -> tuple[int, int]:
-    """Held and total."""
+    """The held amount and the total of a group."""
     amounts = [of(node) for node in group]
     return sum(amount.held for amount in amounts), sum(amount.total for amount in amounts)
 
@@ -170,7 +174,7 @@ def _amounts(cpus: float, memory_mib: float, devices: Mapping[str, int]) -> str:
 
 
 def free(survey: Survey, partition: str, *, wide: bool) -> Shown:
-    """`free`.  partition: only this one; "": every partition with a node that both clusters have"""
+    """The table of `free`.  partition: only this one; "": every partition with a node that both clusters have"""
     members: dict[str, list[NodeItem]] = {}
     for node in survey.nodes:
         if node.kubernetes is not None:
@@ -247,7 +251,7 @@ def _free_more(entry: Entry) -> Row:
 
 
 def _hostlist(names: Sequence[str]) -> str:
-    """These names, folded as sinfo folds them.  A name that no node can have in Slurm is at the end as it is."""
+    """These names as a hostlist, as sinfo writes it.  Names that no node of Slurm can have follow unchanged."""
     odd = sorted(name for name in names if not is_name(name))
     return ",".join(filter(None, [folded(names), *odd]))
 
@@ -257,7 +261,7 @@ def _share(amounts: Mapping[str, int], unit: int = 1) -> str:
 
 
 def _limit(minutes: int | None) -> str:
-    """As sinfo says it."""
+    """The time limit as sinfo writes it."""
     if minutes is None:
         return "infinite"
     days, rest = divmod(minutes, DAY_MIN)

@@ -1,6 +1,6 @@
 """A pod as its user sees it: the scheduler's `Pod`, with the times that Kubernetes shows.
 
-Only what a user of a namespace may read is read: pods and their events.  Slurm is not asked.
+A user of a namespace may read pods and their events, so nothing else is read.  Slurm is not asked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from scheduler.translate.grouping import Group, group_of
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One container's last run.  Epoch seconds; None: not yet.  exit_code None: it has not ended."""
+    """The last run of one container.
+
+    initial       True for an init container
+    began, ended  epoch seconds; None: not yet, or not known
+    exit_code     None: the run has not ended
+    reason        kubelet's reason for the end; "": none
+    """
 
     container: str
     initial: bool
@@ -34,7 +40,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One pod.  turned: since when each of its conditions is True, by type, epoch seconds."""
+    """One pod.
+
+    turned   type of a condition that is True to when it became True, epoch seconds
+    runs     of the init containers, then of the other containers
+    """
 
     pod: Pod
     turned: dict[str, float]
@@ -42,14 +52,14 @@ class Seen:
 
     @property
     def ended(self) -> float | None:
-        """When the pod ended, epoch seconds; None: it has not, or no container shows a time."""
+        """When the pod ended, epoch seconds; None: the pod has not ended, or no container shows a time."""
         if not self.pod.finished:
             return None
         return max((run.ended for run in self.runs if run.ended is not None), default=None)
 
     @property
     def job(self) -> int | None:
-        """The id of its Slurm job: of the bind, else as its condition names it; None: neither does."""
+        """The id of the pod's Slurm job: from the annotation of the bind, else from the condition; None: neither has it."""
         shown = self.pod.annotations.get(names.JOB_ID, "")
         if shown.isdecimal() and len(shown) <= len(str(2**32)):
             return int(shown)
@@ -57,7 +67,7 @@ class Seen:
 
     @property
     def gang(self) -> str:
-        """The name of its gang; "": it is a workload by itself."""
+        """The name of the pod's gang; "": the pod is a workload by itself."""
         group = group_of(self.pod)
         return group.name if isinstance(group, Group) else ""
 
@@ -99,7 +109,7 @@ class _Status(Wire):
 
 
 class _Pod(Wire):
-    """A pod whose status is read twice: for the scheduler's `Pod`, and for times."""
+    """A pod whose status is decoded twice: for the scheduler's `Pod`, and for the times."""
 
     metadata: PodMeta
     spec: PodSpec
@@ -154,12 +164,12 @@ def state_of(seen: Seen) -> str:
 
 
 def briefly(seen: Seen) -> str:
-    """As `why`, short enough for a line of a list."""
+    """The reason that `why` returns, short enough for a line of a list."""
     return brief(why(seen))
 
 
 def why(seen: Seen) -> str:
-    """Why the pod is in that state, as the bridge and kubelet say it; "": there is nothing to say."""
+    """Why the pod is in its state, in the words of the bridge and of kubelet; "": neither says anything."""
     pod = seen.pod
     if pod.finished:
         code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""

@@ -1,6 +1,6 @@
 """Asks the running bridge about all nodes, because a user of a namespace may neither read nodes nor ask Slurm.
 
-The bridge answers under the rule of bridge/http_access.py.  If it cannot be asked, one sentence says what to do.
+bridge/http_access.py decides which requests the bridge answers.  If the bridge gives no answer, an error says what to do.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _SURVEY = msgspec.json.Decoder(Survey)
 
 
 async def asked(url: str, token_file: str) -> Survey:
-    """The answer of the bridge at that address.  token_file: file with its bearer token; "": none is sent.
+    """The answer of the bridge at that address.
 
-    Raises ConfigError if there is no answer.
+    token_file   a file with the bearer token of the bridge; "": no token is sent
+    Raises ConfigError if the bridge gives no answer that can be used.
     """
     at = bridge_client.address(url)
     try:
         answer = await bridge_client.ask("GET", f"{at}/nodes", within_s=DEADLINE_S, token_file=token_file)
     except NoBridgeError as error:
-        hint = "What answers there is no slurm-bridge." if error.listening else ""
+        hint = "Another program answers there." if error.listening else ""
         raise ConfigError(f"no slurm-bridge answers at {at}. {hint}".strip(), WHERE) from None
     if answer.status == 401:
         which = "does not accept this token." if token_file else "asks for a token."
@@ -41,7 +42,7 @@ async def asked(url: str, token_file: str) -> Survey:
     if answer.status == 403:
         raise ConfigError(f"the bridge at {at} answers this only on its own machine.", "Ask your admin for a token.")
     if answer.status == 404:
-        raise ConfigError(f"what answers at {at} knows no /nodes: it is an older slurm-bridge, or none.", WHERE)
+        raise ConfigError(f"the server at {at} has no /nodes: it is an older slurm-bridge, or another program.", WHERE)
     if answer.status != 200:
         raise ConfigError(f"the bridge at {at} does not answer now: {answer.text[:200]}")
     try:

@@ -1,4 +1,4 @@
-"""Tables as kubectl prints them: columns of text, colours on a terminal alone."""
+"""Tables as kubectl prints them: columns of text, with colours only on a terminal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Where a table goes.
+    """What the output can show.
 
-    width   columns, longer lines are cut; None: nothing is cut
-    live    it can be redrawn
-    height  of a screen that can be redrawn, in lines
+    width    in columns; longer lines are cut.  None: nothing is cut
+    colours  True if the output shows colours
+    live     True if the output can be redrawn
+    height   in lines, of an output that can be redrawn
     """
 
     width: int | None = None
@@ -37,7 +38,7 @@ class Screen:
     height: int = 24
 
     def redrawn(self, lines: Sequence[str]) -> list[str]:
-        """The lines as they are drawn over the former ones: cut where they would move the first line off the screen."""
+        """The lines, to be drawn over the former lines.  Lines that do not fit on the screen are left out and counted."""
         most = max(2, self.height - 1)
         if len(lines) > most:
             lines = [*lines[: most - 1], f"… {len(lines) - most + 1:,} more lines"]
@@ -73,7 +74,7 @@ def _line(row: Sequence[str], widths: Sequence[int], most: int | None, coloured:
 
 
 def age(seconds: float | None) -> str:
-    """A span as kubectl writes it: 12s, 5m3s, 2h10m, 3d4h; "-": it is not known."""
+    """A duration as kubectl writes it: 12s, 5m3s, 2h10m, 3d4h.  Of None, which means not known: "-"."""
     if seconds is None:
         return "-"
     whole = max(0, int(seconds))

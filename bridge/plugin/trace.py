@@ -1,7 +1,7 @@
 """`trace`: the times of one pod as a waterfall, and `why`: its state, what the bridge says of it, and its events.
 
-The times are those of Kubernetes, whole seconds: creation, the first event of its job, the bind, kubelet's start, the
-containers.  The bridge's own traces (OpenTelemetry) are finer and need its collector.
+The times come from Kubernetes, in whole seconds: the creation, the first event about the job, the bind, and the start and end
+of each container.  The bridge's own traces (OpenTelemetry) are more exact, and need a collector.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_EVENTS = 15
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One part of a pod's life.  Epoch seconds; end None: it goes on."""
+    """One part of a pod's life.  begin, end: epoch seconds; end None: the part goes on"""
 
     name: str
     begin: float
@@ -34,7 +34,7 @@ class Span:
 
 
 def spans(seen: Seen, events: Sequence[PodEvent]) -> list[Span]:
-    """The parts of a pod's life, in the order of their begin."""
+    """The parts of a pod's life in their order.  A part that ends before its begin (two clocks) is left out."""
     return [span for span in _spans(seen, events) if span.end is None or span.end >= span.begin]
 
 
@@ -52,7 +52,7 @@ def _spans(seen: Seen, events: Sequence[PodEvent]) -> Iterator[Span]:
         return
     first = min((run.began for run in seen.runs if run.began is not None), default=None)
     if first is None and pod.finished:
-        yield Span("on its node", bound, over)  # no container shows when it began
+        yield Span("on its node", bound, over)  # no container shows the time of its start
     else:
         yield Span("kubelet prepares", bound, first)
     pulls = [event.began for event in events if event.reason == "Pulling"]
@@ -66,9 +66,9 @@ def _spans(seen: Seen, events: Sequence[PodEvent]) -> Iterator[Span]:
 
 
 def waterfall(seen: Seen, events: Sequence[PodEvent], now: float, screen: Screen, *, wide: bool = False) -> list[str]:
-    """The lines: a name, the offset from the pod's creation, the length, and a bar.  wide: with the time of the begin"""
+    """The lines: for each part its name, its offset from the first part, its length, and a bar.  wide: also its begin"""
     parts = spans(seen, events)
-    # There is no part if the clocks of two machines differ by more than the pod lived.
+    # No part is left if the clocks of two machines differ by more than the life of the pod.
     begin = min((part.begin for part in parts), default=seen.pod.created)
     end = max(((part.end if part.end is not None else now) for part in parts), default=begin)
     names_width = max((len(part.name) for part in parts), default=0)
@@ -98,7 +98,7 @@ def _title(seen: Seen) -> str:
 def explained(
     seen: Seen, events: Sequence[PodEvent], note: str, now: float, screen: Screen, *, wide: bool = False
 ) -> list[str]:
-    """`why`: the lines.  wide: with what the pod asks for, and all events"""
+    """The lines of `why`.  wide: also the resources and options that the pod requests, and all events"""
     pod, state = seen.pod, state_of(seen)
     colour = COLOURS.get(state, "") if screen.colours else ""
     heads = pairs(
@@ -135,13 +135,13 @@ def _asked_for(seen: Seen) -> dict[str, str]:
 
 
 def paragraph(text: str, screen: Screen, indent: str = "") -> list[str]:
-    """The lines of a paragraph as wide as the screen.  indent: of its first line; the others are indented twice as far"""
+    """The lines of a paragraph, wrapped to the screen.  indent: of the first line; other lines are indented twice as far"""
     width = max(LEAST_BAR, screen.width or DEFAULT_WIDTH)
     return wrapped(printable(text), width, first=indent, indent=indent * 2)
 
 
 def timed(seen: Seen, events: Sequence[PodEvent]) -> dict[str, Any]:
-    """`trace` for programs."""
+    """What `trace` prints for programs: the parts of the pod's life."""
     return {
         "spans": [{"name": span.name.strip(), "begin": span.begin, "end": span.end} for span in spans(seen, events)]
     }

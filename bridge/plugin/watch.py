@@ -1,6 +1,6 @@
-"""`-w`: a list that follows the cluster.  On a terminal the list is drawn again; elsewhere each change adds a line.
+"""`-w`: an answer that follows changes.  On a terminal the answer is redrawn; elsewhere each change adds lines.
 
-Lists of pods are watched.  One pod with its events, and the bridge's answer about nodes, are requested again and again.
+A list of pods is watched.  One pod with its events, or the bridge's answer about nodes, is requested again and again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from bridge.plugin.pods import Seen
 from bridge.plugin.table import Screen
 
 REDRAW_S = 1.0
-ASK_S = 2.0  # between two questions
+ASK_S = 2.0  # between two requests
 Print = Callable[[Sequence[str]], None]
 
 
 async def follow(cluster: Cluster, chosen: Selection, view: View, form: str, screen: Screen, show: Print) -> None:
-    """Never returns; cancel it.  form: "text", "wide" or "json".  Raises for the first list, and if a right is taken away."""
+    """Print the pods and each change until the task is cancelled.
+
+    form   "text", "wide" or "json"
+    Raises RemoteError if the first list fails, and ConfigError if the user lacks the right to read pods or loses it later.
+    """
     found = cluster.follow(chosen)
     if form == "json":
         await _appended(found, view, lambda pods, _first: [json.dumps(entry(seen)) for seen in pods], show)
@@ -46,7 +50,7 @@ async def _appended(
     async for pods in found:
         entries = {uid: entry(seen) for uid, seen in pods.items()}
         listed = {seen.pod.uid: seen for seen in view.pods(pods.values())}
-        left = [pods[uid] for uid in known if uid in pods and uid not in listed]  # a pod that ended: its last line
+        left = [pods[uid] for uid in known if uid in pods and uid not in listed]  # for `queue`, pods that just ended
         changed = [seen for uid, seen in listed.items() if entries[uid] != known.get(uid)] + left
         if changed or first:
             show(lines(changed, first))
@@ -54,7 +58,7 @@ async def _appended(
 
 
 async def _redrawn(found: AsyncIterator[Found], lines: Callable[[Collection[Seen]], list[str]], show: Print) -> None:
-    """Drawn once a second, because the times move on without any change."""
+    """Draw the list every REDRAW_S, because the ages in the list change without any event."""
     latest = dict(await anext(found))
 
     async def take() -> None:
@@ -75,8 +79,8 @@ async def _redrawn(found: AsyncIterator[Found], lines: Callable[[Collection[Seen
 class Repeated(Protocol):
     """An answer that is requested again and again.
 
-    rows      what is compared, by what it is about
-    entries   for programs, by what they are about
+    rows      the rows of the text by a key; rows of one key are compared to find changes
+    entries   the same for programs
     """
 
     @property
@@ -85,13 +89,18 @@ class Repeated(Protocol):
     def entries(self) -> Mapping[str, Entry]: ...
 
     def lines(self, screen: Screen, only: Collection[str] | None = None) -> list[str]:
-        """The text.  only: these rows, without a head; None: everything"""
+        """The lines of the text.  only: the keys of the rows to show, without a head; None: everything"""
 
 
 async def ask_again(
     ask: Callable[[], Awaitable[Repeated]], form: str, screen: Screen, show: Print, warn: Callable[[str], None]
 ) -> None:
-    """Never returns; cancel it.  form: as of follow.  Raises for the first answer; later a sentence goes to `warn`."""
+    """Print the answer and each change until the task is cancelled.
+
+    form   as of `follow`
+    warn   is called with a sentence if a later request fails; the same sentence is not repeated
+    Raises BridgeError if the first request fails.
+    """
     known: Mapping[str, object] | None = None
     answer, trouble = await ask(), ""
     while True:
@@ -115,7 +124,7 @@ async def ask_again(
 
 
 def _compared(entries: Mapping[str, Entry]) -> Mapping[str, object]:
-    """The rows as they are compared: without the time of the observation."""
+    """The entries without `polled`: a newer time of the observation alone is no change."""
     return {
         key: {field: value for field, value in entry.items() if field != "polled"} for key, entry in entries.items()
     }

@@ -1,8 +1,8 @@
-"""Certificates of the webhook: made, read and judged.  No files, no network, no clock.
+"""Makes, reads and checks certificates of the webhook.  No files, no network, no clock.
 
-The webhook's own certificate is signed by an authority that is made for this one certificate; the authority's key is dropped
-after that.  So a thief of the Secret has the key of one certificate until that certificate expires, and cannot sign others.
-Renewal makes a new authority, and both authorities are trusted until the older one expires.
+The webhook's own certificate is signed by an authority that is made for this one certificate.  The key of the authority is
+dropped after that.  So a thief of the Secret can use one certificate until it expires, and cannot sign others.  Renewal makes
+a new authority, and both authorities are trusted until the older one expires.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _ENCRYPTED = (b"ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
 
 
 class Unusable(Exception):
-    """Why a certificate and a key cannot be used, as a clause: "the certificate expired at …"."""
+    """A certificate and its key cannot be used.  str() is a clause that says why: "the certificate expired at …"."""
 
 
-# The library raises these if another authority signed the certificate, or if it cannot check the signature.
+# A check of a signature raises one of these if another authority signed, or if the signature cannot be checked.
 _NOT_SIGNED = (InvalidSignature, TypeError, UnsupportedAlgorithm, Unusable, ValueError)
 
 
@@ -47,10 +47,10 @@ _NOT_SIGNED = (InvalidSignature, TypeError, UnsupportedAlgorithm, Unusable, Valu
 class Pair:
     """A serving certificate with its key.
 
-    certificate  PEM, the server's own first, then those of intermediate authorities
+    certificate  PEM: the server's certificate, then the certificates of intermediate authorities
     key          PEM, without a passphrase
-    names        DNS names and addresses that the certificate is for
-    starts, ends epoch seconds of its life
+    names        DNS names and addresses for which the certificate is valid
+    starts, ends when the certificate becomes valid and when it expires, epoch seconds
     """
 
     certificate: bytes
@@ -69,14 +69,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A pair, and the certificate of the authority that signed it, PEM."""
+    """A new pair.  authority: the certificate of the authority that signed it, or several certificates, PEM"""
 
     pair: Pair
     authority: bytes
 
 
 def read(certificate: bytes, key: bytes) -> Pair:
-    """The pair.  Raises Unusable."""
+    """The pair in these PEM texts.  Raises Unusable if the texts are malformed, or are no usable pair."""
     if not _CERTIFICATE.search(certificate) and _KEY.search(certificate) and _CERTIFICATE.search(key):
         raise Unusable("the certificate and the key are swapped")
     leaf = _leaf(certificate)
@@ -97,7 +97,7 @@ def read(certificate: bytes, key: bytes) -> Pair:
 
 
 def check(pair: Pair, now: float) -> None:
-    """Raises Unusable if API servers refuse the certificate because of its dates."""
+    """Raises Unusable if the certificate has expired or is not valid yet: API servers then refuse it."""
     if now >= pair.ends:
         raise Unusable(f"the certificate expired at {moment(pair.ends)}")
     if now < pair.starts:
@@ -133,7 +133,7 @@ def make(names: Iterable[str], now: float, life_s: float = LIFE_S) -> Made:
 
 
 def signed_by(pair: Pair, bundle: bytes) -> bool:
-    """True if one of the bundle's certificates directly signed the pair's."""
+    """True if an authority in the bundle directly signed the certificate of the pair."""
     leaf = _leaf(pair.certificate)
     for certificate in _CERTIFICATE.findall(bundle):
         try:
@@ -145,7 +145,10 @@ def signed_by(pair: Pair, bundle: bytes) -> bool:
 
 
 def bundle(authorities: Iterable[bytes], now: float) -> bytes:
-    """PEM of the certificates, in this order, each once, without expired and malformed ones, at most MOST_AUTHORITIES."""
+    """The certificates of the authorities as one PEM text: in this order, each once, at most MOST_AUTHORITIES.
+
+    Expired and malformed certificates are left out.
+    """
     kept: dict[bytes, None] = {}
     for text in authorities:
         for certificate in _CERTIFICATE.findall(text):
@@ -159,12 +162,12 @@ def bundle(authorities: Iterable[bytes], now: float) -> bytes:
 
 
 def moment(epoch: float) -> str:
-    """2026-11-23T05:43:34Z"""
+    """A time in epoch seconds as text: 2026-11-23T05:43:34Z"""
     return _time(epoch).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _leaf(text: bytes) -> x509.Certificate:
-    """The first certificate.  Raises Unusable."""
+    """The first certificate in a PEM text.  Raises Unusable if there is none."""
     found = _CERTIFICATE.search(text)
     try:
         if found:

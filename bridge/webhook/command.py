@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 def main(options: Options) -> int:
-    """Exit code 0 after SIGTERM.  Raises ConfigError."""
+    """Serve until SIGTERM or SIGINT, and return the exit code 0.  Raises ConfigError for a mistake at the start."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -71,7 +71,7 @@ async def _serve(options: Options) -> None:
 
 
 async def _source(options: Options, server: Server, stack: AsyncExitStack) -> Source:
-    """Raises ConfigError."""
+    """The files of the options, or if no file is named the webhook's own certificate.  Raises ConfigError."""
     certificate, key = options.get("tls_cert_file"), options.get("tls_key_file")
     if certificate and key:
         return Given(certificate, key, server.use, time.time)
@@ -81,7 +81,10 @@ async def _source(options: Options, server: Server, stack: AsyncExitStack) -> So
 
 
 async def _first_look(source: Source) -> None:
-    """Raises ConfigError for what waiting does not mend."""
+    """Get the first certificate.  An own certificate is retried while Kubernetes does not answer.
+
+    Raises ConfigError for a problem with the files, or for a problem with Kubernetes that does not end by itself.
+    """
     if isinstance(source, Own):
         await Waiting().answered("Kubernetes", source.look)
     else:
@@ -89,12 +92,15 @@ async def _first_look(source: Source) -> None:
 
 
 async def _look(source: Source, server: Server) -> None:
-    """Check the certificate once, after a pause.  A changed problem is logged, and the former certificate stays in use."""
+    """Check the certificate once, after a pause.  If that fails, the former certificate stays in use.
+
+    The same problem is logged once.
+    """
     await asyncio.sleep(LOOK_EVERY_S)
     try:
         await source.look()
     except ConfigError as error:
-        trouble = " ".join(filter(None, [error.what, "The certificate before stays in use.", error.do]))
+        trouble = " ".join(filter(None, [error.what, "The former certificate stays in use.", error.do]))
         if trouble != server.trouble:
             log.error("%s", trouble)
         server.trouble = trouble
@@ -105,7 +111,7 @@ async def _look(source: Source, server: Server) -> None:
 
 
 def _places(options: Options) -> Places:
-    """Raises ConfigError."""
+    """The names of the two objects, from the options.  Raises ConfigError."""
     secret = options.get("secret") or "slurm-bridge/slurm-bridge-webhook"
     configuration = options.get("configuration") or "slurm-bridge-webhook"
     namespace, slash, name = secret.partition("/")
@@ -117,7 +123,7 @@ def _places(options: Options) -> Places:
 
 
 def _address(text: str) -> tuple[str, int]:
-    """Host ("": all addresses) and port.  Raises ConfigError."""
+    """The host ("": all addresses) and the port of HOST:PORT.  Raises ConfigError."""
     host, colon, port = text.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or not 0 < int(port) < 2**16:
         raise ConfigError(f"--listen {text}: is not HOST:PORT.")

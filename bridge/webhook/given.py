@@ -17,10 +17,10 @@ MOST_BYTES = 2**20
 
 
 class Given:
-    """The pair of two PEM files.
+    """The pair in two PEM files.
 
     use   is called with the pair at each `look`; raises Unusable
-    wall  epoch seconds
+    wall  returns the time in epoch seconds
     """
 
     def __init__(self, certificate: str, key: str, use: Callable[[Pair], None], wall: Callable[[], float]) -> None:
@@ -30,7 +30,7 @@ class Given:
         self._wall = wall
 
     async def look(self) -> None:
-        """Read both files, and use the pair.  Raises ConfigError; then the former pair stays in use."""
+        """Read both files, and use the pair.  Raises ConfigError if that fails; the former pair then stays in use."""
         certificate, key = _content(CERTIFICATE, self._certificate), _content(KEY, self._key)
         try:
             pair = read(certificate, key)

@@ -35,7 +35,7 @@ class Metrics:
             "slurm_bridge_webhook_reviews", "reviews by outcome", ["outcome"], registry=self._registry
         )
         for outcome in Outcome:
-            self._reviews.labels(outcome.value)  # 0 and not absent, so that the first one counts as an increase
+            self._reviews.labels(outcome.value)  # an increase from 0, not from nothing, shows the first review
         self._took = Histogram(
             "slurm_bridge_webhook_review_seconds",
             "from a review's headers to its answer",
@@ -49,12 +49,12 @@ class Metrics:
         )
 
     def reviewed(self, outcome: Outcome, seconds: float) -> None:
-        """Count one review, which took so long."""
+        """Count one review, and how many seconds it took."""
         self._reviews.labels(outcome.value).inc()
         self._took.observe(seconds)
 
     def uses(self, ends: float) -> None:
-        """New connections get a certificate that expires then, epoch seconds."""
+        """Note that new connections get a certificate that expires at *ends*, epoch seconds."""
         self._expiry.set(ends)
 
     def scrape(self, accept: str = "") -> tuple[bytes, str]:

@@ -4,16 +4,17 @@ Every replica reads two objects every few seconds, and writes what is missing or
 
     Secret                         tls.crt, tls.key: the certificate that replicas use.  ca.crt: its authority, and the
                                    authorities of earlier certificates that have not expired
-    MutatingWebhookConfiguration   caBundle of each webhook is that ca.crt.  The Service or the URL in the configuration gives
-                                   the names in the certificate
+    MutatingWebhookConfiguration   the caBundle of each webhook gets the content of ca.crt.  The certificate is for the name
+                                   of the Service, or the host of the URL, in the configuration
 
 Every write names the resourceVersion that was read.  If two replicas renew at the same time, the API server refuses the
 second write, and that replica reads the certificate that the first one wrote.
 
 A renewed certificate is used SETTLE_S after this replica saw that the configuration trusts it, because API servers learn of a
-changed configuration a little later.  The certificate before stays trusted until it expires, so that replicas may differ.
+changed configuration a little later.  A replica without a valid certificate uses it at once.  The former certificate stays
+trusted until it expires, so replicas may use different certificates meanwhile.
 
-The Secret must exist, so that the account needs no right to create Secrets, which cannot be limited to one name.
+The Secret must exist: then the account needs no right to create Secrets.  Kubernetes cannot limit this right to one name.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The two objects that are kept.
+    """The two objects that the webhook reads and writes.
 
     namespace, secret   namespace and name of the Secret
     configuration       name of the MutatingWebhookConfiguration
@@ -72,20 +73,21 @@ class Places:
 
     @property
     def the_secret(self) -> str:
-        """For a person."""
+        """The Secret in words, for messages."""
         return f"the Secret {self.namespace}/{self.secret}"
 
     @property
     def the_configuration(self) -> str:
-        """For a person."""
+        """The MutatingWebhookConfiguration in words, for messages."""
         return f"the MutatingWebhookConfiguration {self.configuration}"
 
 
 class Own:
-    """One replica's part in keeping the certificate.
+    """One replica, which reads, renews and uses the certificate.
 
     use    is called with a pair that is to be used from now on; raises Unusable
-    wall   epoch seconds; clock: monotonic seconds
+    wall   returns the time in epoch seconds
+    clock  returns monotonic seconds
     """
 
     def __init__(
@@ -102,12 +104,13 @@ class Own:
         self._wall = wall
         self._clock = clock
         self._used: Made | None = None
-        self._trusted: tuple[bytes, float] | None = None  # a certificate, and since when it is seen to be trusted
+        self._trusted: tuple[bytes, float] | None = None  # a certificate, and when it was first seen to be trusted
 
     async def look(self) -> None:
         """Read both objects, write what is missing or due, and use the certificate when that is safe.
 
-        Raises ConfigError; NotYet if the problem may end by itself.  The former certificate then stays in use.
+        Raises NotYet if it fails and the problem may end by itself; otherwise ConfigError.  The former certificate then stays
+        in use.
         """
         for _ in range(MOST_TRIES):
             try:
@@ -136,7 +139,7 @@ class Own:
         kind = secret.get("type") or "Opaque"
         if kind != "Opaque" or data.keys() - {CERTIFICATE, KEY, AUTHORITIES}:
             raise ConfigError(
-                f"{self._places.the_secret} holds what slurm-bridge webhook did not write (type {kind}, keys "
+                f"{self._places.the_secret} holds data that slurm-bridge webhook did not write (type {kind}, keys "
                 f"{', '.join(sorted(data)) or 'none'}).",
                 "Name an empty one (--secret NAMESPACE/NAME), or use its certificate as files (--tls-cert-file).",
             )
@@ -168,7 +171,7 @@ class Own:
     # --- the configuration ----------------------------------------------------------------------------------------
 
     def _names(self, configuration: Object) -> frozenset[str]:
-        """The hosts that the API server calls.  Raises ConfigError."""
+        """The host names that the API server calls.  Raises ConfigError if the configuration has none."""
         found = {_host(webhook) for webhook in _webhooks(configuration)} - {""}
         if not found:
             raise ConfigError(
@@ -177,7 +180,7 @@ class Own:
         return frozenset(found)
 
     async def _be_trusted(self, configuration: Object, authorities: bytes) -> None:
-        """Write the authorities into each webhook of the configuration that has others.  Raises Conflict, ConfigError."""
+        """Write the authorities into each webhook, if a webhook has other authorities.  Raises Conflict, ConfigError."""
         wanted = base64.b64encode(authorities).decode()
         webhooks = _webhooks(configuration)
         if all(_client(webhook).get("caBundle") == wanted for webhook in webhooks):
@@ -191,9 +194,10 @@ class Own:
     # --- which certificate is used --------------------------------------------------------------------------------
 
     def _switch(self, kept: Made, *, is_trusted: bool) -> None:
-        """Use that certificate if the API server has trusted it for SETTLE_S, or if there is no other to use meanwhile.
+        """Use that certificate if the API server has trusted it for SETTLE_S, or if this replica has no valid certificate.
 
         is_trusted   True if the configuration, as it was read now, trusts the certificate
+        Raises ConfigError if TLS cannot use the certificate.
         """
         if self._used is not None and kept.pair == self._used.pair:
             self._used = kept
@@ -216,14 +220,14 @@ class Own:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     async def _read(self, thing: str, path: str) -> Object:
-        """Raises ConfigError."""
+        """The object at that path.  thing: the object in words.  Raises ConfigError."""
         try:
             return await self._exchange(f"read {thing}", "GET", path, None)
         except RemoteError as error:
             raise _mistake(f"read {thing}", error) from None
 
     async def _write(self, thing: str, path: str, changed: Object) -> None:
-        """Raises Conflict, ConfigError."""
+        """Replace the object at that path.  Raises Conflict, ConfigError."""
         try:
             await self._exchange(f"write {thing}", "PUT", path, changed)
         except Conflict:
@@ -250,12 +254,12 @@ def _mistake(doing: str, error: RemoteError) -> ConfigError:
 
 
 def _trusts(configuration: Object, pair: Pair) -> bool:
-    """True if every webhook of the configuration trusts the authority of that certificate."""
+    """True if every webhook of the configuration trusts an authority that signed the certificate."""
     return all(signed_by(pair, _binary(_client(webhook).get("caBundle"))) for webhook in _webhooks(configuration))
 
 
 def _host(webhook: Object) -> str:
-    """The name that the API server expects in the certificate; "": not known."""
+    """The name that the API server expects in the certificate; "": the webhook has no Service and no valid URL."""
     client = _client(webhook)
     service, url = _mapping(client.get("service")), client.get("url")
     if service.get("name") and service.get("namespace"):

@@ -1,18 +1,19 @@
 """The answer to one AdmissionReview: every pod is allowed, and some get `schedulerName: slurm-bridge`.
 
-The rules are those of manifests/admission/intercept.yaml, which Kubernetes 1.36 evaluates itself.  A pod is left alone if
+The rules are the same as in manifests/admission/intercept.yaml, which Kubernetes 1.36 evaluates itself.  A pod is
+left alone if
 
     it names another scheduler          the API server writes "default-scheduler" before admission where a pod names none, so
                                         an explicit "default-scheduler" looks the same as none; with `intercept: all` such
                                         pods are not left alone
-    it is bound at creation             mirror pods of kubelets are
+    it has a node at its creation       for example a mirror pod of a kubelet
     its controller is a DaemonSet
     it has the annotation slurm-bridge/intercept: "false"
 
 The namespaceSelector of the MutatingWebhookConfiguration selects the managed namespaces, and the API server sends no pods of
 other namespaces.
 
-No input makes this function refuse a pod or fail.  A review that is malformed gets an answer that changes nothing.
+`answer` never refuses a pod and never raises.  The answer to a malformed review changes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Intercept(StrEnum):
 
 
 def answer(review: object, intercept: Intercept) -> dict[str, Any]:
-    """The AdmissionReview to send back for any decoded JSON.  It allows the pod, and has a patch or none."""
+    """The AdmissionReview to send back for any decoded JSON.  It allows the pod, with a patch if the pod is intercepted."""
     request = _mapping(_mapping(review).get("request"))
     uid = request.get("uid")
     response: dict[str, Any] = {"uid": uid if isinstance(uid, str) else "", "allowed": True}

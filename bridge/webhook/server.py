@@ -1,11 +1,11 @@
 """The HTTPS server that the API server calls: POST /intercept.  Kubelet asks /healthz and /readyz, Prometheus asks /metrics.
 
-Every peer that reaches the port may send requests; a response contains only data of the request, and numbers without names.
-Bodies are limited in size, in number at a time and in the time that they take, so that a peer which floods the port costs a
-known amount of memory.
+Any peer that reaches the port may send requests.  A response contains only data from the request, metrics without names, and
+what is wrong with the certificate.  The size of a body, the time for a body and the number of bodies at a time are limited,
+so a peer that floods the port costs a known amount of memory.
 
-The certificate changes while the server runs: each handshake takes the TLS context of that moment.  Open connections keep the
-certificate that they began with.
+The certificate changes while the server runs: each handshake uses the TLS context of that moment.  Open connections keep the
+certificate with which they began.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ CLOSING_S = 2.0
 
 
 class Server:
-    """intercept: which pods get the scheduler.  wall: epoch seconds."""
+    """The server of one webhook process.
+
+    intercept  which pods get the scheduler
+    wall       returns the time in epoch seconds
+    """
 
     def __init__(self, intercept: Intercept, wall: Callable[[], float]) -> None:
         self._intercept = intercept
@@ -44,7 +48,7 @@ class Server:
         self._context: ssl.SSLContext | None = None
         self._under_way = 0
         self._metrics = Metrics()
-        self.trouble = ""  # why the last look at the certificate failed, as a sentence; "": it did not
+        self.trouble = ""  # why the last check of the certificate failed, in sentences; "": it succeeded
 
     def use(self, pair: Pair) -> None:
         """Use that certificate for new connections.  Raises Unusable; the previous certificate then stays in use."""
@@ -64,7 +68,10 @@ class Server:
         return ""
 
     async def listen(self, host: str, port: int) -> web.AppRunner:
-        """Start; the caller cleans the runner up.  A certificate must be in use.  Raises ConfigError for the address."""
+        """Start to listen.  A certificate must be in use.  The caller cleans up the runner that is returned.
+
+        Raises ConfigError if the server cannot listen on the address.
+        """
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post(PATH, self._review)
         app.router.add_get("/healthz", self._healthz)
@@ -83,7 +90,7 @@ class Server:
         return runner
 
     def _listening(self) -> ssl.SSLContext:
-        """A context that gives each connection the context of then, whether or not the client names a server."""
+        """A context for the listener, which gives each handshake the present context, whether or not the client sends SNI."""
         assert self._context is not None
         assert self._pair is not None
         made = _context(self._pair)
@@ -99,14 +106,14 @@ class Server:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        """200, or 503 and why; the body has the trouble of the last check in either case."""
+        """200, or 503 and why.  In both cases the body says why the last check of the certificate failed, if it did."""
         why = self.not_ready()
         return web.Response(
             text="\n".join(filter(None, [why or "ok", self.trouble])) + "\n", status=503 if why else 200
         )
 
     async def _scraped(self, request: web.Request) -> web.Response:
-        """See `Metrics.scrape`."""
+        """The metrics (`Metrics.scrape`)."""
         text, content_type = self._metrics.scrape(request.headers.get("Accept", ""))
         return web.Response(body=text, headers={"Content-Type": content_type})
 
@@ -148,7 +155,10 @@ def _refused(status: int, sentence: str) -> web.Response:
 
 
 def _context(pair: Pair) -> ssl.SSLContext:
-    """Raises Unusable.  The ssl module reads from files only; this one is memory, since the file system is read-only."""
+    """A TLS context with the pair.  Raises Unusable if TLS cannot use the pair.
+
+    The ssl module reads a certificate only from a file.  This file is in memory, because the file system may be read-only.
+    """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     made.set_alpn_protocols(["http/1.1"])

@@ -122,7 +122,7 @@ async def test_it_serves_reads_renewed_files_and_ends_at_sigterm(pair: tuple[str
         await until(renewed.authority)
         (tmp_path / "tls.key").write_bytes(make(["127.0.0.1"], time.time()).pair.key)
         kept = (
-            "the key does not belong to the certificate. The certificate before stays in use. Write a valid certificate"
+            "the key does not belong to the certificate. The former certificate stays in use. Write a valid certificate"
         )
         await until(renewed.authority, f"--tls-key-file {key}: {kept}")
         (tmp_path / "tls.key").write_bytes(renewed.pair.key)

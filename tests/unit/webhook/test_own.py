@@ -300,7 +300,7 @@ async def test_an_api_server_that_is_away_is_waited_for_and_the_certificate_stay
 async def test_a_secret_of_something_else_is_never_written(data: dict[str, bytes], more: dict[str, str]) -> None:
     cluster = Cluster()
     cluster.keep(data, **more)
-    with pytest.raises(ConfigError, match="holds what slurm-bridge webhook did not write"):
+    with pytest.raises(ConfigError, match="holds data that slurm-bridge webhook did not write"):
         await Replica(cluster).look()
     assert cluster.writes == []
 
