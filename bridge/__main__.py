@@ -97,7 +97,8 @@ def _add_explain(explain: argparse.ArgumentParser) -> None:
         "-f",
         dest="file",
         metavar="FILE",
-        help="a manifest instead of a pod (-: standard input): could it run, and where?",
+        help="a manifest instead of a pod (-: standard input): could it run, and where? Exit code 1: the job of a pod of "
+        "the file would be refused; 2: not tried, because the file or a cluster cannot be read",
     )
     explain.add_argument("-n", "--namespace", help="namespace of the pod; default: that of the kubeconfig's context")
     _add_running_bridge(explain)

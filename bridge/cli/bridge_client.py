@@ -20,6 +20,7 @@ from urllib3.exceptions import MaxRetryError
 
 from bridge.errors import ConfigError
 from bridge.http_access import BearerFile
+from bridge.redaction import without
 
 ANSWER_MOST = 16 * 2**20  # bytes; an explanation of a gang of a thousand pods is a tenth of that
 CHUNK = 64 * 2**10
@@ -107,7 +108,8 @@ def _asked(
             with session.request(
                 method, url, params=params, headers=headers, timeout=within_s, stream=True, allow_redirects=False
             ) as answer:
-                return Answer(answer.status_code, _body(answer, until))
+                token = headers.get("Authorization", "").rpartition(" ")[2]
+                return Answer(answer.status_code, without(token, _body(answer, until)))
     except (requests.RequestException, ValueError) as error:  # ValueError: a URL that is none
         raise NoBridgeError(listening=_is_listening(error)) from None
 

@@ -45,6 +45,7 @@ from scheduler.model.kubernetes import Claim, Pod, owner_key
 from scheduler.model.slurm import holds_nodes, is_ended
 from scheduler.state.world import World
 
+EXIT_REFUSED = 1
 BRIDGE_DEADLINE_S = 10.0
 REFUSING = (401, 403, 421, 429, 503)  # HTTP statuses of a bridge that refuses the request, with its reason as text
 LONG_AGO_S = 3600.0  # the World counts as started so long ago, so that it is not in its quiet period
@@ -59,7 +60,9 @@ MOST_JOBS = 5  # so many jobs of one name in accounting are read, the newest fir
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Print the explanation and return 0.  Raises ConfigError if a settings file, a manifest or a cluster cannot be read.
+    """Print the explanation.  Raises ConfigError if a settings file, a manifest or a cluster cannot be read.
+
+    Returns 0; 1 if the job of a workload of the file would be refused.
 
     options   fields of Settings by name; `pod` or `file`, `namespace`, `bridge`, `output` ("text", "wide", "json")
     """
@@ -71,7 +74,7 @@ def main(options: Mapping[str, str | None]) -> int:
     output = options.get("output")
     say(as_json(answers) if output == "json" else as_text(answers, columns(output), time.time()))
     sys.stdout.flush()
-    return 0
+    return EXIT_REFUSED if any(answer.planned and answer.is_refused for answer in answers) else 0
 
 
 # --- a pod that exists ----------------------------------------------------------------------------------------------

@@ -48,6 +48,11 @@ class Answer:
     trial: Verdict | None = None
     costs: Costs | None = None
 
+    @property
+    def is_refused(self) -> bool:
+        """True if the bridge would not submit its job, or Slurm would not accept the job."""
+        return self.explanation.refusal is not None or (self.trial is not None and not self.trial.may)
+
 
 def as_text(answers: Sequence[Answer], width: int, now: float) -> str:
     """The answers as text.  width: columns; now: epoch seconds"""

@@ -36,6 +36,7 @@ from bridge.connection_limit import ConnectionLimit
 from bridge.errors import BridgeError, ConfigError, ContractError, Unanswered, Unauthorized, Unreachable, not_sent
 from bridge.kube import auth
 from bridge.kube.access import Access, Credentials
+from bridge.redaction import without
 from scheduler.model.text import span
 
 SIDE = "Kubernetes"
@@ -435,7 +436,8 @@ async def _whole(response: aiohttp.ClientResponse, method: str) -> Reply:
         if len(body) > MAX_BODY:
             why = f"the answer is longer than {MAX_BODY >> 20} MiB"
             raise TooLong(method.lower(), SIDE, why, response.status, bytes(body[:HEAD]))
-    return Reply(response.status, response.headers, bytes(body))
+    token = response.request_info.headers.get("Authorization", "").rpartition(" ")[2]
+    return Reply(response.status, response.headers, without(token, bytes(body)))
 
 
 async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) -> AsyncIterator[bytes]:

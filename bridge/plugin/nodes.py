@@ -177,14 +177,12 @@ def free(survey: Survey, partition: str, *, wide: bool) -> Shown:
     """The table of `free`.  partition: only this one; "": every partition with a node that both clusters have"""
     members: dict[str, list[NodeItem]] = {}
     for node in survey.nodes:
-        if node.kubernetes is not None:
-            for name in set(node.partitions):
-                members.setdefault(name, []).append(node)
-    entries = {
-        name: _free(name, survey.partitions.get(name), members[name]) | {"polled": survey.polled}
-        for name in sorted(members)
-        if partition in ("", name)
-    }
+        for name in set(node.partitions) if node.kubernetes is not None else ():
+            members.setdefault(name, []).append(node)
+    entries = {}
+    for name in sorted(members):
+        if partition in ("", name):
+            entries[name] = _free(name, survey.partitions.get(name), members[name]) | {"polled": survey.polled}
     heads = ("PARTITION", "STATE", "NODES", "CPUS FREE/ALL", "MEMORY", "DEVICES", "ROOM ON ONE NODE", "TIME LIMIT")
     more = ("FREE NODES", "CLOSED NODES")
     rows = {name: _free_row(entry) for name, entry in entries.items()}

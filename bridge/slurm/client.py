@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from bridge.errors import ConfigError, ContractError, Invalid, NotFound, NoUserToken, RemoteError, Unauthorized
+from bridge.redaction import without
 from bridge.slurm import bodies, codec, wire
 from bridge.slurm.codec import Listed
 from bridge.slurm.lists import UNDECODABLE, ListAnswer, ListDecoder
@@ -525,9 +526,10 @@ class SlurmClient:
     ) -> Reply:
         left_s = max(0.0, self._deadline_s - (self._stopwatch() - began))
         try:
-            return await transport.exchange(method, target, headers, body, deadline_s=left_s)
+            reply = await transport.exchange(method, target, headers, body, deadline_s=left_s)
         except RemoteError as error:  # the transport names the path, and here the operation is known
             raise type(error)(operation, SIDE, error.message, error.code) from None
+        return replace(reply, body=without(headers[TOKEN_HEADER], reply.body))
 
     def _headers(self, operation: str, tokens: TokenSource, user: str) -> dict[str, str]:
         try:

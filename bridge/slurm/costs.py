@@ -27,8 +27,8 @@ from scheduler.model.slurm import JobSpec, holds_nodes
 _T = TypeVar("_T")
 MOST_RUNNING = 500  # a job's record in slurmdbd has 6 kB, and slurmrestd does not free the memory of large answers
 MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
-_BILLING = re.compile(r"(?:^|,)billing=([0-9]+)(?:,|$)")
-_WEIGHT = re.compile(r"([^=,]+)=([0-9]+(?:\.[0-9]*)?)([KMGTP]?)", re.IGNORECASE)
+_BILLING = re.compile(r"(?:^|,)billing=([0-9]{1,20})(?:,|$)")
+_WEIGHT = re.compile(r"([^=,]+)=([0-9]{1,20}(?:\.[0-9]*)?)([KMGTP]?)", re.IGNORECASE)
 NO_ACCOUNTING = "This Slurm has no slurmdbd: there are no accounts, no limits and no fair share."
 TOO_MANY = f"The use of the limits is not read: more than {MOST_RUNNING:,} jobs run. See `scontrol show assoc_mgr`."
 

@@ -153,7 +153,7 @@ def test_manifests_that_fit_that_cannot_run_and_that_slurm_would_refuse(
     wanted = (manifest("train", gpu=1), manifest("big", cpu="1000"), manifest("choosy", says={"constraints": "nope"}))
     with jobs_left_as_they_are(slurm):
         code, said = ran("explain", "-f", "-", "-n", namespace, *ends, given="---\n".join(wanted))
-    assert code == 0, said
+    assert code == 1, said
     train, big, refused = said.split("\n\nPod ")
     assert "Slurm would accept it: " in train
     assert "Its job would not be submitted. 0/" in big

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -16,7 +17,7 @@ from aiohttp import web
 
 from bridge import settings
 from bridge.__main__ import EXIT_CONFIG, main
-from bridge.cli.explain import of_manifest, of_pod
+from bridge.cli.explain import EXIT_REFUSED, of_manifest, of_pod
 from bridge.cli.explain_text import Answer, as_json, as_text
 from bridge.errors import ConfigError
 from bridge.guard import Guard
@@ -34,6 +35,7 @@ from tests.unit.doctor.clusters import POLICY, Both, kubeconfig
 Options = Mapping[str, str | None]
 WIDE = 400  # columns: no sentence is wrapped
 SMALL = {"cpu": "1", "memory": "1Gi"}
+GANG: Any = {"labels": {"slurm-bridge/gang": "ring"}, "annotations": {"slurm-bridge/gang-size": "4"}}
 
 
 @pytest.fixture
@@ -324,6 +326,27 @@ async def test_the_limits_of_a_waiting_pod_are_shown_with_what_is_used(both: Bot
     assert "\n  limits      GrpTRES=gres/gpu=2 of user alice in account teama, 0 used\n" in text
 
 
+@pytest.mark.parametrize(
+    ("pods", "code"),
+    [
+        ([manifest()], 0),
+        ([manifest(), manifest("choosy", annotations={"slurm-bridge/constraints": "nope"})], EXIT_REFUSED),
+        ([manifest("big", requests={"cpu": "9", "memory": "1Gi"}), manifest()], EXIT_REFUSED),
+        ([manifest("w-0", **GANG)], 0),  # it would wait for three more pods
+        ([{"kind": 5}], EXIT_CONFIG),
+    ],
+    ids=["accepted", "refused by Slurm", "refused by the bridge", "gathers", "not readable"],
+)
+async def test_the_exit_code_tells_whether_a_job_of_the_file_would_be_refused(
+    both: Both, tmp_path: Path, pods: list[Any], code: int
+) -> None:
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+    async with both.served() as found:
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in found.items()]
+        assert await asyncio.to_thread(main, ["explain", "-f", str(file), *options]) == code
+
+
 async def test_a_manifest_that_slurm_would_refuse_says_so_in_slurms_words(both: Both, tmp_path: Path) -> None:
     text, _ = await told_of_manifest(both, tmp_path, manifest(annotations={"slurm-bridge/constraints": "nope"}))
     assert "Slurm would refuse it: Invalid feature specification (error 2029)." in text
@@ -355,9 +378,6 @@ async def test_a_gang_of_many_pods_names_the_first_and_says_each_sentence_once(b
     text, _ = await told_of_manifest(both, tmp_path, *pods, manifest("w-5", **gang, scheduler="default-scheduler"))
     assert text.startswith("One gang: Pod hpc/w-0, Pod hpc/w-1, Pod hpc/w-2, Pod hpc/w-3 and 2 more, as in ")
     assert text.count("The schedulerName of Pod hpc/w-5 is default-scheduler.") == 1
-
-
-GANG: Any = {"labels": {"slurm-bridge/gang": "ring"}, "annotations": {"slurm-bridge/gang-size": "4"}}
 
 
 async def test_one_pod_of_a_gang_says_that_the_others_are_missing_and_what_the_job_would_be(

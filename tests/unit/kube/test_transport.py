@@ -122,6 +122,11 @@ def chunk(text: bytes) -> bytes:
 # --- one exchange ---
 
 
+async def test_an_answer_with_the_headers_of_the_request_has_no_token() -> None:
+    async with server(says(answer(SECRET.encode(), "500 Oops"))) as url, wire(url) as far:
+        assert (await far.exchange(Call("GET", "/api", deadline_s=5))).body == b"[token]"
+
+
 async def test_an_answer_comes_whole_whatever_its_status() -> None:
     async with server(says(answer(b"no such thing", "404 Not Found", **{"Retry-After": "7"}))) as url, wire(url) as far:
         reply = await far.exchange(Call("GET", "/api/v1/pods", params={"limit": "5"}, deadline_s=5))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from bridge.explanation_json import decoded
 from bridge.kube.lists import listed
 from bridge.kube.transport import Reply, TooLong
 from bridge.kube.watch import our_pods
-from bridge.plugin import cluster, nodes, survey
+from bridge.plugin import cluster, costs, nodes, survey
 from bridge.plugin.cluster import Cluster, Selection
 from bridge.plugin.pods import PODS, Seen
 from bridge.plugin.table import Screen, table
@@ -34,6 +35,20 @@ ENDED = {"exitCode": 1, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026
 
 def page(*pods: Any, token: str = "") -> Reply:
     return reply({"metadata": {"resourceVersion": "7", "continue": token}, "items": list(pods)})
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    """A server that answers each request so."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 def seen(**fields: Any) -> Seen:
@@ -90,16 +105,9 @@ async def test_an_answer_that_is_no_survey_and_no_explanation_is_one_sentence(bo
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=body, content_type="application/json")
 
-    app = web.Application()
-    app.router.add_get("/nodes", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with serving(answer) as url:
         with pytest.raises(ConfigError, match="is not of this version"):
-            await survey.asked(f"http://127.0.0.1:{runner.addresses[0][1]}", "")
-    finally:
-        await runner.cleanup()
+            await survey.asked(url, "")
     with pytest.raises(ValueError):  # noqa: PT011 - its text is that of the decoder
         decoded(body)
 
@@ -226,3 +234,36 @@ def test_an_address_with_a_password_is_refused_without_a_copy_of_it(url: str) ->
 )
 def test_the_name_of_a_node_that_slurm_cannot_have_is_shown_as_it_is(names: list[str], shown: str) -> None:
     assert nodes._hostlist(names) == shown
+
+
+async def test_a_server_that_sends_the_token_back_does_not_get_it_into_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy may show the headers of a request in its error page."""
+    token = "e30.eyJzdW4iOiAiYm9iIn0.c2lnbmF0dXJl"
+    (tmp_path / "token").write_text(token)
+    statuses = iter([200, 302, 400, 401, 404, 500, 503])
+
+    async def answer(request: web.Request) -> web.Response:
+        text = json.dumps({"errors": [{"error_number": 5004, "error": str(dict(request.headers))}]})
+        return web.Response(status=next(statuses), text=text if request.path.startswith("/slurm/") else text[1:])
+
+    async with serving(answer) as url:
+        monkeypatch.setenv("SLURM_JWT", token)
+        shown = [(await costs._asked(7, url, "")).sentence for _ in range(4)]
+        shown += [(await bridge_client.ask("GET", url, within_s=9, token_file=str(tmp_path / "token"))).text]
+    assert all("[token]" in text for text in (shown[0], shown[-1]))
+    assert not any("eyJzdW4iOiAiYm9iIn0" in text for text in shown)
+
+
+async def test_billing_units_out_of_range_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JWT", "e30.e30.c2lnbmF0dXJl")
+    job = {"partition": "main", "tres_req_str": "cpu=1,billing=" + "9" * 400}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"pings": [{"responding": True}], "jobs": [job], "partitions": []})
+
+    async with serving(answer) as url:
+        shown = await costs._asked(7, url, "")
+    assert shown.sentence == ""
+    assert shown.entry["billing"] is None
