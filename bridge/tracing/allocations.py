@@ -19,9 +19,13 @@ from scheduler.state.world import World
 
 
 class Granted(NamedTuple):
-    """A pod that was bound.
+    """A pod that was bound, and epoch seconds of the steps before.
 
-    asked, granted, sent, at   when the job was submitted, the grant seen, the bind sent, and the pod bound
+    job      the id of the pod's Slurm job
+    asked    when the job was submitted
+    granted  when the grant was seen
+    sent     when the bind was sent
+    at       when the pod was bound
     """
 
     pod: Pod
@@ -34,19 +38,20 @@ class Granted(NamedTuple):
 
 
 class Allocations:
-    """What is under way.  first_seen: pod UID to when this process first saw the pod"""
+    """Makes the spans up to the bind.  first_seen: pod UID to when this process first saw the pod"""
 
     def __init__(self, export: SpanExport, first_seen: dict[str, float]) -> None:
         self._export = export
         self._first_seen = first_seen
-        self._waiting: dict[str, Waiting] = {}  # by workload key, as the others
-        self._gangs: dict[str, tuple[int, Queued]] = {}  # the job for which spans were sent, and their times
-        # With the number of pods of which they know the caller's trace: each event costs about the same.
+        # These three are by workload key.
+        self._waiting: dict[str, Waiting] = {}
+        self._gangs: dict[str, tuple[int, Queued]] = {}  # the job for which the gang's spans were sent, and their times
+        # Kept, so that an event of a large gang is cheap; with the number of pods whose traceparent the sender knows.
         self._spans: dict[str, tuple[int, Spans]] = {}
 
     def submitted(self, workload: Workload, job: int, asked: float, world: World) -> None:
         """A job was submitted for the workload."""
-        if workload.pod_counts.unbound:  # else for pods that run, whose job is lost (S7)
+        if workload.pod_counts.unbound:  # otherwise the job replaces the lost job of running pods (S7)
             self._wait(workload, job, asked, asked, world)
 
     def read(self, event: JobRead, world: World) -> None:
@@ -65,7 +70,11 @@ class Allocations:
         waiting.read(job.reason, event.ended, since if since is not None else event.ended)
 
     def _wait(self, workload: Workload, job: int, asked: float | None, at: float, world: World) -> Waiting:
-        """A job of the workload waits from now on.  at: when a former job of it waits no more"""
+        """Note that the job waits for the workload, and end the wait of a former job.
+
+        asked   when the job was submitted; None: not known
+        at      when the former job stopped waiting
+        """
         former = self._waiting.pop(workload.key, None)
         spans = former.spans if former is not None else self.spans(workload, world)
         if former is None and workload.hint is not None and workload.hint != job:  # of an earlier process
@@ -79,7 +88,7 @@ class Allocations:
         return waiting
 
     def bound(self, workload: Workload, granted: Granted, world: World) -> Bound:
-        """A pod was bound: send its spans up to the bind, and with the first pod of a gang those of the gang."""
+        """A pod was bound: send its spans up to the bind.  With the first pod of a job, send the spans of the workload."""
         waiting, clocks = self._waiting.pop(workload.key, None), clocks_of(world)
         spans = waiting.spans if waiting is not None else self.spans(workload, world)
         job, times = self._gangs.get(workload.key, (None, None))
@@ -111,12 +120,11 @@ class Allocations:
         clocks: Clocks,
         world: World,
     ) -> float | None:
-        """The workload ended.  Returns when it was created, if it is a gang or was never bound; None: not known.
-
-        If its pods were never bound, the spans of their wait are sent.
+        """The workload ended: if its pods were never bound, send the spans of their wait.
 
         first_seen   as of the class, of these pods
         job          its last job; None: not known
+        Returns when the workload was created, as in the spans of a gang or of a wait; None: this call knows no such time.
         """
         waiting, (_, times) = self._waiting.pop(workload.key, None), self._gangs.pop(workload.key, (None, None))
         self._spans.pop(workload.key, None)
@@ -144,7 +152,7 @@ class Allocations:
             spans.send(QUEUE, (job,), times.asked, times.granted, about)
 
     def spans(self, workload: Workload, world: World) -> Spans:
-        """The sender of the workload's spans; it is kept, and made again only after pods were added."""
+        """The sender of the workload's spans.  It is kept, and made again if pods were added."""
         known = self._spans.get(workload.key)
         if known is not None and len(workload.pods) <= known[0]:
             return known[1]
@@ -154,7 +162,7 @@ class Allocations:
 
 
 def _shown_since(workload: Workload, reason: str, world: World) -> float | None:
-    """Since when a pod shows that reason; None: it does not show it."""
+    """When the condition of the workload's first pod came to show that reason; None: the condition does not show it."""
     pod = workload.pod
     condition, reported = workload.shown_condition(pod), pod.times.reported
     if condition is None or reported is None or f"({reason}" not in condition.message:

@@ -1,6 +1,6 @@
-"""Reports if the Collector does not take spans: once when that begins, and once when it ends; and spans that cannot be sent.
+"""Logs that the Collector does not take spans, once, and that it takes spans again; also spans that cannot be encoded.
 
-The SDK's exporter logs each attempt, with the names of Python's classes.  Those lines go to the debug log.
+The SDK's exporter logs each attempt, with names of Python classes.  These lines go to the debug log.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ log = logging.getLogger("slurm-bridge")
 
 
 class Delivery(SpanExporter):
-    """Passes spans to another exporter, and logs when that begins or ceases to fail.
+    """Passes spans to another exporter, and logs when that exporter begins to fail and when it works again.
 
-    exporter   makes the other exporter, which is given `leave_out`
-    where      the endpoint, for people
-    dropped    how many spans were not taken, or could not be sent
+    exporter   makes the other exporter; its argument is `leave_out`
+    where      the endpoint, for the log
+    dropped    how many spans were not taken by the Collector, or could not be encoded
     """
 
     def __init__(self, exporter: Callable[[LeaveOut], SpanExporter], where: str) -> None:

@@ -11,12 +11,13 @@ from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
+# The controllers of pods for which the conventions have names.
 CONTROLLERS = (
     "DaemonSet",
     "Job",
     "ReplicaSet",
     "StatefulSet",
-)  # the controllers of pods that the conventions have names for
+)
 Attributes = dict[str, Any]
 
 
@@ -34,7 +35,7 @@ def pod(what: Pod) -> Attributes:
 
 
 def exit_code(what: Pod) -> Attributes:
-    """The largest exit code of its containers."""
+    """The largest exit code of the pod's containers; nothing if no container ended."""
     return {"slurm_bridge.exit_code": what.exit_code} if what.exit_code is not None else {}
 
 
@@ -44,14 +45,14 @@ def failure(what: Pod) -> str | None:
 
 
 def containers(what: Pod) -> Attributes:
-    """The names and images of its containers, as far as kubelet shows them."""
+    """The names and images of the pod's containers, as far as kubelet shows them."""
     if not what.times.containers:
         return {}
     return {"slurm_bridge.containers": what.times.containers, "slurm_bridge.images": what.times.images}
 
 
 def gang(workload: Workload) -> Attributes:
-    """The gang, and its size."""
+    """The kind, the name and the size of the gang; nothing for a single pod."""
     if workload.group is None:
         return {}
     return {"slurm_bridge.gang.kind": workload.group.kind, "slurm_bridge.gang.name": workload.group.name} | (
@@ -96,7 +97,7 @@ def _states(job_id: int | None, world: World) -> str:
 
 
 def kubernetes_clock(clocks: Clocks) -> Attributes:
-    """The offset by which times of Kubernetes were corrected; nothing if there is none."""
+    """The offset by which times of Kubernetes were corrected; nothing if the offset is 0."""
     return {"slurm_bridge.kubernetes_clock_offset_s": clocks.kubernetes} if clocks.kubernetes else {}
 
 

@@ -1,7 +1,8 @@
 """Sends spans by OTLP/HTTP, in batches, from a thread of its own; the standard OTEL_* variables apply (docs/tracing.md).
 
-The SDK's tracer would choose span ids at random, and with its batch processor a span takes five times as much of the loop.
-So spans are made as values (`Finished`) with given ids, and wait here; the SDK's sampler and exporter do the rest.
+The SDK's tracer chooses span ids at random, and with its batch processor a span takes five times as much time of the loop.
+So spans are made as values (`Finished`) with given ids, and wait in a queue here.  The SDK's sampler and exporter do the
+rest.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 # Variables of the SDK's batch processor, and what applies without them.
 DELAY_MS = "OTEL_BSP_SCHEDULE_DELAY", 5_000
-BATCH = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2_048  # so many are sent at once, also before the delay is over
+BATCH = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 2_048  # as soon as so many spans wait, they are sent
 QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE", 20_000  # spans that wait for the Collector, about 1 kB each; the oldest are dropped
 log = logging.getLogger("slurm-bridge")
 
 
 def without_password(url: str) -> str:
-    """The URL without the user and password that it may have."""
+    """The URL without user and password; "the Collector" if the text is no URL."""
     try:
         parts = urlsplit(url)
-    except ValueError:  # no URL
+    except ValueError:
         return "the Collector"
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def exporter_of_environment() -> SpanExporter | None:
-    """An exporter as the OTEL_* variables ask for it; None: they ask for none."""
+    """The exporter that the OTEL_* variables configure; None: they configure none."""
     given = os.environ
     off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER") == "none"
     if off or not any(given.get(name) for name in ENDPOINTS):
         return None
     if (protocol := next(filter(None, map(given.get, PROTOCOLS)), "http/protobuf")) != "http/protobuf":
         log.warning("traces are sent by http/protobuf (port 4318), not by %s, which the environment asks for", protocol)
-    # Imported late: it loads an HTTP client and protobuf, which are needed for an export alone.
+    # Imported late: it loads an HTTP client and protobuf, which are needed only for an export.
     from bridge.tracing import otlp
 
     lower("opentelemetry.exporter")
@@ -57,9 +58,10 @@ def exporter_of_environment() -> SpanExporter | None:
 
 
 class SpanExport:
-    """The spans that wait, and the thread that sends them.  exporter: None: nothing is sent
+    """The queue of finished spans, and the thread that sends them.
 
-    resource   the process that sends them
+    exporter   None: nothing is sent
+    resource   the process that sends the spans
     """
 
     def __init__(self, exporter: SpanExporter | None, resource: Resource) -> None:
@@ -71,7 +73,7 @@ class SpanExport:
         most = _number(*QUEUE)
         self._batch = min(_number(*BATCH), most)
         self._waiting = deque[Finished](maxlen=most)  # thread-safe
-        self._overflowed = 0  # spans that were dropped because others waited
+        self._overflowed = 0  # spans that were dropped because the queue was full
         self._closing = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._send, name="traces", daemon=True)
@@ -79,7 +81,7 @@ class SpanExport:
             self._thread.start()
 
     def samples(self, trace: WorkloadTrace) -> bool:
-        """True if the spans of the trace are to be sent: samplers decide by the caller and the trace id."""
+        """True if the spans of the trace are to be sent.  The sampler decides by the caller and the trace id."""
         if not self.on or (trace.caller is None and self._sampler is DEFAULT_ON):
             return self.on
         parent = set_span_in_context(NonRecordingSpan(_context(trace.caller))) if trace.caller is not None else None
@@ -87,7 +89,7 @@ class SpanExport:
         return result.decision is Decision.RECORD_AND_SAMPLE
 
     def add(self, span: Finished) -> None:
-        """Let a span of a sampled trace wait to be sent; if too many wait, the oldest is dropped."""
+        """Put a span of a sampled trace into the queue.  If the queue is full, the oldest span is dropped."""
         waiting = self._waiting
         self._overflowed += len(waiting) == waiting.maxlen
         waiting.append(span)
@@ -95,9 +97,9 @@ class SpanExport:
             self._wake.set()
 
     def flush(self) -> None:
-        """Send what waits now; blocks."""
+        """Send the spans that are in the queue now.  Blocks."""
         assert self._exporter is not None, "nothing waits"
-        left = len(self._waiting)  # what comes meanwhile would be sent in many small batches
+        left = len(self._waiting)  # spans that come meanwhile are left for the next batch, which is larger then
         while left:
             number = min(left, self._batch)
             self._exporter.export([self._waiting.popleft() for _ in range(number)])  # type: ignore[misc]
@@ -111,11 +113,11 @@ class SpanExport:
 
     @property
     def dropped(self) -> int:
-        """The number of spans that the Collector did not take, or that could not wait for it."""
+        """The number of spans that were lost: the queue was full, or `Delivery` could not deliver them."""
         return self._overflowed + (self._exporter.dropped if isinstance(self._exporter, Delivery) else 0)
 
     def close(self) -> None:
-        """Send what waits; blocks."""
+        """Stop the thread, and send the spans that are in the queue.  Blocks."""
         if self._exporter is not None:
             self._closing = True
             self._wake.set()
@@ -125,7 +127,7 @@ class SpanExport:
 
 
 def _number(variable: str, otherwise: int) -> int:
-    """The positive number in the variable of the environment."""
+    """The positive number in a variable of the environment; *otherwise* if the variable has none, and then it is logged."""
     said = os.environ.get(variable, "")
     if said.isascii() and said.isdecimal() and int(said):
         return int(said)

@@ -1,4 +1,4 @@
-"""A finished span, as the loop hands it to the thread that sends (otlp.py makes the request)."""
+"""A finished span, as the loop passes it to the thread that sends spans; otlp.py makes the request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opentelemetry.sdk.resources import Resource
 from scheduler.model.trace_context import TraceContext
 
 Attributes = Mapping[str, Any]  # to strings, numbers, and tuples of strings
-LATEST_S = 9.2e9  # times of a span are nanoseconds in 64 bits, and some readers take the first bit for a sign
+LATEST_S = 9.2e9  # a time is nanoseconds in 64 bits, and some readers take the highest bit for a sign
 
 # A plain tuple: each pod has a dozen spans, and a NamedTuple takes six times as long to make.
 Finished = tuple[
@@ -28,5 +28,5 @@ Finished = tuple[
 
 
 def nanoseconds(at: float) -> int:
-    """The time in nanoseconds, as a span can carry it: 0 if it is before 1970 or not set, at most the year 2262."""
+    """Epoch seconds as nanoseconds in the range of a span: 0 for a time before 1970, at most the year 2261."""
     return int(min(at, LATEST_S) * 1e9) if at > 0 else 0

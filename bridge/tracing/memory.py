@@ -1,4 +1,4 @@
-"""A bounded memory of workloads or pods whose trace is not complete; the oldest entry is dropped first."""
+"""Bounded dicts of workloads or pods whose trace is not complete: the oldest entry is dropped first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 def remember(kept: dict[K, V], key: K, what: V) -> None:
-    """Keep it, and forget the oldest beyond MOST."""
+    """Set the entry, and drop the oldest entries if there are more than MOST."""
     kept[key] = what
     while len(kept) > MOST:
         del kept[next(iter(kept))]

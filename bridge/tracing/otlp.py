@@ -1,8 +1,8 @@
 """The exporter of spans: the SDK's, with an encoder that writes spans in the format of protobuf (protobuf.dev, "Encoding").
 
-Each pod has a dozen spans, and messages of protobuf take twice as long as joined bytes.  The bytes of a message are the bytes
-of its fields.  So names, attributes and other fields that spans share are encoded once, as messages with that field
-alone; here only ids, times and lengths are written.
+Each pod has a dozen spans, and the protobuf library takes twice as long as this encoder.  An encoded message is its encoded
+fields, one after the other.  So the fields that many spans share, such as names and attributes, are encoded once, each as a
+message with only this field.  For each span, only ids, times and lengths are encoded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bridge.tracing.delivery import LeaveOut
 from bridge.tracing.finished import Finished, nanoseconds
 
 KEPT = 4096  # encoded attributes, and encoded lengths
-MOST_ANSWER = 4096  # bytes of an answer that are read; a Collector's answer has a few
+MOST_ANSWER = 4096  # bytes of an answer that are read; the answer of a Collector has a few bytes
 PROVIDERS = (
     "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
     "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
@@ -50,18 +50,18 @@ class Request(bytes):
 
 
 def exporter(leave_out: LeaveOut) -> SpanExporter:
-    """An exporter of `Finished`, as the OTEL_* variables say."""
-    # The SDK has no other way to give its exporter an encoder.  A test sends spans by it to a receiver.
+    """An exporter of `Finished`, configured by the OTEL_* variables."""
+    # The SDK has no other way to replace the encoder of its exporter.  A test checks that this way works.
     vars(trace_exporter)["encode_spans"] = partial(request, leave_out=leave_out)
     own_session = any(map(os.environ.get, PROVIDERS))
     return trace_exporter.OTLPSpanExporter(session=None if own_session else BriefAnswers())
 
 
 class BriefAnswers(requests.Session):
-    """Fails if an answer is not that of a Collector: a redirect, or a body that is long or slow.
+    """Fails if an answer cannot be the answer of a Collector: a redirect, or a body that is long or slow.
 
     The SDK takes a redirect for success, and reads each body to its end.  An endless body would fill the memory, and a slow
-    one would hold back all later spans without a word.
+    body would delay all later spans without a line in the log.
     """
 
     def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
@@ -79,9 +79,9 @@ class BriefAnswers(requests.Session):
 
 
 def request(spans: Sequence[Finished], leave_out: LeaveOut | None = None) -> Request:
-    """The request with these spans, at least one, which are all of one resource.
+    """The request with these spans: at least one, all of one resource.
 
-    leave_out   a span that cannot be encoded is given to it, and the others are sent; None: the exception is raised
+    leave_out   is called with a span that cannot be encoded, and the others are sent; None: the exception is raised
     """
     of_scope = [SCOPE]
     for span in spans:
@@ -128,7 +128,7 @@ def _kind(name: str, flags: int) -> bytes:
 
 @lru_cache(KEPT, typed=True)  # typed: 1, 1.0 and True are three values
 def _attribute(key: str, value: Any) -> bytes:
-    # Most values are texts, of which a message takes four times as long.
+    # Most values are texts, and for a text the protobuf library takes four times as long.
     content = _field(TEXT, value.encode()) if type(value) is str else _value(value).SerializeToString()
     return _field(ATTRIBUTES, _key(key) + _field(VALUE, content))
 
@@ -159,7 +159,7 @@ def _field(tag: bytes, content: bytes) -> bytes:
 
 @lru_cache(KEPT)
 def _length(number: int) -> bytes:
-    """As a varint: seven bits in each byte, the lowest first; all but the last have the highest bit set."""
+    """The number as a varint: seven bits in each byte, the lowest first.  All bytes but the last have the highest bit set."""
     if number < 0x80:
         return bytes((number,))
     return bytes((number & 0x7F | 0x80,)) + _length(number >> 7)

@@ -1,7 +1,7 @@
-"""Slurm's reasons for the wait of a job, each in turn: a span as soon as the next reason is read.
+"""Slurm's reasons for the wait of a job, one span for each; the span is sent when the next reason is read.
 
-Reasons are read with the details of waiting jobs (Q2).  The first reason that is read counts since the submission.  After a
-restart it counts since the pod shows it (in whole seconds); the earlier reasons were sent by the former process.
+Reasons are read with the details of waiting jobs (Q2).  The span of the first reason begins at the submission.  After a
+restart it begins when the pod came to show the reason (in whole seconds); the former process sent the earlier reasons.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ UNREAD = "None"  # Slurm's own word for a job that it has not considered yet
 class Waiting:
     """A job that waits.
 
-    asked   when it was submitted; None: by an earlier process, and not known
-    reason  why it waits; "": not read yet
-    since   since when it waits for that reason
+    asked   when the job was submitted; None: an earlier process submitted it, and the time is not known
+    reason  why the job waits; "": not read yet
+    since   since when the job waits for that reason
     """
 
     spans: Spans
@@ -30,7 +30,7 @@ class Waiting:
     since: float = 0.0
 
     def read(self, reason: str, at: float, since: float) -> None:
-        """Slurm showed that reason.  since: when the first reason began"""
+        """Note the reason that Slurm showed.  since: when the reason began, if it is the first"""
         if not self.reason:
             self.reason, self.since = reason or UNREAD, since
         elif (reason or UNREAD) != self.reason:
@@ -38,7 +38,7 @@ class Waiting:
             self.reason, self.since = reason or UNREAD, at
 
     def end(self, at: float) -> None:
-        """Send the span of the present reason; none is read yet: there is no span."""
+        """Send the span of the present reason.  If no reason was read yet, send nothing."""
         if not self.reason:
             return
         spans, until = self.spans, max(at, self.since)

@@ -1,10 +1,10 @@
 """Records the trace of each workload from what the loop observes, and sends each span as soon as its step is over.
 
-What a restart needs is on the pods and in Slurm: a process that did not see a step begin takes its times from there, and the
-ids are the same in any case.  Only traces that are not complete are in memory (memory.py).
+If a process did not see a step begin, it takes the times from the pods and from Slurm.  The ids of the spans are the same in
+each process.  Only traces that are not complete are in memory (memory.py).
 
-A process may die before its spans are sent.  So the next one sends again, with the same ids, what happened to pods in the
-last RESENT_S seconds before it began.
+A process may die before its spans are sent.  So the next process sends the spans of the last RESENT_S seconds before its
+start again, with the same ids.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 RESENT_S = 300.0
-# Looked up once, because a member of an Enum takes as long to look up as two calls.
+# Looked up once: to look up a member of an Enum takes as long as two calls.
 _OURS, _PENDING, _DONE = Scope.OURS, PodPhase.PENDING, Outcome.DONE
 
 
 class _Ending(NamedTuple):
     """A workload whose pods have all ended, and whose job may still live.
 
-    spans       sends the spans that are left
+    spans       sends the remaining spans
     at          when the last pod ended
     first_seen  as of Recorder, of these pods
     """
@@ -61,17 +61,21 @@ class Recorder:
         self._first_seen = first_seen
         self._allocations = Allocations(export, first_seen)
         self._runs = Runs()
-        self._gang_ended: dict[str, float] = {}  # by workload key: when the latest of the ended members ended
+        self._gang_ended: dict[str, float] = {}  # by workload key: when the member that ended last ended
         self._ending: dict[str, _Ending] = {}  # by workload key
-        self._inherited: dict[str, bool] = {}  # UIDs of pods to be sent again; True: they had ended, and show when
-        self._unproven: dict[int, JobRead] = {}  # by job id: the last read while it waited; whose it is was not known
+        self._inherited: dict[
+            str, bool
+        ] = {}  # by pod UID: pods to be sent again; True: the pod had ended, and shows when
+        self._unproven: dict[
+            int, JobRead
+        ] = {}  # by job id: the last read of a waiting job whose workload was not known
         self._read: set[str] = set()  # keys of workloads whose job was read since the last poll
-        self._looked = False  # True: the inherited pods that had ended were looked at
+        self._ends_resent = False  # True: the ends of the inherited pods were sent again
 
     # --- what is observed ---------------------------------------------------------------------------------------------
 
     def seen(self, event: Event, world: World) -> None:
-        """An observation; it has not been applied to the world yet."""
+        """Record an observation, which has not been applied to the world yet."""
         match event:
             case PodSeen(scope, pod) if scope is _OURS:
                 self._pod_seen(pod, world)
@@ -99,14 +103,14 @@ class Recorder:
             self._runs.shown(pod, self._clock())
 
     def _pod_over(self, pod: Pod, world: World, at: float) -> None:
-        """The pod ended or is gone, unless that is known already."""
+        """Record that the pod ended or is gone, if that is not known already."""
         workload = _workload_of(pod.uid, world)
         before = workload.pods.get(pod.uid) if workload is not None else None
         if workload is not None and before is not None and not before.finished:
             self._member_over(workload, pod, world, at)
 
     def _prove(self, job_id: int, world: World) -> None:
-        """If that job was read before it was known whose it is, and this is known now, note why it waited."""
+        """If the job was read before its workload was known, and the workload is known now, note why the job waited."""
         read, known = self._unproven.get(job_id), world.placeholders.get(job_id)
         if read is None or (known is not None and not _has_pods(known, world)):
             return
@@ -116,7 +120,7 @@ class Recorder:
     def _listed(self, event: PodsListed, world: World) -> None:
         if Scope.OURS not in world.listed:  # the first list of this process
             self._inherit(event.pods, world)
-            self._looked = False
+            self._ends_resent = False
             return
         listed = {pod.uid for pod in event.pods}
         for pod in event.pods:
@@ -131,8 +135,8 @@ class Recorder:
             self._prove(job_id, world)
         if not world.ready:
             return
-        if not self._looked:
-            self._over_before(world)
+        if not self._ends_resent:
+            self._resend_ends(world)
         while self._read:
             if (workload := world.workloads.get(self._read.pop())) is not None:
                 self._send_again(workload, world)
@@ -148,7 +152,7 @@ class Recorder:
     # --- what the bridge did ------------------------------------------------------------------------------------------
 
     def ended(self, event: ActionEnded, world: World) -> None:
-        """The end of an action; it has not been applied to the world yet."""
+        """Record the end of an action, which has not been applied to the world yet."""
         match event.action:
             case act.BindPod() as bind:
                 self._bind_ended(bind, event, world)
@@ -176,7 +180,7 @@ class Recorder:
             self._bound_unconfirmed(pod, world)
 
     def _bound_unconfirmed(self, pod: Pod, world: World) -> None:
-        """The watch shows the pod on its node.  If a bind of it is in flight, the answer shows the times better."""
+        """The watch shows the pod on its node: send its bind.  If a bind is in flight, its answer has more exact times."""
         workload = _workload_of(pod.uid, world)
         if workload is None or workload.is_being_bound(pod.uid):
             return
@@ -195,7 +199,7 @@ class Recorder:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def _member_over(self, workload: Workload, pod: Pod, world: World, at: float) -> None:
-        """A pod of the workload ended, at the latest at *at*; if it is the last one, the end of the job comes next."""
+        """A pod of the workload ended, at the latest at *at*: send its end.  After the last pod, wait for the job's end."""
         clocks, spans = clocks_of(world), self._allocations.spans(workload, world)
         which = (pod.uid,) if workload.group is not None else ()
         parent = spans.id("pod", pod.uid) if which else 0
@@ -213,7 +217,7 @@ class Recorder:
             self._all_ended(workload, (pod, *others), ended, clocks, world, None if which else spans)
 
     def _end_unseen(self, workload: Workload, world: World, at: float) -> None:
-        """The pods ended, or were deleted, while no process of the bridge saw that."""
+        """Record the end of pods that ended, or were deleted, while no process of the bridge saw it."""
         for pod in tuple(workload.pods.values()):
             self._member_over(workload, pod, world, at)
         if not workload.pods:
@@ -228,7 +232,11 @@ class Recorder:
         world: World,
         spans: Spans | None = None,
     ) -> None:
-        """spans: of a workload that had no other pods; None: they follow from its pods"""
+        """All pods of the workload ended: wait for the end of its job.
+
+        at      when the last pod ended
+        spans   the sender of the workload's spans; None: it is made from all pods
+        """
         every = (*pods, *(gone.pod for gone in workload.deleted_pods.values()))
         created = min(map(clocks.created, every), default=clocks.begin(workload.created))
         seen = {pod.uid: self._first_seen[pod.uid] for pod in every if pod.uid in self._first_seen}
@@ -236,7 +244,10 @@ class Recorder:
         remember(self._ending, workload.key, _Ending(spans, every, created, max(created, at), seen))
 
     def _finish(self, key: str, world: World, cancel: act.CancelJob | None = None, at: float = 0.0) -> None:
-        """Send the end of the trace.  cancel: of the job, which ended at *at*; None: the job ended before, or none was"""
+        """Send the last spans of the trace.
+
+        cancel   the cancel that ended the job at *at*; None: the job ended otherwise, or there was none
+        """
         ending, clocks, workload = self._ending.pop(key), clocks_of(world), world.workloads.get(key)
         self._gang_ended.pop(key, None)
         spans, created, job = ending.spans, ending.created, cancel.job_id if cancel is not None else None
@@ -265,15 +276,15 @@ class Recorder:
             if pod.node and any(at is not None and clocks.end(at) >= since for at in times):
                 remember(self._inherited, pod.uid, pod.finished and pod.times.ended is not None)
 
-    def _over_before(self, world: World) -> None:
-        """Send the end of the pods again that had ended: an earlier process may have ended their jobs, too."""
-        self._looked = True
+    def _resend_ends(self, world: World) -> None:
+        """Send the ends of the inherited pods again: an earlier process may have ended their jobs, too."""
+        self._ends_resent = True
         for uid in [uid for uid, ended in self._inherited.items() if ended]:
             if (workload := _workload_of(uid, world)) is not None and uid in workload.pods:
                 self._member_over(workload, workload.pods[uid], world, self._clock())
 
     def _send_again(self, workload: Workload, world: World) -> None:
-        """Send the spans up to the start of pods whose earlier process may not have sent them; their job has been read."""
+        """Send the spans up to the start of inherited pods again, if their job has been read."""
         for pod in workload.pods.values():
             job = _job_of(pod, workload, world) if pod.uid in self._inherited else None
             if job is None or job.job is None:
@@ -292,14 +303,14 @@ def _workload_of(uid: str, world: World) -> Workload | None:
 
 
 def _lives(workload: Workload, states: Mapping[int, States], world: World) -> bool:
-    """True if an action on a job of the workload is in flight, or a job has not ended.  states: of the poll"""
+    """True if an action on a job of the workload is in flight, or one of its jobs has not ended.  states: of the last poll"""
     if workload.in_flight is not None:
         return True
     return any(not is_ended(states.get(job.id, job.states)) for job in world.jobs_of(workload))
 
 
 def _has_pods(job: Placeholder | None, world: World) -> bool:
-    """True if it is proven whose job this is, and pods of that workload have been seen."""
+    """True if the workload of the job is proven, and pods of this workload have been seen."""
     workload = world.workloads.get(job.key) if job is not None and job.key is not None else None
     return workload is not None and bool(workload.pods)
 
@@ -309,7 +320,7 @@ def _all_over(workload: Workload) -> bool:
 
 
 def _job_of(pod: Pod, workload: Workload, world: World) -> Placeholder | None:
-    """The job that the pod names, if it is its job."""
+    """The job that the pod's annotation names; None: it names none, or a job that is not proven the workload's."""
     said = pod.annotations.get(names.JOB_ID, "")
     job = world.placeholders.get(int(said)) if said.isdecimal() and len(said) <= 10 else None
     return job if job is not None and job.key == workload.key else None

@@ -1,7 +1,7 @@
 """Bound pods, until they end: the spans `start` and `run`.
 
-Kubelet shows in whole seconds when containers start and end.  Between the bind and the start, a step that ended in the second
-of the bind has the length 0, and the remaining time counts for the last step: the images and the start of the containers.
+Kubelet shows in whole seconds when containers start and end.  If a step between the bind and the start ended in the second of
+the bind, it has the length 0.  The remaining time counts for the last step: the images and the start of the containers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEGAN = (PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.UNKNOWN)
 class Bound(NamedTuple):
     """A bound pod that does not run yet.
 
-    which, parent   of its spans
+    which, parent   arguments of `Spans.send` for the spans of the pod
     sent, at        when the bind was sent, and when it was answered
     keys            attributes of the span of the bind
     """
@@ -36,7 +36,7 @@ class Bound(NamedTuple):
 
 
 class Runs:
-    """The pods between their bind and their end.
+    """The spans of pods between their bind and their end.
 
     starting   pod UID to the bound pod that does not run yet
     """
@@ -51,7 +51,10 @@ class Runs:
         remember(self.starting, uid, bound)
 
     def shown(self, pod: Pod, at: float) -> float | None:
-        """Send the start of a pod that is not pending any more, once.  Returns when it started; None: it never ran."""
+        """Send the start of a pod that is not pending any more.
+
+        Returns when the pod started; None: the pod never ran, or its start was sent already.
+        """
         if (bound := self.starting.pop(pod.uid, None)) is None:
             return None
         if not self._has_run(pod):
@@ -60,7 +63,7 @@ class Runs:
             return None
         began = running_at(pod, bound.clocks)
         began = max(bound.sent, began) if began is not None else max(bound.at, at)
-        if began < bound.at:  # kubelet was faster than the answer to the bind
+        if began < bound.at:  # the pod started before the answer to the bind came
             bound.spans.send("bind", bound.which, bound.sent, began, bound.keys, parent=bound.parent)
             bound = bound._replace(at=began)
         remember(self._began, pod.uid, began)
@@ -68,7 +71,7 @@ class Runs:
         return began
 
     def ended(self, spans: Spans, which: tuple[object, ...], parent: int, pod: Pod, clocks: Clocks, at: float) -> float:
-        """The pod ended, at the latest at *at*: send how long it ran.  Returns when it ended."""
+        """The pod ended, at the latest at *at*: send its start, if not sent, and how long it ran.  Returns when it ended."""
         bound, ended = self.starting.get(pod.uid), ended_at(pod, clocks, at)
         if self.shown(pod, at) is None and bound is not None:
             return max(bound.at, ended)

@@ -1,11 +1,11 @@
 """The spans of one workload: their ids, which follow from the workload's key, and their parents.
 
 workload (of a gang: gang)
- ├─ create, gather, submit          create → submission of the job
+ ├─ create, gather, submit          creation of the pod → submission of the job
  │       └─ queue …                 of former jobs of the workload
  ├─ queue                           submission → grant
  │   └─ Resources, Priority, …      each of Slurm's reasons in turn
- ├─ grant, bind, start, run         of a gang below a span `pod` for each member
+ ├─ grant, bind, start, run         in a gang below a span `pod` for each member
  │               └─ kubelet, sandbox, init, containers
  └─ release                         the end of the last pod → the end of the job
 """
@@ -42,8 +42,8 @@ class Spans(NamedTuple):
     export: SpanExport
 
     def id(self, step: str, *which: object) -> int:
-        """The id of a span: the same in every process.  The id of the root follows from the workload alone."""
-        return self.root ^ _mark(step, which)
+        """The id of a span, which is the same in every process.  The id of the root span depends only on the workload."""
+        return self.root ^ _hash(step, which)
 
     def send(
         self,
@@ -64,7 +64,7 @@ class Spans(NamedTuple):
         error       what went wrong, in words; None: nothing did
         """
         if self.sampled:
-            span_id, parent = self.root ^ _mark(name, which), parent or self.root
+            span_id, parent = self.root ^ _hash(name, which), parent or self.root
             export = self.export
             export.add((export.resource, self.trace_id, name, span_id, parent, start, end, attributes, (), error))
 
@@ -76,14 +76,14 @@ class Spans(NamedTuple):
             export.add((export.resource, self.trace_id, name, self.root, caller, start, end, attributes, links, error))
 
 
-@lru_cache(1024)  # most steps are of all workloads
-def _mark(step: str, which: tuple[object, ...]) -> int:
+@lru_cache(1024)  # most workloads have the same steps
+def _hash(step: str, which: tuple[object, ...]) -> int:
     text = ".".join((step, *map(str, which)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
 
 
 def spans_of(export: SpanExport, cluster: str, key: str, pods: Iterable[Pod]) -> Spans:
-    """The spans of a workload with these pods."""
+    """The sender of the spans of a workload with these pods."""
     own = names.traceparent(cluster, key)
     trace = trace_of(own, [pod.annotations[names.TRACEPARENT] for pod in pods if names.TRACEPARENT in pod.annotations])
     root = trace.root

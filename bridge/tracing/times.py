@@ -1,11 +1,11 @@
 """When each step of a workload began and ended, by the bridge's clock.
 
-Both clusters show most times in whole seconds, by clocks of their own.  Three rules make the steps add up to the whole, also
+Both clusters show most times in whole seconds, by clocks of their own.  Three rules make the steps add up to the whole, even
 if two processes of the bridge each send a part of them:
 
 * A step begins when the step before it ends.  Times that are out of order are moved, so no step has a negative duration.
-* The creation counts from the begin of its second; the start and the end of containers count to the end of their second.
-* Offsets of clocks are rounded to whole seconds: each process measures the same.
+* A creation counts as the begin of its second; the start and the end of containers count as the end of their second.
+* Offsets of clocks are rounded to whole seconds, so each process gets the same offset.
 """
 
 from __future__ import annotations
@@ -23,35 +23,38 @@ _KUBERNETES, _SLURM = Side.KUBERNETES, Side.SLURM  # looked up once, as in recor
 
 
 class Clocks(NamedTuple):
-    """The offsets of both clusters' clocks: how many seconds each is ahead of the bridge's."""
+    """The offsets of both clusters' clocks: how many seconds each is ahead of the bridge's clock.
+
+    The methods convert times of the clusters to the bridge's clock.
+    """
 
     kubernetes: int
     slurm: int
 
     def created(self, pod: Pod) -> float:
-        """When the pod was created: the begin of that second."""
+        """When the pod was created: the begin of the second that Kubernetes shows."""
         return pod.created - self.kubernetes
 
     def begin(self, theirs: float) -> float:
-        """A time of Kubernetes: the begin of its second."""
+        """The begin of a second that Kubernetes shows."""
         return theirs - self.kubernetes
 
     def end(self, theirs: float) -> float:
-        """A time of Kubernetes: the end of its second."""
+        """The end of a second that Kubernetes shows."""
         return math.floor(theirs) + 1.0 - self.kubernetes
 
     def of_slurm(self, theirs: float) -> float:
-        """A time of slurmctld: the begin of its second."""
+        """The begin of a second that slurmctld shows."""
         return theirs - self.slurm
 
 
 def clocks_of(world: World) -> Clocks:
-    """As they are known now."""
+    """The offsets as they are known now."""
     return Clocks(round(world.clocks[_KUBERNETES].ahead), round(world.clocks[_SLURM].ahead))
 
 
 class Queued(NamedTuple):
-    """The steps that all pods of a workload have in common, epoch seconds.
+    """The times of the steps that all pods of a workload have in common, epoch seconds.
 
     created   the first pod was created
     seen      the bridge saw the first pod
@@ -70,7 +73,10 @@ class Queued(NamedTuple):
 def queued(
     clocks: Clocks, pods: Collection[Pod], first_seen: Mapping[str, float], asked: float, granted: float
 ) -> Queued:
-    """first_seen: when this process saw each pod, by UID; pods that it did not see wait since their creation."""
+    """The times of the common steps, moved where they are out of order.
+
+    first_seen   pod UID to when this process first saw the pod; without an entry the pod counts as seen at its creation
+    """
     created = seen = math.inf
     gathered = -math.inf if pods else asked
     for pod in pods:
@@ -89,7 +95,10 @@ def asked_at(job: Placeholder, clocks: Clocks) -> float | None:
 
 
 def granted_at(job: Placeholder, clocks: Clocks, since: float) -> float | None:
-    """When this process saw that the job got nodes; if it had them before *since*, when it got them; None: not known."""
+    """When the job got its nodes; None: not known.
+
+    since   if the job had its nodes before this time, Slurm's start time counts; otherwise when this process saw the grant
+    """
     started = clocks.of_slurm(job.job.starts) if job.job is not None and job.job.starts is not None else None
     if started is not None and job.holds_nodes and started < since - 1.0:
         return started
@@ -99,12 +108,12 @@ def granted_at(job: Placeholder, clocks: Clocks, since: float) -> float | None:
 def running_at(pod: Pod, clocks: Clocks) -> float | None:
     """When the first container of the pod started; None: not known.
 
-    What plays kubelets may show no containers: then since its kubelet accepted the pod.
+    A simulated kubelet may show no containers; then the time counts at which kubelet accepted the pod.
     """
     began = pod.times.running if pod.times.running is not None else pod.started
     return clocks.end(began) if began is not None else None
 
 
 def ended_at(pod: Pod, clocks: Clocks, seen: float) -> float:
-    """When the last container of the pod ended: at the latest when the bridge saw that."""
+    """When the last container of the pod ended, at the latest when the bridge saw it."""
     return min(clocks.end(pod.times.ended), seen) if pod.times.ended is not None else seen
