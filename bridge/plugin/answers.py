@@ -20,13 +20,12 @@ from typing import TextIO
 from bridge.cli.pod_name import named
 from bridge.cli.terminal import printable, say
 from bridge.errors import ConfigError
-from bridge.kube import auth
 from bridge.kube.admin_reads import PodEvent
 from bridge.node_survey import Survey
 from bridge.plugin import nodes, survey, trace
-from bridge.plugin.cluster import Selection, connected
+from bridge.plugin.cluster import Selection, connected, namespace_of
 from bridge.plugin.costs import ShownCosts, costs_of
-from bridge.plugin.lists import Entry, View, entry
+from bridge.plugin.lists import HISTORY, QUEUE, Entry, View, entry
 from bridge.plugin.nodes import Shown
 from bridge.plugin.pods import Seen
 from bridge.plugin.table import Screen
@@ -46,17 +45,20 @@ def screen_of(stream: TextIO, environ: Mapping[str, str], *, wide: bool = False)
     return Screen(None if wide else size.columns, colours=not plain, live=live, height=size.lines)
 
 
-def namespace_of(options: argparse.Namespace) -> str:
-    """The namespace that the user named; if none is named, the namespace of the context."""
-    return str(options.namespace) or auth.namespace_of(options.kubeconfig, options.context)
-
-
 # --- pods ---------------------------------------------------------------------------------------------------------------
 
 
-async def listed(options: argparse.Namespace) -> None:
-    """`queue` and `history`."""
-    view: View = options.view
+async def queue(options: argparse.Namespace) -> None:
+    """`queue`."""
+    await _list_pods(options, QUEUE)
+
+
+async def history(options: argparse.Namespace) -> None:
+    """`history`."""
+    await _list_pods(options, HISTORY)
+
+
+async def _list_pods(options: argparse.Namespace, view: View) -> None:
     namespace = "" if options.all_namespaces else namespace_of(options)
     chosen = Selection(options.scheduler, namespace, options.selector)
     screen = _screen(options)

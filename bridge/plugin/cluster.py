@@ -5,6 +5,7 @@ Errors are those of bridge/errors.py.  If the user lacks a right, the error name
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -29,6 +30,11 @@ MOST_LISTS = 5  # tries of a list; a try fails if its snapshot expires between t
 MOST_NAMED = 5  # names of pods in the sentence about pods that cannot be read
 GONE = 410
 Found = dict[str, Seen]
+
+
+def namespace_of(options: argparse.Namespace) -> str:
+    """The namespace that the user named; if none is named, the namespace of the context."""
+    return str(options.namespace) or auth.namespace_of(options.kubeconfig, options.context)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 `doctor`, `explain` and `policy` are the commands of `slurm-bridge`, with the same options.  They also ask Slurm, so they need
 the settings of the bridge.
+
+Each command imports what it needs when it runs: the shell's completion needs the options alone.
 """
 
 from __future__ import annotations
@@ -10,23 +12,14 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
-from typing import Any
+from collections.abc import Sequence
 
 from bridge import __main__ as slurm_bridge
-from bridge import settings
-from bridge.cli.terminal import NotWritten, discard_output, printable, use_any_encoding
+from bridge.cli.terminal import NotWritten, discard_output, printable, say, use_any_encoding
 from bridge.errors import BridgeError, said
-from bridge.kube import auth
-from bridge.kube.kubeconfig import contexts_of
-from bridge.plugin import answers, completion, costs, survey
-from bridge.plugin.answers import namespace_of, show
-from bridge.plugin.cluster import Selection, connected
-from bridge.plugin.lists import HISTORY, QUEUE
+from bridge.plugin import completion, variables
 from scheduler import names
 
-COMPLETION_S = 3.0
 PASSED_ON = {
     "doctor": "check both ends, and say what to do (slurm-bridge doctor)",
     "explain": "what would become of a manifest (-f FILE) or a pod, in detail (slurm-bridge explain)",
@@ -76,8 +69,10 @@ def _passed_on(given: list[str]) -> int:
 def _names_settings(given: list[str]) -> bool:
     """True if the user named settings or a slurmrestd: missing settings are then not the mistake."""
     is_named = any(word.partition("=")[0] in ("--config", "--slurm-url") for word in given)
-    variables = (settings.ENVIRONMENT + name for name in ("CONFIG", "SLURM_URL"))
-    return is_named or given[:2] == ["policy", "check"] or any(map(os.environ.get, variables))
+    from bridge.settings import ENVIRONMENT
+
+    is_named |= any(os.environ.get(ENVIRONMENT + name) for name in ("CONFIG", "SLURM_URL"))
+    return is_named or given[:2] == ["policy", "check"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -101,23 +96,23 @@ def _add_commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
     queue = commands.add_parser(
         "queue", parents=[where, form, _list(), _watch()], help="pods that wait or run, as squeue"
     )
-    queue.set_defaults(answer=answers.listed, view=QUEUE)
+    queue.set_defaults(answer="queue")
     history = commands.add_parser("history", parents=[where, form, _list(), _watch()], help="pods that ended, as sacct")
-    history.set_defaults(answer=answers.listed, view=HISTORY)
+    history.set_defaults(answer="history")
     why = commands.add_parser(
         "why", parents=[where, form, _slurm(), _watch()], help="why a pod waits, stopped or failed"
     )
-    why.set_defaults(answer=answers.why)
+    why.set_defaults(answer="why")
     traced = commands.add_parser("trace", parents=[where, form, _watch()], help="the times of a pod, as a waterfall")
-    traced.set_defaults(answer=answers.trace_of)
+    traced.set_defaults(answer="trace_of")
     for subcommand in (why, traced):
         subcommand.add_argument("pod", metavar="POD", help="name of a pod, or NAMESPACE/NAME")
     asks = [_bridge(), form, _watch()]
     every = commands.add_parser("nodes", parents=asks, help="nodes of both clusters, as sinfo; asks the bridge")
     every.add_argument("-N", "--each", action="store_true", help="a line for each node, instead of one for each group")
-    every.set_defaults(answer=answers.listed_nodes)
+    every.set_defaults(answer="listed_nodes")
     room = commands.add_parser("free", parents=asks, help="CPUs, memory and devices that are free, by partition")
-    room.set_defaults(answer=answers.listed_free)
+    room.set_defaults(answer="listed_free")
     for name, about in PASSED_ON.items():
         commands.add_parser(name, help=about, add_help=False)
     script = commands.add_parser("completion", help="a completion script for a shell; see its first lines")
@@ -131,7 +126,7 @@ def complete(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     helps = {name: parser.format_help() for name, parser in _commands().items()}
     helps |= {name: text for name, text in slurm_bridge.helps().items() if name.partition(" ")[0] in PASSED_ON}
-    show(completion.answer(words or [""], helps, completion.Sources(_pods, _namespaces, _contexts)))
+    say("\n".join(completion.answer(words or [""], helps, completion.Sources(_pods, _namespaces, _contexts))))
     return 0
 
 
@@ -142,50 +137,21 @@ def _before(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _pods(words: Sequence[str]) -> list[str]:
-    options = _before(words)
+    from bridge.plugin import candidates
 
-    async def found() -> list[str]:
-        async with AsyncExitStack() as stack:
-            cluster = await connected(options.kubeconfig, options.context, stack, _quiet)
-            pods = await cluster.pods(Selection(options.scheduler, namespace_of(options)))
-            return [seen.pod.name for seen in pods.values()]
-
-    return _in_time(found)
+    return candidates.pods(_before(words))
 
 
 def _namespaces(words: Sequence[str]) -> list[str]:
-    options = _before(words)
+    from bridge.plugin import candidates
 
-    async def found() -> list[str]:
-        async with AsyncExitStack() as stack:
-            return await (await connected(options.kubeconfig, options.context, stack, _quiet)).namespaces()
-
-    return _in_time(found)
+    return candidates.namespaces(_before(words))
 
 
 def _contexts(words: Sequence[str]) -> list[str]:
-    async def found() -> list[str]:
-        path = auth.path_of(_before(words).kubeconfig or None)
-        return contexts_of(path) if path else []
+    from bridge.plugin import candidates
 
-    return _in_time(found)
-
-
-def _in_time(found: Callable[[], Coroutine[Any, Any, list[str]]]) -> list[str]:
-    """The names; none if an error occurs or COMPLETION_S passes, because a shell that completes cannot show a message."""
-
-    async def limited() -> list[str]:
-        async with asyncio.timeout(COMPLETION_S):
-            return await found()
-
-    try:
-        return asyncio.run(limited())
-    except (BridgeError, TimeoutError):
-        return []
-
-
-def _quiet(_sentence: str) -> None:
-    """Show no message: see _in_time."""
+    return candidates.contexts(_before(words))
 
 
 def _where() -> argparse.ArgumentParser:
@@ -218,15 +184,15 @@ def _bridge() -> argparse.ArgumentParser:
     options.add_argument("-p", "--partition", default="", metavar="NAME", help="only this partition")
     options.add_argument(
         "--bridge",
-        default=os.environ.get(survey.URL_VARIABLE) or survey.URL,
+        default=os.environ.get(variables.BRIDGE_URL) or variables.DEFAULT_BRIDGE,
         metavar="URL",
-        help=f"address of the running bridge ({survey.URL_VARIABLE}); default: {survey.URL}",
+        help=f"address of the running bridge ({variables.BRIDGE_URL}); default: {variables.DEFAULT_BRIDGE}",
     )
     options.add_argument(
         "--http-token-file",
-        default=os.environ.get(survey.FILE_VARIABLE, ""),
+        default=os.environ.get(variables.BRIDGE_TOKEN_FILE, ""),
         metavar="FILE",
-        help=f"file with the bridge's bearer token ({survey.FILE_VARIABLE})",
+        help=f"file with the bridge's bearer token ({variables.BRIDGE_TOKEN_FILE})",
     )
     return options
 
@@ -235,15 +201,15 @@ def _slurm() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(add_help=False)
     options.add_argument(
         "--slurm-url",
-        default=os.environ.get(costs.URL_VARIABLE, ""),
+        default=os.environ.get(variables.SLURM_URL, ""),
         metavar="URL",
-        help=f"slurmrestd, to show what the job costs ({costs.URL_VARIABLE})",
+        help=f"slurmrestd, to show what the job costs ({variables.SLURM_URL})",
     )
     options.add_argument(
         "--slurm-token-file",
         default="",
         metavar="FILE",
-        help=f"file with your own token for it, of `scontrol token` (or {costs.TOKEN_VARIABLE})",
+        help=f"file with your own token for it, of `scontrol token` (or {variables.SLURM_TOKEN})",
     )
     return options
 
@@ -257,9 +223,11 @@ def _list() -> argparse.ArgumentParser:
 
 def _answered(options: argparse.Namespace) -> int:
     if options.answer is None:
-        show([completion.SCRIPTS[options.shell].rstrip("\n")])
-    else:
-        asyncio.run(options.answer(options))
+        say(completion.SCRIPTS[options.shell].rstrip("\n"))
+        return 0
+    from bridge.plugin import answers
+
+    asyncio.run(getattr(answers, options.answer)(options))
     return 0
 
 

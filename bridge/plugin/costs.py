@@ -13,12 +13,11 @@ from bridge.errors import BridgeError, said
 from bridge.plugin.pods import Seen
 from bridge.plugin.table import Screen
 from bridge.plugin.trace import DEFAULT_WIDTH, paragraph
+from bridge.plugin.variables import SLURM_URL
 
-URL_VARIABLE = "SLURM_BRIDGE_SLURM_URL"
-TOKEN_VARIABLE = "SLURM_JWT"  # noqa: S105 - the name of a variable
 HOW = (
     "Kubernetes does not show what the job costs, its fair share and its limits. To see them, name slurmrestd with "
-    f"--slurm-url ({URL_VARIABLE}), and your own token: export $(scontrol token)."
+    f"--slurm-url ({SLURM_URL}), and your own token: export $(scontrol token)."
 )
 
 

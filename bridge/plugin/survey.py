@@ -11,14 +11,12 @@ from bridge.cli import bridge_client
 from bridge.cli.bridge_client import NoBridgeError
 from bridge.errors import ConfigError
 from bridge.node_survey import Survey
+from bridge.plugin.variables import BRIDGE_TOKEN_FILE, BRIDGE_URL
 
 DEADLINE_S = 20.0
-URL = "http://127.0.0.1:8080"  # of a bridge on this machine, or of a port-forward
-URL_VARIABLE = "SLURM_BRIDGE_URL"
-FILE_VARIABLE = "SLURM_BRIDGE_HTTP_TOKEN_FILE"
-WHERE = f"Name its address with --bridge URL or {URL_VARIABLE}; your admin knows it."
+WHERE = f"Name its address with --bridge URL or {BRIDGE_URL}; your admin knows it."
 TOKEN = (
-    f"Name a file with its token: --http-token-file FILE, or {FILE_VARIABLE}. Your admin has the token "
+    f"Name a file with its token: --http-token-file FILE, or {BRIDGE_TOKEN_FILE}. Your admin has the token "
     "(setting http_nodes_token_file)."
 )
 _SURVEY = msgspec.json.Decoder(Survey)

@@ -17,7 +17,7 @@ from bridge.__main__ import EXIT_CONFIG
 from bridge.errors import ConfigError
 from bridge.health import Health
 from bridge.http_access import Bearers
-from bridge.plugin import survey
+from bridge.plugin import survey, variables
 from bridge.plugin.command import main
 from bridge.plugin.nodes import Shown, free, nodes
 from bridge.plugin.table import CLEAR, Screen
@@ -158,8 +158,8 @@ async def test_the_environment_names_the_bridge_and_the_token(
 ) -> None:
     (tmp_path / "tenants").write_text(TENANT)
     async with served(story(), Bearers.of(str(tmp_path / "tenants"), "")) as url:
-        monkeypatch.setenv(survey.URL_VARIABLE, f"{url}/")
-        monkeypatch.setenv(survey.FILE_VARIABLE, str(tmp_path / "tenants"))
+        monkeypatch.setenv(variables.BRIDGE_URL, f"{url}/")
+        monkeypatch.setenv(variables.BRIDGE_TOKEN_FILE, str(tmp_path / "tenants"))
         assert await typed("free") == 0
     assert "main*" in capsys.readouterr().out
 
@@ -167,7 +167,7 @@ async def test_the_environment_names_the_bridge_and_the_token(
 async def test_a_bridge_that_cannot_be_asked_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(survey.URL_VARIABLE, raising=False)
+    monkeypatch.delenv(variables.BRIDGE_URL, raising=False)
     assert await typed("nodes", "--bridge", "http://127.0.0.1:1") == EXIT_CONFIG
     assert capsys.readouterr().err == (
         f"kubectl slurm: no slurm-bridge answers at http://127.0.0.1:1. {survey.WHERE}\n"

@@ -490,6 +490,17 @@ def test_ages_are_written_as_kubectl_writes_them(seconds: float | None, text: st
 # --- completion, and commands of slurm-bridge itself ------------------------------------------------------------------
 
 
+def test_commands_and_options_are_completed_without_the_libraries_for_clusters() -> None:
+    """A shell waits for each completion: the libraries take ten times as long as everything else."""
+    code = (
+        "import sys; from bridge.plugin.command import complete; complete(['queue', '--']); "
+        "print(*{'aiohttp', 'kubernetes', 'pydantic', 'requests', 'yaml'} & set(sys.modules))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--selector" in ended.stdout
+    assert ended.stdout.endswith(":4\n\n"), "none of them is imported"
+
+
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
