@@ -2,6 +2,7 @@
 // that are gone; everything is drawn from `known`.  Text is only ever set as text.
 
 const known = {};
+const dictionary = () => Object.create(null); // a node may be named __proto__
 let clockOffset = 0; // the server's clock less ours, seconds
 let chosen = null; // key of the selected workload
 let chosenByHand = false;
@@ -649,13 +650,13 @@ const times = (window.updates = []); // milliseconds of the main thread for each
 
 function receive({ now, changed }) {
   const began = performance.now();
-  if (fresh) for (const section of Object.keys(known)) (known[section] = {}), toDraw.add(section); // a new stream begins with everything
+  if (fresh) for (const section of Object.keys(known)) (known[section] = dictionary()), toDraw.add(section); // a new stream begins with everything
   if (disconnected) trouble("");
   fresh = false;
   if (disconnected) away(false);
   clockOffset = now - Date.now() / 1000;
   for (const [section, items] of Object.entries(changed)) {
-    const kept = (known[section] ??= {});
+    const kept = (known[section] ??= dictionary());
     for (const [key, item] of Object.entries(items)) {
       if (item === null) delete kept[key];
       else kept[key] = item;

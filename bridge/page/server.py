@@ -86,7 +86,7 @@ class Page:
         """Add the page to a server."""
         for name in FILES:
             app.router.add_get(f"/{name}", self._file)
-        app.router.add_get("/events", self._events)
+        app.router.add_get("/events", self._events, allow_head=False)  # an answer to HEAD has no end, and no lines
         app.router.add_get("/workloads/{key}", self._workload)
 
     async def _file(self, request: web.Request) -> web.Response:

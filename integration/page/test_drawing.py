@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -28,6 +29,7 @@ class Shown:
 
     def __init__(self) -> None:
         self.state: dict[str, dict[str, Any]] = {"pods": {}, "counts": {}}
+        self.detail: dict[str, Any] = {"story": [], "waterfall": []}
         self.port = 0
         self._runner: web.AppRunner | None = None
 
@@ -36,7 +38,7 @@ class Shown:
         return f"http://127.0.0.1:{self.port}/"
 
     async def start(self) -> None:
-        page = Page(lambda: entries_of(self.state), lambda _key: {"story": [], "waterfall": []}, time.time)
+        page = Page(lambda: entries_of(self.state), lambda _key: self.detail, time.time)
         options = {"handler_cancellation": True, "shutdown_timeout": 0.1, "access_log": None}
         self._runner = web.AppRunner(page.application(), **options)
         await self._runner.setup()
@@ -114,6 +116,42 @@ async def test_what_users_write_is_text(shown: Shown, tab: Tab) -> None:
     await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 1")
     assert await tab.ask("document.querySelector('#pods tbody td').innerText") == HOSTILE
     assert await tab.ask("document.querySelectorAll('img').length") == 0
+
+
+LONG, REVERSED, NAN = "x" * 10_000, "\u202etxt.exe\u2066", float("nan")
+
+
+async def test_odd_texts_and_numbers_break_no_other_part(shown: Shown, tab: Tab) -> None:
+    """Texts without an end, texts that reverse what follows, keys of JavaScript's own, and numbers that are none."""
+    odd = {"word": LONG, "why": LONG, "node": LONG, "reason": LONG, "user": LONG, "state": LONG, "namespace": LONG}
+    shown.state["pods"] = {
+        "a": row(LONG, **odd),
+        "b": row(REVERSED, word=REVERSED, why=REVERSED, node=REVERSED, reason=REVERSED),
+        "c": row("constructor", word="constructor", created=NAN, job=-1, reason="__proto__"),
+        "plain": row("plain"),
+    }
+    amounts = {"ready": True, "cordoned": False, "pods": 0, "cpus": [NAN, 2**70], "gib": [0, 1], "devices": [-1, -7]}
+    reason = {"name": LONG, "states": ["DOWN", LONG], "reason": LONG, "cpus": [0, 0], "devices": [0, 0]}
+    shown.state["nodes"] = dict.fromkeys([LONG, REVERSED, "__proto__", "n1"], amounts | {"slurm": reason})
+    times = [(-5.0, NAN), (NAN, None), (1e300, 1e300), (NOW, NOW - 9)]
+    shown.detail = {
+        "story": [{"at": at, "what": text} for at, text in ((NAN, LONG), (1e300, REVERSED), (-1e300, HOSTILE))],
+        "waterfall": [{"name": "constructor", "start": start, "end": end} for start, end in times],
+        "waits": LONG,
+    }
+    await tab.open(shown.url)
+    await tab.eventually("document.querySelectorAll('#pods tbody tr').length === 4")
+    await tab.eventually("document.querySelectorAll('#nodes li').length === 4")
+    await tab.eventually("document.querySelectorAll('#story li').length === 3")
+    assert await tab.ask("document.querySelectorAll('#waterfall li').length") == len(times)
+    assert await tab.ask("new Set([...document.querySelectorAll('#pods tbody tr')].map(r => r.offsetHeight)).size") == 1
+    assert await tab.ask("document.documentElement.scrollWidth <= window.innerWidth")
+    for text, left in {"a(b[.*+?^${}|\\": 0, "name:plain": 1, "is:": 0, "constructor:x": 0, "NAME:PLAIN": 1}.items():
+        await tab.ask(
+            f"(field => (field.value = {json.dumps(text)}, field.dispatchEvent(new Event('input'))))"
+            "(document.getElementById('filter'))"
+        )
+        assert await tab.ask("document.getElementById('none').innerText") == f"{left} of 4 pods", text
 
 
 async def test_a_page_without_faults_and_invariants_shows_none(shown: Shown, tab: Tab) -> None:

@@ -144,3 +144,10 @@ async def test_another_name_for_this_machine_is_refused(served: Served, session:
     for path in ("/", "/events", "/workloads/known"):
         async with session.get(served.url + path, headers={"Host": "evil.example:80"}) as answer:
             assert answer.status == 421
+
+
+async def test_a_request_without_a_body_holds_no_stream_open(served: Served, session: aiohttp.ClientSession) -> None:
+    async with session.head(f"{served.url}/events") as answer:
+        assert answer.status == 405
+    async with session.head(f"{served.url}/") as answer:
+        assert (answer.status, await answer.text()) == (200, "")
