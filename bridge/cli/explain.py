@@ -32,6 +32,7 @@ from bridge.kube.lists import listed
 from bridge.kube.transport import HttpTransport
 from bridge.settings import Settings
 from bridge.slurm import admin_reads as slurm_survey
+from bridge.slurm import bodies
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.costs import Costs, Terms, billing_of, terms_of
@@ -134,8 +135,11 @@ async def _ask_bridge(
     if answer.status != 200:
         return None, f"The bridge at {url} does not know this pod."
     try:
-        return decoded(answer.body), ""
-    except ValueError:
+        found = decoded(answer.body)
+        if found.spec is not None:
+            bodies.job_body(found.spec, immediate=False)  # a newer bridge may have options and jobs of another kind
+        return found, ""
+    except (ValueError, KeyError, AssertionError):
         return None, f"The answer of {url} is not of this version of slurm-bridge."
 
 

@@ -6,10 +6,11 @@ of the answers.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
@@ -308,17 +309,23 @@ def billing_of(spec: JobSpec, terms: Terms) -> float | None:
     by_resource = weights_in(terms.weights) if terms.weights is not None else None
     if by_resource is None:
         return None
-    amounts = _amounts(spec)
+    try:
+        billed = _billing(_amounts(spec), by_resource, {flag.upper() for flag in terms.flags})
+    except OverflowError:  # an answer of a server may have an integer of any length
+        return None
+    return billed if math.isfinite(billed) else None
+
+
+def _billing(amounts: Mapping[str, float], by_resource: Mapping[str, float], flags: Set[str]) -> float:
     if not by_resource:
         return amounts["cpu"]
     billed = {name: amounts.get(name, 0.0) * weight for name, weight in by_resource.items()}
     on_nodes = [value for name, value in billed.items() if name in ("cpu", "mem")]
     devices = [value for name, value in billed.items() if name.startswith("gres/")]
     rest = sum(billed.values()) - sum(on_nodes) - sum(devices)
-    upper = {flag.upper() for flag in terms.flags}
-    if "MAX_TRES_GRES" in upper:
+    if "MAX_TRES_GRES" in flags:
         return max(on_nodes, default=0.0) + sum(devices) + rest
-    return max([*on_nodes, *devices], default=0.0) + rest if "MAX_TRES" in upper else sum(billed.values())
+    return max([*on_nodes, *devices], default=0.0) + rest if "MAX_TRES" in flags else sum(billed.values())
 
 
 def weights_in(text: str) -> dict[str, float] | None:

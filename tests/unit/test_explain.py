@@ -294,6 +294,13 @@ async def test_another_program_at_that_address_is_no_answer(both: Both) -> None:
     assert "is not of this version of slurm-bridge. Both clusters were asked instead" in text
 
 
+async def test_an_answer_that_this_version_cannot_show_is_no_answer(both: Both) -> None:
+    job = {"name": "n", "user": "alice", "cpus_per_task": 1, "memory_mib": 1, "exclusive": "as a newer bridge knows it"}
+    known = {"namespace": "hpc", "name": "train", "key": "k", "phase": "queued", "sentence": "waits", "spec": job}
+    text = await told_beside(both, json.dumps(known), 200)
+    assert "is not of this version of slurm-bridge. Both clusters were asked instead" in text
+
+
 # --- of a manifest --------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -38,6 +39,11 @@ OF = LimitsOf("bob", "teamb", "normal")
 )
 def test_billing_units_follow_the_weights(weights: str | None, flags: tuple[str, ...], billing: float | None) -> None:
     assert billing_of(JOB, Terms("gpu", weights, flags)) == billing
+
+
+@pytest.mark.parametrize("cpus", [10**400, 10**300])
+def test_billing_units_of_a_job_beyond_all_numbers_are_not_known(cpus: int) -> None:
+    assert billing_of(replace(JOB, cpus_per_task=cpus), Terms("gpu", "CPU=99999999999999999999")) is None
 
 
 def test_a_gang_costs_what_all_of_its_tasks_and_components_cost() -> None:
