@@ -14,6 +14,7 @@ from enum import Enum
 from typing import ClassVar, get_args
 
 from scheduler.model.kubernetes import OwnerKey, OwnerRef
+from scheduler.model.left_out import LeavesOut
 from scheduler.model.limits import LimitsOf
 from scheduler.model.slurm import JobSpec, NodeSpec, SlurmNode
 
@@ -751,7 +752,7 @@ class Plan:
     forgotten  keys of workloads that have no pod, no live job and no action in flight
     awaited    workload key to the owner whose annotations it waits for
     excluded   workload key to the Slurm node on which its grant could not be used (F6)
-    left_out   workload key to the Slurm nodes that it does not ask for from now on (crowding.py)
+    left_out   workload key to the nodes that it does not ask for from now on (crowding.py)
     written_off  (workload key, pod UID) of pods of a former job that count as over, because their node is dead (S8)
     adopted    ids of jobs of another process, and what their pods ask for, with which later edits are compared (K8)
     not_asked_for  keys of workloads, and their lost jobs for whose nodes no job can be submitted (S7)
@@ -774,7 +775,7 @@ class Plan:
     forgotten: tuple[str, ...] = ()
     awaited: Mapping[str, OwnerKey] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
-    left_out: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    left_out: Mapping[str, LeavesOut] = field(default_factory=dict)
     written_off: tuple[tuple[str, str], ...] = ()
     adopted: tuple[tuple[int, JobSpec], ...] = ()
     not_asked_for: tuple[tuple[str, int], ...] = ()

@@ -17,12 +17,13 @@ from scheduler.actions import ObjectKind, SetPodCondition
 from scheduler.decide import RULES
 from scheduler.events import Side
 from scheduler.model.kubernetes import Pod
+from scheduler.model.left_out import left_out_of
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode, States
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, feasible, slurm_name
-from scheduler.place.fit import checks, miss, node_requirements
+from scheduler.place.fit import checks, kind_of, miss, node_requirements
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import why_gathering
@@ -273,7 +274,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
     )
     nodes, slurm_nodes = list((world.nodes or {}).values()), world.slurm_nodes or {}
     fit, made = feasible(wanted, nodes, slurm_nodes, world.contested).nodes, checks(wanted)
-    left_out = workload.nodes_left_out
+    left_out = left_out_of(workload.nodes_left_out, kind_of(pod))
     usable: dict[str, SlurmNode] = {}
     misses: Counter[str] = Counter()
     for node in nodes:

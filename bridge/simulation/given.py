@@ -63,6 +63,16 @@ class Given:
         """True if that namespace was given that user at some time, or if the namespace is unknown."""
         return namespace not in self._ever or user in self._ever[namespace]
 
+    def gave_since(self, user: str, since: float) -> bool:
+        """True if some namespace was given that user after *since*."""
+        found = (
+            gives(namespace, labels)
+            for gives in _since(self._policies, since)
+            for namespace, history in self._labels.items()
+            for labels in _since(history, since)
+        )
+        return any(identity is not None and identity.user == user for identity in found)
+
     def gives(self, namespace: str, user: str, account: str, at: float) -> bool:
         """True if a job that is submitted or changed at that time may have this user and this account ("": none)."""
         found = (

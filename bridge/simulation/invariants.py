@@ -504,10 +504,13 @@ class Invariants:
                 yield Finding("V8", str(job.id), what)
 
     def _of_former_users(self, name: str, users: set[str]) -> int:
-        """The number of these users for whom a killed process requested a job of that name just before (V1)."""
-        if self.clock() > self.born + FORMER_JOB_S:
-            return 0
+        """The number of these users for whom a former process requested a job of that name (V1).
+
+        This process soon ends a job of a user whom the policy gives.  A job of any other user is foreign to it.
+        """
         former = {user for user in users if self._requested.get((name, user), self.born) < self.born}
+        if self.clock() > self.born + FORMER_JOB_S:
+            former = {user for user in former if not self.given.gave_since(user, self.born)}
         return min(len(former), len(users) - 1)
 
     def _note_grants(self, ours: list[SeenJob]) -> None:
@@ -672,7 +675,8 @@ class Invariants:
         """A finding if some members run on the nodes of the job, and others have been waiting for too long (V4).
 
         A pod that was created after the grant takes a free place of the gang; if it waits for that place, it shows that.  If
-        all places are taken, or other pods wait for all free places, a new pod gets a job of its own.
+        all places are taken, or other pods wait for all free places, a new pod gets a job of its own.  The pod keeps this
+        job if a place becomes free after a restart: the new process does not know what the job of the gang asked for (W5).
         """
         tasks = sum(part.tasks for part in self._parts(job))
         if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
@@ -681,8 +685,10 @@ class Invariants:
         staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         bound = [pod for pod in staying if pod["spec"].get("nodeName")]
         unbound = [pod for pod in staying if not pod["spec"].get("nodeName")]
-        waiting = [pod for pod in unbound if not self._waits_for_place(pod, job)]
-        taken = len(staying) - len(waiting)
+        without = [pod for pod in unbound if not self._waits_for_place(pod, job)]
+        taken = len(staying) - len(without)
+        inherited = self._requested.get((job.name, job.user), self.born) < self.born
+        waiting = [pod for pod in without if not (inherited and self._has_own_job(pod, job))]
         made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
         since = max([self._of_slurm(job.starts), *made])
         if bound and waiting and taken < tasks and self.clock() - since > GANG_S:
@@ -693,6 +699,12 @@ class Invariants:
         reasons = {condition.get("reason") for condition in pod["status"].get("conditions", [])}
         made = self._of_kube(pod["metadata"]["creationTimestamp"])
         return made > self._of_slurm(job.starts) and names.GRANT_WAITS in reasons
+
+    def _has_own_job(self, pod: Object, of_gang: SeenJob) -> bool:
+        """True if a placeholder of this pod alone lives, beside the job of its gang."""
+        key = names.workload_key(pod["metadata"]["uid"])
+        own = (names.whose(job.name) for job in self.ours() if job.user == of_gang.user)
+        return any(whose is not None and whose[1] == key for whose in own)
 
     def _of_kube(self, shown: str) -> float:
         """A time of Kubernetes, by the clock of the invariants."""

@@ -16,6 +16,7 @@ from scheduler.model.amounts import EMPTY, Amounts
 from scheduler.model.cache import BoundedDict
 from scheduler.model.clocks import grace_ends
 from scheduler.model.kubernetes import ALL_PORTS, HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
+from scheduler.model.left_out import Kind
 from scheduler.model.selectors import accepts
 from scheduler.model.slurm import JobSpec, SlurmNode
 from scheduler.place.affinity import violates_anti_affinity
@@ -199,6 +200,11 @@ def needs(pod: Pod) -> Amounts:
         _needs.keep(shape, (asked, amounts), weight)
         return amounts
     return _needs[shape][1]
+
+
+def kind_of(pod: Pod) -> Kind:
+    """What the pod needs, as a value."""
+    return frozenset(needs(pod).items())
 
 
 class NodeInfo:

@@ -10,7 +10,7 @@ are judged again:
   jobs that have waited long.  But Slurm may believe that the node has more room than it has.  Then the grant is useless
   again.  So after each such grant the workload waits longer.
 
-A gang is judged by its first pod.
+Pods of a gang that need different amounts are judged apart: a node without free devices still serves pods without devices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.model.amounts import Amounts
 from scheduler.model.kubernetes import Node, Pod
-from scheduler.place.fit import EXTRA_WAIT_S, needs
+from scheduler.model.left_out import Kind, LeavesOut
+from scheduler.place.fit import EXTRA_WAIT_S, kind_of
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -29,43 +30,57 @@ JUDGED = 5  # units of a pass's effort (Pass.effort): finding out whether one no
 PODS_COUNTED = 4  # checking this number of pods (does Slurm count them?) is one unit of effort
 
 
-def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> frozenset[str]:
-    """Slurm's names of the nodes that these pods do not ask for now; if it is time, the nodes are judged again."""
+def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> LeavesOut:
+    """The nodes that these pods do not ask for now; if it is time, the nodes are judged again."""
     known = workload.left_out
-    nodes = this_pass.left_out.get(workload.key, workload.nodes_left_out)
-    nodes &= (this_pass.world.slurm_nodes or {}).keys()  # Slurm refuses a job that names an unknown node (2018)
+    before = this_pass.left_out.get(workload.key, workload.nodes_left_out)
+    there = this_pass.world.slurm_nodes or {}  # Slurm refuses a job that names an unknown node (2018)
+    nodes = {name: kinds for name, kinds in before.items() if name in there}
     if known is None or not nodes:
         return nodes
     if this_pass.now < known.judged_at:
         this_pass.judges_again[workload.key] = known.judged_at
     elif workload.key not in this_pass.left_out:
-        patient = this_pass.now < known.patient_until
-        nodes = frozenset(
-            name
-            for name in nodes
-            if _is_hopeless(name, pods[0], this_pass) or (patient and is_full(name, pods, this_pass))
-        )
+        nodes = _judge(nodes, pods, this_pass, patient=this_pass.now < known.patient_until)
         this_pass.left_out[workload.key] = nodes
         if nodes:
             this_pass.judges_again[workload.key] = this_pass.now + this_pass.tuning.exclude_s
     return nodes
 
 
+def _judge(nodes: Iterable[str], pods: Sequence[Pod], this_pass: Pass, *, patient: bool) -> dict[str, frozenset[Kind]]:
+    """Those of these nodes that are left out for another while, each with the kinds of pods that leave it out."""
+    kinds = Counter(map(kind_of, pods))
+    judged = {
+        name: frozenset(
+            kind
+            for kind, number in kinds.items()
+            if _is_hopeless(name, kind, this_pass) or (patient and _is_full_for(kind, number, name, this_pass))
+        )
+        for name in nodes
+    }
+    return {name: found for name, found in judged.items() if found}
+
+
 def is_full(name: str, pods: Sequence[Pod], this_pass: Pass) -> bool:
-    """True if the node has less room for these pods now than when it is empty.  name: the node in Slurm"""
+    """True if the node has less room for a kind of these pods now than when it is empty.  name: the node in Slurm"""
+    return any(_is_full_for(kind, number, name, this_pass) for kind, number in Counter(map(kind_of, pods)).items())
+
+
+def _is_full_for(kind: Kind, number: int, name: str, this_pass: Pass) -> bool:
     node = _node(name, this_pass)
     if node is None:
         return False
     taken: Counter[str] = Counter()
     for there in this_pass.node_infos(node.name):
         taken.update(there.taken)
-    return _room(node, taken, pods[0]) < min(_room(node, {}, pods[0]), len(pods))
+    return _room(node, taken, kind) < min(_room(node, {}, kind), number)
 
 
-def _is_hopeless(name: str, pod: Pod, this_pass: Pass) -> bool:
-    """True if the pod would not fit beside the pods that Slurm does not count, even if all others left the node."""
+def _is_hopeless(name: str, kind: Kind, this_pass: Pass) -> bool:
+    """True if such a pod would not fit beside the pods that Slurm does not count, even if all others left the node."""
     node = _node(name, this_pass)
-    return node is not None and not _room(node, _uncounted(node, this_pass), pod)
+    return node is not None and not _room(node, _uncounted(node, this_pass), kind)
 
 
 def _node(name: str, this_pass: Pass) -> Node | None:
@@ -103,12 +118,11 @@ def _has_job(pod: Pod, world: World) -> bool:
     return any(job.holds_nodes and workload.is_bound_for(pod, job) for job in world.jobs_of(workload))
 
 
-def _room(node: Node, taken: Amounts, pod: Pod) -> int:
-    """The number of pods with the same requests that fit into the free resources of the node."""
-    wanted: Iterable[tuple[str, int]] = needs(pod).items()
+def _room(node: Node, taken: Amounts, kind: Kind) -> int:
+    """The number of pods of this kind that fit into the free resources of the node."""
     left = (
         (node.allocatable.get(resource, 0) - taken.get(resource, 0)) // amount
-        for resource, amount in wanted
+        for resource, amount in kind
         if amount > 0
     )
     return max(0, min(left, default=0))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from scheduler.actions import Action, BindPod, EvictPod
 from scheduler.model.kubernetes import OwnerKey, Pod
+from scheduler.model.left_out import LeavesOut
 from scheduler.model.slurm import JobSpec
 
 NEVER = float("inf")
@@ -121,7 +122,7 @@ class Note:
 
     awaits        the owner after whose read the workload is visited again; None: none
     exclude       Slurm node on which a grant of the workload could not be used (F6); "": none
-    leave_out     Slurm nodes that the workload does not ask for from now on (F6); None: as before
+    leave_out     nodes that the workload does not ask for from now on (F6); None: as before
     is_charged    the submission counts against the limits of the policy's rule
     written_off   UID of a pod of a former job that counts as over (S8); "": none
     is_forgotten  nothing is left of the workload
@@ -132,7 +133,7 @@ class Note:
 
     awaits: OwnerKey | None = None
     exclude: str = ""
-    leave_out: frozenset[str] | None = None
+    leave_out: LeavesOut | None = None
     is_charged: bool = False
     written_off: str = ""
     is_forgotten: bool = False
@@ -208,7 +209,7 @@ def note(
     *,
     awaits: OwnerKey | None = None,
     exclude: str = "",
-    leave_out: frozenset[str] | None = None,
+    leave_out: LeavesOut | None = None,
     is_charged: bool = False,
     written_off: str = "",
     is_forgotten: bool = False,

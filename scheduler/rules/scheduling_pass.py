@@ -16,6 +16,7 @@ from scheduler import actions as act
 from scheduler.actions import Action, ObjectKind, Plan
 from scheduler.events import Side
 from scheduler.model.kubernetes import OwnerKey, Pod, PodPhase, owner_key
+from scheduler.model.left_out import LeavesOut
 from scheduler.model.slurm import JobSpec
 from scheduler.place.fit import NodeInfo
 from scheduler.state.earlier_binds import EarlierBinds
@@ -56,7 +57,7 @@ class Pass:
         self.forgotten: list[str] = []
         self.awaited: dict[str, OwnerKey] = {}
         self.newly_excluded: dict[str, str] = {}
-        self.left_out: dict[str, frozenset[str]] = {}
+        self.left_out: dict[str, LeavesOut] = {}
         self.judges_again: dict[str, float] = {}  # workload key to when the nodes that it leaves out are judged again
         self.uncounted: dict[str, Mapping[str, int]] = {}  # node to the resources there that Slurm does not count
         self.written_off: list[tuple[str, str]] = []

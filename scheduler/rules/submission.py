@@ -10,13 +10,14 @@ from scheduler import names
 from scheduler.apply.membership import too_many
 from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod, owner_key
+from scheduler.model.left_out import ALL_KINDS, LeavesOut, left_out_of
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import SINGLETON, JobSpec
 from scheduler.model.text import decimal, span
 from scheduler.place.affinity import OwnPods
 from scheduler.place.capacity import Alike, alike, lacking
 from scheduler.place.feasible import Feasible, feasible, texts, weight
-from scheduler.place.fit import NodeRequirements, node_requirements
+from scheduler.place.fit import NodeRequirements, kind_of, node_requirements
 from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.policy.job_limits import beyond_rule
 from scheduler.policy.rules import Tenant, with_filled
@@ -208,7 +209,7 @@ def _asked_by(workload: Workload, pods: list[Pod], more: int, this_pass: Pass) -
     """As asked_by, for these pods.  more: the number of expected pods, which count as equal to the last of these"""
     asked = []
     count = len(pods) + more
-    left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else frozenset()
+    left_out = judge_left_out(workload, pods, this_pass) if workload.left_out is not None else {}
     job_pods = _JobPods(this_pass.world.own_pods(workload.key, pods, more), count, left_out)
     for pod in pods:
         spec = _spec_of(workload, pod, job_pods, this_pass)
@@ -226,23 +227,23 @@ class _JobPods:
 
     own_pods    the pods of the workload that are already on nodes, where they do not compete with themselves (S7)
     pods        the number of pods
-    left_out    Slurm nodes on which a grant of this workload could not be used (F6)
+    left_out    nodes on which a grant of this workload could not be used (F6)
     requirements  the node requirements of the pods that were translated so far
-    folds       hostlist of excluded nodes to the same list with `left_out` added: most members have the same list
+    folds       hostlist of excluded nodes, and nodes left out, to the hostlist of both: most members have the same lists
     """
 
     own_pods: OwnPods
     pods: int
-    left_out: frozenset[str]
+    left_out: LeavesOut
     requirements: set[NodeRequirements] = field(default_factory=set)
-    folds: dict[str, str] = field(default_factory=dict)
+    folds: dict[tuple[str, frozenset[str]], str] = field(default_factory=dict)
 
-    def with_left_out(self, excluded: str, this_pass: Pass) -> str:
+    def with_left_out(self, excluded: str, left_out: frozenset[str], this_pass: Pass) -> str:
         """The hostlist of these excluded nodes and the nodes left out."""
-        if (known := self.folds.get(excluded)) is None:
-            nodes = [*expand(excluded), *self.left_out]
+        if (known := self.folds.get((excluded, left_out))) is None:
+            nodes = [*expand(excluded), *left_out]
             this_pass.effort += len(nodes)
-            known = self.folds[excluded] = folded(nodes)
+            known = self.folds[excluded, left_out] = folded(nodes)
         return known
 
 
@@ -267,9 +268,9 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
     if found.problem:
         return Refusal(names.NO_NODE, found.problem)
     excluded = found.excluded
-    if job_pods.left_out:
-        excluded = job_pods.with_left_out(excluded, this_pass)
-        if found.nodes <= job_pods.left_out:
+    if job_pods.left_out and (left_out := left_out_of(job_pods.left_out, kind_of(pod))):
+        excluded = job_pods.with_left_out(excluded, left_out, this_pass)
+        if found.nodes <= left_out:
             message = f"The only nodes that can run this pod {_IN_VAIN}: {folded(found.nodes)}."
             return Refusal(names.NO_NODE, f"{message} {_looked_at_again(world)}")
     exclusive = spec.exclusive or ("exclusive" if found.exclusive else "")
@@ -345,7 +346,7 @@ def submit(workload: Workload, spec: JobSpec, asked: list[tuple[Pod, JobSpec]], 
     return _charged(submit, this_pass) + (note(leave_out=left_out) if left_out is not None else NOTHING)
 
 
-def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> tuple[JobSpec, frozenset[str] | None]:
+def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> tuple[JobSpec, LeavesOut | None]:
     """The same job, which also excludes nodes where another grant failed a moment ago and these pods have no room now (F6).
 
     Also returns all nodes that the workload leaves out while its job is in the queue; None: the same nodes as before.
@@ -365,7 +366,8 @@ def _where_there_is_room(workload: Workload, spec: JobSpec, this_pass: Pass) -> 
     have_nodes = all(usable_nodes(component, world) for component in (elsewhere, *elsewhere.parts))
     if not have_nodes or too_large(workload, elsewhere, this_pass) is not None:
         return spec, None
-    return elsewhere, this_pass.left_out.get(workload.key, workload.nodes_left_out).union(full)
+    before = this_pass.left_out.get(workload.key, workload.nodes_left_out)
+    return elsewhere, {**before, **dict.fromkeys(full, ALL_KINDS)}
 
 
 def _without(nodes: Sequence[str], spec: JobSpec) -> JobSpec:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.model.left_out import ALL_KINDS, LeavesOut
+
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
     """The nodes that the submissions of one workload exclude.
 
-    nodes            their names in Slurm
+    nodes            by their names in Slurm
     judged_at        when it is decided again if the nodes are still excluded (`scheduler/rules/crowding.py`), epoch seconds
     unusable_grants  how many grants of the workload in a row could not be used
     patient_until    until when a full node is excluded, whichever pods fill it, epoch seconds
     """
 
-    nodes: frozenset[str]
+    nodes: LeavesOut
     judged_at: float
     unusable_grants: int = 0
     patient_until: float = float("-inf")
@@ -24,5 +26,5 @@ class LeftOut:
 def after_unusable_grant(before: LeftOut | None, node: str, at: float, exclude_s: float) -> LeftOut:
     """The excluded nodes after a grant on *node* could not be used: for 1, 4, then 16 times `exclude_s`."""
     unusable_grants = before.unusable_grants + 1 if before is not None else 1
-    nodes = before.nodes | {node} if before is not None else frozenset({node})
+    nodes = {**(before.nodes if before is not None else {}), node: ALL_KINDS}
     return LeftOut(nodes, at + exclude_s, unusable_grants, at + exclude_s * 4 ** min(unusable_grants - 1, 2))

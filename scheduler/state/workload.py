@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from scheduler import names
 from scheduler.actions import Action, BindPod
 from scheduler.model.kubernetes import Condition, Pod
+from scheduler.model.left_out import LeavesOut
 from scheduler.model.refusal import Refusal
 from scheduler.state.backoff import NO_FAILURE, Attempt, Backoff
 from scheduler.state.in_flight import Announced, InFlight, JobSearch
@@ -273,9 +274,9 @@ class Workload:
         )
 
     @property
-    def nodes_left_out(self) -> frozenset[str]:
-        """Slurm's names of the nodes that submissions exclude (F6)."""
-        return self.left_out.nodes if self.left_out is not None else frozenset()
+    def nodes_left_out(self) -> LeavesOut:
+        """The nodes that submissions exclude, by their names in Slurm (F6)."""
+        return self.left_out.nodes if self.left_out is not None else {}
 
     @property
     def has_anti_affinity(self) -> bool:

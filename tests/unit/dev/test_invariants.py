@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.simulation.given import Given
+from bridge.simulation.given import Given, Who
 from bridge.simulation.invariants import FORMER_JOB_S, GANG_S, GRANTS_IN_VAIN, SAYS_S, SOON_S, Invariants
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimJob
@@ -226,6 +226,23 @@ def test_a_job_that_a_killed_process_requested_as_the_former_user_may_run_beside
     ]
 
 
+def test_a_job_of_a_former_user_is_foreign_to_a_process_whose_policy_never_gave_that_user() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    kept.given = Given.always({"dev": "alice", "other": "bob"})
+    seen.has_pod("train", on="x1", job=18)
+    requests_job(kept, seen.has_job(17, "train", on="x1").name, "alice")
+    kept.given.note_policy(lambda _namespace, _labels: Who("bob"), seen.clock + 1.0)
+    seen.clock += 2.0
+    kept.born = seen.clock
+    requests_job(kept, seen.has_job(18, "train", on="x1", user="bob").name, "bob")
+    looks(kept, seen, after_s=FORMER_JOB_S)
+    assert not [broken for broken in looks(kept, seen) if broken.startswith("V1")]
+    kept.given.note_policy(lambda namespace, _labels: Who("alice" if namespace == "other" else "bob"), seen.clock)
+    looks(kept, seen)
+    assert [broken[:2] for broken in looks(kept, seen)] == ["V1"], "from now on the bridge knows this user"
+
+
 def test_two_jobs_of_one_user_break_v1_also_if_a_killed_process_requested_one() -> None:
     seen = Seen()
     kept = invariants(seen)
@@ -374,6 +391,20 @@ def test_a_gang_that_stays_half_bound_breaks_v4() -> None:
     for _ in range(3):
         told = looks(kept, seen, after_s=SOON_S)
     assert told == ["V4: 2 pods are bound for job 17 of 3 tasks; pods that wait: 1"]
+
+
+def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_place_of_its_gang() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    requests_job(kept, seen.has_gangs_job(17, 3, {"x1": 3}).name, "alice")
+    seen.has_job(18, "m2")
+    gang(seen, kept, "x1", "x1", "")
+    seen.clock += 1.0
+    kept.born = seen.clock
+    assert not [broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")]
+    del seen.listed[18]
+    told = [broken[:2] for _ in range(3) for broken in looks(kept, seen, after_s=SOON_S)]
+    assert "V4" in told, "without its own job it is a member"
 
 
 def test_members_that_are_ended_while_their_gang_is_half_bound_break_nothing() -> None:

@@ -36,6 +36,7 @@ from scheduler.events import (
     Side,
     SlurmNodesPolled,
 )
+from scheduler.model.hostlist import expand
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, PodTerm, Requirement, Taint, Toleration
 from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition, SlurmNode
 from scheduler.state.phase import Phase
@@ -1007,6 +1008,17 @@ def test_members_of_several_shapes_are_components_of_one_job() -> None:
     assert where(binds) == {"w-0": "x1", "w-1": "x2", "w-2": "x2"}
     assert {(bind.job_id, bind.annotations[names.JOB_NODES]) for bind in binds} == {(17, "x[1-2]")}
     assert {bind.name: bind.annotations[names.LOCAL_RANK] for bind in binds} == {"w-0": "0", "w-1": "0", "w-2": "1"}
+
+
+def test_a_node_whose_devices_others_use_is_left_out_only_by_the_pods_that_need_devices() -> None:
+    """If only the first pod were judged, a node without free devices would be granted and released again every minute."""
+    story = Story(nodes=[node(f"x{number}") for number in range(1, 6)])
+    daemon = pod("daemon", gpu=8, namespace="elsewhere", node="x2", scheduler_name="default-scheduler")
+    assert launched(story, (), PodSeen(Scope.OTHERS, daemon)) == []
+    [cancel] = story.acts(CancelJob, NOW + 9)  # not in the quiet period
+    story.ended(cancel, at=NOW + 9)
+    [again] = story.acts(SubmitJob, NOW + 70)
+    assert ["x2" in expand(each.excluded_nodes) for each in (again.spec, *again.spec.parts)] == [False, True]
 
 
 def test_each_pod_takes_a_place_of_the_component_that_it_was_submitted_in_though_other_nodes_changed() -> None:

@@ -1,0 +1,16 @@
+"""Nodes that pods do not ask for, although Slurm would grant them: by the kinds of pods that leave them out (F6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Kind = frozenset[tuple[str, int]]
+"""Pods that need the same: each resource, and how much of it."""
+LeavesOut = Mapping[str, frozenset[Kind]]
+"""Name of a node in Slurm to the kinds of pods that leave it out.  ALL_KINDS: each pod of the workload does."""
+ALL_KINDS: frozenset[Kind] = frozenset()
+
+
+def left_out_of(nodes: LeavesOut, kind: Kind) -> frozenset[str]:
+    """The names of the nodes that pods of this kind leave out."""
+    return frozenset(name for name, kinds in nodes.items() if not kinds or kind in kinds)
