@@ -1,1 +1,1 @@
-"""All facts that the scheduler has, and the records that they are kept in."""
+"""The facts that the scheduler has, and the records that hold these facts."""

@@ -2,9 +2,9 @@
 
 The loss of one job is accepted after two complete lists and a read that lack it (ARCHITECTURE 6).  If many jobs vanish within
 seconds, a wrong cluster behind the address, an empty state or a broken proxy is more likely.  Then no pod is ended for a
-missing job until the jobs are back, their pods have another job on the same nodes (S7), or an admin confirms that the jobs
-are gone.  This lasts until the last of them is settled.  Otherwise the number of missing jobs would fall below the limit by
-itself, and the pods of the rest would be ended.
+missing job until each of the jobs is settled: it is back, its pods have another job on the same nodes (S7), or an admin
+confirms that it is gone.  The hold does not end with the first jobs that are settled.  Otherwise the number of missing jobs
+would fall below the limit by itself, and the pods of the remaining jobs would be ended.
 
 Only jobs that are proven to be the bridge's count.  After a restart most jobs are known only by the ids that pods show, and a
 user may have invented these ids.  So these ids are judged separately: if too many of them are missing, the pods that show
@@ -42,8 +42,9 @@ def reject(world: World, why: Anomaly, job_id: int = 0, whose: Iterable[Workload
 def missing(world: World) -> list[Placeholder]:
     """The missing jobs that no admin has confirmed as gone.
 
-    A job whose id is listed again is missing until a read shows that it is the same job.  If another job has the id, the
-    first stays missing: slurmctld that came back with an older state reuses ids, and a wrong cluster has such ids, too.
+    If the id of a missing job is listed again, the job stays missing until a read shows that it is the same job.  If another
+    job has the id, the first job stays missing: after slurmctld lost its state it reuses ids, and a wrong cluster may have
+    the same ids.
     """
     since = (world.held_back_since, world.claims_held_back_since)
     if not world.absent and not world.by_phase[Phase.ORPHANED] and since == (None, None):
@@ -54,7 +55,7 @@ def missing(world: World) -> list[Placeholder]:
 
 
 def judge_absence(world: World, now: float) -> None:
-    """After a poll, note if more jobs are missing than can be accepted, and when that is over (X6)."""
+    """After a poll, note since when more jobs are missing than can be accepted, or that this is over (X6)."""
     anomalies = [job for job in missing(world) if _is_missed(world, job)]
     world.held_back_since = _judge(world, world.held_back_since, anomalies, now, proven=True)
     world.claims_held_back_since = _judge(world, world.claims_held_back_since, anomalies, now, proven=False)
@@ -63,9 +64,13 @@ def judge_absence(world: World, now: float) -> None:
 def _judge(
     world: World, since: float | None, anomalies: Iterable[Placeholder], now: float, *, proven: bool
 ) -> float | None:
-    """Since when no pod is ended for missing jobs (proven jobs of the bridge, or the others); None: pods are ended."""
+    """Since when no pod is ended for missing jobs; None: pods are ended.
+
+    since    the former result
+    proven   True: judge the jobs that are proven to be the bridge's; False: judge the other jobs
+    """
     concerned = [job for job in anomalies if job.proven is proven]
-    # A workload in quarantine settles no job.  So jobs of such workloads alone do not keep the ends of pods held back.
+    # No job of a workload in quarantine is ever settled.  So if only such jobs are left, the hold ends.
     if not any(_may_be_settled(world, job) for job in concerned):
         if since is not None:
             world.dirty.update(world.by_phase[Phase.ORPHANED])
@@ -85,7 +90,7 @@ def _count(world: World, *, proven: bool) -> int:
 
 
 def held_back(world: World) -> str:
-    """A sentence: how many jobs are missing, that no pod is ended for it, and what to do; "": nothing is held back."""
+    """Sentences that no pod is ended for missing jobs, how many jobs are missing, and what to do; "": pods are ended."""
     if world.held_back_since is None:
         return ""
     gone = sum(job.proven for job in missing(world))
@@ -96,7 +101,7 @@ def held_back(world: World) -> str:
 
 
 def claims_held_back(world: World) -> str:
-    """As above, for jobs that are known only because pods from before the start name them."""
+    """As `held_back`, for jobs that are known only by the ids that pods from before the start show."""
     if world.claims_held_back_since is None:
         return ""
     gone = sum(not job.proven for job in missing(world))
@@ -107,7 +112,7 @@ def claims_held_back(world: World) -> str:
 
 
 def confirm_missing(world: World) -> None:
-    """Mark the jobs that are missing now as confirmed by the admin (X6).  Their nodes are asked for once more (S7)."""
+    """Note that an admin confirmed that the missing jobs are gone (X6).  Their nodes are requested once more (S7)."""
     for job in missing(world):
         job.confirmed_gone = True
         for workload in world.workloads_of(job):

@@ -9,11 +9,11 @@ from scheduler.tuning import Tuning
 
 
 class Attempt(StrEnum):
-    """Kinds of actions with a backoff of their own in each workload: ends, the reads before them, and updates (S14).
+    """Kinds of actions with a backoff of their own in each workload: ends, the reads before ends, and updates (S14).
 
-    What ends must not wait because something else failed, perhaps in the other cluster: a job whose pods are gone holds its
-    nodes meanwhile, and pods whose job is over use nodes that Slurm gives away.  A bind must not wait because an update of
-    the job failed while it waited.
+    The end of a job or of a pod must not wait because another action failed, perhaps in the other cluster.  Meanwhile a job
+    whose pods are gone holds its nodes, and pods whose job is over use nodes that Slurm gives to other jobs.  A bind must not
+    wait because an update of the waiting job failed.
     """
 
     READ_JOB = "read job"  # ReadJob
@@ -25,7 +25,11 @@ class Attempt(StrEnum):
 
 
 class Backoff(NamedTuple):
-    """How many attempts failed in a row, and until when nothing is tried again, epoch seconds; -inf: it is tried at once."""
+    """The state of a backoff.
+
+    failures   how many attempts failed in a row
+    until      no attempt is made before this time, epoch seconds; -inf: the next attempt is made at once
+    """
 
     failures: int = 0
     until: float = float("-inf")

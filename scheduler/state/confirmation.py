@@ -1,8 +1,8 @@
-"""Writes on pods whose answer was lost: did they happen after all?
+"""Writes on pods whose answer was lost: the pod proves if the write took effect.
 
-The end of a pod, and the bind of a pod that has shown why it waits, is announced as an event when the API server has
-confirmed it.  If the answer is lost, nothing is announced.  The pod itself then proves what happened: the watch shows that
-it has its node, is being deleted, or is gone.  From then on the event is due, and posted once.
+When the API server has confirmed the end of a pod, the bridge posts an event about it.  The same is done for the bind of a
+pod that has shown why it waits.  If the answer is lost, no event is posted yet.  Later the watch proves the write: the pod
+has its node, is being deleted, or is gone.  Then the event is posted, once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from scheduler.model.kubernetes import Pod
 from scheduler.state.in_flight import Announced, InFlight
 from scheduler.state.workload import Workload
 
-AT_ONCE_S = 1  # the deadline of a pod that kubelet is to end at once
+AT_ONCE_S = 1  # FailByDeadline sets this deadline, so that kubelet ends the pod at once
 
-_EVENTS = {  # what the executor announces when the answer comes: the event, and whether it is a warning
+_EVENTS = {  # the event that the executor posts when the answer comes; True: the event is a warning
     BindPod: (names.SCHEDULED, False),
     DeletePod: (names.ENDED, True),
     FailByDeadline: (names.ENDED, True),
@@ -48,22 +48,23 @@ def note_unanswered(workload: Workload, action: Announced) -> None:
 
 
 def note_answered(workload: Workload, uid: str) -> None:
-    """Note that a write on that pod was confirmed, and so announced, or that it did not happen."""
+    """Note that the last write on the pod was confirmed, so its event was posted, or that it did not happen."""
     workload.unanswered.pop(uid, None)
     workload.proven.pop(uid, None)
 
 
 def observe(workload: Workload, pod: Pod) -> None:
-    """The watch shows the pod: moves a write whose effect shows from `unanswered` to `proven`."""
+    """The watch shows the pod: if this proves the unanswered write, move the write from `unanswered` to `proven`."""
     action = workload.unanswered.get(pod.uid)
     if action is not None and _shows(action, pod):
         workload.proven[pod.uid] = workload.unanswered.pop(pod.uid)
 
 
 def observe_deletion(workload: Workload, last: Pod, in_flight: InFlight | None = None) -> None:
-    """The pod is gone: that proves its end, and a bind only if the pod was seen on its node.
+    """The pod is gone, which proves an unanswered end.  It proves a bind only if the pod was seen on its node.
 
-    in_flight   the action in flight on the pod: if it is an end, its answer announces the end, or is lost
+    last        the last state of the pod
+    in_flight   the action on the pod that is in flight; if it is an end, the event is left to the answer of that end
     """
     action = workload.unanswered.pop(last.uid, None)
     if (

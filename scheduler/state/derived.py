@@ -1,14 +1,15 @@
 """Recomputes what the World derives from its facts, to check the World, and to make a copy that relies on no index.
 
-The World keeps indexes, counts and phases up to date while events change its facts.  An index that is not kept up to date
-is a silent defect: the pass visits the wrong workloads, or counts room that is not there.  `validate` computes each
-index again and raises `InvalidIndex` if the World differs.  It takes milliseconds, so the bridge never calls it unless
-the internal tuning `validate_every` says so; the simulation and the property tests do.
+The World keeps indexes, counts and phases up to date while events change its facts.  A wrong index is a silent defect: the
+pass visits the wrong workloads, or counts room that does not exist.  `validate` computes each index again and raises
+`InvalidIndex` if the World differs.  It takes milliseconds, so the bridge calls it only if the internal tuning
+`validate_every` is set.  The simulation and the property tests call it.
 
-INDEXES are determined by the facts: one function each.  CHECKS are statements that every world satisfies, about indexes that
-also depend on what happened before.
+INDEXES has the indexes that follow from the facts, with one function each.  Other indexes also depend on what happened
+before; CHECKS has the statements about these indexes that hold in every World.
 
-The pods of an unsettled group are counted, but its phase and its indexes follow when it is settled (`membership.settle`).
+The pods of an unsettled group are counted at once.  Its phase and its indexes are updated when it is settled
+(`membership.settle`).
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ AnyWorld = TypeVar("AnyWorld", bound=Jobs)
 
 
 class InvalidIndex(AssertionError):
-    """An index of the World differs from what the facts say.
+    """An index of the World differs from the index that follows from the facts.
 
-    index    its name; of a workload's or a node's own: with that
-    key      what differs in it; None: the index as a whole
-    found, expected   what the World has, and what its facts say
+    index    the name of the index; if a workload or a node has the index, with its name
+    key      the key of the entry that differs; None: the index as a whole
+    found, expected   the entry in the World, and the entry that follows from the facts
     """
 
     def __init__(self, index: str, key: object, found: object, expected: object) -> None:
@@ -72,9 +73,9 @@ def validate(world: Jobs) -> None:
 
 
 def rebuilt(world: AnyWorld) -> AnyWorld:
-    """A world of the same facts, with all indexes and counts recomputed and all remembered answers forgotten.
+    """A World with the same facts, recomputed indexes and counts, and empty caches.
 
-    It is for decisions.  It shares the facts with the original, so no event may be applied to it.
+    Decisions may be made on it.  It shares the facts with the original, so no event may be applied to it.
     """
     anew = copy(world)
     anew.workloads = {key: _recounted(workload) for key, workload in world.workloads.items()}
@@ -126,7 +127,7 @@ def _job_of(world: Jobs) -> dict[str, Placeholder]:
 def _by_phase(world: Jobs) -> dict[Phase, dict[str, None]]:
     by_phase: dict[Phase, dict[str, None]] = {phase: {} for phase in Phase}
     known = (key for keys in world.by_phase.values() for key in keys)
-    for key in dict.fromkeys((*known, *world.phase_of)):  # the order is that in which they came to their phases
+    for key in dict.fromkeys((*known, *world.phase_of)):  # in the order in which the workloads came to their phases
         if key in world.phase_of:
             by_phase[world.phase_of[key]][key] = None
     return by_phase
@@ -147,7 +148,7 @@ def _node_of(world: Jobs) -> dict[str, str]:
 
 
 def _named(nodes: Mapping[str, Node]) -> dict[str, list[str]]:
-    """Slurm's names to the Kubernetes nodes that claim them."""
+    """Each node name of Slurm to the names of the Kubernetes nodes that claim it."""
     named: dict[str, list[str]] = {}
     for node in nodes.values():
         named.setdefault(slurm_name(node), []).append(node.name)
@@ -206,7 +207,10 @@ def count_under_way(world: Jobs) -> Counter[str]:
 
 
 def count_immediate_under_way(world: Jobs) -> Counter[str]:
-    """The number of immediate allocations in flight by partition: that of the default when they were planned."""
+    """The number of immediate allocations in flight by partition.
+
+    If the job specification names no partition, the partition that was the default at the plan counts.
+    """
     immediate = (action for action in world.in_flight.values() if isinstance(action, act.AllocateNow))
     return Counter(world.immediate_in.get(action.key, world.partition_asked(action)) for action in immediate)
 
@@ -227,7 +231,7 @@ def _cluster(world: Jobs) -> str:
     return world.mark_of_cluster()
 
 
-# In this order: some are computed from earlier ones.
+# The order matters: some indexes are computed from earlier ones.
 INDEXES: Mapping[str, Callable[[Jobs], object]] = {
     "cluster": _cluster,
     "phase_of": _phase_of,
@@ -250,7 +254,7 @@ INDEXES: Mapping[str, Callable[[Jobs], object]] = {
 }
 
 
-# --- what is counted of pods ----------------------------------------------------------------------------------------
+# --- counts of pods -------------------------------------------------------------------------------------------------
 
 
 def _recounted(workload: Workload) -> Workload:
@@ -283,7 +287,7 @@ def _neighbours(world: Jobs, node_info: Mapping[str, NodeInfo]) -> AffinityIndex
     return anew
 
 
-# --- what is true of every world ------------------------------------------------------------------------------------
+# --- statements that hold in every World ----------------------------------------------------------------------------
 
 _Difference = tuple[str, object, object, object]  # the arguments of InvalidIndex
 
@@ -331,7 +335,7 @@ def _jobs_and_workloads_name_each_other(world: Jobs) -> Iterator[_Difference]:
 
 
 def _a_job_that_no_poll_shows_is_missed(world: Jobs) -> Iterator[_Difference]:
-    """Otherwise no later poll notes that it is missing."""
+    """A job that the last poll lacks must be in `absent` or `expected`.  Otherwise no later poll notes that it is missing."""
     absent = {job.id for job in world.placeholders.values() if job.absent}
     for job_id in world.absent - absent:
         yield "absent", job_id, "absent", _NOTHING
@@ -368,7 +372,7 @@ def _what_waits_is_indexed(world: Jobs) -> Iterator[_Difference]:
 
 
 def _rounds_of_reads(world: Jobs) -> Iterator[_Difference]:
-    """A queued workload is in one of the two rounds of its jobs; a workload whose pods run may be."""
+    """A queued workload is in `detail_new` or in `detail_round`.  A workload with running pods may be in `running_…`."""
     rounds = (
         ("detail", world.detail_new, world.detail_round),
         ("running", world.running_new, world.running_round),
@@ -413,7 +417,7 @@ def _actions_of_workloads_are_in_flight(world: Jobs) -> Iterator[_Difference]:
 
 
 def _what_submissions_decided_holds(world: Jobs) -> Iterator[_Difference]:
-    """The binding relies on it, and derives neither the tenant nor the components again (see Placeholder)."""
+    """The bind relies on the tenant and the components of the submission, and does not derive them again (Placeholder)."""
     for workload in world.workloads.values():
         for job in (*world.jobs_of(workload), workload.in_flight):
             if job is None:

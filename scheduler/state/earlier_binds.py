@@ -1,8 +1,8 @@
 """Pods that a bind of a previous process may still put on a node, until the quiet period ends (V3).
 
 The node that such a bind names is not known.  So all pods of a workload are counted on each of its granted nodes.  While the
-job lives, resources that Slurm counts are left out, because no two grants share them.  If the job has ended, Slurm may have
-given all of them to other jobs.
+job lives, resources that Slurm counts are left out, because no two grants share them.  After the job has ended, these
+resources count, too, because Slurm may have given them to other jobs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
 
-# Terms with pods that may still be bound.  If there are more, the bind waits for the end of the period.
+# The most comparisons of a term with a pod.  If there are more, the bind waits for the end of the quiet period.
 MOST_COMPARED = 256
-COMPARED_PER_NODE = 4  # terms or jobs that are looked at in the time in which one node is judged
+COMPARED_PER_NODE = 4  # comparisons, or jobs, that take as long as the judgement of one node
 
 
 class EarlierBinds:
@@ -32,28 +32,30 @@ class EarlierBinds:
         self.effort = 0
         self._world = world
         self._granted: dict[str, list[GrantedPods]] | None = None  # by node; None: not computed yet
-        self._of: dict[str, NodeInfo] = {}  # workload key to its pods that may still land
-        self._without_jobs: dict[str, list[tuple[str, NodeInfo]]] = {}  # by node: of workloads whose job has ended
+        self._of: dict[str, NodeInfo] = {}  # workload key to its pods that may still be bound
+        self._without_jobs: dict[str, list[tuple[str, NodeInfo]]] = {}  # by node: workloads whose job has ended
 
     def obstacle(
         self, pod: Pod, key: str, node: Node | None, there: Sequence[NodeInfo], binding: Collection[str]
     ) -> Blocked | None:
-        """Why the pod waits for the end of the quiet period; None: it has room beside all pods that may still land there.
+        """Why the pod waits for the end of the quiet period; None: it has room beside all pods that may still be bound there.
 
-        key      of its workload
-        there    the pods on the node, and those about to be bound with this pod
-        binding  keys of the workloads of which this pass binds pods: those do not count
+        key      the key of the pod's workload
+        there    the pods on the node, and the pods that are about to be bound with this pod
+        binding  keys of the workloads whose pods this pass binds; they do not count, unless their job has ended
         """
         landing = self.on(node.name, key, binding) if node is not None else []
         if node is None or not landing:
             return None
-        if blocked(pod, node, node.name, [*there, *landing]) is None and not self._may_shun(pod, landing):
+        if blocked(pod, node, node.name, [*there, *landing]) is None and not self._may_violate_anti_affinity(
+            pod, landing
+        ):
             return None
         why = f"slurm-bridge has just started, and a bind that it sent before may still put another pod on node {node.name}"
         return Blocked(why, self._world.quiet_until())
 
     def on(self, node: str, key: str, binding: Collection[str]) -> list[NodeInfo]:
-        """The pods of each other workload that may still land on that node."""
+        """The pods of other workloads that may still be bound to the node, one NodeInfo for each workload."""
         if self._granted is None:
             self._granted = {}
             self.effort += len(self._world.by_phase[Phase.GRANTED])
@@ -67,15 +69,15 @@ class EarlierBinds:
         living = [there for granted in others if (there := self._landing(granted)).pods]
         return living + [there for workload_key, there in self._without_jobs.get(node, ()) if workload_key != key]
 
-    def _may_shun(self, pod: Pod, landing: Sequence[NodeInfo]) -> bool:
-        """True if anti-affinity keeps the pod away from one of these; also if there are too many terms to compare."""
+    def _may_violate_anti_affinity(self, pod: Pod, landing: Sequence[NodeInfo]) -> bool:
+        """True if the pod and one of these pods exclude each other by anti-affinity, or there are too many to compare."""
         others = [other for there in landing for other in there.pods.values()]
         terms = len(pod.anti_affinity) * len(others) + sum(len(other.anti_affinity) for other in others)
         self.effort += 1 + min(terms, MOST_COMPARED) // COMPARED_PER_NODE
         return terms > MOST_COMPARED or violates_anti_affinity(pod, others)
 
     def _landing(self, granted: GrantedPods) -> NodeInfo:
-        """The pods of a workload with a grant that may land, without what Slurm counts."""
+        """The pods of a workload with a grant that may still be bound, without the resources that Slurm counts."""
         there = self._of.get(granted.key)
         if there is None:
             there = self._of[granted.key] = self._counted(self._possibly_bound(granted.key))
@@ -98,15 +100,15 @@ class EarlierBinds:
         return there
 
     def _possibly_bound(self, key: str) -> list[Pod]:
-        """The pods of a workload which a previous process may have bound without an answer.
+        """The pods of a workload for which a previous process may have sent a bind that takes effect later.
 
-        A pod for which a bind of this process is in flight, or has no answer, is counted on its node already.
+        Pods for which this process sent a bind are left out, because they are counted on their node already.
         """
         job = self._world.job_of.get(key)
         return self._unbound(key) if job is not None and job.asked_at is None else []
 
     def _granted_before(self) -> Iterator[GrantedPods]:
-        """Workloads whose grant of a previous process ended, with their pods, which that process may have bound."""
+        """Workloads whose job, submitted by a previous process, has ended, with the pods that may have been bound for it."""
         names = self._world.by_slurm_name
         for job in self._world.placeholders.values():
             if job.key not in self._world.workloads or job.asked_at is not None or not job.shows_end:
@@ -122,10 +124,10 @@ class EarlierBinds:
 
 
 def _nodes_of(job: Placeholder) -> list[str]:
-    """The nodes of the job by Slurm's names, as far as they are known; Slurm shows the nodes of an ended job, too."""
+    """Slurm's names of the job's nodes, as far as they are known.  Slurm also shows the nodes of an ended job."""
     if job.grant is not None:
         return [node.name for node in job.grant.everywhere]
     try:
         return expand(job.job.nodes) if job.job is not None else []
-    except HostlistError:  # an answer that makes no sense
+    except HostlistError:  # Slurm's answer makes no sense
         return []

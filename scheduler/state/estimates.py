@@ -1,15 +1,16 @@
-"""How good Slurm's expected starts were, by partition, and the interval that follows for the next one (Q2).
+"""How exact Slurm's expected starts were, by partition, and the interval in which the next start is expected (Q2).
 
 Slurm computes an expected start from the time limits of the jobs ahead.  Most jobs end before their limit, so most jobs start
-sooner; others start later, because jobs of a higher priority come.  For each estimate the ratio of the actual wait to the
-estimated wait is kept.  The interval leaves out a share of these ratios at each end, at first a tenth: if the waits to come
-are like the waits that were seen, at least 8 of 10 starts fall into it.  (The k-th smallest and the k-th largest of n ratios
-contain the next one with a probability of (n + 1 - 2k) / (n + 1), so there is no interval before 9 jobs started.)  Queues
-change, and estimates of one queue err together.  So each interval is judged, too: an interval that did not hold
-lessens the share that is left out, and an interval that held raises it again up to a tenth, by amounts that are in balance
-when 8 of 10 hold.
+sooner.  Others start later, because jobs of a higher priority come.  For each estimate the ratio of the actual wait to the
+estimated wait is kept.  The interval leaves out a share of these ratios at each end, at first a tenth.  If future waits are
+like the past waits, at least 8 of 10 starts fall into the interval.  (The next ratio is between the k-th smallest and the
+k-th largest of n ratios with a probability of (n + 1 - 2k) / (n + 1).  So there is no interval before 9 jobs started.)
 
-Estimates of jobs that end in the queue are not judged.  All of it is in memory: a new process begins without it.
+Queues change, and the estimates of one queue err together.  So each interval is judged, too.  If a start was outside its
+interval, the share that is left out becomes smaller; if it was inside, the share grows again, to at most a tenth.  The two
+amounts are in balance if 8 of 10 starts are inside.
+
+Estimates of jobs that end in the queue are not judged.  The ratios are in memory only: a new process begins without them.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ MOST_RATIOS = 200  # of one partition; the oldest are dropped
 MOST_JUDGED = 50
 MOST_PARTITIONS = 256
 LEAST_JOBS = 9
-HOLDS = 0.8  # the share of the intervals that is to hold
-LEFT_OUT = (1 - HOLDS) / 2  # the share of the ratios that is left out at each end, at most and at first
-STEP = 0.025  # by which that share changes, times what an interval was wrong by
-LEAST_JUDGED = 10  # intervals; with fewer of them no rate is shown
+HOLDS = 0.8  # the share of the starts that is to be inside the interval
+LEFT_OUT = (1 - HOLDS) / 2  # the share of the ratios that is left out at each end at first, and the largest such share
+STEP = 0.025  # the share grows by STEP * (1 - HOLDS), or shrinks by STEP * HOLDS
+LEAST_JUDGED = 10  # with fewer judged intervals no rate is shown
 SLACK_S = 60.0  # an expected start that moves by less is not another estimate …
 SLACK_SHARE = 0.1  # … nor by less than this share of the wait that is left
 
 
 class Interval(NamedTuple):
-    """When a job starts, epoch seconds.
+    """The interval in which a job is expected to start, epoch seconds.
 
-    held, judged   how many of the last intervals in this partition held; judged 0: too few for a rate
+    judged   how many of the last intervals in this partition were judged; 0: too few for a rate
+    held     in how many of these the start was inside the interval
     """
 
     earliest: float
@@ -48,7 +50,7 @@ class Interval(NamedTuple):
 class Estimate(NamedTuple):
     """An expected start that Slurm gave at a time; epoch seconds by the bridge's clock.
 
-    interval   the interval that followed from it then; None: none
+    interval   the interval that followed from the estimate at that time; None: there was none
     """
 
     partition: str
@@ -66,8 +68,9 @@ def moved(before: float, starts: float, now: float) -> bool:
 class _Seen:
     """The ratios of one partition.
 
-    ratios, ordered   in the order of time, and sorted
-    jobs              how many jobs they are of: estimates of one job err together
+    ratios, ordered   the ratios in the order of time, and sorted by size
+    held              for each of the last judged intervals, True if the start was inside
+    jobs              how many jobs these ratios are of: the estimates of one job err together
     left_out          the share of the ratios that the next interval leaves out at each end
     """
 
@@ -84,7 +87,7 @@ class _Seen:
         insort(self.ordered, ratio)
 
     def judge(self, *, held: bool) -> None:
-        """Note if an interval held: the next intervals are a little narrower, or wider."""
+        """Note if a start was inside its interval.  Then the next intervals are a little narrower, otherwise wider."""
         self.held.append(held)
         step = STEP * ((1 - HOLDS) if held else -HOLDS)
         self.left_out = min(LEFT_OUT, max(0.0, self.left_out + step))
@@ -108,7 +111,7 @@ class StartEstimates:
         return Interval(now + low * wait, now + high * wait, sum(seen.held) if judged else 0, judged)
 
     def estimate(self, partition: str, starts: float, now: float, before: Estimate | None) -> Estimate | None:
-        """The estimate to judge when the job starts; None: the start is near or past, or *before* says about the same."""
+        """The estimate to judge when the job starts; None: the start is near or past, or *before* is about the same."""
         if starts - now < LEAST_S:
             return None
         if before is not None and before.partition == partition and not moved(before.starts, starts, now):
@@ -116,7 +119,7 @@ class StartEstimates:
         return Estimate(partition, now, starts, self.interval(partition, starts, now))
 
     def started(self, estimates: Iterable[Estimate], at: float) -> None:
-        """The job with these estimates started."""
+        """Judge these estimates of a job: it started at *at*."""
         partitions = set()
         for estimate in estimates:
             seen = self._seen.pop(estimate.partition, None) or _Seen()

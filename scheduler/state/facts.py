@@ -21,7 +21,7 @@ from scheduler.state.tables import Tables
 from scheduler.state.workload import Workload
 from scheduler.translate.job_spec import TranslationContext
 
-WHOLE_SECOND_S = 1.0  # creation times are cut to whole seconds
+WHOLE_SECOND_S = 1.0  # Kubernetes rounds creation times down to whole seconds
 MAX_OWNERS = 8  # levels of a chain of controllers that are searched for annotations
 FOLLOWED = 200  # up to this many running jobs are each read at the full rate; twice as many at half of it
 
@@ -31,7 +31,7 @@ class Facts(Tables):
 
     @property
     def translation_context(self) -> TranslationContext:
-        """The inputs of a translation besides the pod."""
+        """The inputs of the translation of a pod, other than the pod."""
         return TranslationContext(
             self.config.translation,
             self.cluster,
@@ -41,7 +41,7 @@ class Facts(Tables):
         )
 
     def longest_min(self, partition: str) -> int | None:
-        """The longest time limit of a partition ("": the default one), minutes; None: not known."""
+        """The longest time limit of a partition ("": of the default partition), minutes; None: not known."""
         known = self.partitions.get(partition or self.default_partition)
         if known is None:
             return None
@@ -54,7 +54,7 @@ class Facts(Tables):
         return labelled or namespace in self.config.managed_namespaces
 
     def known_tenant(self, pods: Sequence[Pod]) -> KnownTenant | None:
-        """The tenant of these pods; None: they have none, or not the same, or are not managed."""
+        """The tenant of these pods; None: a pod has no tenant, the tenants differ, or a pod's namespace is not managed."""
         tenants = [self.tenant_of(pod) for pod in pods if self.manages(pod.namespace)]
         first = tenants[0] if len(tenants) == len(pods) > 0 else None
         if not isinstance(first, Tenant) or any(tenant is not first for tenant in tenants):
@@ -62,7 +62,7 @@ class Facts(Tables):
         return KnownTenant(first, self.identity_changes)
 
     def quiet_until(self) -> float:
-        """The end of the quiet period, in which nothing is cancelled, evicted or released (ARCHITECTURE 3)."""
+        """The end of the quiet period, in which the bridge cancels no job, evicts no pod and releases no grant."""
         return self.started if self.predecessor_drained else self.started + self.config.tuning.quiet_s
 
     def scanning_until(self) -> float:
@@ -71,14 +71,14 @@ class Facts(Tables):
 
     @property
     def scan_ends_at(self) -> float:
-        """The time after which no pod waits for unread jobs, whether or not there are such; "-inf": before the first poll."""
+        """The time after which no pod waits for unread jobs, even if there are some; -inf: before the first poll."""
         if self.first_polled is None:
             return float("-inf")
         return min(self.scan_until, self.first_polled + self.config.tuning.scan_s)
 
     @property
     def last_poll_began(self) -> float:
-        """When the last answered poll of jobs was sent; "-inf": none was answered."""
+        """When the last answered poll of jobs was sent; -inf: none was answered."""
         return self.polled.began if self.polled is not None else float("-inf")
 
     def created_at(self, pod: Pod) -> float:
@@ -96,19 +96,20 @@ class Facts(Tables):
         ]
 
     def since(self, theirs: float | None, pod: Sighting, seen: float | None) -> float:
-        """When something of a pod happened, by the bridge's clock.
+        """When a change of a pod happened, by the bridge's clock.
 
-        theirs   by Kubernetes' clock
-        pod      the sighting of the pod; seen: when the bridge saw it happen; None: it happened before
+        theirs   when it happened, by the clock of Kubernetes
+        pod      the sighting of the pod
+        seen     when the bridge saw the change; None: it happened before the bridge first saw the pod
         """
         clock = self.clocks[Side.KUBERNETES]
         return clock.had_happened(theirs, pod.first) if seen is None else clock.happened(theirs, seen)
 
     def started_at(self, pod: Pod) -> float | None:
-        """When kubelet accepted the pod, by the bridge's clock; None: it has not, or the time is not known.
+        """When kubelet accepted the pod, by the bridge's clock; None: kubelet has not accepted it, or the time is not known.
 
-        The node's clock may differ.  So kubelet's time counts if it is between the bind, by the API server's clock, and the
-        observation, which a watch may delay.
+        The node's clock may be wrong.  So kubelet's time counts only if it is between the bind, by the clock of the API
+        server, and the observation, which a watch may delay.  Otherwise the time of the observation counts.
         """
         if pod.started is None:
             return None
@@ -138,17 +139,20 @@ class Facts(Tables):
         return workload.bound_by_this_process or self.is_inherited(workload)
 
     def may_be_bound_yet(self, workload: Workload) -> bool:
-        """True if a bind of one of its pods is in flight, or its answer was lost and the pod was not read since."""
+        """True if a bind of a pod of the workload is in flight, or its answer was lost and the pod was not read since."""
         binding = any(isinstance(in_flight.action, act.BindPod) for in_flight in workload.pods_in_flight.values())
         return binding or not self.unanswered_binds.keys().isdisjoint(workload.pods)
 
     def jobs_of(self, workload: Workload) -> list[Placeholder]:
-        """The placeholders that are or may be this workload's."""
+        """The placeholders that are or may be this workload's, and last its lost job."""
         candidates = [self.placeholders[job_id] for job_id in workload.jobs if job_id in self.placeholders]
         return candidates if workload.lost_job is None else [*candidates, workload.lost_job]
 
     def claimed_job(self, workload: Workload) -> Placeholder | None:
-        """The job of bound pods: the job that they name, or another one if the name was edited."""
+        """The job of bound pods: the job that they name, or the workload's own job if the pods name another job.
+
+        None: neither is known.
+        """
         own = [job for job in self.jobs_of(workload) if job.key == workload.key]
         claimed = self.placeholders.get(workload.hint) if workload.hint is not None else None
         if own and (claimed is None or claimed.key != workload.key):
@@ -160,7 +164,7 @@ class Facts(Tables):
         return [self.workloads[key] for key in sorted(keys) if key in self.workloads]
 
     def owners_of(self, pod: Pod) -> tuple[tuple[Owner, ...], OwnerRef | None]:
-        """The known controllers of the pod, nearest first, and the reference of the first that is not read; None: all are."""
+        """The known controllers of the pod, nearest first, and a reference to the first that was not read; None: all were."""
         chain: list[Owner] = []
         ref = pod.owner
         while ref is not None and len(chain) < MAX_OWNERS:
@@ -175,7 +179,7 @@ class Facts(Tables):
         return tuple(chain), None
 
     def size_source_of(self, workload: Workload) -> Owner | None:
-        """The object that defines the size of the workload's group; None: it is not read, or none exists (W2)."""
+        """The object that defines the size of the workload's group; None: it was not read, or does not exist (W2)."""
         group = workload.group
         if group is None or not workload.pods:
             return None
@@ -184,19 +188,19 @@ class Facts(Tables):
         return self.owner_of_kind(next(iter(workload.pods.values())), group.size_source_kind)
 
     def owner_of_kind(self, pod: Pod, kind: str) -> Owner | None:
-        """The nearest of its controllers of that kind; None: it has none, or that was not read."""
+        """The nearest controller of the pod that is of that kind; None: there is none, or it was not read."""
         return next((owner for owner in self.owners_of(pod)[0] if owner.ref.kind == kind), None)
 
     def grace_ends(self, pod: Pod) -> float | None:
-        """When the grace of a bound pod ends that is being deleted, by the bridge's clock; None: it is not being deleted."""
+        """When the grace period of a bound pod ends, by the bridge's clock; None: the pod is not being deleted."""
         there = self.node_info.get(pod.node)
         ends = there.grace_ends(pod.uid) if there is not None else None
         return ends if ends is not None else pod.deleting_at
 
     def has_undecoded_pods(self, workload: Workload, user: str) -> bool:
-        """True if a workload without pods, whose job that Slurm user has, may have a pod that cannot be decoded.
+        """True if a workload without known pods may have a pod that cannot be decoded.  user: the Slurm user of its job
 
-        The gang of such a pod is not known, so it may belong to any workload of its namespace.
+        The gang of such a pod is not known, so the pod may belong to any workload of its namespace.
         """
         if workload.pods or workload.deleted_pods:
             return False
@@ -207,17 +211,17 @@ class Facts(Tables):
         )
 
     def in_slurm(self, node: str) -> str:
-        """The name of that Kubernetes node in Slurm; of a deleted node its Kubernetes name."""
+        """The name of that Kubernetes node in Slurm; if the node is not known, its Kubernetes name."""
         known = (self.nodes or {}).get(node)
         return node if known is None else slurm_name(known)
 
     def volumes_of(self, pod: Pod) -> tuple[tuple[NodeTerm, ...], ...]:
-        """The required node affinity of each of its bound volumes that has one (F1)."""
+        """The required node affinity of each bound volume of the pod that has one (F1)."""
         return tuple(claim.affinity for claim in self.claims.get(pod.uid, ()) if claim.affinity is not None)
 
     @property
     def counted_by_slurm(self) -> frozenset[str]:
-        """The resources that Slurm counts, by their names in Kubernetes: no two grants share a part of these."""
+        """The names in Kubernetes of the resources that Slurm counts.  No two grants share a part of these resources."""
         return frozenset({"cpu", *self.config.translation.gres, *(["memory"] if self.counts_memory else [])})
 
     def partition_asked(self, action: act.AllocateNow | act.SubmitJob) -> str:
@@ -225,7 +229,7 @@ class Facts(Tables):
         return action.spec.partition or self.default_partition
 
     def tokens_of_read(self, bucket: str) -> int:
-        """Tokens that one read takes from the bucket: the more jobs run, the less often each is read (S9)."""
+        """How many tokens one read takes from the bucket.  The more jobs run, the less often each of them is read (S9)."""
         return max(1, len(self.by_phase[Phase.BOUND]) // FOLLOWED) if bucket == "running" else 1
 
     def is_under_way(self, action: act.Action) -> bool:
@@ -233,6 +237,6 @@ class Facts(Tables):
         return id(action) in self.in_flight
 
     def story(self, key: str) -> list[tuple[float, str]]:
-        """The last events and actions of one workload, oldest first."""
+        """The last events and actions of one workload with their times, oldest first."""
         workload = self.workloads.get(key)
         return list(workload.story) if workload else []

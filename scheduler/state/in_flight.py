@@ -1,6 +1,6 @@
-"""What was sent and is not settled: actions in flight, searches for a job, and writes whose answer was lost.
+"""Calls whose effect is not known or not visible yet: actions in flight, searches for a job, and binds without an answer.
 
-The two clusters do not show it yet, so the bridge remembers it (ARCHITECTURE 3).
+The two clusters do not show the effect yet, so the bridge remembers the call (ARCHITECTURE 3).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from scheduler.actions import Action, BindPod, DeletePod, EvictPod, FailByDeadli
 from scheduler.model.amounts import EMPTY
 from scheduler.state.placeholder import KnownTenant
 
-Announced = BindPod | DeletePod | FailByDeadline | EvictPod  # writes that are announced by a Kubernetes event
+Announced = BindPod | DeletePod | FailByDeadline | EvictPod  # writes about which an event is posted
 
 
 @dataclass(slots=True)
 class InFlight:
     """An action that was sent and has not ended, or whose effect is not visible yet.
 
-    until      when to stop waiting for its effect; None: it has not ended
-    lost_job   of a submission for the nodes of a lost job: the id of that job (S7)
-    asked_for, components, asked_as  of a submission: as in Placeholder
+    until      when to stop waiting for the effect; None: the action has not ended
+    lost_job   if the action is a submission for the nodes of a lost job: the id of the lost job (S7)
+    asked_for, components, asked_as  if the action is a submission: as in Placeholder
     """
 
     action: Action
@@ -35,11 +35,15 @@ class InFlight:
 
 @dataclass(slots=True)
 class JobSearch:
-    """A search for a job of this name, after an unknown outcome or a twin (2038): nothing is submitted before it ends.
+    """A search for a job by its name, after a submission whose outcome is unknown, or that a twin held back (2038).
+
+    While a workload has a search, nothing is submitted for it.  A *twin* is another job of the same name.
 
     began   when the call was sent: ids that are new since then are read first
     until   the submission is not repeated before this time
     user    the Slurm user that the call named: a job of this name and user is the workload's, whatever user its pods have now
+    asked_database   True if accounting was searched for the job, too
+    twin    True if the search is for a twin
     """
 
     began: float
@@ -52,7 +56,10 @@ class JobSearch:
 
 @dataclass(frozen=True, slots=True)
 class UnansweredBind:
-    """A bind whose answer was lost.  until: the bind cannot take effect after this time, so a read of the pod settles it."""
+    """A bind whose answer was lost.
+
+    until   the bind cannot take effect after this time, so a read of the pod that is sent later shows if it took effect
+    """
 
     action: BindPod
     until: float

@@ -1,8 +1,9 @@
-"""Which jobs with a name of the bridge belong to it: their Slurm user decides (ARCHITECTURE 4).
+"""Which jobs with a name of the bridge belong to the bridge: their Slurm user decides (ARCHITECTURE 4).
 
 Each job that has such a name is one of these:
 
-own                its workload is known, and `belongs_to` is true.  The bridge binds pods for it, and ends it after them.
+own                its workload is known, and `belongs_to` is true.  The bridge binds pods for the job, and ends it after the
+                   pods.
 of a former user   the policy or the labels of the namespace gave the pods this user when the job was submitted, and give them
                    another user now.  The bridge cancels the job and submits another (`is_to_be_replaced`).  If pods of the
                    workload may be on nodes of the job, the job is own.
@@ -35,8 +36,8 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
     read   what was read of the job; None: nothing yet
 
     If the policy gives the pods no user (any more), the job may be of any user that the policy can give, but only if a pod
-    shows the job's id as the bridge writes it.  Without that condition any user of the policy could end pods with which the
-    bridge has nothing to do, and a client that binds a pod itself could make the bridge cancel a job of any user.
+    shows the job's id as the bridge writes it.  Without this condition, any user of the policy could end pods that the bridge
+    does not manage, and a client that binds a pod itself could make the bridge cancel a job of any user.
 
     If the policy gives the pods another user, the job belongs to the workload in two cases: the bridge bound the pods for the
     job, and the job is as old as they are (the policy may not be able to give the job's user any more); or the job is of a
@@ -73,7 +74,7 @@ def _bridge_wrote_id(workload: Workload, pod: Pod, job_id: int) -> bool:
 
 
 def is_to_be_replaced(world: World, workload: Workload, job: Job) -> bool:
-    """True if another job is submitted in place of this job, because it is of a former user and no pod is on its nodes.
+    """True if another job is submitted in place of this job, because it is of a former user and no pod can be on its nodes.
 
     The job has the workload's name, and does not belong to the workload.  False while the policy gives the
     pods no user: the pods have no other job, and may get the user of this job again.
@@ -87,7 +88,7 @@ def _is_of_former_user(world: World, workload: Workload, job: Job) -> bool:
     A former user is a user whom the policy can give to some pods, and to whom it maps no pod of this workload any more.
     """
     changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
-    latest = changed + world.config.tuning.settle_s  # what was sent before may have taken effect until then
+    latest = changed + world.config.tuning.settle_s  # a call that was sent before the change may take effect until then
     if job.submitted is None or world.clocks[Side.SLURM].ours(job.submitted) > latest:
         return False
     tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
@@ -96,7 +97,7 @@ def _is_of_former_user(world: World, workload: Workload, job: Job) -> bool:
 
 
 def former_user_key(workload: Workload, user: str) -> str:
-    """The key of a job of that former user.  No pod has the key, so the job is cancelled like any job without pods."""
+    """The key for jobs of that former user.  No pod has this key, so the jobs are cancelled like any job without pods."""
     return f"{workload.key}@{user}"
 
 
@@ -120,7 +121,8 @@ def _may_hold_pods(world: World, workload: Workload, job: Job) -> bool:
 def has_user_of_policy(world: World, job: Job) -> bool:
     """True if the policy can give the job's user to pods in the namespace that the job names.
 
-    If only a template can give the user, the labels of that namespace must give it, or the namespace must not exist any more.
+    If only a template of the policy can give the user, the job must name a namespace.  The policy with the labels of this
+    namespace must give the user, or the namespace must not exist any more.
     """
     policy = world.config.policy
     if not policy.can_give(job.user):
@@ -134,7 +136,7 @@ def has_user_of_policy(world: World, job: Job) -> bool:
 
 
 def _namespace(job: Job) -> str:
-    """The namespace in the job's name or, if the user chose the job's name, at the end of its comment; "": none."""
+    """The namespace in the job's name, or, if the name has none, at the end of the job's comment; "": none."""
     for text in (job.name.rpartition("~")[0], job.comment.rpartition("; ")[2]):
         namespace, slash, _ = text.partition("/")
         if slash:
@@ -143,7 +145,10 @@ def _namespace(job: Job) -> str:
 
 
 def _may_have_submitted_as(world: World, workload: Workload, user: str, read: Job | None) -> bool:
-    """True if this process submitted a job as that user, the outcome is not known, and this job may be that job."""
+    """True if this process submitted a job as that user without an answer yet, and the job of this read may be that job.
+
+    read   what was read of the job; None: nothing yet
+    """
     in_flight = workload.in_flight.action if workload.in_flight is not None else None
     if isinstance(in_flight, AllocateNow | SubmitJob) and in_flight.spec.user == user:
         return True

@@ -1,6 +1,7 @@
 """Slurm jobs in the World: their states, their absence, and the ids that are to be read.
 
-A job that vanished is absent; it counts as lost only after a read found no job, too (ARCHITECTURE 6).
+A job that the last list lacks is absent.  It counts as lost only after a second list and a read lack it, too
+(ARCHITECTURE 6).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.visits import Visits
 from scheduler.state.workload import Workload
 
-RELEASED_AT_ONCE = 3  # up to this number of released grants in a row, a workload is submitted again without backoff
-MAX_UNREADABLE = 6  # failed reads of an unknown job, over a minute; after that it is read every UNREADABLE_EVERY_S
+RELEASED_AT_ONCE = 3  # after up to so many failures in a row, a workload is submitted for other nodes without backoff
+MAX_UNREADABLE = 6  # failed reads of a job, over a minute; after that the job is read every UNREADABLE_EVERY_S
 UNREADABLE_EVERY_S = 300.0
 
 
@@ -33,9 +34,9 @@ class Jobs(Visits):
         if holds_nodes(states) and not job.holds_nodes:
             job.granted_at = at
             if (workload := self.workloads.get(job.key or "")) is not None:
-                workload.backoff = workload.backoff.at_latest(at)  # the bind does not wait for what failed before
+                workload.backoff = workload.backoff.at_latest(at)  # the bind does not wait because of earlier failures
         elif not holds_nodes(states) and job.holds_nodes and not is_ended(states):
-            job.grant = None  # requeued: what it gets next is another grant
+            job.grant = None  # the job was requeued: its next grant is another one
             job.bind_refused.clear()
             job.bind_trouble = ""
         if states != job.states:
@@ -45,9 +46,10 @@ class Jobs(Visits):
         self.touch(job)
 
     def _wait_before_next_job(self, workload: Workload, job: Placeholder, at: float) -> None:
-        """The job ended.  The workload waits before it is submitted again, because its next job may be ended at once, too.
+        """The job ended: let the workload wait before it is submitted again, because its next job may be ended at once, too.
 
-        If the bridge released the grant, the workload is submitted for other nodes, the first few times at once (F6).
+        If the bridge released the grant and the next submission excludes one of its nodes, the first few submissions do not
+        wait (F6).
         """
         at_once = 0
         if workload.releasing is not None and workload.releasing[0] == job.id:
@@ -67,7 +69,7 @@ class Jobs(Visits):
         able = [key for key in refused if not self.is_quarantined(key)]
         first = min(able, key=lambda key: (self.workloads[key].created, key), default=None)
         if first is not None:
-            del refused[first]  # the next end releases the next one
+            del refused[first]  # the next end of a job wakes the next workload
             self.workloads[first].retry_at = float("-inf")
             self.dirty[first] = None
 
@@ -81,7 +83,7 @@ class Jobs(Visits):
             self.refresh(workload)
 
     def drop(self, job: Placeholder) -> None:
-        """Remove the record of a job on which nothing depends any more, and visit the workloads that had the job."""
+        """Remove the record of a job that is not needed any more, and mark the workloads that had the job for a visit."""
         for workload in self.remove_record(job):
             self.refresh(workload)
 
@@ -100,7 +102,10 @@ class Jobs(Visits):
     # --- absence ------------------------------------------------------------------------------------------------------
 
     def mark_absent(self, job: Placeholder, began: float) -> None:
-        """Note that a poll that was sent at *began* lacks the job.  The workload is visited if that changes something."""
+        """Note that a poll, or a read, that was sent at *began* lacks the job.
+
+        If the job is absent or lost now and was not before, its workloads are marked for a visit.
+        """
         self.expected.discard(job.id)
         self.absent.add(job.id)
         absent_s = self.config.tuning.absent_s
@@ -109,14 +114,14 @@ class Jobs(Visits):
             job.absent_first = began
         job.absent_last = began
         if job.is_lost(absent_s) and not job.proven:
-            job.states = frozenset()  # a poll has no names: the end that it showed may be another job's
+            job.states = frozenset()  # a poll shows no names, so the end that it showed may be of another job
         if job.is_lost(absent_s) and not before[1]:
             self._move_hint(job)
         if (job.absent, job.is_lost(absent_s)) != before:
             self.touch(job)
 
     def _move_hint(self, lost: Placeholder) -> None:
-        """If another live job is proven the workload's, its pods run for that job from now on (S7)."""
+        """The job is lost.  If another live job is proven the workload's, the pods run for that job from now on (S7)."""
         for workload in self.workloads_of(lost):
             other = chosen(workload, self.jobs_of(workload))
             if other is not None and workload.hint == lost.id != workload.renamed:
@@ -141,7 +146,7 @@ class Jobs(Visits):
             self._drop_from_search(job_id)
 
     def note_failed_read(self, job_id: int, at: float) -> None:
-        """Note a failed read.  After MAX_UNREADABLE failures the job is read seldom, and no workload waits for it.
+        """Note a failed read.  After MAX_UNREADABLE failures the job is read less often, and no workload waits for it.
 
         The job does not count as foreign: it may be a job of the bridge without a pod.
         """
@@ -152,7 +157,7 @@ class Jobs(Visits):
             self.unreadable[job_id] = (failed, at + self.config.tuning.backoff_s * 2**failed)
 
     def postpone_read(self, job_id: int, at: float) -> None:
-        """Reads of the job fail: no workload waits for it any more, and it is read again at *at*."""
+        """Read the job again at *at*, because its reads fail.  No workload waits for it any more."""
         self.unreadable.pop(job_id, None)
         self.reads_postponed.pop(job_id, None)
         self.reads_postponed[job_id] = at
@@ -161,17 +166,17 @@ class Jobs(Visits):
         self._drop_from_search(job_id)
 
     def _visit_after_hidden(self) -> None:
-        """Visit the workloads that waited for the reads of `hidden`, if no such read is to come soon (V1)."""
+        """Mark the workloads that waited for the reads of `hidden`, if no such read is due soon (V1)."""
         if self.hidden <= self.reads_postponed.keys():
             self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
             self.dirty.update(self.by_phase[Phase.ORPHANED])
 
     def next_read_at(self, job_id: int) -> float:
-        """The time before which a job whose reads failed is not read again, epoch seconds; -inf: its reads did not fail."""
+        """The time before which a job whose reads failed is not read again, epoch seconds; -inf: no read failed."""
         return max(self.unreadable.get(job_id, (0, float("-inf")))[1], self.reads_postponed.get(job_id, float("-inf")))
 
     def sort_unread(self, *job_ids: int) -> None:
-        """Sort the ids that are to be read.  These ids are read at once, even if earlier reads of them failed."""
+        """Sort the ids that are to be read.  The reads of *job_ids* are not postponed any more."""
         for job_id in job_ids:
             self.reads_postponed.pop(job_id, None)
         self.unread = sorted(self.first_listed_at.keys() - self.reads_postponed.keys())
@@ -181,6 +186,6 @@ class Jobs(Visits):
         if at < len(self.unread) and self.unread[at] == job_id:
             del self.unread[at]
         self.dirty.update(self.searching_workloads)
-        if not self.unread and self.newest_event_at <= self.scan_ends_at:  # workloads that waited for this are visited
+        if not self.unread and self.newest_event_at <= self.scan_ends_at:  # no workload waits for reads any more
             self.dirty.update(self.by_phase[Phase.UNSUBMITTED])
             self.dirty.update(self.by_phase[Phase.ORPHANED])

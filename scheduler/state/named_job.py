@@ -20,7 +20,7 @@ OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_
 
 
 def shown_id(pod: Pod) -> int | None:
-    """The job id that the annotations of the pod name; None: none, or what is there is no id."""
+    """The job id in the annotations of the pod; None: there is no annotation, or its value is no id."""
     shown = pod.annotations.get(names.JOB_ID, "")
     return int(shown) if shown.isascii() and shown.isdecimal() and len(shown) <= 10 else None
 
@@ -36,22 +36,22 @@ def is_bound_for(pod: Pod, job_id: int) -> bool:
 
 
 def names_job(pod: Pod, job: Placeholder, world: World) -> bool:
-    """True if the annotations of the bound pod name this job: its id and, of a replacement, a time at which Slurm had it.
+    """True if the annotations of the bound pod name this job: by its id, and by a time if the job replaced a lost job.
 
-    A replacement may have the id of the job that Slurm lost.
+    The time is `job-since`: Slurm had the job at this time.  A replacement may have the id of the job that Slurm lost.
     """
     if shown_id(pod) != job.id and names.JOB_ID in pod.annotations:
         return False
     since, submitted = _job_since(pod), job.job.submitted if job.job is not None else None
     if since is not None:
         return submitted is None or submitted <= since <= submitted + NEAR_S
-    if job.spec is not None and job.spec.required_nodes:  # this process asked for it in place of another (reacquire.py)
+    if job.spec is not None and job.spec.required_nodes:  # a replacement by this process (reacquire.py)
         return False
     return submitted is None or may_be_its_job(world, pod, submitted)
 
 
 def may_be_its_job(world: World, pod: Pod, submitted: float) -> bool:
-    """True if the bound pod may name a job that was submitted then.  submitted: epoch seconds by Slurm's clock"""
+    """True if the job of the bound pod may be one that was submitted at *submitted*, epoch seconds by Slurm's clock."""
     if (since := _job_since(pod)) is not None:
         return submitted <= since
     started = world.started_at(pod)
@@ -59,7 +59,7 @@ def may_be_its_job(world: World, pod: Pod, submitted: float) -> bool:
 
 
 def _job_since(pod: Pod) -> float | None:
-    """The annotation `job-since` in epoch seconds, by Slurm's clock; None if it is missing or no time."""
+    """The annotation `job-since` in epoch seconds, by Slurm's clock; None: it is missing, or is no time."""
     if (shown := pod.annotations.get(names.JOB_SINCE)) is None:
         return None
     try:
@@ -69,5 +69,8 @@ def _job_since(pod: Pod) -> float | None:
 
 
 def inexact_s(world: World) -> float:
-    """The difference of two clocks about one moment, in seconds, because each shows its time in whole seconds."""
+    """By how many seconds times of two clocks about one moment may differ; 0 if no offset of a clock is known.
+
+    Clocks are shown in whole seconds, so their offsets are not exact.
+    """
     return EXACT_S if any(clock.ahead for clock in world.clocks.values()) else 0.0

@@ -1,7 +1,7 @@
-"""Which pods are on which nodes, or are about to come there, and which waiting workloads that concerns (F1, F5, V5).
+"""Which pods are on which nodes or are about to be, and which waiting workloads a change concerns (F1, F5, V5).
 
-`node_info` has every unfinished pod with a node, whatever client bound it.  A bind of the bridge counts from the moment at
-which it is planned (`assume`), so that no other pod is given the same room.
+`node_info` has every unfinished pod with a node, whatever client bound it.  A bind of the bridge counts as soon as it is
+planned (`assume`), so that no other pod gets the same room.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Occupancy(Facts):
     """See the module."""
 
     def assume(self, pod: Pod, node: str) -> None:
-        """A bind is planned: no other pod is given its room meanwhile (V5)."""
+        """Note that a bind is planned: the pod counts on the node, so that no other pod gets the same room (V5)."""
         before = self.assumed.get(pod.uid, node)
         if before != node:
             self.remove_from_node(before, pod.uid)
@@ -33,7 +33,7 @@ class Occupancy(Facts):
         self.put_on_node(pod, node)
 
     def put_on_node(self, pod: Pod, node: str) -> Pod | None:
-        """Note that the pod is on the node.  Returns its last state there; None: it was not there."""
+        """Note that the pod is on the node.  Returns its former state there; None: it was not there."""
         there = self.node_info.get(node)
         if there is None:
             there = self.node_info[node] = NodeInfo()
@@ -62,14 +62,14 @@ class Occupancy(Facts):
         self.room_changed()
 
     def forget_pod(self, uid: str) -> None:
-        """Forget what was seen and read of a pod that is gone."""
+        """Forget what was observed and read of a pod that is gone."""
         for index in (self.unanswered_binds, self.claims, self.claims_read_at, self.sightings, self.cannot_read):
             index.pop(uid, None)
         self.translations.pop(uid, None)
         self.bypassing.discard(uid)
 
     def rebuild_node_info(self, without: str) -> None:
-        """Recount all pods on nodes, without that pod, whose counts may be half-written."""
+        """Recount all pods on nodes, except the pod *without*: an exception may have left its counts half-written."""
         node = self.assumed.pop(without, "")
         self.unanswered_binds.pop(without, None)
         for name in {
@@ -95,17 +95,17 @@ class Occupancy(Facts):
         self.host_ports.left(pod, node)
 
     def _neighbours_changed(self, pods: Sequence[Pod]) -> None:
-        """One of these pods came to a node or left one: mark the waiting workloads that this concerns (F1, F5)."""
+        """Mark the waiting workloads that are concerned because one of these pods came to a node or left one (F1, F5)."""
         self.dirty.update(dict.fromkeys(self.waiting_terms.concerned(pods)))
         if any(pod.host_ports for pod in pods):
             self._ports_changed()
 
     def _ports_changed(self) -> None:
-        """A host port was taken or freed: mark the waiting workloads that want one."""
+        """Mark the waiting workloads that want host ports, because a port was taken or freed."""
         self.dirty.update(self.waits_for_ports)
 
     def room_changed(self) -> None:
-        """A pod left a node or began to terminate: mark the workloads with a grant, which may wait for that (F6)."""
+        """Mark the workloads with a grant, because a pod left a node or began to terminate: they may wait for it (F6)."""
         self.dirty.update(self.by_phase[Phase.GRANTED])
 
     def feasibility_changed(self) -> None:
@@ -120,7 +120,10 @@ class Occupancy(Facts):
             self.dirty.update(self.by_phase[phase])
 
     def map_names(self) -> None:
-        """Map Slurm's node names to Kubernetes nodes.  A name of several nodes maps to none: one may be an impostor."""
+        """Map Slurm's node names to Kubernetes nodes.  If several nodes claim a name, it maps to none of them.
+
+        One of these nodes may claim a name that is not its own.
+        """
         claims: dict[str, list[str]] = {}
         for node in self.nodes_with_names().values():
             claims.setdefault(slurm_name(node), []).append(node.name)
@@ -134,7 +137,10 @@ class Occupancy(Facts):
         return kept | (self.nodes or {})
 
     def note_health(self, nodes: Iterable[Node], new: Collection[str]) -> None:
-        """Note since when these nodes are ready, or silent, by the bridge's clock.  new: names of unknown nodes"""
+        """Note since when these nodes are ready, or their kubelets are silent, by the bridge's clock.
+
+        new   names of the nodes that were not known before
+        """
         clock = self.clocks[Side.KUBERNETES]
         for node in nodes:
             if node.ready_since is None:
@@ -151,7 +157,7 @@ class Occupancy(Facts):
     # --- affinity -----------------------------------------------------------------------------------------------------
 
     def note_needs(self, workload: Workload, pod: Pod) -> None:
-        """Note whether the pod, which is one of the workload's, wants host ports (F1) or has affinity terms (F5)."""
+        """Note if a pod of the workload wants host ports (F1) or has affinity terms (F5)."""
         if pod.host_ports:
             self.wants_ports.add(workload.key)
         if pod.anti_affinity or pod.affinity:
@@ -169,8 +175,8 @@ class Occupancy(Facts):
     def closed_to(self, pod: Pod, own_pods: OwnPods, *, with_granted: bool = False) -> frozenset[str]:
         """Nodes that the pod may not use because of other pods (F5).
 
-        own_pods  pods that are placed with it, itself among them
-        with_granted      unbound pods of workloads with a grant count, too
+        own_pods      the pods that are placed together with the pod, and the pod itself
+        with_granted  unbound pods of workloads with a grant count, too
         """
         if not (
             pod.anti_affinity
@@ -184,21 +190,24 @@ class Occupancy(Facts):
         return self.affinity_index.closed(pod, self.nodes or {}, own_pods, with_granted=with_granted)
 
     def compare_some(self, workload: Workload, most: int, *, with_granted: bool) -> bool:
-        """Make about that number of comparisons for the next `closed_to` of its pods.  True if none is left."""
+        """Prepare `closed_to` for the pods of the workload.  Returns True if all comparisons are made.
+
+        most   make about so many comparisons now
+        """
         with_granted = with_granted and bool(self.affinity_workloads)
         if with_granted:
             self.affinity_index.set_granted(self.granted_unbound())
-        pods = [pod for pod in workload.pods.values() if not beyond_limits(pod)]  # the others are refused uncompared
+        pods = [pod for pod in workload.pods.values() if not beyond_limits(pod)]  # others are refused anyway
         return self.affinity_index.prepare(workload.key, pods, most, with_granted=with_granted)
 
     def granted_unbound(self) -> Sequence[GrantedPods]:
-        """The workloads with a grant that have pods which are not bound yet."""
+        """The workloads with a grant of which some pods are not bound yet, with these pods."""
         if self.granted_unbound_pods is None:
             self.granted_unbound_pods = tuple(self.compute_granted_unbound())
         return self.granted_unbound_pods
 
     def compute_granted_unbound(self) -> Iterator[GrantedPods]:
-        """As `granted_unbound`, recomputed."""
+        """The value of `granted_unbound`, recomputed.  Of pods that are alike for affinity, one stands for all."""
         for key in self.by_phase[Phase.GRANTED]:
             workload = self.workloads[key]
             job = self.job_of.get(key)
@@ -209,7 +218,7 @@ class Occupancy(Facts):
                 yield GrantedPods(key, {pod.uid: pod for pod in kinds}, nodes)
 
     def grant_changed(self, workload: Workload) -> None:
-        """The workload received a grant, or lost it: its nodes count as taken for affinity, or not any more (F5)."""
+        """Note that the workload got or lost a grant: affinity counts its pods on the granted nodes, or does not any more."""
         self.granted_unbound_pods = None
         before = self.granted_pods.pop(workload.key, ())
         pods = distinct_to_affinity(workload.pods.values())
@@ -220,7 +229,7 @@ class Occupancy(Facts):
         self._mark_concerned((*before, *pods))
 
     def _forget_granted(self, key: str) -> None:
-        """The workload is removed: its granted nodes do not count for affinity any more (F5)."""
+        """Note that the workload is removed: its pods do not count for affinity on its granted nodes any more (F5)."""
         if (pods := self.granted_pods.pop(key, None)) is not None:
             self.granted_unbound_pods = None
             self.affinity_index.remove_granted(key)
@@ -235,21 +244,24 @@ class Occupancy(Facts):
                 self.dirty[key] = None
 
     def visits_for_anti_affinity(self) -> list[str]:
-        """Waiting workloads selected by an anti-affinity that came to a node or left one, or whose pod was granted one."""
-        said: dict[object, bool] = {}
+        """Keys of the waiting workloads with a pod that a changed anti-affinity may concern.
+
+        The anti-affinity of a pod changed if the pod came to a node or left one, or if its workload got or lost a grant.
+        """
+        known: dict[object, bool] = {}  # kind of pod to the result
 
         def concerned(pod: Pod) -> bool:
             kind = self.affinity_index.kind(pod)
-            if kind not in said:
-                said[kind] = pod.namespace in self.anti_affinity_namespaces or self.affinity_index.concerns(pod)
-            return said[kind]
+            if kind not in known:
+                known[kind] = pod.namespace in self.anti_affinity_namespaces or self.affinity_index.concerns(pod)
+            return known[kind]
 
         waiting = (key for phase in WAITING for key in self.by_phase[phase])
         return [key for key in waiting if any(map(concerned, self.workloads[key].pods.values()))]
 
 
 def _counts_the_same(one: Pod, other: Pod) -> bool:
-    """True if affinity and host ports see no difference."""
+    """True if both states of a pod count the same for anti-affinity and host ports."""
     return (
         one.labels == other.labels and one.anti_affinity == other.anti_affinity and one.host_ports == other.host_ports
     )

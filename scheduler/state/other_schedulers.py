@@ -1,7 +1,7 @@
 """Pods of other schedulers on nodes that Slurm allocates, in managed namespaces (N10).
 
-The bridge is not their scheduler, and they have no placeholder.  Each is kept as a workload by itself, so that it is visited,
-gets statuses and is ended as any other (bypass.py).  The bridge ignores pods on other nodes.
+The bridge is not their scheduler, and they have no placeholder.  Each of these pods is a workload by itself, so it is
+visited, gets statuses and is ended as any other (bypass.py).  The bridge ignores pods on other nodes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from scheduler.state.world import World
 def is_on_slurm_node(world: World, pod: Pod) -> bool:
     """True if the pod is on a node that Slurm allocates, and is no node daemon.
 
-    Pods of system namespaces and static pods serve their nodes.  That a DaemonSet made the pod says nothing: in a managed
-    namespace any user may create one.
+    Pods of system namespaces and static pods serve their nodes.  It does not count that a DaemonSet made the pod, because any
+    user of a managed namespace may create one.
     """
     if names.MIRROR in pod.annotations or _is_system(world, pod.namespace):
         return False
@@ -29,7 +29,7 @@ def is_on_slurm_node(world: World, pod: Pod) -> bool:
 
 
 def _is_system(world: World, namespace: str) -> bool:
-    """True for kube-system and for namespaces with the label of system namespaces, which admission lets pass, too."""
+    """True for kube-system and for namespaces with the label of system namespaces; admission also lets their pods pass."""
     known = (world.namespaces or {}).get(namespace)
     labelled = known is not None and known.labels.get(names.SYSTEM_LABEL) == "true"
     return labelled or namespace == "kube-system"
@@ -50,7 +50,7 @@ def note_pod(world: World, pod: Pod) -> None:
 
 
 def find_pods(world: World) -> None:
-    """Look at all pods of other schedulers again, after nodes or namespaces changed."""
+    """Check all pods of other schedulers again, after nodes or namespaces changed."""
     if world.nodes is None or world.slurm_nodes is None:
         return
     for name, there in tuple(world.node_info.items()):
@@ -66,7 +66,7 @@ def find_pods(world: World) -> None:
 
 
 def note_job_read(world: World, job_id: int, job: Job | None) -> None:
-    """Note if another bridge made the job that such a pod names: the mark in the name of the job shows that."""
+    """Note if another bridge made the job that such a pod names.  The mark in the name of the job shows this."""
     for key in world.claimed_by_others.pop(job_id, ()):
         workload = world.workloads.get(key)
         if workload is None or not workload.pods:

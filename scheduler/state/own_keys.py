@@ -1,12 +1,14 @@
 """Annotations of bound pods that only the bridge writes (K5).
 
-Programs in the pod and device drivers rely on these annotations, so edits by other clients are undone.  The right value
-is the one that the bridge wrote last: with the bind, or, of `job-id` and `job-since`, when another job took the place of a
-lost one (reacquire.show_new_job).  While the pod is bound that is the value before the first edit; an edit made while no
-bridge ran is not noticed, except for the job id, which the job itself proves or disproves (reacquire.show_new_job).
+Programs in the pod and device drivers rely on these annotations, so edits by other clients are undone.  The right value is
+the value that the bridge wrote last.  The bridge writes all of them with the bind.  When another job replaces a lost job, it
+writes `job-id` and `job-since` again (reacquire.show_new_job).
 
-A controller may write the same edit again and again.  So each restoration of one pod waits twice as long as the one before,
-and only the first gets an event.
+While the pod is bound, the right value is the value before the first edit.  An edit while no bridge ran is not noticed,
+except an edit of the job id: the job itself shows if the id is right (reacquire.show_new_job).
+
+A controller may write the same edit again and again.  So each restoration of one pod waits twice as long as the restoration
+before, and only the first restoration gets an event.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from scheduler.state.workload import Workload
 
 
 def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """Note the right value of each key that another client changed; forget keys that are right again.
+    """Note the right value of each key that another client changed, and forget keys whose value is right again.
 
-    before   the same pod as it was seen last, or None
+    before   the former state of the pod; None: the pod is new
     """
     known = workload.edited.get(pod.uid)
     bind = workload.unconfirmed_binds.pop(pod.uid, None) if pod.node else None
@@ -33,7 +35,7 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
         return
     right = {key: value for key, value in shown.items() if pod.annotations.get(key) != value}
     if names.JOB_ID in right and pod.annotations.get(names.JOB_ID) == str(workload.hint):
-        # A previous process wrote that the pods have another job since (reacquire.show_new_job).
+        # A previous process wrote the id of a job that replaced a lost job (reacquire.show_new_job).
         del right[names.JOB_ID]
         right.pop(names.JOB_SINCE, None)
     if known is not None:
@@ -43,7 +45,7 @@ def note_edits(workload: Workload, before: Pod | None, pod: Pod) -> None:
 
 
 def own_annotation(workload: Workload, pod: Pod, key: str) -> str | None:
-    """The value that the bind wrote there, or is about to write; None: no value."""
+    """The right value of that key: what the bridge wrote, or a bind in flight writes; None: no value."""
     if (bind := workload.unconfirmed_binds.get(pod.uid)) is not None:
         return bind.annotations.get(key)
     edited = workload.edited.get(pod.uid)

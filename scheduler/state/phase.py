@@ -1,8 +1,8 @@
 """The phase of a workload, derived from facts.
 
-Nothing here is stored: the two clusters own the state.  A phase follows from a few facts, in this order: does any pod run or
-wait, are the pods on nodes, does a placeholder live, does it hold nodes.  Every combination has exactly one phase, so a
-restart needs no memory; a combination that should not exist has one, too (ORPHANED).
+No phase is stored as a fact: the two clusters own the state.  A phase follows from a few facts, in this order: is any pod
+unfinished, are the pods on nodes, does a placeholder live, does it hold nodes.  Every combination has exactly one phase, so a
+restart needs no memory.  A combination that should not exist has a phase, too (ORPHANED).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scheduler.state.workload import Workload
 
 
 class Phase(StrEnum):
-    """GATHERING → UNSUBMITTED → QUEUED → GRANTED → BOUND → DONE; ORPHANED: pods are bound and no placeholder lives.
+    """GATHERING → UNSUBMITTED → QUEUED → GRANTED → BOUND → DONE; ORPHANED: pods are bound, their job has ended or is lost.
 
-    A gang of which some pods are bound and others are yet to be bound to its grant is GRANTED.
+    A gang is GRANTED as long as some of its pods are still to be bound to its grant.
     """
 
     GATHERING = "gathering"
@@ -29,7 +29,7 @@ class Phase(StrEnum):
     DONE = "done"
 
 
-# The phases in which nodes are still to be chosen, or to be checked before the bind.
+# The phases in which nodes are still to be chosen, or are still to be checked before the bind.
 WAITING = (Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED)
 
 
@@ -41,7 +41,7 @@ def phase(workload: Workload, placeholders: Mapping[int, Placeholder], absent_s:
 def phase_and_job(
     workload: Workload, placeholders: Mapping[int, Placeholder], absent_s: float
 ) -> tuple[Phase, Placeholder | None]:
-    """The phase, and the job that makes the workload QUEUED or GRANTED; None: in the other phases."""
+    """The phase, and the job that makes the workload QUEUED or GRANTED; in other phases None."""
     pod_counts = workload.pod_counts
     if not pod_counts.unfinished:
         return Phase.DONE, None
@@ -62,11 +62,11 @@ def phase_and_job(
 
 
 def is_orphaned(workload: Workload, candidates: Iterable[Placeholder], absent_s: float) -> bool:
-    """True if the job that the pods were bound for is proven to have ended.  Without proof the pods are left alone (V7).
+    """True if the job for which the pods were bound is proven to have ended.  Without proof the pods are left alone (V7).
 
-    That job is the one that the pods name, if a read proved that it is the workload's; otherwise every job that is or may be
-    the workload's.  A job with another name counts only if the workload follows it (Placeholder.followed_by).  A pod that
-    another client bound runs for the job that it names, and for no other job.
+    This job is the job that the pods name, if it is proven to be the workload's.  Otherwise all jobs count that are or may be
+    the workload's: each of them must be proven to have ended.  A job with another name counts only if the workload follows
+    it (Placeholder.followed_by).  A pod that another client bound runs only for the job that the pod names.
     """
     if workload.renamed is not None and workload.renamed == workload.hint:
         theirs = [job for job in candidates if job.key == workload.key or job.id == workload.hint]
@@ -80,7 +80,10 @@ def is_orphaned(workload: Workload, candidates: Iterable[Placeholder], absent_s:
 
 
 def chosen(workload: Workload, candidates: Iterable[Placeholder]) -> Placeholder | None:
-    """The live placeholder that is proven the workload's: holding nodes before waiting, then the oldest; or None."""
+    """The live placeholder that is proven to be the workload's; None: there is none.
+
+    Of several, a placeholder that holds nodes comes first, then the placeholder with the lowest id.
+    """
     live = [job for job in candidates if job.key == workload.key and job.alive]
     if len(live) < 2:
         return live[0] if live else None

@@ -1,6 +1,6 @@
-"""A placeholder: one Slurm job that is ours, or that a pod hints at, and what the World remembers of it.
+"""A placeholder: one Slurm job that is the bridge's, or whose id a pod shows, and what the World remembers of it.
 
-Its states are those of the last observation.  An absent, denied or lost job is uncertain: neither alive nor ended
+Its states are from the last observation.  An absent, denied or lost job counts neither as alive nor as ended
 (ARCHITECTURE 4, ARCHITECTURE 6).
 """
 
@@ -23,9 +23,9 @@ CANCELLED: States = frozenset({"CANCELLED"})
 
 @dataclass(frozen=True, slots=True)
 class KnownTenant:
-    """The tenant of pods in a managed namespace.  It holds until the policy, or the labels of a namespace, change.
+    """The tenant of pods in a managed namespace.  It is valid until the policy or the labels of a namespace change.
 
-    changes   World.identity_changes at that time
+    changes   World.identity_changes when the tenant was determined
     """
 
     tenant: Tenant
@@ -34,9 +34,9 @@ class KnownTenant:
 
 @dataclass(slots=True)
 class Placeholder:
-    """One Slurm job that is ours, or that a pod hints at.
+    """One Slurm job that is the bridge's, or whose id a pod shows.
 
-    key           key of its workload, once proven: made by this process, or read and checked; None: only hinted at
+    key           key of its workload, if proven: this process submitted the job, or read and checked it; None: not proven
     user          the user of the job; "": not known, because only pods show the id
     states        its states as last observed
     job           the job as it was read last; None: it was not read yet
@@ -45,29 +45,30 @@ class Placeholder:
     known_since   when the bridge learned of the job: a poll that was sent before this time does not count for it
     read_began    when the last read of the job itself was sent
     hinted_by     keys of the workloads whose pods show this id
-    followed_by   of these: those that end with the job, which has another name (docs/decisions/0003)
-    absent_first, absent_last   began of the first and the latest complete answer that lacked it
+    followed_by   keys of those of these workloads that end with the job, although it has another name (docs/decisions/0003)
+    absent_first, absent_last   when the first and the latest list or read that lacked the job was sent; None: none lacked it
     confirmed_gone   an admin confirmed that the missing job is gone (X6)
-    denied        a read showed that this id is not, or not any more, the workload's job
-    requeued      Slurm requeued it while its pods ran, and the bridge cancelled it for that (S7)
+    denied        a read, or a list, showed that the job of this id is not, or not any more, the workload's job
+    requeued      Slurm requeued it while its pods ran, so the bridge cancelled it (S7)
     broken        a component of the heterogeneous job ended: the job is no grant any more (docs/decisions/0002)
     states_since  when its states changed last
     ended_seen    when its end was first observed; None: it was not
     granted_at    when it was first observed that it holds nodes, since its last requeue; None: it has held none
     limit_before  its time limit in minutes before it was changed while its pods ran (S9); None: it was not changed
-    recorded      accounting has the end of its pods, or does not take it (S2)
-    not_recorded  how often accounting did not take it
+    recorded      the end of its pods is in accounting, or is not written any more (S2)
+    not_recorded  how many writes of that end accounting refused or did not answer
     end_proven    its end is proven: the job was read, the cancel was confirmed, or a list proves it
                   (scheduler/apply/job_polls.py)
     adopted_as    what the pods asked for when this process first compared it with a job that another process submitted (K8);
                   None: not yet, or this process submitted the job
     asked_at      when this process sent the submission; None: another process did
-    asked_for     UIDs of the pods whose needs the submission names; the needs of other pods are compared before a bind
+    asked_for     UIDs of the pods for whose needs the job was submitted; the needs of other pods are compared before a bind
     components    of a heterogeneous job: UID of each of these pods to the index of its component; {}: an ordinary job, or
-                  another process submitted it, or what the pods ask for changed since
-    asked_as      the tenant of these pods, as decided at the submission; None: pods differ, or another process did
+                  another process submitted the job, or the requests of the pods changed since
+    asked_as      the tenant of these pods, as decided at the submission; None: the tenants differ, or another process
+                  submitted the job
     estimates     the expected starts that Slurm gave while it waits, which are judged when it starts
-    bind_refused  pod UID to how many binds to the present grant the API server refused
+    bind_refused  pod UID to how many binds to the present grant were refused
     bind_trouble  why the last bind to the present grant failed, a sentence; "": none failed, or one succeeded since
     """
 
@@ -113,12 +114,12 @@ class Placeholder:
 
     @property
     def proven(self) -> bool:
-        """True if the job is known to be the workload's: made by this process, or read and checked."""
+        """True if the job is known to be the workload's: this process submitted it, or read and checked it."""
         return self.key is not None
 
     @property
     def submitted(self) -> float | None:
-        """When it was submitted, by any process: a restart continues the same trace (O3).  None: not read yet."""
+        """When the job was submitted, by any process: a restart continues the same trace (O3).  None: not read yet."""
         return self.asked_at if self.asked_at is not None else self.job.submitted if self.job else None
 
     @property
@@ -128,7 +129,7 @@ class Placeholder:
 
     @property
     def shows_end(self) -> bool:
-        """True if the job that had this id when it was last observed had ended, whichever job that was."""
+        """True if the last observation of this id showed an ended job, even if it was another job."""
         return is_ended(self.states)
 
     @property
@@ -146,26 +147,29 @@ class Placeholder:
 
     @property
     def is_doubted(self) -> bool:
-        """True if a poll lacked it, or a read or an admin said that it is gone."""
+        """True if an observation has to prove again that the job lives.
+
+        A list or a read lacked the job, a read showed another job, an admin confirmed that it is gone, or its end is proven.
+        """
         return self.absent_first is not None or self.confirmed_gone or self.denied or self.end_proven
 
     def mark_present(self) -> None:
-        """Note that the job is not absent, or not any more."""
+        """Note that the job is not absent."""
         self.absent_first = self.absent_last = None
         self.confirmed_gone = False
 
     def is_lost(self, absent_s: float) -> bool:
-        """True if a read denied it, and polls at least that many seconds apart lacked it (ARCHITECTURE 6)."""
+        """True if a read denied the job, and answers at least that many seconds apart lacked it (ARCHITECTURE 6)."""
         return self.denied and self.was_missed(absent_s)
 
     def was_missed(self, absent_s: float) -> bool:
-        """True if polls at least that many seconds apart lacked it."""
+        """True if answers at least that many seconds apart lacked the job."""
         first, last = self.absent_first, self.absent_last
         return first is not None and last is not None and last - first >= absent_s
 
     @property
     def lost_since(self) -> float:
-        """Since when Slurm has not listed the job, or has had it in its queue again, epoch seconds."""
+        """Since when the job is absent; if it is not absent, since when it has its present states.  Epoch seconds."""
         return self.absent_first if self.absent_first is not None else self.states_since
 
     def has_proven_end(self, absent_s: float) -> bool:

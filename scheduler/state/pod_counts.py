@@ -1,6 +1,6 @@
-"""The counts of the pods of one workload, kept up to date so that an event of one of thousands of pods costs one step.
+"""The counts of the pods of one workload.  They are kept up to date, so the cost of an event does not grow with the gang.
 
-The counts follow from the pods alone: `Workload.recount` counts them again, and `World.validate` compares both.
+The counts follow only from the pods: `Workload.recount` counts the pods again, and `World.validate` compares both counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ def stays(pod: Pod) -> bool:
 
 
 class _Counted(NamedTuple):
-    """The counts of one pod.  staying: it neither ended nor terminates.  size, run: of the group, as the pod shows them."""
+    """What one pod adds to each count.
+
+    staying     the pod neither ended nor is being deleted
+    size, run   the size of the group, and the run of the group, as the pod shows them
+    """
 
     unfinished: bool
     unbound: bool
@@ -30,17 +34,19 @@ class _Counted(NamedTuple):
     run: str
 
     def is_like(self, other: _Counted | None) -> bool:
-        """True if both count the same, whatever they show of their group."""
+        """True if both add the same to all counts up to `succeeded`."""
         return other is not None and self[:5] == other[:5]
 
 
 @dataclass(slots=True)
 class PodCounts:
-    """Counts of a workload's pods, kept up to date, so that an event of one of thousands of pods costs one step.
+    """Counts of a workload's pods.
 
-    unfinished  pods that run, wait or terminate; unbound: those of them without a node
-    members     unfinished pods that are neither gated nor terminating; members_unbound: those of them without a node
-    succeeded   pods that ended well, in a run of their group of which other pods still exist
+    unfinished  pods that run or wait, or that are being deleted and have a node
+    unbound     unfinished pods without a node
+    members     unfinished pods that are neither gated nor being deleted
+    members_unbound   members without a node
+    succeeded   pods that succeeded, in a run of their group of which other pods stay
     sizes       group size to how many staying pods show it; None: pods that show no size
     """
 
@@ -50,13 +56,16 @@ class PodCounts:
     members_unbound: int = 0
     succeeded: int = 0
     sizes: dict[int | None, int] = field(default_factory=dict)
-    _runs: dict[str, tuple[int, int]] = field(default_factory=dict)  # run to how many of its pods stay, and succeeded
+    _runs: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # run to how many of its pods stay, how many succeeded
     _of: dict[str, _Counted] = field(default_factory=dict)
 
     def count(self, pod: Pod, node: str, group: Group | None, *, over: bool = False) -> bool:
-        """Count the present pod, on that node ("": none).  True if its count changed, whatever it shows of its group.
+        """Count the present state of the pod.  Returns True if a count up to `succeeded` changed.
 
-        over   count it as if it had ended
+        node   the node of the pod; "": none
+        over   count the pod as if it had ended
         """
         unfinished = not (pod.finished or over) and (pod.deleting_at is None or bool(node))
         member = unfinished and not pod.gated and pod.deleting_at is None

@@ -1,4 +1,4 @@
-"""What the World remembers of single pods, beside what Kubernetes shows of them."""
+"""Records of single pods: what the World remembers of a pod in addition to what Kubernetes shows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MOST_BOUND_BY_OTHERS = 16  # binds by other clients that are remembered
 class LastStatus:
     """The status that was last set on a pod.
 
-    essence     the parts of the message that count as a change (Q2)
-    is_first    it is the first one about a job in Slurm's queue, whose first reason Slurm often corrects within seconds
+    essence     the parts of the message in which a difference counts as a change (Q2)
+    is_first    it is the first status about a job in Slurm's queue; Slurm often corrects its first reason within seconds
     """
 
     condition: str
@@ -31,8 +31,9 @@ class LastStatus:
 class Edited:
     """Annotations of one bound pod that only the bridge writes, and that another client changed (own_keys.py).
 
-    right      the values that the bind wrote, by key, where the pod shows another; None: it wrote none
-    put_back   how often they were written back; the next time not before next_at
+    right      key to the right value, for keys with another value on the pod; None: the key must not be there
+    put_back   how often the values were written back
+    next_at    the values are not written back before this time, epoch seconds
     under_way  a write is in flight
     """
 
@@ -44,7 +45,7 @@ class Edited:
 
 @dataclass(slots=True)
 class DeletedPod:
-    """A deleted pod: its last state, and until when its containers may still run (S3)."""
+    """A deleted pod: its last state, when it was deleted, and until when its containers may still run (S3)."""
 
     pod: Pod
     at: float
@@ -59,7 +60,12 @@ def deleted_pod(pod: Pod, at: float, tuning: Tuning, *, was_on_node: bool) -> De
 
 @dataclass(frozen=True, slots=True)
 class BoundByOther:
-    """Another client bound a pod of that workload; the pod names that job since.  at: when the bridge saw this"""
+    """Another client bound a pod of a workload, and the pod names a job.
+
+    at    when the bridge saw the bind
+    pod   the full name of the pod
+    key   the key of the workload
+    """
 
     at: float
     pod: str

@@ -1,18 +1,19 @@
-"""Errors of our own, contained to the object that they are about (X8).
+"""Contains an error of the bridge itself to the object that the error is about (X8).
 
-A rule, or a function that applies an event, has a defect if it raises.  By default the exception goes on, so that tests and
-simulation fail.  A running bridge asks for containment (`World(guarded=True)`): the exception puts the object in quarantine,
-and everything else goes on.  Nothing is done to a workload or a node in quarantine: no submission, no bind, no cancel, no
-deletion.
+A rule, or a function that applies an event, has a defect if it raises.  By default the exception is raised further, so that
+tests and simulation fail.  A running bridge asks for containment (`World(guarded=True)`): the exception puts the object in
+quarantine, and all other work goes on.  Nothing is done to a workload or a node in quarantine: no submission, no bind, no
+cancel, no deletion.
 
 A rule that raised has changed no facts.  It runs again when its object changes, and every `quarantine_s`.
 
-A function that raised while it applied an event may have written half of its facts.  So its object is dropped whole, as if
-the bridge had just started: the pods of a workload and the Kubernetes node are kept as they were seen last, a job is read
-again.  When the object is tried again, its facts are rebuilt from these.  The actions in flight for a workload, and what
-other objects hold of it, such as the room that its pods take on their nodes, stay true.
+A function that raised while it applied an event may have written half of its facts.  So all facts of its object are dropped,
+as if the bridge had just started.  The last observed state of a workload's pods, or of a Kubernetes node, is kept; a job is
+read again.  When the object is tried again, its facts are rebuilt from these states.  The actions in flight for a workload
+stay in flight, and facts elsewhere stay, such as the room that its pods take on their nodes.
 
-`alarms` of the World are news for the log: one where an object comes into quarantine, none while the same error repeats.
+`World.alarms` has entries for the log: one when an object comes into quarantine, or gets another error; none while the same
+error repeats.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def is_dropped(world: World, kind: ObjectKind, name: str) -> bool:
 
 
 def put(world: World, kind: ObjectKind, name: str, error: Exception, readable: str = "") -> Quarantined:
-    """Put the object in quarantine, or keep it there for longer.  Its facts stay."""
+    """Put the object in quarantine, or prolong its quarantine.  Its facts stay.  Returns its entry."""
     at, origin = world.newest_event_at, origin_of(error)
     entry = world.quarantine.get((kind, name))
     if entry is None:
@@ -59,7 +60,7 @@ def put(world: World, kind: ObjectKind, name: str, error: Exception, readable: s
 
 
 def apply_plan(world: World, plan: act.Plan) -> None:
-    """Apply the part of a plan about quarantine: objects for which a rule raised, that leave quarantine, that are rebuilt."""
+    """Apply what a plan says about quarantine: the objects whose rule raised, that leave quarantine, and that are rebuilt."""
     for kind, name, error in plan.failed:
         _only_guarded(world, error)
         workload = world.workloads.get(name) if kind is ObjectKind.WORKLOAD else None
@@ -72,14 +73,14 @@ def apply_plan(world: World, plan: act.Plan) -> None:
         try_again(world, *subject)
 
 
-# --- applying raised ------------------------------------------------------------------------------------------------
+# --- after an exception while an event was applied ------------------------------------------------------------------
 
 
 def contain(world: World, event: ev.Event, error: Exception) -> None:
     """Drop the object that the event is about, so that no half-written facts of it are left."""
     try:
         _blame(world, event, error)
-    except Exception as second:  # noqa: BLE001 - a defect of the containment ends no loop either
+    except Exception as second:  # noqa: BLE001 - a defect of the containment does not end the loop
         put(world, ObjectKind.SHARED, type(event).__name__, error)
         put(world, ObjectKind.SHARED, f"containment of {type(event).__name__}", second)
 
@@ -103,13 +104,13 @@ def _blame(world: World, event: ev.Event, error: Exception) -> None:
             _search_job_of(world, event)
         case ev.Planned():
             put(world, ObjectKind.SHARED, type(event).__name__, error)
-            world.dirty.update(dict.fromkeys(event.plan.visited))  # what is not under way is decided again
+            world.dirty.update(dict.fromkeys(event.plan.visited))  # actions that are not in flight are decided again
         case _:
             put(world, ObjectKind.SHARED, type(event).__name__, error)
 
 
 def contain_shared(world: World, work: str, error: Exception) -> None:
-    """Contain an error in work for all objects together."""
+    """Contain an error in work that is about all objects.  work: a name of this work"""
     _only_guarded(world, error)
     put(world, ObjectKind.SHARED, work, error)
 
@@ -124,8 +125,8 @@ def quarantine_workload(
 ) -> None:
     """Drop a workload.
 
-    pods   what was just seen of it
-    jobs   ids of the jobs of which something could not be applied: they are dropped, too, and read again
+    pods   the states of its pods that were just observed
+    jobs   ids of the jobs about which an event could not be applied: they are dropped, too, and read again
     """
     _only_guarded(world, error)
     before = world.workloads.get(key)
@@ -141,18 +142,21 @@ def quarantine_workload(
 
 
 def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Collection[int]) -> dict[str, Pod]:
-    """Drop what is derived from its pods, and keep its actions in flight.  Returns the last states of its pods, by UID.
+    """Drop the facts that follow from the workload's pods, and keep its actions in flight.
 
-    It stays in the world without pods, so that answers that are on their way find it.
+    The workload stays in the World without pods, so that answers to its actions find it.  Returns the last states of its
+    pods, by UID.
     """
     kept = before.pods | {pod.uid: pod for pod in pods}
     for key in [names.workload_key(uid) for uid in (*kept, *before.surplus)]:
         other = world.workloads.get(key) if key != before.key else None
-        # A pod was on its way from one to the other.
+        # The exception came while a pod was moved from one workload to the other.
         if other is not None and any(uid in kept or world.key_of_pod.get(uid) == before.key for uid in other.pods):
             kept = other.pods | kept
             world.forget(key)
-    hold = before.in_flight if before.in_flight is not None and world.is_under_way(before.in_flight.action) else None
+    kept_action = (
+        before.in_flight if before.in_flight is not None and world.is_under_way(before.in_flight.action) else None
+    )
     pods_in_flight = {
         uid: in_flight
         for uid, in_flight in before.pods_in_flight.items()
@@ -168,7 +172,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
         pods={},
         jobs=before.jobs - set(jobs),
         hint=None if before.hint in jobs else before.hint,
-        in_flight=hold,
+        in_flight=kept_action,
         pods_in_flight=pods_in_flight,
     )
     for uid in kept:
@@ -189,7 +193,10 @@ def forget_job(world: World, job: Placeholder) -> None:
 
 
 def quarantine_pod(world: World, scope: Scope, pod: Pod, error: Exception, *, gone_at: float | None = None) -> None:
-    """Drop the workload of a pod; of another scheduler's pod only that pod.  gone_at: it is gone since then"""
+    """Drop the workload of a pod; of a pod of another scheduler that is no workload, drop only the pod.
+
+    gone_at   when the pod was deleted; None: it exists
+    """
     _only_guarded(world, error)
     key = world.key_of_pod.get(pod.uid)
     if key is None and scope is Scope.OTHERS:
@@ -205,15 +212,19 @@ def quarantine_pod(world: World, scope: Scope, pod: Pod, error: Exception, *, go
 
 
 def quarantine_node(world: World, node: Node, error: Exception) -> None:
-    """Drop a Kubernetes node: for pods and for Slurm it does not exist until it is tried again."""
+    """Drop a Kubernetes node: until it is tried again, decisions are made as if it did not exist."""
     _only_guarded(world, error)
     name = slurm_name(node)
-    _forget_nodes(world, {node.name}, except_in=name)  # it may have had another name in Slurm before
+    _forget_nodes(world, {node.name}, except_in=name)  # its former name in Slurm may be another
     _drop_node(world, node.name, error, name, node)
 
 
 def _drop_node(world: World, node: str, error: Exception, name: str = "", kept: Node | None = None) -> None:
-    """name: in Slurm; "": not known.  kept: the node as it was seen last; None: it is gone"""
+    """Drop a Kubernetes node.
+
+    name   its name in Slurm; "": not known
+    kept   its last observed state; None: the node is gone
+    """
     known = world.nodes.pop(node, None) if world.nodes is not None else None
     name = name or (slurm_name(known) if known is not None else node)
     world.node_state.drop_node(node)
@@ -228,14 +239,14 @@ def _drop_node(world: World, node: str, error: Exception, name: str = "", kept: 
 
 
 def quarantine_slurm_node(world: World, name: str, error: Exception) -> None:
-    """Drop a node of Slurm whose state may be half-written.  The next poll notes it again."""
+    """Drop a node of Slurm whose state may be half-written.  The next poll notes its state again."""
     _only_guarded(world, error)
     world.node_state.drop_slurm_node(name)
     put(world, ObjectKind.NODE, name, error)
 
 
 def quarantine_job(world: World, job_id: int, error: Exception) -> None:
-    """Drop a job, and with it the workloads that have it or show it: all are rebuilt."""
+    """Drop a job, and the workloads that have the job or show its id.  All of them are rebuilt later."""
     _only_guarded(world, error)
     job = world.placeholders.get(job_id)
     concerned = world.workloads_of(job) if job is not None else []
@@ -248,7 +259,7 @@ def quarantine_job(world: World, job_id: int, error: Exception) -> None:
 
 
 def _drop_read_job(world: World, event: ev.JobRead, error: Exception) -> None:
-    """A job whose read could not be applied is dropped, and read again after `quarantine_s`: each read might raise."""
+    """Drop a job whose read could not be applied.  It is read again after `quarantine_s`, because each read may raise."""
     quarantine_job(world, event.job_id, error)
     named = names.whose(event.job.name) if event.job is not None else None
     if named is not None and named[1] in world.workloads and not is_dropped(world, ObjectKind.WORKLOAD, named[1]):
@@ -258,7 +269,7 @@ def _drop_read_job(world: World, event: ev.JobRead, error: Exception) -> None:
 
 
 def _search_job_of(world: World, event: ev.ActionEnded) -> None:
-    """A submission whose answer could not be applied counts as unanswered: its job is searched."""
+    """If the answer to a submission could not be applied, search for the job, as after a submission without an answer."""
     action = event.action
     workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None and isinstance(action, act.AllocateNow | act.SubmitJob):
@@ -269,7 +280,10 @@ def _search_job_of(world: World, event: ev.ActionEnded) -> None:
 
 
 def contain_action(world: World, action: act.Action, error: Exception, job_id: int | None = None) -> None:
-    """Contain an error while an action that began or ended is applied.  job_id: the job that the action made"""
+    """Contain an error that was raised while the plan or the end of an action was applied.
+
+    job_id   the id of the job that the action made; None: it made none
+    """
     _only_guarded(world, error)
     if isinstance(action, act.RegisterNode | act.ChangeNode | act.RemoveNode):
         quarantine_slurm_node(world, action.name, error)
@@ -308,11 +322,11 @@ def _recount(world: World) -> None:
     world.node_state.set_in_flight(nodes, world.newest_event_at)
 
 
-# --- what is seen of it meanwhile -----------------------------------------------------------------------------------
+# --- observations of objects in quarantine --------------------------------------------------------------------------
 
 
 def keep_pod(world: World, pod: Pod) -> bool:
-    """Keep the present state of a pod of a dropped workload.  False: it is no such pod."""
+    """Keep the present state of the pod, if it is a pod of a dropped workload.  Returns True if it is."""
     entry = world.quarantine.get((ObjectKind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
     if entry is None or pod.uid not in entry.pods:
         return False
@@ -322,7 +336,7 @@ def keep_pod(world: World, pod: Pod) -> bool:
 
 
 def let_pod_go(world: World, pod: Pod, at: float) -> bool:
-    """A pod of a dropped workload is gone.  False: it is none."""
+    """Note that the pod is gone, if it is a pod of a dropped workload.  Returns True if it is."""
     entry = world.quarantine.get((ObjectKind.WORKLOAD, world.key_of_pod.get(pod.uid, "")))
     if entry is None or pod.uid not in entry.pods:
         return False
@@ -331,7 +345,7 @@ def let_pod_go(world: World, pod: Pod, at: float) -> bool:
 
 
 def _remove_pod(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
-    """Its containers may still run, as after any pod is gone (S3)."""
+    """Remove a pod that is gone from the entry.  Its containers may still run, as of each deleted pod (S3)."""
     entry.pods.pop(pod.uid, None)
     entry.changed = True
     world.key_of_pod.pop(pod.uid, None)
@@ -342,18 +356,18 @@ def _remove_pod(world: World, entry: Quarantined, pod: Pod, at: float) -> None:
 
 
 def kept_pod(world: World, uid: str) -> Pod | None:
-    """As a pod of a dropped workload was seen last."""
+    """The last observed state of a pod of a dropped workload; None: it is no such pod."""
     entry = world.quarantine.get((ObjectKind.WORKLOAD, world.key_of_pod.get(uid, "")))
     return entry.pods.get(uid) if entry is not None else None
 
 
-# --- another try ----------------------------------------------------------------------------------------------------
+# --- retries --------------------------------------------------------------------------------------------------------
 
 
 def try_again(world: World, kind: ObjectKind, name: str) -> None:
-    """Rebuild the facts of a dropped object; if that raises again, it is dropped again.
+    """Rebuild the facts of a dropped object.  If that raises again, the object is dropped again.
 
-    A workload stays in quarantine until its rule has run, too.
+    A workload stays in quarantine until its rule has run without an exception, too.
     """
     entry = world.quarantine.get((kind, name))
     if entry is None:
@@ -384,7 +398,7 @@ def try_again(world: World, kind: ObjectKind, name: str) -> None:
 
 
 def note_applied(world: World, event: ev.Event) -> None:
-    """That event was applied without an error: the objects that were in quarantine for it leave quarantine."""
+    """The event was applied without an exception: take the objects that it rebuilds out of quarantine."""
     match event:
         case ev.PodSeen(scope=Scope.OTHERS) | ev.PodDeleted(scope=Scope.OTHERS):
             world.quarantine.pop((ObjectKind.POD, event.pod.uid), None)
@@ -402,9 +416,9 @@ def note_applied(world: World, event: ev.Event) -> None:
 
 
 def _forget_nodes(world: World, nodes: set[str], except_in: str = "") -> None:
-    """These nodes are known again, or do not exist any more: remove them from entries, and entries without nodes.
+    """Remove nodes that are known again, or do not exist any more, from their entries; remove entries without nodes.
 
-    except_in   the name in Slurm of a node whose entry keeps them
+    except_in   the entry of this name in Slurm keeps the nodes
     """
     entries = [entry for entry in world.quarantine.values() if not nodes.isdisjoint(entry.nodes)]
     for entry in (other for other in entries if other.name != except_in):

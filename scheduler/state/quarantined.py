@@ -17,11 +17,12 @@ class Quarantined:
 
     readable   for people: namespace and name of a pod or a gang, a node's name
     origin     type of the exception, file and line where it was raised
-    since, retry_at   epoch seconds; it is tried again then, though nothing changed
+    since      when it came into quarantine, epoch seconds
+    retry_at   when it is tried again although nothing changed, epoch seconds
     dropped    its facts were dropped, and are rebuilt when it is tried again
-    pods       the pods of a dropped workload, by UID, as they were seen last
-    nodes      the Kubernetes nodes of that name in Slurm, by name, as they were seen last
-    changed    one of these was seen since; then it is tried again from `changes_at` on
+    pods       the last observed states of a dropped workload's pods, by UID
+    nodes      the last observed states of the Kubernetes nodes with that name in Slurm, by name
+    changed    a pod of the workload changed or was deleted since; then it is tried again from `changes_at` on
     """
 
     kind: ObjectKind
@@ -37,13 +38,13 @@ class Quarantined:
     changes_at: float = float("-inf")
 
     def due_at(self) -> float:
-        """When it is tried again, as far as is known now."""
+        """When the object is tried again, if nothing else happens.  Epoch seconds."""
         return min(self.retry_at, self.changes_at) if self.changed else self.retry_at
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """An entry for the log: the object that entered quarantine, and the exception with its traceback."""
+    """An entry for the log: the object in quarantine, and the exception with its traceback."""
 
     kind: ObjectKind
     readable: str
@@ -51,7 +52,7 @@ class Alarm:
 
 
 def origin_of(error: BaseException) -> Origin:
-    """The place where the exception was raised."""
+    """The type of the exception, and the file and line where it was raised."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

@@ -1,10 +1,10 @@
-"""Quotas: the jobs that a rule of the policy may have in Slurm, and its submissions a second (I7).
+"""Quotas: the jobs that a rule of the policy may have in Slurm, and its submissions per second (I7).
 
-Both are limits of a rule, that is of all namespaces which it maps together.  If the user of the rule is a template, the
-limits apply to each of its users separately.  Each is a limit of its own (Pass.free): a workload that finds it full waits for
-its turn in it, so however many wait, no more are visited than can act.
+Both are limits of a rule: all namespaces that the rule maps share them.  If the user of the rule is a template, each of its
+users has limits of its own.  If a limit is full, a workload waits for its turn in this limit (Pass.free).  So even if many
+workloads wait, a pass visits only as many as can act.
 
-A *quota* is the limit of the jobs that count together; its name is what they count with (Tenant.counts_with).
+A *quota* is the limit of the jobs that count together; its name follows from `Tenant.counts_with`.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ _JOBS, _RATE = "jobs of ", "submissions of "
 
 
 class Quotas:
-    """The limits of the policy, and what is counted against them.
+    """The limits of the policy, and the jobs and tokens that count against them.
 
-    tenant_of  the Slurm user and the limits of a pod
-    limited    some rule has a limit; counted: some rule has a `max_jobs`
+    tenant_of  returns the Slurm user and the limits of a pod
+    limited    True if a rule has a limit
+    counted    True if a rule has a `max_jobs`
     jobs       quota to how many jobs wait and run
     """
 
     def __init__(self, policy: Policy, tenant_of: Callable[[Pod], Tenant | Refusal]) -> None:
         self._tenant_of = tenant_of
-        self._most: dict[str, int] = {}  # quota to its `max_jobs`, once a workload was found to count in it
-        self._token_buckets: dict[str, TokenBucket] = {}  # of submissions, once a workload was found to take from it
+        self._most: dict[str, int] = {}  # quota to its `max_jobs`; entries are made on demand
+        self._token_buckets: dict[str, TokenBucket] = {}  # of submissions, by name; entries are made on demand
         self.jobs: Counter[str] = Counter()
         self._counted: dict[str, str] = {}  # workload key to the quota in which it counts
         self.counted = any(tenant.max_jobs is not None for tenant in policy.tenants)
         self.limited = self.counted or any(tenant.max_submit_rate is not None for tenant in policy.tenants)
 
     def tenant(self, workload: Workload) -> Tenant | None:
-        """The rule whose limits count for the workload; None: no rule maps it, or its pods are not known yet."""
+        """The tenant whose limits apply to the workload; None: no rule has limits or maps the workload, or it has no pods."""
         if not self.limited or not workload.pods:
             return None
         found = self._tenant_of(workload.pod)
@@ -59,13 +60,13 @@ class Quotas:
         return quota
 
     def most(self, limit: str) -> int | None:
-        """How many jobs of that quota may wait and run at a time; None: the limit is no quota."""
+        """How many jobs of that quota may wait and run at the same time; None: the limit is no quota."""
         return self._most.get(limit)
 
     def rate(self, workload: Workload) -> str | None:
         """The name of the token bucket of the workload's submissions; None: its rule has no `max_submit_rate`.
 
-        The bucket's burst is the tokens of one second, at least one.
+        The burst of the bucket is the tokens of one second, at least one token.
         """
         tenant = self.tenant(workload)
         if tenant is None or tenant.max_submit_rate is None:
@@ -76,7 +77,7 @@ class Quotas:
         return name
 
     def token_bucket(self, name: str) -> TokenBucket | None:
-        """The token bucket of that name (`rate`); None: the policy has none of that name."""
+        """The token bucket of that name (`rate`); None: there is none of that name."""
         return self._token_buckets.get(name)
 
     def take_token(self, name: str, at: float) -> None:
@@ -84,19 +85,19 @@ class Quotas:
         self._token_buckets[name].take(at, 1)
 
     def has_one(self, workload: Workload) -> bool:
-        """True if the workload counts already: it has a job, or a submission is in flight."""
+        """True if the workload counts already in a quota."""
         return workload.key in self._counted
 
     def counted_in(self) -> Mapping[str, str]:
-        """Keys of the workloads that count, to the quota in which each counts."""
+        """Key of each workload that counts to the quota in which it counts."""
         return self._counted
 
     def count(self, workload: Workload, candidates: Iterable[Placeholder]) -> None:
-        """Count the workload, or remove it from the counts, by its present jobs (*candidates*).
+        """Count the workload if it has or may have a job; otherwise remove it from the counts.  candidates: its present jobs
 
-        It counts where it was counted first, though its pods are gone or their namespace has other labels since.  A job that
-        Slurm lost counts while its pods run: its nodes are requested again whatever the limit (S7), and the new job would
-        be one too many if another workload had taken its place.
+        A workload stays in the quota in which it was counted first, even if its pods are gone or their namespace has other
+        labels now.  A job that Slurm lost counts while its pods run: its nodes are requested again whatever the limit (S7).
+        If another workload had taken its place in the quota, the new job would be one too many.
         """
         asks = workload.in_flight is not None and isinstance(workload.in_flight.action, act.AllocateNow | act.SubmitJob)
         runs = workload.pod_counts.unbound < workload.pod_counts.unfinished
@@ -114,5 +115,5 @@ class Quotas:
 
     @staticmethod
     def is_of_policy(limit: str) -> bool:
-        """True if that is the name of a quota or a token bucket of some policy."""
+        """True if the name is the name of a quota or of a token bucket of a policy."""
         return limit.startswith((_JOBS, _RATE))

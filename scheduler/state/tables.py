@@ -1,6 +1,6 @@
-"""The tables of the World: every fact, every index and everything under way, with what each of them means.
+"""The tables of the World: every fact, every index and every action in flight, each with its meaning.
 
-Public attributes are read by decisions, explanations and metrics.  Only folds change them (`World.apply`).
+Decisions, explanations and metrics read the public attributes.  Only `World.apply` changes them (scheduler/apply/).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Tables:
         self.guarded = guarded
         # events that were applied, counted while Tuning.validate_every is set
         self.applied = 0
-        # scopes whose pods were not listed since this process began to lead
+        # scopes whose pods were listed as a standby, and not again since this process leads
         self.pods_inherited: set[Scope] = set()
-        # no request of the previous process can take effect any more
+        # True if no request of the previous process can take effect any more
         self.predecessor_drained = False
         # the newest time of any event
         self.newest_event_at = started
@@ -83,7 +83,7 @@ class Tables:
         self.identity_changes = 0
         # the time of the last change of the policy
         self.policy_at = float("-inf")
-        # policy or labels changed before everything was listed once: which jobs are to be read is not known yet
+        # True if policy or labels changed before everything was listed once: `read_first` is still to be called
         self.changed_early = False
         # namespace to the time of the last change of its labels, seen by this process
         self.labels_at: dict[str, float] = {}
@@ -98,7 +98,7 @@ class Tables:
     def _init_kubernetes(self) -> None:
         """Objects of the API server.  None: not listed yet."""
         self.namespaces: dict[str, Namespace] | None = None
-        # the mark of this Kubernetes cluster in job names; "": the namespace from whose UID it is made was not seen yet
+        # the mark of this Kubernetes cluster in job names, made from the UID of kube-system; "": not known yet
         self.cluster = ""
         # namespace to a sentence that says which rights are missing there
         self.lacking_rights: dict[str, str] = {}
@@ -107,22 +107,22 @@ class Tables:
         self.by_slurm_name: dict[str, str] = {}
         # Slurm's name to the Kubernetes nodes, if several have it
         self.contested: dict[str, tuple[str, ...]] = {}
-        # node with a silent kubelet to the time at which that was first seen
+        # node with a silent kubelet to when the kubelet fell silent, by the bridge's clock
         self.kubelet_silent_since: dict[str, float] = {}
-        # node to the time at which it became ready, by its own clock and by the bridge's
+        # node to when it became ready, by the clock of Kubernetes and by the bridge's clock
         self.ready_since: dict[str, tuple[float, float]] = {}
-        # UIDs of the pods that the last list and the watch since show
+        # UIDs of the pods that the last list, and the watch after it, show
         self.listed: dict[Scope, set[str]] = {}
         self.undecoded = UndecodedObjects()
         # pod events that came before the namespaces
         self.early: list[ev.Event] = []
         # controllers; None: the object does not exist, or may not be read
         self.owners: dict[OwnerKey, Owner | None] = {}
-        # how much memory each of them takes, in controllers of usual size, and the sum
+        # how much memory each of these controllers takes, in controllers of usual size, and the sum
         self.owner_sizes: dict[OwnerKey, int] = {}
         self.owners_weight = 0
         self.owner_read_at: dict[OwnerKey, float] = {}
-        # when the last read was planned, whatever its outcome
+        # when the last read of a controller was planned, whatever its outcome
         self.owner_asked_at: dict[OwnerKey, float] = {}
         # a controller, or the UID of a pod with claims, to the time since which it cannot be read, and why
         self.cannot_read: dict[OwnerKey | str, tuple[float, str]] = {}
@@ -146,12 +146,12 @@ class Tables:
         self.anti_affinity_namespaces: set[str] = set()
         # workloads with a grant whose pods are not bound yet; None: to be computed
         self.granted_unbound_pods: tuple[GrantedPods, ...] | None = None
-        # workload with a grant to its kinds of pods, as other workloads were last woken for them
+        # workload with a grant to its kinds of pods when `grant_changed` last marked other workloads for them
         self.granted_pods: dict[str, tuple[Pod, ...]] = {}
         # affinity terms of workloads that wait for nodes
         self.waiting_terms = WaitingTerms()
         self.feasibility: BoundedCache[NodeRequirements, Feasible] = BoundedCache()
-        # pod UID to the inputs of its last translation, the longest time limit in its partition, and the job
+        # pod UID to the inputs of its last translation, the longest time limit in its partition, and the job specification
         self.translations: BoundedDict[str, Translated] = BoundedDict(MOST_TRANSLATIONS)
 
     def _init_slurm(self) -> None:
@@ -164,22 +164,22 @@ class Tables:
         self.unread_nodes = ev.ALL_READ
         self.nodes_stale = False
         self.nodes_polled_from = float("-inf")
-        # what is remembered of nodes that both clusters have
+        # what the bridge remembers about nodes of both clusters
         self.node_state = NodeState()
         # Slurm's name of a node on which a grant could not be used, to the time until which that counts (F6)
         self.crowded: dict[str, float] = {}
         self.partitions: dict[str, Partition] = {}
         self.default_partition = ""
         self.breakers: dict[str, Breaker] = {}
-        # the limits that hold waiting jobs back; those that are being read
+        # the limits that hold waiting jobs back, and the limits that are being read
         self.limits: dict[LimitsOf, KnownLimits] = {}
         self.reading_limits: set[LimitsOf] = set()
-        # how good Slurm's expected starts were
+        # how exact Slurm's expected starts were
         self.estimates = StartEstimates()
         # True if the last grant showed memory; Slurm does not count memory with CR_Core, CR_CPU or CR_Socket
         self.counts_memory = True
         self.accounting_outage: ev.AccountingOutageBegan | None = None
-        # ends that were not recorded because too many waited for slurmdbd
+        # the number of workloads whose end was not recorded, because too many waited for slurmdbd
         self.dropped_records = 0
         # when nodes were freed last, and when slurmctld was nudged last
         self.freed_at = float("-inf")
@@ -192,14 +192,15 @@ class Tables:
         self.first_polled: float | None = None
         self.highest = 0  # the largest id of any poll
         self.placeholders: dict[int, Placeholder] = {}
-        # placeholders that no poll has shown yet, or that the next poll is compared with
+        # placeholders for which the next poll is checked: no poll has shown them yet, or an answer proved them since
         self.expected: set[int] = set()
         # placeholders that the last poll lacks
         self.absent: set[int] = set()
-        # ids of jobs that are gone and have no record, though the last poll showed them, to when that became known: a later
-        # poll that shows such an id shows another job
+        # id of a job that is gone and whose record was removed, though the last poll showed it, to when its end became known:
+        # if a later poll shows the id, it is another job
         self.forgotten_at: dict[int, float] = {}
-        # since when too many jobs are absent to end pods for it (X6); and the same of jobs that only pods name
+        # since when no pods are ended for absent jobs, because too many are absent (X6); the same for jobs that only pods
+        # name
         self.held_back_since: float | None = None
         self.claims_held_back_since: float | None = None
         self.rejected: Counter[Anomaly] = Counter()
@@ -207,21 +208,22 @@ class Tables:
         self.ended_jobs: Counter[str] = Counter()
         # further components of heterogeneous jobs, to their leader
         self.component_of: dict[int, int] = {}
-        # a job is read again before an action if it was read last before this time
+        # if a job was read last before this time, it is read again before an action on it
         self.trust_since = float("-inf")
         # ids that pods of other schedulers name, to the workloads of these pods
         self.claimed_by_others: dict[int, dict[str, None]] = {}
 
     def _init_unknown_jobs(self) -> None:
-        """Jobs that are not the bridge's, and ids of which that is not known yet."""
-        # jobs that are not the bridge's; of those that were read: when the read was sent
+        """Jobs that are not the bridge's, and ids of jobs of which it is not known yet."""
+        # jobs that are not the bridge's, and for the jobs among them that were read, when the read was sent
         self.foreign: set[int] = set()
         self.foreign_read: dict[int, float] = {}
-        # ids to be read, one of which may be a job of pods that wait and had another user
+        # ids to be read before inherited pods get a new job: one of them may be their job, of another user (`read_first`)
         self.hidden: set[int] = set()
-        # those of the foreign jobs with a name of ours and a user that the policy does not give to these pods
+        # jobs with a name of the bridge and a user that the policy does not give to their pods
         self.unmapped: set[int] = set()
-        # ids that are to be read, to when the poll was sent that showed them first; `unread` has them in order
+        # id that is to be read to when the poll that showed it first was sent; `unread` has the ids that are not postponed,
+        # in order
         self.first_listed_at: dict[int, float] = {}
         self.unread: list[int] = []
         # id to how often its read failed, and the time before which it is not read again
@@ -230,13 +232,13 @@ class Tables:
         self.reads_postponed: dict[int, float] = {}
         # unknown ids are read at the high rate until then
         self.scan_until = float("-inf")
-        self.next_twin_search_at = float("-inf")  # not before are all jobs read again for an unknown twin
+        self.next_twin_search_at = float("-inf")  # all jobs are not read again for a twin before this time
 
     def _init_workloads(self) -> None:
         """Workloads by key."""
         self.workloads: dict[str, Workload] = {}
         self.key_of_pod: dict[str, str] = {}
-        # pod UID to what this process saw of it first
+        # pod UID to when this process first saw each fact of the pod
         self.sightings: dict[str, Sighting] = {}
         # UIDs of the pods in the first list of this process
         self.first_listed: frozenset[str] = frozenset()
@@ -245,7 +247,7 @@ class Tables:
         # UIDs of the pods that have the event "runs without Slurm"
         self.bypassing: set[str] = set()
         self.waits_for_owner: dict[OwnerKey, dict[str, None]] = {}
-        # large group whose members are to be determined, to how many events it had, and its smallest count of members
+        # large group whose members are to be determined to how many events it had since, and its smallest count of members
         self.unsettled: dict[str, tuple[int, int]] = {}
         # no plan determines members before this time
         self.settles_at = float("-inf")
@@ -259,9 +261,10 @@ class Tables:
         # workload to the partition in which its job waits, and the number of such workloads by partition
         self.partition_of: dict[str, str] = {}
         self.queued_in: Counter[str] = Counter()
-        # those of these workloads whose job is in the queue, in the order of priority
+        # the workloads among them whose job is in Slurm's queue, in the order of priority
         self.waiting_order = WaitingOrder()
-        # queued workload to when its job is to be read for the first time, or when it was read last, oldest first
+        # queued workload to when its job is to be read for the first time; or, once it was read, to when the last read was
+        # planned, oldest first
         self.detail_new: dict[str, float] = {}
         self.detail_round: dict[str, float] = {}
         # the same for workloads whose pods run (S9)
@@ -269,7 +272,7 @@ class Tables:
         self.running_round: dict[str, float] = {}
         # workloads that search for a job
         self.searching_workloads: dict[str, None] = {}
-        # workloads that have or had a pod with affinity terms, or with host ports; of the latter those that wait for nodes
+        # workloads that have or had a pod with affinity terms; with host ports; with host ports and waiting for nodes
         self.affinity_workloads: set[str] = set()
         self.wants_ports: set[str] = set()
         self.waits_for_ports: dict[str, None] = {}
@@ -289,17 +292,17 @@ class Tables:
         self.parked_in: dict[str, set[str]] = {}
 
     def _init_in_flight(self) -> None:
-        """Actions in flight, by id(), and what is counted of them."""
+        """Actions in flight, by id(), and counts of them."""
         self.in_flight: dict[int, act.Action] = {}
         self.under_way: Counter[str] = Counter()  # by limit class
-        # immediate allocations: workload to its partition, by the name that it had then; and their number by partition
+        # immediate allocations: workload to the partition at the time of the plan; and their number by partition
         self.immediate_in: dict[str, str] = {}
         self.immediate_in_flight: Counter[str] = Counter()
-        # partition to when the oldest of them was sent
+        # partition to when its immediate allocations in flight began: the plan of the first of them
         self.tried_at: dict[str, float] = {}
-        # workloads with anti-affinity terms among them (F5)
+        # workloads with anti-affinity terms that have an immediate allocation in flight (F5)
         self.anti_affinity_in_flight: set[str] = set()
-        # ids of jobs that are being read; controllers, and UIDs of pods, whose read is in flight
+        # ids of jobs whose read is in flight; controllers, and UIDs of pods, whose read is in flight
         self.reading: set[int] = set()
         self.reading_refs: set[str | OwnerKey] = set()
 
@@ -316,7 +319,7 @@ class Tables:
 
     @property
     def missing(self) -> list[str]:
-        """The lists that have not come yet, in words."""
+        """The lists that were not received yet, in words."""
         lacking = {
             "the list of namespaces": not self.is_cluster_known,
             "the list of Kubernetes nodes": self.nodes is None,
@@ -338,7 +341,7 @@ class Tables:
         return names.cluster_id(known.uid, self.config.scheduler_name) if known is not None else ""
 
     def is_quarantined(self, key: str) -> bool:
-        """True if that workload is in quarantine: nothing is done to it, and no other workload waits for it."""
+        """True if the workload is in quarantine: nothing is done to it, and no other workload waits for it."""
         return bool(self.quarantine) and (ObjectKind.WORKLOAD, key) in self.quarantine
 
     def tenant_of(self, pod: Pod) -> Tenant | Refusal:

@@ -34,7 +34,7 @@ class Breaker:
 
 
 class TokenBucket:
-    """A token bucket: `rate` tokens a second, at most `burst` at once, and one at least."""
+    """A token bucket: it gets `rate` tokens a second, and holds at most `burst` tokens, at least one."""
 
     __slots__ = ("at", "burst", "left", "rate")
 
@@ -49,18 +49,18 @@ class TokenBucket:
         return min(self.burst, self.left + max(0.0, now - self.at) * self.rate)
 
     def take(self, now: float, count: int) -> None:
-        """Take that many tokens."""
+        """Take *count* tokens, even if fewer are available."""
         self.left, self.at = self.available(now) - count, now
 
     def next_at(self, now: float, taken: int = 0) -> float:
-        """When a token is available, after *taken* more tokens are taken."""
+        """When a token is available, if *taken* tokens are taken before.  Epoch seconds."""
         return now + max(0.0, 1.0 + taken - self.available(now)) / self.rate
 
 
 class FairQueue:
-    """Keys of workloads that wait for the same limit: namespaces take turns, and within a namespace the first is first.
+    """Keys of workloads that wait for the same limit.  Namespaces take turns; each namespace has a first-in, first-out queue.
 
-    However many workloads of one namespace wait, another namespace's first key waits for one key of each namespace at most.
+    So the first key of a namespace waits for at most one key of each other namespace, however many workloads wait there.
     """
 
     __slots__ = ("_namespaces", "_queues")
@@ -76,13 +76,13 @@ class FairQueue:
         return iter(self._namespaces)
 
     def put(self, key: str, namespace: str) -> None:
-        """Add the key at the end of its namespace's queue; a key that is in it keeps its place."""
+        """Add the key at the end of its namespace's queue.  A key that is in the queue already keeps its place."""
         if key not in self._namespaces:
             self._namespaces[key] = namespace
             self._queues.setdefault(namespace, {})[key] = None
 
     def pop(self, key: str) -> None:
-        """Take the key out of its queue; its namespace goes behind the others."""
+        """Take the key out of its queue.  Its namespace goes behind the other namespaces."""
         namespace = self._namespaces.pop(key, None)
         if namespace is None:
             return
@@ -92,7 +92,7 @@ class FairQueue:
             self._queues[namespace] = queue
 
     def first(self, count: int) -> list[str]:
-        """The next keys, at most *count*.  The cost does not depend on how many wait behind them."""
+        """The next keys, at most *count*.  The cost does not depend on the number of keys behind them."""
         found: list[str] = []
         queues = [iter(queue) for queue in islice(self._queues.values(), max(0, count))]
         while queues and len(found) < count:

@@ -1,7 +1,7 @@
 """The order in which a pass visits workloads: namespaces take turns, and a long visit counts as several turns.
 
-So a namespace with ten thousand workloads, or with a few whose visits take long, delays the others by one turn at most.
-The number of turns of each is carried to the next pass as long as passes are too short for all workloads.
+So a namespace with ten thousand workloads, or with a few workloads whose visits take long, delays each other namespace by at
+most one visit.  As long as passes are too short for all workloads, the next pass goes on with the numbers of turns.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-TURN = 250  # of the effort of a pass: a visit that takes more counts as several turns
+TURN = 250  # in units of effort: a visit that takes more effort counts as several turns
 
 
 class Turns:
     """The keys of workloads, in the order in which they are visited.
 
-    keys    namespace and key of each, those of one namespace in their order
+    keys    namespace and key of each workload; the workloads of one namespace are visited in this order
     taken   how many turns each namespace has had; a namespace without turns begins beside the namespace with the fewest
     """
 

@@ -1,8 +1,8 @@
 """Objects of the API server that exist and cannot be decoded (`model.Undecoded`).
 
-Such an object keeps its last known state, since its absence from a list proves nothing, and nothing is done to it: what the
-bridge knows of it is old.  A pod that was never decoded, as after a start, is not known at all; its placeholder is.  That
-job looks like one whose pod does not exist, and must live.
+Such an object keeps its last known state, because its absence from a list proves nothing.  Nothing is done to it, because its
+known state is old.  After a start, a pod that was never decoded is not known at all, but its placeholder is.  This
+placeholder looks like a job without a pod, and must not be cancelled.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ NAMESPACE = "namespace"
 
 
 class UndecodedObjects:
-    """The objects that cannot be decoded now, by the scope of pods, or by the kind of other objects."""
+    """The objects that cannot be decoded now: pods by their scope, other objects by their kind."""
 
     def __init__(self) -> None:
         self._found: dict[Scope | str, list[Undecoded]] = {}
 
     def note_list(self, where: Scope | str, undecoded: Iterable[Undecoded]) -> None:
-        """Note that a list showed these undecoded objects, and no others."""
+        """Note that a list showed exactly these undecoded objects."""
         self._found[where] = list(undecoded)
 
     def note_undecoded(self, where: Scope | str, undecoded: Undecoded) -> None:
-        """A watch showed this object."""
+        """Note that a watch showed this undecoded object."""
         self.note_decoded(where, undecoded.namespace, undecoded.name, undecoded.uid)
         self._found.setdefault(where, []).append(undecoded)
 
     def note_decoded(self, where: Scope | str, namespace: str, name: str, uid: str) -> bool:
-        """This object was decoded, or is gone.  True where it could not be decoded before."""
+        """Note that the object was decoded, or is gone.  Returns True if it could not be decoded before."""
         found = self._found.get(where)
         if not found:
             return False

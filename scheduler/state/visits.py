@@ -1,8 +1,8 @@
 """The phases of workloads, and which workloads the next pass visits.
 
-`refresh` is called whenever a fact of a workload has changed: it derives the phase, updates the indexes by phase, and marks
-the workload for a visit.  A workload is also visited when its timer is due, or when its turn in a limit comes (`park`).
-A visit costs more than the update of the indexes.  So a change on which no rule acts calls `update_indexes` instead.
+`refresh` is called after a fact of a workload has changed: it derives the phase, updates the indexes, and marks the workload
+for a visit.  A workload is also visited when its timer is due, or when its turn in a limit comes (`park`).  A visit costs
+more than the update of the indexes.  So after a change on which no rule acts, `update_indexes` is called instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scheduler.state.placeholder import Placeholder
 from scheduler.state.token_buckets import FairQueue
 from scheduler.state.workload import Workload
 
-# Reasons of waiting jobs that want no nodes now: Slurm grants immediate allocations beside them (Slurm facts 8).
+# Reasons of jobs that do not wait for nodes now: Slurm grants immediate allocations although they wait (Slurm facts 8).
 NO_CONTENDER = frozenset(
     {"BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldUser", "JobHeldAdmin", "Reservation"}
 )
@@ -80,11 +80,11 @@ class Visits(Occupancy):
 
     @staticmethod
     def _may_run(workload: Workload, now: Phase) -> bool:
-        """True if its pods run, or some pods of a gang run while others still wait for their bind."""
+        """True if pods of the workload may run: it is BOUND, or it is a GRANTED gang, some pods of which may be bound."""
         return now is Phase.BOUND or (now is Phase.GRANTED and workload.group is not None)
 
     def waits_in(self, workload: Workload) -> str:
-        """The partition in which a job of the workload waits, or is about to wait, for nodes; "": none does.
+        """The partition in which a job of the workload waits for nodes, or is about to wait; "": no job does.
 
         An immediate allocation beside such a job would be refused because of it.
         """
@@ -100,7 +100,7 @@ class Visits(Occupancy):
         return asked or self.default_partition
 
     def waiting_job(self, workload: Workload) -> Placeholder | None:
-        """The job of the workload that waits for nodes; None: it has no job, or a job that wants no nodes now."""
+        """The job of the workload that waits for nodes; None: there is none, or it does not wait for nodes now."""
         if self.phase_of.get(workload.key) is not Phase.QUEUED:
             return None
         job = next((job for job in self.jobs_of(workload) if job.key == workload.key and job.alive), None)
@@ -121,7 +121,10 @@ class Visits(Occupancy):
             self.waiting_order.drop(workload.key)
 
     def due(self, now: float) -> tuple[list[str], float | None]:
-        """The keys of the timers that are due, and the time of the next timer.  Only the due part of the heap is read."""
+        """The keys of the due timers, and the time of the next timer (None: there is none).
+
+        Only the due part of the heap is read.
+        """
         keys: list[str] = []
         next_at: float | None = None
         todo = [0]
@@ -138,13 +141,13 @@ class Visits(Occupancy):
         return keys, next_at
 
     def park(self, key: str, limit: str) -> None:
-        """Let the workload wait for its turn in that limit."""
+        """Let the workload wait for its turn in the limit."""
         if (workload := self.workloads.get(key)) is not None:
             self.parked.setdefault(limit, FairQueue()).put(key, workload.namespace)
             self.parked_in.setdefault(key, set()).add(limit)
 
     def unpark(self, key: str, limit: str = "") -> None:
-        """Let the workload wait in that limit no more; "": in no limit."""
+        """Let the workload not wait in the limit any more; "": in no limit."""
         waits_in = self.parked_in.get(key, set())
         for name in [limit] if limit else list(waits_in):
             waits_in.discard(name)
@@ -173,7 +176,7 @@ class Visits(Occupancy):
         """Double the wait before the next attempt.
 
         began    when the failed call was sent: calls that were sent together count as one attempt
-        attempt  only the next attempt of this kind waits; None: all others
+        attempt  only the next attempt of this kind waits; None: all attempts that have no kind
         """
         if attempt is not None:
             before = workload.backoffs.get(attempt, NO_FAILURE)
@@ -182,7 +185,7 @@ class Visits(Occupancy):
             workload.backoff = workload.backoff.after(at, began, self.config.tuning)
 
     def drop_facts(self, workload: Workload) -> None:
-        """Replace the workload by this one, which has no pods, and take it out of every index: it counts as over."""
+        """Replace the workload by *workload*, which has no pods, and take it out of every index: its phase is DONE."""
         key = workload.key
         self.workloads[key] = workload
         self.take_out_of_indexes(key)
@@ -192,7 +195,7 @@ class Visits(Occupancy):
         self.dirty[key] = None
 
     def take_out_of_indexes(self, key: str) -> None:
-        """Take a workload out of each index of workloads: by phase, by what it waits for, and by what it may disturb."""
+        """Take a workload out of each index of workloads."""
         self.phase_of.pop(key, None)
         self.job_of.pop(key, None)
         if queued := self.partition_of.pop(key, ""):

@@ -1,6 +1,6 @@
-"""The bridge's waiting jobs of each partition in the order in which Slurm looks at them: by priority, then by age (Q2).
+"""The bridge's waiting jobs of each partition in the order in which Slurm considers them: by priority, then by id (Q2).
 
-Priorities are those of the last read of each job.  A job that was not read yet is behind the others.
+The priority is from the last read of the job.  A job that was not read yet is behind the other jobs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """number: from 1; of: how many jobs of the bridge wait in the partition."""
+    """The place of a waiting job.  number: from 1; of: how many jobs of the bridge wait in the partition."""
 
     number: int
     of: int
@@ -28,7 +28,7 @@ class WaitingOrder:
     _ranks: dict[str, list[Rank]] = field(default_factory=dict)
 
     def put(self, key: str, partition: str, priority: int | None, job_id: int) -> None:
-        """Note that the job of that workload waits in that partition.  priority: None: not read yet"""
+        """Note that the job of the workload *key* waits in the partition.  priority: None: the job was not read yet"""
         entry = (partition, (-priority if priority is not None else 1.0, job_id, key))
         if self._rank.get(key) == entry:
             return
@@ -37,7 +37,7 @@ class WaitingOrder:
         insort(self._ranks.setdefault(partition, []), entry[1])
 
     def drop(self, key: str) -> None:
-        """Note that no job of that workload waits."""
+        """Note that no job of the workload waits."""
         entry = self._rank.pop(key, None)
         if entry is None:
             return
@@ -48,7 +48,7 @@ class WaitingOrder:
             del self._ranks[partition]
 
     def place(self, key: str) -> Place | None:
-        """The place of the job of that workload; None: it has none that waits."""
+        """The place of the job of the workload; None: no job of the workload waits."""
         entry = self._rank.get(key)
         if entry is None:
             return None

@@ -1,7 +1,7 @@
-"""A workload: the pods that start and end together; a pod without a group is one by itself (W1).
+"""A workload: the pods that start and end together; a pod without a group is a workload by itself (W1).
 
-The record is a part of the World: only `World.apply` changes it.  What the two clusters show is fact.  The bridge itself
-remembers only what is in flight (ARCHITECTURE 3).
+The record is a part of the World: only `World.apply` changes it.  Most of it comes from what the two clusters show.  The
+bridge itself remembers only actions in flight, and when to repeat a refused request (ARCHITECTURE 3).
 """
 
 from __future__ import annotations
@@ -29,58 +29,59 @@ STORY_LENGTH = 40
 class Workload:
     """A workload: its pods by UID, its jobs by id, and its actions in flight.
 
-    key         names it in its jobs' names: from the UID of the pod, or from the group
+    key         identifies it in the names of its jobs; it follows from the UID of the pod, or from the group
     readable    for people: the pod's full name, or namespace and name of the group
-    created     when its oldest pod was created, by the clock of Kubernetes, epoch seconds; without pods: as old as its job
+    created     when its oldest pod was created, by the clock of Kubernetes, epoch seconds; without pods: when its job was
+                submitted
     group       the group of its pods; None: a pod by itself
-    shown       pod UID to what that pod shows of the group
+    shown       pod UID to what the pod shows of the group
     size        how many unfinished members it needs; 0: not known yet (W5)
     surplus     UIDs of pods of the group that are workloads by themselves, because the group was complete
     written_off  UIDs of pods of a former job on a dead node, which never shows their end: they count as ended (S8)
-    left_at     when the last of its members was seen to leave: to end, to be deleted, or to be gone
+    left_at     when a member was last seen to leave: to end, to be deleted, or to be gone
     last_rank   the highest rank among the unbound members; (): there are none; None: not known since the counts changed
-    pod_counts  how its pods are counted
-    pods        its pods by UID, also ended ones, until they are gone from the API server
+    pod_counts  counts of its pods
+    pods        its pods by UID, also ended pods, until they are gone from the API server
     deleted_pods  UID to a deleted pod, whose containers may still run (S3)
-    jobs        ids of placeholders that are its own or that its pods hint at
-    hint        id of the job that its pods run or wait for, as this process submitted it or as the pods show it; None: none
-    in_flight   its action on a job, sent and not ended; None: there is none
+    jobs        ids of the placeholders that are its own, or whose ids its pods show
+    hint        id of the job for which its pods run or wait: as this process submitted it, or as the pods show it; None: none
+    in_flight   its action on a job that is in flight; None: there is none
     pods_in_flight  pod UID to the action on that pod, until the watch shows its effect
     last_status  pod UID to the status that the bridge showed last on that pod
     job_search  the search for a job whose submission was not answered, or for a twin; None: nothing is searched
     left_out    nodes on which its grants could not be used (F6); None: there are none, or it was bound since
-    bound       pods that a bind put on a node though the watch has not shown it yet: uid to node
+    bound       pod UID to the node on which a bind put the pod, until the watch shows it
     refused     why Slurm refused the last submission; None: Slurm accepted it, or there was none
     retry_at    when the workload is submitted again after a refusal, epoch seconds
-    backoff     of all attempts but the kinds of Attempt
-    backoffs    kind of attempt to its backoff, if the last one failed
+    backoff     the backoff of all attempts that are of no kind of Attempt
+    backoffs    kind of attempt to its backoff, if the last attempt failed
     asked_in    the partition of the last submission
     immediate_refused  the last immediate allocation was refused, so the next job is submitted to the queue
     updated_at  when its waiting job was updated last
     twin_searched_at  when all jobs were read last because of an unknown twin of its job
-    first_bound_at  when the first bind of its present grant went out (V4)
+    first_bound_at  when the first bind of its present grant was planned (V4)
     lost_job    its lost job, whose id Slurm gave to another job since
     foreign_jobs  ids of jobs with its name that belong to another user
     former_user_jobs  ids of its jobs of a former user, which are cancelled (job_ownership.py)
-    reacquired  the lost job whose nodes were asked for again, and why Slurm did not grant them (S7); None: no attempt was
-                answered, or an admin confirmed since that the job is gone (X6)
-    not_asked_for  id of the lost job for whose nodes no job could be submitted when the workload was visited; None: none
-    anomalies   pod UID to what was rejected about its job, a sentence, until the event is posted
-    late_changes  pod UID to what was changed of that pod after it was bound, until the event is posted (K8, T11)
+    reacquired  the lost job whose nodes were requested again, and why Slurm did not grant them (S7); None: no request failed,
+                or an admin confirmed later that the job is gone (X6)
+    not_asked_for  id of the lost job for whose nodes no job could be submitted at the last visit; None: none
+    anomalies   pod UID to a sentence about the observation of its job that was rejected, until the event is posted
+    late_changes  pod UID to the inputs of the user that changed after the bind, until the event is posted (K8, T11)
     bound_by_this_process   this process sent a bind for one of its pods
     bound_by_bridge_before  UIDs of the pods that a bind of the bridge put on their nodes
     strays      pod UID to when that pod was first seen on a node to which no process of the bridge bound it
     of_other_scheduler  it is a pod of another scheduler, in a managed namespace, on a node that Slurm allocates
     job_of_other_bridge  of such a pod: True if another bridge made the job that it names; None: not read yet
     renamed     id of the job that its pods name, which has another name and may still be the workload's; None: none
-    unconfirmed_binds  pod UID to the bind that may put that pod on a node, until the watch shows what became of it
-    edited      pod UID to its annotations that only the bridge writes, where another client changed them
+    unconfirmed_binds  pod UID to the bind that may put the pod on a node, until the watch shows the result
+    edited      pod UID to those of its annotations that only the bridge writes and that another client changed
     renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
-    unanswered  pod UID to a write on that pod whose answer was lost, until the watch proves it or a later write is confirmed
+    unanswered  pod UID to a write on the pod whose answer was lost, until the watch proves it or a later write is confirmed
     proven      pod UID to such a write that the watch has proven, until its event is posted
-    releasing   the job that is being released, and the message for its pods once that is confirmed
-    release_messages  pod UID to that message, once the job has ended, until the condition is set
-    story       the latest things that happened to it, each with its time, for `explain`
+    releasing   the job whose grant is being released, and the message for the pods after that is confirmed; None: none
+    release_messages  pod UID to that message, after the job has ended, until the condition is set
+    story       the last events and actions, each with its time, for `explain` and the page
     """
 
     key: str
@@ -141,12 +142,12 @@ class Workload:
             self._count(pod)
 
     def put(self, pod: Pod) -> None:
-        """Add the pod, or replace it by its present state."""
+        """Add the pod, or replace its former state."""
         self.pods[pod.uid] = pod
         self._count(pod)
 
     def take_out(self, uid: str) -> Pod | None:
-        """Remove the pod from the workload.  Returns it; None: it was not there."""
+        """Remove the pod from the workload.  Returns its last state; None: the workload did not have the pod."""
         self.pod_counts.drop(uid)
         self.last_rank = None
         self.shown.pop(uid, None)
@@ -161,12 +162,12 @@ class Workload:
         return self.backoffs.get(attempt, NO_FAILURE).until
 
     def reset_backoffs(self) -> None:
-        """What failed is tried again at once."""
+        """Forget all backoffs, so that failed attempts are repeated at once."""
         self.backoff = NO_FAILURE
         self.backoffs.clear()
 
     def end_in_flight(self, action: Action) -> InFlight | None:
-        """The action is not in flight any more.  Returns its record; None: another action, or none, is in flight."""
+        """Note that the action is not in flight any more.  Returns its record; None: the action was not in flight."""
         in_flight = self.in_flight
         if in_flight is None or in_flight.action != action:
             return None
@@ -184,7 +185,7 @@ class Workload:
         return in_flight is not None and isinstance(in_flight.action, BindPod)
 
     def put_on(self, uid: str, node: str) -> None:
-        """A bind of the bridge put the pod on the node; the watch has not shown that yet."""
+        """Note that a bind of the bridge put the pod on the node, although the watch has not shown it yet."""
         self.bound[uid] = node
         self._count(self.pods[uid])
 
@@ -195,7 +196,7 @@ class Workload:
             self._count(self.pods[uid])
 
     def show(self, uid: str, group: Group) -> None:
-        """Note what the pod shows of the group.  This counts from when the pod is one of the workload's pods."""
+        """Note what the pod shows of the group.  It is counted as soon as the workload has the pod."""
         if self.shown.get(uid) != group:
             self.shown[uid] = group
             if uid in self.pods:
@@ -217,25 +218,25 @@ class Workload:
         return counts.count(pod, self.node_of(pod), self.shown.get(pod.uid), over=over)
 
     def add_to_story(self, at: float, entry: str) -> None:
-        """Add an entry to the story, of which the last entries are kept."""
+        """Add an entry to the story.  Only the last STORY_LENGTH entries are kept."""
         self.story.append((at, entry))
         del self.story[:-STORY_LENGTH]
 
     @property
     def pod(self) -> Pod:
-        """The pod of a workload of one pod; of a gang any pod, also an ended one."""
+        """The pod of the workload; of a gang any pod, which may have ended.  Raises StopIteration if there is none."""
         return next(iter(self.pods.values()))
 
     @property
     def namespace(self) -> str:
-        """The namespace of its pods, also after the last one is gone; "": it never had a pod."""
+        """The namespace of its pods, also of pods that are gone; "": no pod of the workload is known."""
         for pod in self.pods.values():
             return pod.namespace
         return next((gone.pod.namespace for gone in self.deleted_pods.values()), "")
 
     @property
     def unfinished(self) -> list[Pod]:
-        """Its pods that still run, wait or terminate; a pod deleted before it was bound counts no more."""
+        """Its pods that have not ended.  A pod that is being deleted and has no node does not count."""
         return list(self.pods.values() if self.pod_counts.unfinished == len(self.pods) else self._unfinished())
 
     @property
@@ -252,14 +253,14 @@ class Workload:
 
     @property
     def members(self) -> list[Pod]:
-        """Unfinished, not gated and not terminating (W5)."""
+        """Its pods that are unfinished, not gated and not being deleted (W5)."""
         if self.pod_counts.members == len(self.pods):
             return list(self.pods.values())
         return [pod for pod in self.unfinished if not pod.gated and pod.deleting_at is None]
 
     @property
     def is_complete(self) -> bool:
-        """True if all members exist (W6)."""
+        """True if the size is known and all members exist (W6)."""
         return bool(self.size) and self.pod_counts.members >= self.size
 
     @property
@@ -275,34 +276,37 @@ class Workload:
 
     @property
     def nodes_left_out(self) -> LeavesOut:
-        """The nodes that submissions exclude, by their names in Slurm (F6)."""
+        """The nodes that the workload's submissions exclude, by their names in Slurm (F6)."""
         return self.left_out.nodes if self.left_out is not None else {}
 
     @property
     def has_anti_affinity(self) -> bool:
-        """True if a pod of it has a required anti-affinity (F5)."""
+        """True if a pod of the workload has a required anti-affinity (F5)."""
         return any(pod.anti_affinity for pod in self.pods.values())
 
     def node_of(self, pod: Pod) -> str:
-        """The node of the pod, by the watch or by a bind of the bridge; "": none."""
+        """The node of the pod, as the watch or a confirmed bind shows it; "": none."""
         return pod.node or self.bound.get(pod.uid, "")
 
     def nodes(self) -> dict[str, str]:
-        """UID to node, as `node_of` has it, of the pods that have one."""
+        """The UID of each pod with a node to the node (`node_of`)."""
         if self.pod_counts.unbound == len(self.pods):
             return {}
         return {pod.uid: node for pod in self.pods.values() if (node := self.node_of(pod))}
 
     def is_bound_for(self, pod: Pod, job: Placeholder) -> bool:
-        """True if the pod runs for that job: the bridge bound it, or it names the job and the job is proven the workload's.
+        """True if the pod runs for that job: the bridge bound it, or it names the job, which is proven to be the workload's.
 
-        Another copy of the bridge binds pods, too; such a pod names its job from its bind on.
+        Another process of the bridge may have bound the pod; then the pod names its job.
         """
         names_its_job = job.key == self.key and pod.annotations.get(names.JOB_ID) == str(job.id)
         return pod.uid not in self.strays or names_its_job
 
     def has_pod_bound_for(self, job: Placeholder) -> bool:
-        """True if a pod of the workload runs for that job.  Called at each event: for most workloads the counts suffice."""
+        """True if a pod of the workload runs for that job.
+
+        This is called at each event, so it looks at single pods only if the counts do not suffice.
+        """
         on_nodes = len(self.pods) - self.pod_counts.unbound
         if job.key != self.key and len(self.strays) == on_nodes:
             return False
@@ -312,7 +316,7 @@ class Workload:
 
     @property
     def is_bound_by_others(self) -> bool:
-        """True if other clients than the bridge bound every bound pod of the workload."""
+        """True if the workload has strays, and each of its unfinished pods with a node is one."""
         return bool(self.strays) and all(pod.uid in self.strays for pod in self._unfinished() if self.node_of(pod))
 
     def shown_condition(self, pod: Pod) -> Condition | None:

@@ -1,4 +1,4 @@
-"""The World: what is known of both clusters, and the only mutable object of the scheduler.
+"""The World: what is known of both clusters.  It is the only mutable object of the scheduler.
 
 Only `apply(event)` changes it.  `apply` accepts every event, in any order and any number of times, and changes facts.  It
 decides nothing; it only marks the workloads that the next pass visits (ARCHITECTURE 3).  The functions that change the facts
@@ -43,7 +43,7 @@ class World(Jobs):
         derived.validate(self)
 
     def apply_part(self, event: ev.Event) -> None:
-        """As `apply`, for an event that is part of the event that is being applied."""
+        """As `apply`, for an event that is a part of another event, which is being applied."""
         self._apply_event(self, event)
 
     def observe_slurm_nodes(self, failed: Callable[[str, Exception], None]) -> None:
@@ -57,7 +57,10 @@ class World(Jobs):
             self.node_state.observe_slurm(self.slurm_nodes, self.nodes, gres, mark, began, at, failed)
 
     def note_crowded(self, node: str, until: float) -> None:
-        """A grant on that node could not be used: other workloads are checked before they ask for it (F6)."""
+        """Note that a grant on that node could not be used, which counts until *until*.
+
+        Until then other workloads are checked before they ask for the node (F6).
+        """
         self.crowded.pop(node, None)
         self.crowded[node] = until
         first = next(iter(self.crowded))
@@ -65,7 +68,7 @@ class World(Jobs):
             del self.crowded[first]
 
     def forget(self, key: str) -> None:
-        """Remove a workload that has no pod, no live job and no action in flight."""
+        """Remove a workload, which must have no pod, no live job and no action in flight."""
         workload = self.workloads.pop(key, None)
         if workload is None:
             return
