@@ -1,1 +1,1 @@
-"""The changes of facts by each kind of event."""
+"""How each kind of event changes the facts of the World."""

@@ -1,4 +1,4 @@
-"""How long a workload waits after a refused or failed action, a kind of attempt at a time (S14)."""
+"""How long a workload waits after a refused action if the server asks for a pause, for each kind of attempt (S14)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.state.backoff import NO_FAILURE, Attempt
 from scheduler.state.workload import Workload
 
 MAX_RETRY_AFTER_S = 300.0
-END_RETRY_AFTER_S = 30.0  # for an end, and the read before it: L4 allows 45 s in all, and nodes are held meanwhile
+END_RETRY_AFTER_S = 30.0  # for an end, and the read before an end: L4 allows 45 s in all, and nodes are held meanwhile
 
 # Each kind of attempt has a backoff of its own, so that a failed attempt delays no end of another kind.
 ATTEMPTS: Mapping[type, Attempt] = {
@@ -26,7 +26,10 @@ ATTEMPTS: Mapping[type, Attempt] = {
 
 
 def wait_as_requested(workload: Workload, action: act.Action, refusal: Refusal, at: float) -> None:
-    """Wait as long as the server asks for.  Actions that end a pod or a job wait less, and delay only their own kind."""
+    """Wait as long as the server asks for, within a limit.
+
+    Actions of a kind of Attempt delay only their own kind.  For ends, and the reads before ends, the limit is lower.
+    """
     requested_s = refusal.retry_after_s or 0.0
     if (attempt := ATTEMPTS.get(type(action))) is not None:
         most_s = MAX_RETRY_AFTER_S if attempt is Attempt.UPDATE_JOB else END_RETRY_AFTER_S

@@ -1,6 +1,7 @@
-"""Applies one event to the World: the table of the functions that do, one for each kind of event (ARCHITECTURE 3).
+"""Applies one event to the World, with the table of the functions that apply each kind of event (ARCHITECTURE 3).
 
-An exception in one of them is a defect.  A guarded World contains it (scheduler/state/quarantine.py); otherwise it is raised.
+An exception in one of these functions is a defect.  A guarded World contains it (scheduler/state/quarantine.py); otherwise it
+is raised.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ APPLIERS: Mapping[type, Callable[[World, Any], None]] = {
     **policy.APPLIERS,
 }
 
-# The attribute with the time at which an event came; of other events `at`, if they have it.
+# The attribute with the time of an event; "": the event gives no time.  Other events have the time in `at`, if they have one.
 _TIME_OF = {ev.JobsPolled: "ended", ev.JobRead: "ended", ev.ClockObserved: "ended", ev.OutageBegan: ""}
 
 
@@ -52,7 +53,7 @@ def new_world(config: Config, started: float, *, guarded: bool = False) -> World
     """An empty World.
 
     started   when the process started, epoch seconds
-    guarded   contains the bridge's own errors (X8)
+    guarded   True: the World contains the bridge's own errors (X8)
     """
     return World(config, started, apply_event, guarded=guarded)
 

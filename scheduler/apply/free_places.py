@@ -1,8 +1,8 @@
-"""Free places in the running job of a gang, for a pod of it that is a workload by itself (W5).
+"""Free places in the running job of a gang, for a pod of the gang that is a workload by itself (W5).
 
-Its own job may wait in Slurm's queue, and ends when the pod takes the place.  So the pod keeps its own job, and its turn in
-the queue, unless the place is known to serve the pod as well: the pod agrees with the job of the gang in all that members
-must agree on (W7), asks for no more than one of its tasks, and may run on its nodes.
+The pod's own job may wait in Slurm's queue.  This job ends when the pod takes a place in the gang.  So the pod keeps its own
+job, and its turn in the queue, unless the place certainly serves the pod as well: the pod agrees with the job of the gang in
+all options in which members must agree (W7), requests no more than one task of that job, and may run on its nodes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ OF_THE_JOB = frozenset(
 def may_take_place(world: World, gang: Workload, alone: Workload, pod: Pod) -> bool:
     """True if the pod, which is the workload *alone*, may join the gang.
 
-    A gang of which no pod is on a node has no places yet: it asks for nodes for all its pods together.
+    As long as no pod of the gang is on a node, each pod may join: nodes for all pods of the gang are still to be requested.
     """
     if gang.pod_counts.unbound == gang.pod_counts.unfinished:
         return True
-    own = _asked_by(world, alone, pod)
-    if own is None:  # without a job of its own, the pod loses nothing: it can join before its needs are known
+    own = _own_spec(world, alone, pod)
+    if own is None:  # the pod's needs are not known; if the pod has no job of its own, it loses nothing by joining
         return not alone.jobs
     job = chosen(gang, world.jobs_of(gang))
     if job is None or job.grant is None or job.spec is None:
@@ -43,7 +43,7 @@ def may_take_place(world: World, gang: Workload, alone: Workload, pod: Pod) -> b
     return any(_serves(spec, grant, own, taken, same_shape=bool(job.spec.parts)) for spec, grant in granted)
 
 
-def _asked_by(world: World, alone: Workload, pod: Pod) -> JobSpec | None:
+def _own_spec(world: World, alone: Workload, pod: Pod) -> JobSpec | None:
     """The specification of the pod's own job, or of the job that would be submitted for the pod; None: not known."""
     job = chosen(alone, world.jobs_of(alone))
     if job is not None:
@@ -55,8 +55,8 @@ def _asked_by(world: World, alone: Workload, pod: Pod) -> JobSpec | None:
 def _serves(spec: JobSpec, grant: Grant, own: JobSpec, taken: Counter[str], *, same_shape: bool) -> bool:
     """True if the grant of this component has a free place, and each of its free places serves the pod.
 
-    taken        Slurm's name of a node to how many places pods of the gang have there
-    same_shape   the pod must have the shape of the component: its shape decides in which component it gets a place
+    taken        Slurm's name of a node to how many places there are taken by pods of the gang
+    same_shape   True: the pod must have the shape of the component, because the shape of a pod decides its component
     """
     may_differ = LATEST | OF_THE_JOB | (frozenset({"excluded_nodes"}) if same_shape else SHAPE)
     if replace(own, **{field: getattr(spec, field) for field in may_differ}) != spec or lacks(spec, own):

@@ -1,8 +1,9 @@
 """Jobs that are known only because pods show their ids (`Placeholder.hinted_by`).  An id on a pod is a hint, and no proof.
 
-The id that a bound pod shows may be one of three: the id of the job for which a previous process bound the pod (the job's
-user may have renamed the job); an id that Slurm has given to another job since; or any number, because people can write
-annotations.  So a hint keeps the bridge from ending the pod, and never makes the bridge act on the job (ARCHITECTURE 4).
+The id that a bound pod shows may be the id of the job for which a previous process bound the pod; the job's user may have
+renamed this job.  It may be an id that Slurm has given to another job since.  Or it may be any number, because people can
+write annotations.  So a hint keeps the bridge from ending the pod, but never makes the bridge act on the job (ARCHITECTURE
+4).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
         return
     is_ending = pod.finished or pod.deleting_at is not None
     if workload.hint is None or not (is_ending or _is_bound_by_other_client(workload, pod)):
-        # A pod that is about to go, or that another client bound, must not replace the hint to the gang's present job.
+        # A pod that is ending, or that another client bound, must not replace the hint to the gang's present job.
         workload.hint = job_id
     # True if quarantine dropped the facts about the workload's job.
     dropped = workload.bound_by_this_process and not world.jobs_of(workload)
@@ -52,9 +53,9 @@ def _attach(workload: Workload, job: Placeholder) -> None:
 
 
 def _new_hint(workload: Workload, pod: Pod) -> int | None:
-    """The job id that the pod shows in its annotation or, before the bind, in its condition.
+    """The job id that the pod shows in its annotation, or before the bind in its condition.
 
-    None: the pod shows no id, or the id that is the workload's hint already.
+    None: the pod shows no id, or its id is the workload's hint already.
     """
     job_id = shown_id(pod) if pod.node else None
     condition = workload.shown_condition(pod)
@@ -64,7 +65,7 @@ def _new_hint(workload: Workload, pod: Pod) -> int | None:
 
 
 def _is_written_by_other_client(world: World, workload: Workload, pod: Pod, job_id: int) -> bool:
-    """True if no bind of the bridge can have written that id: the annotation was edited, or the job is absent already."""
+    """True if no bind of the bridge can have written that id: the annotation was edited, or the id is of an absent job."""
     edited = workload.edited.get(pod.uid)
     if edited is not None and names.JOB_ID in edited.right and pod.uid in workload.bound_by_bridge_before:
         return True  # the bridge's bind wrote another id; a client edited it before the watch showed the bind
@@ -97,7 +98,7 @@ def detach_false_hints(world: World, job: Placeholder) -> None:
 
 
 def drop_hint(world: World, job: Placeholder) -> None:
-    """Remove the job: pods show its id, and it is not their job."""
+    """Remove the record of a job whose id pods show, because it is not their job."""
     _detach_others(world, job, frozenset())
     world.drop(job)
 
@@ -113,7 +114,7 @@ def _detach_others(world: World, job: Placeholder, followed_by: frozenset[str]) 
 
 
 def detach_unproven(world: World, workload: Workload, job: Placeholder) -> None:
-    """Detach the job from the workload: a pod shows the job's id, and was not bound for the job."""
+    """Detach the job from a workload whose pods show the job's id, but were not bound for the job."""
     if workload.hint == job.id:
         workload.hint = None
     workload.jobs.discard(job.id)
@@ -131,7 +132,7 @@ def is_depended_on(world: World, job: Placeholder) -> bool:
 
 
 def _may_run_for(workload: Workload, job: Placeholder) -> bool:
-    """True if pods of the workload run and name this job, which may be the workload's job, renamed.
+    """True if pods of the workload run and name this job, which may be the workload's job after a rename.
 
     Then the end of another job does not end these pods (V7).
     """
@@ -140,11 +141,12 @@ def _may_run_for(workload: Workload, job: Placeholder) -> bool:
 
 
 def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
-    """Decide if workloads follow a job whose name is not theirs, because it may be their job, renamed (docs/decisions/0003).
+    """Decide if workloads follow a job with another name, because its user may have renamed it (docs/decisions/0003).
 
     The job is as old as the pods that show its id.  A workload follows the job if the job has the workload's user and has, or
-    had, the nodes of its pods: then the job's end ends the pods.  But if a job with the workload's own name holds these
-    nodes, that job is the workload's, and another client wrote this id.  Returns True if a workload follows the job.
+    had, the nodes of the workload's pods.  Then the end of the job ends the pods.  But if a job with the workload's own name
+    holds these nodes, that job is the workload's, and another client wrote this id.  Returns True if a workload follows the
+    job.
     """
     followed = set()
     for workload in world.workloads_of(job):
@@ -164,10 +166,10 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
 
 
 def read_renamed_again(world: World, namespaces: Collection[str] | None) -> None:
-    """Read renamed jobs again, after a change of policy (namespaces: None) or of labels of these namespaces.
+    """Read renamed jobs again, after a change of the policy (namespaces: None) or of the labels of these namespaces.
 
-    When such a job was read before, the policy did not give its user, so its workload did not follow it.  The workload's pods
-    still name the job, and run without a job that ends with them (L4).
+    When such a job was read before, the policy did not give its user, so its workload did not follow the job.  The pods of
+    the workload still name the job, and run without a job that ends with them (L4).
     """
     for key in world.by_phase[Phase.BOUND]:
         workload = world.workloads[key]
@@ -188,8 +190,8 @@ def read_renamed_again(world: World, namespaces: Collection[str] | None) -> None
 def _may_be_their_job(world: World, workload: Workload, read: Job) -> bool:
     """True if the job, whose name is not the workload's, has the user and the nodes of the pods that show its id.
 
-    The name does not prove the owner, so the policy must still be able to give the job's user.  A pod that another client
-    bound may also name a job of its user, so the pods must have all annotations that a bind of the bridge writes.
+    The name does not prove whose job it is, so the policy must still be able to give the job's user.  A pod that another
+    client bound may also name a job of its user, so the pods must have all annotations that a bind of the bridge writes.
     """
     bound_pods = [pod for pod in workload.unfinished if workload.node_of(pod)]
     if workload.strays or not all(has_bind_annotations(pod) for pod in bound_pods):

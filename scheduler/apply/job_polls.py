@@ -1,9 +1,9 @@
 """Applies lists of all jobs to the World (`GET jobs/state`): ids and states, every second or two.
 
-A list that began before an answer came does not contradict that answer.  A job that a list lacks is absent, not ended
-(`Placeholder.lost`).  A list shows no names, so the bridge reads each id that a list shows for the first time (job_reads.py),
-and each job that a list shows as ended.  If a list shows more ends than can be read at once, the list itself proves them
-(`_prove_ends`).
+A list that was requested before an answer came does not contradict that answer.  A job that a list lacks is absent, not ended
+(`Placeholder.absent`).  A list shows no names, so the bridge reads each id that a list shows for the first time
+(job_reads.py), and each job that a list shows as ended.  If a list shows more ends than can be read at once, the list itself
+proves them (`_prove_ends`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
             arrived.append(job_id)
         elif was is states or was == states:
             continue
-        elif is_ended(states) and not is_ended(was):  # of a waiting job, too: other jobs may have waited for its end
+        elif is_ended(states) and not is_ended(was):  # also if it waited: other jobs may have waited for its end
             world.freed_at = event.ended
             ended.append(job_id)
             _apply_job(world, job_id, _read_left_over, event)
@@ -73,18 +73,18 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
 
 
 def _prove_ends(world: World, ended: Iterable[int], event: ev.JobsPolled) -> None:
-    """Take the ends of these jobs as proven by the list: it would take too long to read so many jobs one by one.
+    """Take the ends of these jobs as proven by the list, because it would take too long to read so many jobs one by one.
 
-    A read also shows Slurm's reason of the end, which the pods of these jobs do not show.
+    Only a read shows Slurm's reason for the end, so the pods of these jobs do not show the reason.
     """
     for job_id in ended:
         _apply_job(world, job_id, _prove_end, event)
 
 
 def _prove_end(world: World, job_id: int, event: ev.JobsPolled) -> None:
-    """Take the end of this job as proven, unless a read has to show whose job it is, or the ends of its components.
+    """Take the end of this job as proven, unless a read must show whose job it is, or if its components have ended.
 
-    If slurmctld was away or lost its state since the job was read, the id may be another job's.
+    If slurmctld was away or lost its state after the job was read, the id may belong to another job.
     """
     job = world.placeholders.get(job_id)
     if job is None or not job.proven or job.denied:
@@ -97,7 +97,10 @@ def _prove_end(world: World, job_id: int, event: ev.JobsPolled) -> None:
 
 
 def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[int, States]:
-    """Jobs that could not be read keep their last known states.  An end is not kept: the list may lack the job already."""
+    """The states in the list.  A job that could not be decoded keeps its last known states, but not an end.
+
+    An ended job may be missing in the list, because slurmctld has removed it.
+    """
     kept = {job: was for job, was in before.items() if job in event.unread and not is_ended(was)}
     return {**kept, **event.states}
 
@@ -105,7 +108,7 @@ def _with_unread(before: Mapping[int, States], event: ev.JobsPolled) -> Mapping[
 def _apply_job(
     world: World, job_id: int, change: Callable[Concatenate[World, int, P], None], *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """Apply what a poll shows of one job.  If that raises, the other jobs are applied nevertheless."""
+    """Apply what a poll shows of one job.  If that raises, the poll is still applied to the other jobs."""
     try:
         change(world, job_id, *args, **kwargs)
     except Exception as error:  # noqa: BLE001 - contained to the job, or raised
@@ -134,7 +137,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
         world.absent.discard(job_id)
         reject(world, Anomaly.CAME_BACK, job_id, world.workloads_of(job))
     elif states == job.states and not job.is_doubted:
-        return  # what was known of it still holds
+        return  # nothing changed
     job.mark_present()
     reused_ids.suspect_reuse(world, job, states, event.began)
     if states != job.states:
@@ -151,7 +154,7 @@ def _component_ended(world: World, job_id: int) -> None:
 
 
 def _read_left_over(world: World, leader: int, event: ev.JobsPolled) -> None:
-    """Schedule reads of the components that outlive their leader: each is a job to be ended by itself (rule S2)."""
+    """Schedule reads of the components that outlive their leader: each of them must be ended by itself (rule S2)."""
     for job_id in [part for part, its_leader in world.component_of.items() if its_leader == leader]:
         if not is_ended(event.states.get(job_id, CANCELLED)):
             world.schedule_read(job_id, event.began)
@@ -169,7 +172,7 @@ def _poll_lacks(world: World, job_id: int, was: States, event: ev.JobsPolled) ->
 
 
 def _still_missing(world: World, event: ev.JobsPolled) -> None:
-    """Note that this poll, too, lacks the jobs that no poll has shown and the jobs that were absent before."""
+    """Note that this poll lacks jobs that no poll has shown yet, or that were absent before."""
     for job_id in (world.expected | world.absent) - event.states.keys():
         if job_id not in event.unread:
             _apply_job(world, job_id, _note_missing, event)
@@ -181,7 +184,7 @@ def _note_missing(world: World, job_id: int, event: ev.JobsPolled) -> None:
         return
     if job.ended and job.has_proven_end(world.config.tuning.absent_s):
         if world.phase_of.get(job.key or "") is Phase.ORPHANED:
-            world.expected.add(job_id)  # its pods do not show yet why they end
+            world.expected.add(job_id)  # keep the record: the pods do not show yet why they end
         else:
             world.drop(job)
     elif job.proven:

@@ -1,7 +1,7 @@
-"""Applies reads of single jobs to the World (`GET job/{id}`): whose job it is, and what it was granted.
+"""Applies reads of single jobs to the World (`GET job/{id}`): to which workload the job belongs, and what it was granted.
 
-A read shows the name and the user, which prove whose job it is (ARCHITECTURE 4).  A read that was sent before an answer, or
-before the list that showed the id as new, may show the former job of that id, so the read is rejected.
+A read shows the name and the user, which prove the workload of the job (ARCHITECTURE 4).  If a read was sent before an answer
+about the id came, or before the list that showed the id as new, it may show the former job of that id.  So it is rejected.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-# Reads a second of searches for unknown twins, on average: their users can submit jobs that cause such searches.
+# The most reads per second for searches for unknown twins, on average: users can submit jobs that cause such searches.
 TWIN_SEARCH_RATE = 50
-MOST_ESTIMATES = 4  # of one job: a job that waits for days does not outweigh the others
+MOST_ESTIMATES = 4  # of one job, so that a job that waits for days does not outweigh the others
 
 
 def _job_read(world: World, event: ev.JobRead) -> None:
@@ -39,12 +39,12 @@ def _job_read(world: World, event: ev.JobRead) -> None:
     learned = placeholder.known_since if placeholder is not None else float("-inf")
     if event.began <= learned or event.began < world.first_listed_at.get(event.job_id, float("-inf")):
         reject(world, Anomaly.OLD_READ)
-        return  # sent before an answer or the poll that showed the id as new: it may be about the former job
+        return  # the read may be about the former job of this id
     if event.job_id in world.claimed_by_others:
         other_schedulers.note_job_read(world, event.job_id, event.job)
     if event.job is None:
         if event.job_id in world.first_listed_at and not is_ended(world.states.get(event.job_id, CANCELLED)):
-            world.note_failed_read(event.job_id, event.ended)  # the poll lists the job: it may be ours
+            world.note_failed_read(event.job_id, event.ended)  # the poll lists the job, which may be the bridge's
         else:
             world.stop_reading(event.job_id)
         _disprove(world, placeholder, event)
@@ -58,7 +58,7 @@ def _job_read(world: World, event: ev.JobRead) -> None:
         return
     if event.job.het_id is not None and event.job.het_offset and not _is_left_over(world, event.job):
         _note_component(world, event.job_id, event.job.het_id)
-        _disprove(world, placeholder, event)  # not a workload's own job; but a pod may show this id, which Slurm reused
+        _disprove(world, placeholder, event)  # a component is no placeholder, although a pod may show this reused id
     elif placeholder is not None and reused_ids.is_failed_reacquisition(world, placeholder, event.job):
         world.stop_reading(event.job_id)
         reused_ids.detach_others(world, "", placeholder, event.began)
@@ -68,20 +68,20 @@ def _job_read(world: World, event: ev.JobRead) -> None:
 
 
 def _is_left_over(world: World, component: Job) -> bool:
-    """True if the leader of this component has ended: a time limit ends one component alone (docs/decisions/0002)."""
+    """True if the leader of this component has ended: a time limit may end a single component (docs/decisions/0002)."""
     leader = world.states.get(component.het_id or 0)
     return is_ended(leader) if leader is not None else component.id in world.states
 
 
 def _note_component(world: World, job_id: int, leader: int) -> None:
-    """Note a component.  It is no placeholder by itself: it is read and ended with its leader (docs/decisions/0002)."""
+    """Note a component.  It has no record of its own: it is read and ended with its leader (docs/decisions/0002)."""
     world.stop_reading(job_id)
     world.foreign.add(job_id)
     world.component_of[job_id] = leader
 
 
 def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
-    """A read proved that the id does not belong to the job for which it was taken, or which a pod shows."""
+    """A read proved that the id does not belong to the job of this record.  job: the record; None: there is none"""
     began = event.began
     if job is None:
         return
@@ -98,7 +98,7 @@ def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
         for workload in reused_ids.workloads_that_lost(world, job, event.job):
             reused_ids.detach(world, workload, job, began)
     job.read_began = began
-    # In this case the hint was wrong.
+    # If no pod depends on the job, or the job is foreign, the hint was wrong.
     if job.key is None and (job.id in world.foreign or not hinted_jobs.is_depended_on(world, job)):
         if event.job is not None and hinted_jobs.follow_if_renamed(world, job, event.job):
             return
@@ -110,9 +110,10 @@ def _disprove(world: World, job: Placeholder | None, event: ev.JobRead) -> None:
 
 
 def _decide_whose(world: World, job: Job) -> str | None:
-    """Decide whose job was read, by its name and user (ARCHITECTURE 4).  Returns the key; None: not ours, which is noted.
+    """Decide by the name and the user to which workload the job belongs (ARCHITECTURE 4).
 
-    All components of a heterogeneous job have the same name.  If its user renamed the leader, the other components show it.
+    All components of a heterogeneous job have the same name.  If its user renamed the leader, the other components still show
+    the name.  Returns the key of the workload; None: the job is not the bridge's.  Notes a job of another user.
     """
     if world.namespaces is None:
         return None
@@ -122,7 +123,7 @@ def _decide_whose(world: World, job: Job) -> str | None:
         return None
     workload = world.workloads.get(named[1])
     is_ours = has_user_of_policy(world, job) if workload is None else belongs_to(world, workload, job.id, job.user, job)
-    # By its id and time, the job was proven before policy or labels changed.
+    # The id and the time show a job that was proven before the policy or labels changed.
     if is_ours or reused_ids.key_of_renamed(world.placeholders.get(job.id), job) == named[1]:
         return named[1]
     world.unmapped.add(job.id)
@@ -148,7 +149,9 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     for part in read.parts:
         _note_component(world, part.id, job.id)
         former = world.placeholders.get(part.id)
-        if former is not None and not former.denied:  # Slurm reused the id: a read of the component settles that record
+        if (
+            former is not None and not former.denied
+        ):  # Slurm reused the id: a read of the component corrects this record
             world.schedule_read(part.id, event.began)
     job.broken = bool(read.het_offset) or any(is_ended(part.states) for part in read.parts)
     _take_details(world, workload, job, read, event.grant)
@@ -159,7 +162,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     job.states_since = min(job.states_since, event.began)
     if SINGLETON in read.dependency and not any(other.holds_nodes for other in world.jobs_of(workload)):
         _search_unknown_twin(world, workload, event.ended)
-    # slurmctld looks at most new jobs within `unlooked_s`, and at some just after.
+    # slurmctld considers most new jobs within `unlooked_s`, and some jobs soon after.
     is_new = event.ended < (job.asked_at or 0.0) + 2 * world.config.tuning.unlooked_s
     if read.reason in NOT_CONSIDERED and is_new and world.phase_of.get(key) is Phase.QUEUED:
         world.detail_round.pop(key, None)
@@ -168,9 +171,10 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
 
 
 def _workload_of_unknown_job(world: World, key: str, read: Job) -> Workload:
-    """Add the workload of a job of which none is known: of a pod that is in a gang, otherwise of the job alone.
+    """Add the workload of a job whose workload is not known.
 
-    A workload of which only the job is known is as old as the job, by the clock of Kubernetes.
+    If the job belongs to a pod that is in a gang now, the pod becomes this workload.  Otherwise only the job of the workload
+    is known; then the workload is as old as the job, by the clock of Kubernetes.
     """
     if not is_ended(read.states) and (alone := leave_running_gang(world, key, read.user)) is not None:
         return alone
@@ -181,7 +185,7 @@ def _workload_of_unknown_job(world: World, key: str, read: Job) -> Workload:
 
 
 def _take_record(world: World, key: str, event: ev.JobRead, user: str) -> Placeholder:
-    """The record of the job that was read.  If another workload's job had the id before, its record is reused."""
+    """The record of the job that was read.  If a job of another workload had the id before, its record is reused."""
     job = world.placeholders.get(event.job_id)
     if job is None:
         job = world.placeholders[event.job_id] = Placeholder(
@@ -221,14 +225,16 @@ def _take_details(world: World, workload: Workload, job: Placeholder, read: Job,
         job.grant = grant
         world.counts_memory = all(node.memory_mib for node in grant.everywhere) or not grant.everywhere
         world.grant_changed(workload)
-    elif job.grant is not None and _is_on_other_nodes(job.grant, read):  # requeued and started again between two polls
+    elif job.grant is not None and _is_on_other_nodes(
+        job.grant, read
+    ):  # the job was requeued and started again between two polls
         job.grant = None
 
 
 def _take_expected_start(world: World, job: Placeholder, read: Job, at: float) -> None:
-    """Keep the expected start of a waiting job; if the job has started, judge how good these were (Q2).
+    """Keep the expected start of a waiting job.  If the job has started, judge the expected starts that were kept (Q2).
 
-    Of a job that is held, or waits for other jobs or a time, Slurm does not estimate how long it waits for nodes.
+    If a job is held, or waits for other jobs or for a time, Slurm does not estimate how long it waits for nodes.
     """
     starts = world.clocks[Side.SLURM].ours(read.starts) if read.starts is not None else None
     if holds_nodes(read.states) and starts is not None:
@@ -243,19 +249,19 @@ def _take_expected_start(world: World, job: Placeholder, read: Job, at: float) -
 
 
 def _is_on_other_nodes(grant: Grant, read: Job) -> bool:
-    """True if the job, as it was read, holds other nodes than it was granted (of a leader: its own component)."""
+    """True if the read job holds other nodes than *grant* has.  Of a heterogeneous job, only the leader is compared."""
     if not holds_nodes(read.states) or not read.nodes:
         return False
     try:
         return set(expand(read.nodes)) != {node.name for node in grant.nodes}
     except HostlistError:
-        return False  # its nodes are not known
+        return False  # the nodes of the job are not known
 
 
 def _take_over(world: World, workload: Workload, job: Placeholder, states: States) -> None:
-    """The pods of the workload run for this job from now on, if their former job is lost (S7) or is a foreign job.
+    """If the pods' former job is lost (S7), or the pods name a renamed job, let the pods run for this job from now on.
 
-    states   of this job, as they were read
+    states   the states of this job that were read
     """
     if workload.renamed is not None and workload.renamed == workload.hint:
         if holds_nodes(states) and hinted_jobs.holds_their_nodes(world, workload, job):
@@ -266,16 +272,16 @@ def _take_over(world: World, workload: Workload, job: Placeholder, states: State
         return
     if before.is_lost(world.config.tuning.absent_s):
         workload.hint, workload.lost_job = job.id, None
-    elif not before.proven and before.alive:  # one of the two is not theirs, and may be a job that has no pod
+    elif not before.proven and before.alive:  # one of the two jobs may have no pod
         world.schedule_read(before.id, world.last_poll_began)
 
 
 def _search_unknown_twin(world: World, workload: Workload, at: float) -> None:
-    """Singleton holds the job back, so an unknown job of this name runs.  A pod may show its id.
+    """Singleton holds the job back, so a twin runs: an unknown job of this name, whose id a pod may show.  Search it.
 
-    It may be a job that was not read yet: such jobs are read first, at the rate of the start.  If there is none, all jobs are
-    read again, but seldom for one workload: the user may have submitted a job of that name by hand.  No search begins before
-    the former one has read each job: reads go from the newest job to the oldest, so none would ever reach the oldest.
+    If some jobs were not read yet, they are read first, at the rate of the start.  Otherwise all jobs are read again, but not
+    often for one workload, because the user may have submitted a job of that name by hand.  No search begins before the
+    former search has read each job.  Otherwise the oldest jobs would never be read, because reads begin with the newest job.
     """
     tuning = world.config.tuning
     if world.unread:

@@ -1,4 +1,4 @@
-"""Applies the results of the calls about a job that exists, and of the reads of jobs, to the World (ARCHITECTURE 3)."""
+"""Applies the results of calls about existing jobs, and of reads of jobs and limits, to the World (ARCHITECTURE 3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scheduler.state.placeholder import CANCELLED, Placeholder
 from scheduler.state.world import World
 from scheduler.translate.job_update import adopted, with_changes
 
-MOST_LIMITS = 512  # users in accounts with a QOS
+MOST_LIMITS = 512  # entries; each is of one user in one account with one QOS
 MAX_UNRECORDED = 16  # writes that accounting refused or did not answer, over some ten minutes
 
 
@@ -26,7 +26,8 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
         workload.end_in_flight(action)
     job = job_of_call(world, action, event.began)
     if event.outcome is Outcome.DONE:
-        renamed = job is not None and job.alive and job.read_began > event.began  # no live job had the former name
+        # A read that began after the cancel shows the job alive: no live job had the name in the cancel.
+        renamed = job is not None and job.alive and job.read_began > event.began
         if job is not None and not job.shows_end and not renamed:
             if job.holds_nodes:
                 world.freed_at = event.at
@@ -36,7 +37,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
             world.expected.add(job.id)
             world.absent.discard(job.id)
             world.set_states(job, CANCELLED, event.at)
-            job.read_began, job.end_proven = event.at, True  # the answer to the cancel is proof enough
+            job.read_began, job.end_proven = event.at, True  # the answer to the cancel proves the end
         if workload is not None and action.record:
             workload.backoff = workload.backoff.after_success()
     elif workload is not None:
@@ -44,7 +45,7 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
 
 
 def _record_ended(world: World, action: act.RecordEnd, event: ev.ActionEnded) -> None:
-    """If slurmdbd is away, this does not count as an attempt: the record waits until slurmdbd is back."""
+    """If slurmdbd does not answer, the write does not count as an attempt, and is repeated after slurmdbd is back."""
     workload = world.workloads.get(action.key)
     if workload is None:
         return
@@ -86,7 +87,7 @@ def _update_ended(world: World, action: act.UpdateJob, event: ev.ActionEnded) ->
 
 
 def _note_accounting_outage(world: World, event: ev.ActionEnded) -> bool:
-    """Note if slurmdbd answers, as far as this answer shows it."""
+    """If the answer shows that slurmdbd does not answer, note the outage and return True."""
     if event.refusal is None or event.refusal.number != ev.ACCOUNTING_AWAY:
         return False
     world.apply_part(ev.AccountingOutageBegan(event.at, event.refusal.message))
@@ -94,7 +95,7 @@ def _note_accounting_outage(world: World, event: ev.ActionEnded) -> bool:
 
 
 def _take_changes(job: Placeholder, action: act.UpdateJob) -> None:
-    """Note that the job has the changed options, and keeps its other options, whatever the new translation has."""
+    """Note that the job has the changed options.  It keeps its other options, even if the new translation differs."""
     asked = job.spec or (adopted(action.spec, job.job) if job.job is not None else action.spec)
     job.spec = with_changes(asked, action.spec, action.component, action.changes)
 
@@ -113,7 +114,7 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
 
 
 def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> None:
-    """The job itself comes as JobRead.  This ends the action, and workloads of the job are visited."""
+    """End the action, and mark the workloads of the job for a visit.  The content of the job comes as JobRead."""
     world.reading.discard(action.job_id)
     if event.outcome is not Outcome.DONE and action.job_id in world.first_listed_at:
         world.note_failed_read(action.job_id, event.at)
@@ -125,7 +126,7 @@ def _read_ended(world: World, action: act.ReadJob, event: ev.ActionEnded) -> Non
 
 
 def _limits_ended(world: World, action: act.ReadLimits, event: ev.ActionEnded) -> None:
-    """The limits themselves come as LimitsRead.  If they could not be read, they are read again after the usual time."""
+    """End the action.  The limits come as LimitsRead.  After a failed read they are read again after the usual time."""
     world.reading_limits.discard(action.of)
     _note_accounting_outage(world, event)
     if event.outcome is not Outcome.DONE:
@@ -134,7 +135,7 @@ def _limits_ended(world: World, action: act.ReadLimits, event: ev.ActionEnded) -
 
 
 def keep_limits(world: World, of: LimitsOf, known: KnownLimits) -> None:
-    """Keep these limits; if there are too many, the oldest are dropped."""
+    """Keep these limits.  If there are more than MOST_LIMITS entries, the oldest is dropped."""
     world.limits.pop(of, None)
     world.limits[of] = known
     if len(world.limits) > MOST_LIMITS:

@@ -1,7 +1,7 @@
 """Applies lists and events of Kubernetes nodes to the World.
 
-A list replaces the former list as a whole.  Workloads are marked for a visit if pods may come to other nodes than before, or
-if the kubelet of one of their pods fell silent.
+A list replaces the former list as a whole.  Workloads are marked for a visit if their pods may run on other nodes than
+before, or if a kubelet of their pods fell silent or answers again.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def _nodes_listed(world: World, event: ev.NodesListed) -> None:
 
 
 def _read_by_feasibility(node: Node) -> tuple[object, ...]:
-    """The parts of a node that decide where pods may run; the bridge's own writes on a node are not among them."""
+    """The parts of a node that decide which pods may run there.  The bridge's own writes on a node are not among them."""
     return (node.labels, node.ready, node.unschedulable, node.taints, node.allocatable)
 
 
 def _mark_workloads_on(world: World, names: Collection[str]) -> None:
-    """Visit the workloads with pods on these nodes, or gone from there: their kubelets fell silent or answer again (S8)."""
+    """Mark the workloads whose pods are, or were before they were deleted, on these nodes: kubelets may be silent (S8)."""
     there = [world.node_info[name] for name in names if name in world.node_info]
     keys = (world.key_of_pod.get(uid) for info in there for uid in info.pods)
     world.dirty.update(dict.fromkeys(key for key in keys if key is not None))

@@ -1,12 +1,13 @@
 """Which pod is in which workload, as pods come, end and go (W1–W5).
 
-Pods of one group are members of one workload until it has its size.  Surplus pods are workloads by themselves, and come back
-when a place in the group is free and serves them (free_places.py), unless they run by then.  A pod whose own job waits in
-Slurm's queue comes back only if the gang is complete with it; its own job then has no pod any more, and is cancelled.  Apart
-from that, the members follow from the pods and not from the order of events: first pods on nodes, then the others by rank.
+Pods of one group become members of one workload until it has its size.  Further pods are *surplus*: each is a workload by
+itself.  A surplus pod joins the gang later if a place becomes free and serves the pod (free_places.py), unless the pod runs
+by then.  If its own job waits in Slurm's queue, the pod joins only if the gang is complete then; its own job has no pod any
+more, and is cancelled.  Apart from that, the members follow from the pods and not from the order of events: first pods on
+nodes, then other pods by rank.
 
-The time to determine the members grows with the group.  So for a large group it is not done for each pod event: the group is
-noted as unsettled, and is settled after enough events, or by the plan of the next pass (`settle`).
+The time to determine the members grows with the group.  So in a large group it is not done at each pod event.  The group is
+noted as unsettled; it is settled after enough events, or by the plan of the next pass (`settle`).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from scheduler.translate.grouping import (
 ALONE = "1"  # the annotation `size` of a pod that was bound as a workload by itself
 SETTLED_AT_ONCE = 64  # a group of up to this many pods is settled at each event
 PODS_PER_NEWS = 8  # a larger group is settled after one event for each 8 of its pods
-PAUSE_PER_POD_S = 5e-5  # pause after a plan settled groups: some ten times as long as that took
+PAUSE_PER_POD_S = 5e-5  # pause after a plan settled a group: some ten times as long as that took
 MAX_PAUSE_S = 5.0
 
 
 def take_workload(world: World, pod: Pod) -> Workload:
-    """The workload that a pod belongs to; it is created if there is none yet."""
+    """The workload to which the pod belongs.  If there is none yet, it is created."""
     key = world.key_of_pod.get(pod.uid)
     if key is not None:
         workload = world.workloads[key]
@@ -55,7 +56,7 @@ def take_workload(world: World, pod: Pod) -> Workload:
 
 
 def _shown_by(world: World, pod: Pod) -> Group | Refusal | None:
-    """The group that a pod shows; of a JobSet with stages the stage, after the JobSet was read."""
+    """The group that the pod shows.  If a JobSet with stages was read, the group is the pod's stage."""
     group = group_of(pod)
     if not isinstance(group, Group) or group.size_source_kind != "JobSet" or group.stage or pod.node:
         return group
@@ -71,14 +72,14 @@ def _jobset_of(world: World, pod: Pod) -> Owner | None:
 
 
 def _was_refused_alone(workload: Workload, uid: str) -> bool:
-    """True if the pod was a workload by itself, refused because its labels did not define a group."""
+    """True if the pod is a workload by itself, has no job, and was refused because its labels did not define a group."""
     before = workload.pods.get(uid)
     idle = workload.in_flight is None and workload.job_search is None and not workload.jobs
     return idle and before is not None and not before.node and isinstance(group_of(before), Refusal)
 
 
 def _join_group(world: World, alone: Workload, pod: Pod) -> Workload:
-    """After an edit corrected the labels of the pod, it belongs to its gang."""
+    """Move the pod to its gang, if an edit has corrected its labels.  Returns the workload of the pod."""
     group = _shown_by(world, pod)
     if not isinstance(group, Group):
         return alone
@@ -91,7 +92,7 @@ def _join_group(world: World, alone: Workload, pod: Pod) -> Workload:
 def _was_bound_alone(world: World, pod: Pod, group: Group) -> bool:
     """True if a previous process bound the pod for a job of its own, because its group was complete.
 
-    False if the pod was the last pod of its gang, which its trace id shows.
+    The last pod of a gang also shows size 1; if the trace of the pod is the gang's, the result is False.
     """
     if not pod.node or pod.annotations.get(names.SIZE) != ALONE:
         return False
@@ -120,8 +121,8 @@ def _take_group(world: World, pod: Pod, group: Group) -> Workload:
 def _is_surplus(workload: Workload, pod: Pod, group: Group) -> bool:
     """True if the group needs no further pod.  The cost does not grow with the number of pods.
 
-    Either the group has its size and the pod ranks after its last member; or the size is unknown, and there are more
-    pods than any gang may have (`too_many` says so on the pod).
+    Either the group has its size, and the pod ranks after its last member.  Or the size is not known, and the group has as
+    many pods as a gang may have; then `too_many` refuses the pod.
     """
     if pod.node or pod.gated or pod.finished:
         return False
@@ -132,7 +133,7 @@ def _is_surplus(workload: Workload, pod: Pod, group: Group) -> bool:
 
 
 def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
-    """Why a surplus pod of that group does not run by itself; None: its group has its size, so the pod may run by itself."""
+    """Why a pod of the group does not run by itself; None: it is no surplus pod, or its group has its size."""
     gang = world.workloads.get(names.workload_key(group.identity))
     if gang is None or gang.size or pod.uid not in gang.surplus:
         return None
@@ -161,7 +162,7 @@ def _show(world: World, workload: Workload, pod: Pod) -> None:
 
 
 def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
-    """True if the event of the pod changes no membership, which holds for most events of a large gang."""
+    """True if the event of the pod changes no membership.  This is true of most events of a large gang."""
     return (
         before is not None
         and before.finished == pod.finished
@@ -174,13 +175,15 @@ def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
 
 
 def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
-    """Determine the size of the group again, and move surplus pods out, or missing pods back in.
+    """Determine the size of the group again.  Move surplus pods out of the gang, or back into free places.
 
     pod   the pod whose event is the reason; None: another reason
 
-    If this has to compare all pods of a large group, it waits for enough events, so that each event costs about the same.
-    Until then the workload is in `world.unsettled`: no pass visits it, and the plan of the next pass settles it.  Then the
-    result is False, and the workload is refreshed when it is settled.
+    If all pods of a large group have to be compared, the group waits for enough events, so that each event costs about the
+    same.  Meanwhile the workload is in `world.unsettled`: no pass visits it, and the plan of the next pass settles it.
+
+    Returns True if the group is settled, so that the caller refreshes the workload; False: it is refreshed when it is
+    settled.
     """
     if workload.group is None:
         return True
@@ -198,12 +201,12 @@ def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
 
 
 def pods_of_group(workload: Workload) -> int:
-    """The most pods that settling the group considers."""
+    """The number of the group's pods, members and surplus: settling compares at most so many."""
     return len(workload.pods) + len(workload.surplus)
 
 
 def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
-    """True if settling may have to consider each pod, not only the counts."""
+    """True if the counts do not suffice to settle the group, so that single pods have to be compared."""
     if _is_in_stages(world, workload, pod):
         return True
     size = _size(world, workload)
@@ -215,7 +218,7 @@ def _takes_long(world: World, workload: Workload, pod: Pod | None) -> bool:
 
 
 def _is_in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
-    """True if the JobSet of its pods was read, or that of this one, and is made in stages."""
+    """True if the JobSet of a member, or of *pod*, was read and creates its pods in stages."""
     if (
         workload.group is None
         or workload.group.size_source_kind != "JobSet"
@@ -231,13 +234,13 @@ def _is_in_stages(world: World, workload: Workload, pod: Pod | None) -> bool:
 
 
 def settle_all(world: World) -> None:
-    """Settle all groups now: a replica that does not decide has no plans that would."""
+    """Settle all groups now, for a replica that makes no plans."""
     while world.unsettled:
         settle_by_plan(world, next(iter(world.unsettled)), world.newest_event_at)
 
 
 def settle_by_plan(world: World, key: str, at: float) -> None:
-    """Settle a group that waits for that.  The larger the group, the longer is the pause before the next plan settles one."""
+    """Settle an unsettled group.  The larger the group, the longer is the pause before the next plan settles a group."""
     workload = world.workloads.get(key)
     if workload is None or workload.group is None:
         world.unsettled.pop(key, None)
@@ -249,7 +252,7 @@ def settle_by_plan(world: World, key: str, at: float) -> None:
 
 
 def _settle(world: World, workload: Workload, *, all_pods: bool) -> None:
-    """As `settle`.  all_pods: properties that are not counted may have changed, too"""
+    """Settle the group now.  all_pods: True: properties that are not counted may have changed, too"""
     assert workload.group is not None, "only a group is settled"
     if all_pods and workload.group.size_source_kind == "JobSet" and not workload.group.stage:
         _split(world, workload)
@@ -273,17 +276,18 @@ def _room(workload: Workload) -> int:
     pod_counts = workload.pod_counts
     room = max(0, workload.size - (pod_counts.members - pod_counts.members_unbound))
     if pod_counts.members_unbound > room:
-        # Pods that the bridge ends leave places, too, though they are not deleted (S4).
+        # Pods that the bridge is ending leave places, too, although they are not deleted yet (S4).
         room = min(workload.size, room + sum(map(stays, _ending_pods(workload))))
     return room
 
 
 def _fit_members(world: World, workload: Workload, room: int, least: int) -> None:
-    """Move unbound members out that have no place, or take surplus pods back into free places.
+    """Move unbound members without a place out of the gang, or take surplus pods back into free places.
 
-    least   the fewest members that the workload had since it was settled last
+    room    for how many unbound members the gang has places
+    least   the fewest members that the workload had since it was last settled
     """
-    # Pods that came while places were free did not ask whether surplus pods wait for these places, too.
+    # Pods that came while places were free became members, although surplus pods may wait for these places.
     came = max(0, workload.pod_counts.members - least)
     missing = room - (workload.pod_counts.members_unbound - came)
     if came and missing > 0 and workload.surplus:
@@ -298,7 +302,7 @@ def _fit_members(world: World, workload: Workload, room: int, least: int) -> Non
 
 
 def _move_out(world: World, workload: Workload, room: int) -> None:
-    """Make the last unbound members surplus, by rank, as many as have no place."""
+    """Make unbound members surplus that have no place, the last by rank first."""
     waiting = sorted((pod for pod in workload.members if not workload.node_of(pod)), key=rank_of)
     being_bound = {pod.uid for pod in waiting if _may_be_bound_yet(world, workload, pod)}
     idle = [pod for pod in waiting if pod.uid not in being_bound]
@@ -314,7 +318,7 @@ def _take_back(world: World, workload: Workload, missing: int) -> None:
 
 
 def _split(world: World, workload: Workload) -> None:
-    """The JobSet was read, and its pods are created in stages: each waiting pod goes to the gang of its stage."""
+    """If the JobSet was read and creates its pods in stages, move each waiting pod to the gang of its stage."""
     for pod in [pod for pod in workload.pods.values() if not workload.node_of(pod)]:
         group = _shown_by(world, pod)
         if not isinstance(group, Group) or not group.stage:
@@ -340,10 +344,10 @@ def _ending_pods(workload: Workload) -> list[Pod]:
 
 
 def rejoin_gang(world: World, alone: Workload) -> None:
-    """If this pod is beyond the size of its gang and the gang has a free place now, the pod takes that place.
+    """If the pod of *alone* is surplus and its gang has a free place now, let the pod take that place.
 
-    This is called when an action for the pod has ended.  While the pod's own job waits, the bridge reads that job again and
-    again, so this is called again and again.
+    This is called when an action for the pod has ended.  While the pod's own job waits, the bridge reads the job again and
+    again, so the place is found soon.
     """
     if alone.group is not None:
         return
@@ -354,13 +358,13 @@ def rejoin_gang(world: World, alone: Workload) -> None:
 
 
 def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
-    """Move the pod to which that job belongs out of its gang: a previous process submitted the job for the pod alone.
+    """If a previous process submitted a job for a single pod of a running gang, move the pod out of the gang.
 
-    key    of the pod as a workload by itself, which the name of the job shows
-    user   of the job
+    key    the key in the name of the job: of the pod as a workload by itself
+    user   the user of the job
 
-    Other pods of the gang run.  The pod is a workload by itself again: it keeps its job and its turn in Slurm's queue.
-    Returns the workload; None: no pod of this key and user waits in a running gang.
+    The pod becomes a workload by itself again, and keeps its job and its turn in Slurm's queue.  Returns this workload;
+    None: no pod of this key and user waits in a gang of which other pods run.
     """
     for phase in (Phase.GRANTED, Phase.BOUND):
         for gang in map(world.workloads.__getitem__, world.by_phase[phase]):
@@ -379,7 +383,7 @@ def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
 
 
 def _returning(world: World, workload: Workload, missing: int) -> list[Pod]:
-    """The pods beyond the gang's size that take its free places, by rank."""
+    """The surplus pods that take free places in the gang, by rank.  missing: how many places are free"""
     if not workload.pod_counts.sizes:
         return _next_run(world, workload)
     available = [pod for pod in _collect_available(world, workload) if _may_take_place(world, workload, pod)]
@@ -398,9 +402,9 @@ def _without_jobs(world: World, pods: list[Pod]) -> list[Pod]:
 
 
 def _next_run(world: World, workload: Workload) -> list[Pod]:
-    """No pod of the gang stays, so no place in it is free: pods beyond its size are its next run if they are enough for one.
+    """The surplus pods that are the next run of a gang of which no pod stays; none if they are not enough for a run.
 
-    Fewer pods stay by themselves; as a gang they would wait for others that may never come.
+    If they are fewer, they stay workloads by themselves.  As a gang they would wait for pods that may never come.
     """
     found = _without_jobs(world, _collect_available(world, workload))
     sizes = {world.workloads[world.key_of_pod[pod.uid]].shown[pod.uid].size for pod in found}
@@ -409,9 +413,9 @@ def _next_run(world: World, workload: Workload) -> list[Pod]:
 
 
 def _stays_with_free_places(world: World, workload: Workload) -> bool:
-    """True if pods of the gang stay, none of its pods terminates, and its controller has had the time to replace the others.
+    """True if pods of the gang stay, no pod terminates, and the controller has had enough time to replace the other pods.
 
-    Otherwise no pod leaves Slurm's queue: when a gang fails, its members end one after the other.
+    If it is False, no pod gives up its place in Slurm's queue: when a gang fails, its members end one after the other.
     """
     pod_counts = workload.pod_counts
     leaving = pod_counts.unfinished - pod_counts.unbound > pod_counts.members - pod_counts.members_unbound
@@ -420,10 +424,10 @@ def _stays_with_free_places(world: World, workload: Workload) -> bool:
 
 
 def _collect_available(world: World, workload: Workload) -> list[Pod]:
-    """The pods beyond the gang's size that have no action in flight and no job, or only a job that waits in Slurm's queue.
+    """The surplus pods that have no action in flight, and no job or only a job that waits in Slurm's queue or has ended.
 
-    A bound pod does not join the gang, even if its own job is forgotten: the job of the gang is not the job
-    of that pod, and the end of the gang's job must not end the pod (V7).
+    A bound pod does not join the gang, even if its own job is forgotten.  It does not run for the job of the gang, so the end
+    of that job must not end the pod (V7).
     """
     found = []
     for uid in sorted(workload.surplus):
@@ -437,7 +441,7 @@ def _collect_available(world: World, workload: Workload) -> list[Pod]:
 
 
 def _waits(world: World, workload: Workload, pod: Pod) -> bool:
-    """True if the pod is a member without a node, no job may hold nodes for it, and no bind may put it on one."""
+    """True if the pod is a member without a node, no job may hold nodes for it, and no bind may put it on a node."""
     if pod not in workload.members or workload.node_of(pod) or _may_be_bound_yet(world, workload, pod):
         return False
     return all(
@@ -457,7 +461,7 @@ def _leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
 
 def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     group = before.shown[pod.uid]
-    after.put(pod)  # first: at each moment a workload has the pod
+    after.put(pod)  # first, so that at each moment a workload has the pod
     after.show(pod.uid, group)
     before.take_out(pod.uid)
     before.last_status.pop(pod.uid, None)
@@ -478,11 +482,12 @@ def _add_split_to_stories(gang: Workload, alone: Workload, pod: Pod) -> None:
 
 
 def _size(world: World, workload: Workload) -> int:
-    """The number of unfinished members that it needs (W5); 0: not known, above the limit of gangs, or its pods do not agree.
+    """How many unfinished members the gang needs (W5); 0: not known, above MAX_SIZE, or its pods do not agree.
 
-    The number is less by the pods that succeeded, unless as many succeeded as the group has: these are a run that is over.
+    Pods that succeeded are not needed any more.  But if as many succeeded as the group has pods, this run is over, and the
+    next run needs all pods.
     """
-    if not workload.pod_counts.sizes:  # all of them end
+    if not workload.pod_counts.sizes:  # no pod stays
         return workload.size or 1
     if len(workload.pod_counts.sizes) != 1:
         return 0
@@ -494,15 +499,15 @@ def _size(world: World, workload: Workload) -> int:
         size = members_of(owner, workload.group)
         if size > MAX_SIZE:
             return 0
-        if owner.ref.kind == "Job":  # its size is the number of pods that are still to come
+        if owner.ref.kind == "Job":  # `members` of a Job does not count pods that succeeded
             return max(1, size)
     elif workload.group is not None and workload.group.stage and (owner := world.size_source_of(workload)) is not None:
-        size = min(size, members_of(owner, workload.group))  # the size may have been written for all stages together
+        size = min(size, members_of(owner, workload.group))  # the annotation may give the size of all stages together
     size = max(1, size)
     return size - workload.pod_counts.succeeded % size
 
 
 def members_of(owner: Owner, group: Group | None) -> int:
-    """The number of pods that the owner wants in the group; of a stage, the number of its pods."""
+    """How many pods the owner wants in the group; if the group is a stage, in the stage."""
     stage = next((candidate for candidate in owner.stages if group is not None and candidate.name == group.stage), None)
     return stage.members if stage is not None else owner.members or 0

@@ -1,7 +1,7 @@
 """Applies namespaces, their labels, and the rights of the bridge in them to the World.
 
-Labels decide which namespaces are managed, and which Slurm user a namespace is (policy.py).  The UID of `kube-system` is the
-mark of this cluster in job names, so pods are applied only after the namespaces were listed.
+Labels decide which namespaces are managed, and which Slurm user a namespace has (policy.py).  The mark of this cluster in job
+names is made from the UID of `kube-system`, so pods are applied only after this namespace is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
         if before is None or before.labels != event.namespace.labels:
             _managed_changed(world)
             identity_changed(world, {event.namespace.name})
-        _fold_early(world)
+        _apply_early_events(world)
 
 
 def _namespace_deleted(world: World, event: ev.NamespaceDeleted) -> None:
@@ -50,13 +50,13 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
         name for name, namespace in namespaces.items() if name not in before or before[name].labels != namespace.labels
     }
     (namespaces_first_listed if is_first else identity_changed)(world, changed)
-    _fold_early(world)
+    _apply_early_events(world)
     if world.node_state.polled == NEVER:
         world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
 
 
 def _managed_changed(world: World) -> None:
-    """Namespaces became managed, or are not any more: pods of the others are neither submitted nor bound."""
+    """Mark the workloads that are concerned if other namespaces are managed now: their pods may be submitted or bound."""
     world.identity_changes += 1
     for phase in (Phase.UNSUBMITTED, Phase.GRANTED, Phase.ORPHANED):
         world.dirty.update(world.by_phase[phase])
@@ -64,7 +64,7 @@ def _managed_changed(world: World) -> None:
     other_schedulers.find_pods(world)
 
 
-def _fold_early(world: World) -> None:
+def _apply_early_events(world: World) -> None:
     if world.is_cluster_known:
         early, world.early = world.early, []
         for early_event in early:
@@ -72,7 +72,7 @@ def _fold_early(world: World) -> None:
 
 
 def _rights_checked(world: World, event: ev.RightsChecked) -> None:
-    """Where rights are back, what failed for lack of them is tried at once (scheduler/rules/missing_rights.py)."""
+    """Note the missing rights.  If rights are back, repeat failed attempts at once (scheduler/rules/missing_rights.py)."""
     before, world.lacking_rights = world.lacking_rights, dict(event.lacking)
     back = before.keys() - event.lacking.keys()
     changed = back | {name for name, why in event.lacking.items() if before.get(name) != why}

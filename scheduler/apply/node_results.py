@@ -1,4 +1,4 @@
-"""Applies planned and ended actions on nodes to the World (see results.py)."""
+"""Applies plans and results of actions on nodes to the World (see results.py)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def _slurm_node_action_planned(world: World, action: act.OnSlurmNode, at: float)
 
 
 def _slurm_node_ended(world: World, action: act.OnSlurmNode, event: ev.ActionEnded) -> None:
-    """A poll that is sent now shows the result.  A failure is shown on the node, and the action is tried again later.
+    """Ask for a poll, which shows the result.  A failure is shown on the node, and the action is tried again later.
 
-    While many are registered there is one poll for all that ended meanwhile: it is 13 MB for 5,000 nodes.
+    While many nodes are registered, there is one poll for all actions that ended meanwhile: its answer has 13 MB for 5,000
+    nodes.
     """
     node_state = world.node_state
     node_state.in_flight[action.name] = event.at
@@ -53,7 +54,7 @@ def _node_poll_planned(world: World, action: act.PollNodes, at: float) -> None:
 
 
 def _node_poll_ended(world: World, action: act.PollNodes, event: ev.ActionEnded) -> None:
-    """The nodes come as SlurmNodesPolled; a failed poll is repeated after a while."""
+    """The nodes come as SlurmNodesPolled.  A failed poll is repeated after a pause."""
     if event.outcome is not Outcome.DONE:
         world.nodes_stale = True
         world.nodes_polled_from = event.at + world.config.tuning.backoff_s * 5

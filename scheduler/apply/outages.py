@@ -1,6 +1,6 @@
-"""Applies what concerns a cluster as a whole: its outages, slurmdbd, tokens, its clock, and what an admin confirms.
+"""Applies events about a cluster as a whole: outages, slurmdbd, tokens, the clock, and what an admin confirms.
 
-When an outage of a side ends, what failed meanwhile is tried at once.  In a long outage of Slurm, ids may have been reused.
+When an outage of a side ends, failed attempts are repeated at once.  In a long outage of Slurm, ids may have been reused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _outage_ended(world: World, event: ev.OutageEnded) -> None:
 def _accounting_outage_began(world: World, event: ev.AccountingOutageBegan) -> None:
     if world.accounting_outage is None:
         world.accounting_outage = event
-        world.dirty.update(world.searching_workloads)  # they do not wait for slurmdbd
+        world.dirty.update(world.searching_workloads)  # their searches do not wait for slurmdbd
 
 
 def _accounting_outage_ended(world: World, event: ev.AccountingOutageEnded) -> None:
@@ -53,7 +53,7 @@ def _token_missing(world: World, event: ev.TokenMissing) -> None:
 
 
 def _token_usable(world: World, event: ev.TokenUsable) -> None:
-    """Try at once what failed because the token was missing."""
+    """Repeat attempts at once that failed because the token was missing."""
     world.users_without_token.discard(event.user)
     for key in world.limited.pop(event.user, {}):
         world.workloads[key].retry_at = float("-inf")

@@ -56,7 +56,7 @@ def _planned(world: World, event: ev.Planned) -> None:
 
 
 def _wait_in_turn(world: World, plan: act.Plan) -> None:
-    """A visited workload that waits in a full limit again keeps its place there, whatever it was visited for (I7)."""
+    """Let workloads wait in the limits that the plan names.  A workload that waits in a limit again keeps its place (I7)."""
     waits = {(name, key) for name, keys in plan.parked.items() for key in keys} - plan.yielding
     for key in plan.visited:
         world.dirty.pop(key, None)
@@ -101,7 +101,7 @@ def _write_off(world: World, key: str, uid: str) -> None:
 
 
 def _action_planned(world: World, action: act.Action, at: float) -> None:
-    """Note that the action is in flight.  A change for a workload that this plan dropped is not placed, and not performed."""
+    """Note that the action is in flight.  An action on a workload that was dropped is not noted, and not performed."""
     key = getattr(action, "key", "")
     if action.effect is act.Effect.WORKLOAD and quarantine.is_dropped(world, ObjectKind.WORKLOAD, key):
         return
@@ -111,7 +111,7 @@ def _action_planned(world: World, action: act.Action, at: float) -> None:
 
 
 def _planning_failed(world: World, plan: act.Plan, action: act.Action, error: Exception) -> None:
-    """No action of this plan is performed for its workload."""
+    """Contain the error.  No action of this plan for the same workload is performed."""
     key = getattr(action, "key", "")
     for planned in plan.actions:
         if planned is action or (key and getattr(planned, "key", "") == key):
@@ -165,7 +165,7 @@ def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, a
     elif (rate := world.quotas.rate(workload)) is not None:
         world.quotas.take_token(rate, at)
     workload.add_to_story(at, action.reason)
-    world.update_indexes(workload)  # the rules wait for the answer
+    world.update_indexes(workload)  # no visit is needed: the rules wait for the answer
 
 
 def _slurm_action_planned(
@@ -191,7 +191,7 @@ def _read_planned(world: World, action: act.ReadJob, at: float) -> None:
     if action.bucket == "detail":
         world.detail_new.pop(action.key, None)
         world.detail_round.pop(action.key, None)
-        world.detail_round[action.key] = at  # to the end of the round
+        world.detail_round[action.key] = at  # at the end of the dict, which is in the order of the reads
     elif action.bucket == "running":
         world.running_new.pop(action.key, None)
         world.running_round.pop(action.key, None)
@@ -264,7 +264,7 @@ def _owner_read_planned(world: World, action: act.ReadOwner, at: float) -> None:
     key = owner_key(action.namespace, action.ref)
     world.reading_refs.add(key)
     world.owner_asked_at[key] = at
-    if action.key:  # read again
+    if action.key:  # the controller was read before
         world.token_buckets["owners"].take(at, 1)
 
 
@@ -273,7 +273,10 @@ def _pod_read_planned(world: World, action: act.ReadClaims | act.SelectVolumeNod
 
 
 def _bound_the_waiting_records(world: World) -> None:
-    """While slurmdbd is away, at most `records_waiting` workloads wait for it; the workload that waits longest is dropped."""
+    """While slurmdbd does not answer, let at most `records_waiting` workloads wait for it.
+
+    If there are more, the ends of the workloads that wait longest are not recorded.
+    """
     waiting = world.parked["records"]
     while world.accounting_outage is not None and len(waiting) > world.config.tuning.records_waiting:
         key = next(iter(waiting))

@@ -1,7 +1,7 @@
 """Applies reads of the objects that pods refer to: their controllers, and their volume claims.
 
-Controllers are read for their annotations and for the size of a gang.  At most MAX_OWNERS_REMEMBERED of usual size are kept;
-the oldest are read again when a pod needs them.
+Controllers are read for their annotations and for the size of a gang.  At most MAX_OWNERS_REMEMBERED controllers of usual
+size are kept.  A controller that was dropped is read again when a pod needs it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scheduler.state.phase import Phase
 from scheduler.state.world import World
 
 MAX_OWNERS_REMEMBERED = 10_000  # controllers whose annotations are kept
-USUAL_OWNER = 4096  # characters; a controller with more counts as several
+USUAL_OWNER = 4096  # characters; a controller with more characters counts as several controllers
 
 
 def _owner_read(world: World, event: ev.OwnerRead) -> None:
@@ -44,7 +44,7 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
 
 
 def _size_of(owner: Owner | None) -> int:
-    """The size of the controller in memory, in controllers of usual size."""
+    """How much memory the controller takes, in controllers of usual size."""
     if owner is None:
         return 1
     jobs = sum(len(job) for stage in owner.stages for job in stage.jobs)
@@ -52,7 +52,7 @@ def _size_of(owner: Owner | None) -> int:
 
 
 def _owner_changed(world: World, owner: OwnerKey) -> None:
-    """An owner has changed: workloads that were refused because of its former content are submitted again (Q4)."""
+    """Note that the input of the owner's workloads changed: a workload that was refused may be accepted now (Q4)."""
     for phase in (Phase.UNSUBMITTED, Phase.QUEUED):
         for key in world.by_phase[phase]:
             workload = world.workloads[key]
@@ -74,7 +74,7 @@ def _claims_read(world: World, event: ev.ClaimsRead) -> None:
     world.claims_read_at[event.uid] = event.at
     world.dirty[key] = None
     if any(claim.problem for claim in event.claims):
-        world.back_off(world.workloads[key], event.at)  # visited again after the wait
+        world.back_off(world.workloads[key], event.at)  # the workload is visited again after the backoff
 
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {ev.OwnerRead: _owner_read, ev.ClaimsRead: _claims_read}

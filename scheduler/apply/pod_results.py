@@ -17,9 +17,11 @@ from scheduler.state.in_flight import InFlight, UnansweredBind
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-SAYS_NOTHING = frozenset({401, 429})  # rejected credentials, too many requests: such a refusal does not concern the pod
+NOT_ABOUT_THE_POD = frozenset(
+    {401, 429}
+)  # rejected credentials, too many requests: the refusal does not concern the pod
 BIND_FAILED = "Kubernetes did not accept the bind."
-POD_AGAIN_S = 5.0  # a pod that could not be read is read again after so long
+POD_AGAIN_S = 5.0  # after this time a pod that could not be read is read again
 SHOWN_S = 2.0  # after this time the watch shows what was written on a pod
 MAX_FAILURES_REMEMBERED = 10_000  # owners and claims that cannot be read
 
@@ -42,7 +44,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
         confirmation.note_unanswered(workload, action)
     if event.outcome is Outcome.DONE:
         confirmation.note_answered(workload, action.uid)
-        # The API server took this bind.  The annotations that the watch showed may have been edited since.
+        # The API server accepted this bind.  If the watch showed other annotations, a client has edited them since.
         workload.bound_by_bridge_before[action.uid] = None
         workload.strays.pop(action.uid, None)
         _note_bound(world, workload, action, event.at)
@@ -51,7 +53,7 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
     job = world.placeholders.get(action.job_id)
     if job is not None and job.key == action.key:
         job.bind_trouble = event.refusal.message if event.refusal is not None else BIND_FAILED
-        if event.outcome is Outcome.REFUSED and event.refusal_number not in SAYS_NOTHING:
+        if event.outcome is Outcome.REFUSED and event.refusal_number not in NOT_ABOUT_THE_POD:
             job.bind_refused[action.uid] += 1
     if event.outcome is Outcome.UNKNOWN:
         if world.assumed.get(action.uid) == action.node:
@@ -62,13 +64,13 @@ def _bind_ended(world: World, action: act.BindPod, event: ev.ActionEnded) -> Non
 
 
 def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float) -> None:
-    """The pod is on the node, for the job that it was bound for; Slurm may have reused the id of that job."""
+    """Note that the pod is on the node, for the job in the bind.  Slurm may have reused the id of that job."""
     workload.backoff = workload.backoff.after_success()
     world.unanswered_binds.pop(action.uid, None)
     if not workload.pods[action.uid].node:
         workload.put_on(action.uid, action.node)
     job = world.placeholders.get(action.job_id)
-    if job is None:  # the job ended and was forgotten; the watch shows which job the pod names, and that job is read
+    if job is None:  # the job ended and was forgotten; the watch shows the job that the pod names, and that job is read
         workload.hint = None if workload.hint == action.job_id else workload.hint
         return
     workload.hint = job.id
@@ -79,7 +81,7 @@ def _note_bound(world: World, workload: Workload, action: act.BindPod, at: float
 
 
 def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) -> None:
-    """The pod shows whether the bind with the lost answer took effect; if not, its room is free (V5)."""
+    """Note if the bind whose answer was lost took effect, as the read pod shows.  If not, free its room (V5)."""
     world.reading_refs.discard(action.uid)
     lost, workload = world.unanswered_binds.get(action.uid), workload_of(world, action.uid)
     if lost is None or workload is None or event.began < lost.until:
@@ -88,7 +90,7 @@ def _pod_read_ended(world: World, action: act.ReadPod, event: ev.ActionEnded) ->
         world.unanswered_binds[action.uid] = UnansweredBind(lost.action, event.at + POD_AGAIN_S)
     elif event.node == lost.action.node:
         _note_bound(world, workload, lost.action, event.at)
-    else:  # if the pod is on another node, the watch shows that
+    else:  # the bind had no effect; if the pod is on another node, the watch shows it
         confirmation.note_answered(workload, action.uid)
         workload.unconfirmed_binds.pop(action.uid, None)
         _free_assumed(world, action.uid, lost.action.node)
@@ -121,7 +123,7 @@ def _pod_deletion_ended(
 
 
 def _deadline_ended(world: World, action: act.SetDeadline, event: ev.ActionEnded) -> None:
-    """A deadline ends nothing yet.  The pod is held only until the watch shows the deadline."""
+    """Note the result.  The action stays in flight until the watch shows the deadline, because it ends no pod at once."""
     workload = workload_of(world, action.uid)
     if workload is None:
         return
@@ -142,7 +144,7 @@ def _condition_ended(world: World, action: act.SetPodCondition | act.SetJobCondi
 
 
 def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded) -> None:
-    """The watch shows the result.  The wait before the next write doubles each time."""
+    """Note the end of the write, whose effect the watch shows.  The wait before the next write doubles each time."""
     workload = world.workloads.get(action.key)
     edited = workload.edited.get(action.uid) if workload is not None else None
     if edited is not None:
@@ -153,7 +155,7 @@ def _restore_ended(world: World, action: act.RestoreKeys, event: ev.ActionEnded)
 
 
 def _note_failure(world: World, subject: OwnerKey | str, event: ev.ActionEnded) -> None:
-    """Note since when, and why, a read that pods wait for fails.  subject: an owner, or the UID of a pod with claims."""
+    """If a read for which pods wait failed, note why and since when.  subject: an owner, or the UID of a pod with claims"""
     if event.outcome is Outcome.DONE:
         world.cannot_read.pop(subject, None)
         return

@@ -1,7 +1,8 @@
-"""Applies lists and events of pods to the World: pods of this scheduler, and other pods for the room that they take.
+"""Applies lists and events of pods to the World: pods of this scheduler, and other pods because they take room on nodes.
 
-A list replaces the former list as a whole: a pod that it lacks is gone.  Events of pods of this scheduler wait until the
-namespaces are listed: the namespaces give the mark of the cluster, which shows the pods that a previous process bound.
+A list replaces the former list as a whole: a pod that the list lacks is gone.  Events of pods of this scheduler wait until
+the mark of the cluster is known, which is made from a namespace: with the mark, pods that a previous process bound are
+recognized.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         world.first_listed = frozenset(world.listed[event.scope])
     note_list(world, event.scope, event.undecoded)
     _inherited(world, event)
-    for pod in event.pods:  # each by itself, so that a pod that cannot be applied does not affect the others
+    for (
+        pod
+    ) in event.pods:  # each is an event of its own, so that a pod that cannot be applied does not affect the others
         world.apply_part(ev.PodSeen(event.scope, pod))
     for uid in sorted(before - world.listed[event.scope]):
         last = _last_known(world, event.scope, uid)
@@ -89,7 +92,7 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
 
 
 def _inherited(world: World, event: ev.PodsListed) -> None:
-    """Note if the pods of that scope were listed since this process leads.  When both scopes were, binds go on."""
+    """Note if the pods of that scope were listed since this process leads.  As soon as both scopes were, binds go on."""
     if event.inherited:
         world.pods_inherited.add(event.scope)
     elif event.scope in world.pods_inherited:
@@ -107,7 +110,7 @@ def _last_known(world: World, scope: Scope, uid: str) -> Pod | None:
 
 
 def _apply_node_of_pod(world: World, pod: Pod, change: Callable[[World, Pod], None]) -> None:
-    """Apply the node of one pod.  If that raises, the counts of all other pods are recomputed."""
+    """Apply the node of one pod.  If that raises in a guarded World, the counts of all other pods are recomputed."""
     try:
         change(world, pod)
     except Exception:
@@ -119,7 +122,7 @@ def _apply_node_of_pod(world: World, pod: Pod, change: Callable[[World, Pod], No
 def _put_on_node(world: World, pod: Pod) -> None:
     """Update `node_info`, which has every unfinished pod with a node, whichever client bound it.
 
-    A pod that the bridge binds counts from then on.
+    A pod also counts while a bind of the bridge is planned or in flight.
     """
     assumed = world.assumed.get(pod.uid, "")
     if pod.node or pod.finished:
@@ -147,7 +150,9 @@ def _our_pod(world: World, pod: Pod) -> None:
     before = workload.pods.get(pod.uid)
     _note_sighting(world, before, pod)
     if before is not None and before.waits and pod.finished and pod.exit_code is None:
-        pod = replace(pod, waits=before.waits)  # soon after the end, kubelet does not say any more why it never started
+        pod = replace(
+            pod, waits=before.waits
+        )  # soon after the end, kubelet does not show any more why the pod never started
     workload.put(pod)
     came_to_node = bool(pod.node) and (before is None or not before.node)
     if came_to_node:
@@ -161,7 +166,7 @@ def _our_pod(world: World, pod: Pod) -> None:
         workload.created = min(workload.created, pod.created)
     workload.deleted_pods.pop(pod.uid, None)
     _note_input(world, workload, before, pod)
-    if before is None or not before.node:  # written with the bind; a later edit is the user's own value
+    if before is None or not before.node:  # the bind wrote the hint; a later edit is no hint
         take_hint(world, workload, pod)
     if before is None and len(workload.pods) == 1 and workload.jobs:
         _detach_jobs_of_other_users(world, workload)
@@ -175,7 +180,7 @@ def _our_pod(world: World, pod: Pod) -> None:
 
 
 def _add_node_to_story(world: World, workload: Workload, pod: Pod) -> None:
-    """Add to the story of the workload that the pod is on its node, with a time not before that of the last entry."""
+    """Add to the story of the workload that the pod is on its node, with a time not before the time of the last entry."""
     created_at = world.created_at(pod)
     last_at = workload.story[-1][0] if workload.story else created_at
     where = f"is on node {pod.node}"
@@ -183,22 +188,22 @@ def _add_node_to_story(world: World, workload: Workload, pod: Pod) -> None:
 
 
 def _note_binder(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """Note whether this process bound the pod, which now is on a node, or another client did.
+    """The pod came to a node: note if this process bound it, or if it is a stray, which another client bound.
 
-    Each bind of the bridge writes the id of its job on the pod.  A previous process may have bound an older pod that names a
-    job, unless this process saw the pod wait.
+    Each bind of the bridge writes the id of its job on the pod.  If a pod is older than this process and names a job, a
+    previous process may have bound it, unless this process saw the pod wait; such a pod is not noted as a stray.
     """
     bind, shown = workload.unconfirmed_binds.get(pod.uid), pod.annotations.get(names.JOB_ID)
     if bind is not None and bind.node == pod.node and bind.annotations.get(names.JOB_ID) == shown:
         workload.bound_by_bridge_before[pod.uid] = None
-    may_be_of_earlier_life = before is None and shown_id(pod) is not None and world.is_older(pod)
-    if pod.uid not in workload.bound_by_bridge_before and not may_be_of_earlier_life:
+    may_be_of_previous_process = before is None and shown_id(pod) is not None and world.is_older(pod)
+    if pod.uid not in workload.bound_by_bridge_before and not may_be_of_previous_process:
         workload.strays[pod.uid] = world.newest_event_at
         rivals.note(world, workload, pod)
 
 
 def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) -> None:
-    """Note a new or changed input of the user: a job that was requested before does not name what the pod needs now."""
+    """Note a new or changed input of the user.  If the pod's resources changed, earlier jobs do not fit its needs."""
     if before is None:
         world.input_changed(workload)
         return
@@ -214,7 +219,7 @@ def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) 
 
 
 def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
-    """Note when this process first saw what the pod shows: times of other clocks may be wrong."""
+    """Note when this process first saw each fact of the pod, because times of other clocks may be wrong."""
     seen = world.sightings.get(pod.uid)
     if seen is None:
         seen = world.sightings[pod.uid] = Sighting(world.newest_event_at)
@@ -235,7 +240,7 @@ def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
 
 
 def _shows_another_reason(pod: Pod) -> bool:
-    """True if a previous process said that this pod does not start, for another reason than the present one."""
+    """True if a previous process wrote that this pod does not start, and the present reason is another."""
     said = pod.job_condition
     if said is None or said.reason != names.NOT_STARTING or not kubelet.needs_a_person(pod.waits):
         return False
@@ -257,12 +262,12 @@ def _changed(before: Pod, pod: Pod) -> str:
 
 
 def _detach_jobs_of_other_users(world: World, workload: Workload) -> None:
-    """Its first pod came: jobs of its name that were read before count only if they are of a user of the pod (V8)."""
+    """The first pod of the workload came: drop jobs of its name that do not belong to the workload (V8)."""
     for job in [world.placeholders[job_id] for job_id in workload.jobs if job_id in world.placeholders]:
         if job.key != workload.key or belongs_to(world, workload, job.id, job.user, job.job):
             continue
         world.drop(job)
-        world.schedule_read(job.id, world.last_poll_began)  # it may be of a former user, or foreign
+        world.schedule_read(job.id, world.last_poll_began)  # the job may be of a former user, or foreign
 
 
 def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
@@ -274,8 +279,8 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     last = workload.take_out(pod.uid)
     if last is not None and stays(last):
         workload.left_at = at
-    stood = workload.node_of(pod) or (workload.node_of(last) if last else "")
-    workload.deleted_pods[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(stood))
+    node = workload.node_of(pod) or (workload.node_of(last) if last else "")
+    workload.deleted_pods[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(node))
     workload.bound.pop(pod.uid, None)
     in_flight = workload.pods_in_flight.pop(pod.uid, None)
     workload.last_status.pop(pod.uid, None)
@@ -292,7 +297,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload.add_to_story(at, f"pod {pod.full_name} is gone")
     if settle(world, workload):
         world.refresh(workload)
-    world.key_of_pod.pop(pod.uid, None)  # last: it is needed until here
+    world.key_of_pod.pop(pod.uid, None)  # last, because the functions above need it
 
 
 APPLIERS: Mapping[type, Callable[[World, Any], None]] = {

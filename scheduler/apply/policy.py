@@ -1,7 +1,8 @@
-"""Applies a new policy, or new labels of a namespace: the Slurm users and limits of pods from now on.
+"""Applies a new policy, or new labels of a namespace, which give pods their Slurm users and limits.
 
-Jobs that wait or run keep their user (job_ownership.py).  A waiting job follows the policy in what Slurm can change in place.
-A workload without a job is submitted by the new policy, even if Slurm or the former policy refused it.
+Jobs that wait or run keep their user (job_ownership.py).  If the policy changes options that Slurm can change in place, a
+waiting job is updated.  A workload without a job is submitted by the new policy, even if Slurm or the former policy refused
+it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
     world.identities = Identities(event.policy)
     for limit in [name for name in world.parked if Quotas.is_of_policy(name)]:
         for key in list(world.parked[limit]):
-            world.unpark(key)  # in the other limits that it waits for, too: it is visited below
+            world.unpark(key)  # from all limits: the workload is marked for a visit below
         del world.parked[limit]
     world.quotas = Quotas(event.policy, world.tenant_of)
     for workload in world.workloads.values():
@@ -38,7 +39,7 @@ def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
 def identity_changed(world: World, namespaces: Collection[str] | None = None) -> None:
     """Mark the workloads whose Slurm user may have changed, because the policy or labels of namespaces changed.
 
-    namespaces   only workloads in these; None: all
+    namespaces   only workloads in these namespaces; None: all workloads
     """
     _mark_concerned(world, namespaces)
     if world.ready:
@@ -48,14 +49,14 @@ def identity_changed(world: World, namespaces: Collection[str] | None = None) ->
 
 
 def namespaces_first_listed(world: World, namespaces: Collection[str]) -> None:
-    """As `identity_changed`, for the first list: no label of these namespaces changed while this process watched."""
+    """As `identity_changed`, for the first list of namespaces, which shows no change of labels."""
     _mark_concerned(world, namespaces)
     if world.ready:
         read_first(world, namespaces)
 
 
 def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
-    """Mark the workloads of these namespaces (None: of all), and read again the jobs whose user the policy did not give."""
+    """Mark the workloads of these namespaces (None: of all), and read the jobs again whose user the policy did not give."""
     world.identity_changes += 1
     if namespaces is None:
         world.policy_at = world.newest_event_at
@@ -75,12 +76,12 @@ def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
 
 
 def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
-    """Schedule reads before pods of an earlier process get a new job: they may have a job of another user (V1).
+    """Schedule reads before pods from before the start get a new job, because they may have a job of another user (V1).
 
-    Singleton does not hold back a job of another user.  That job may be any job that is not read yet.  If slurmctld lost its
-    state since, it may have the id of a job that other pods show, which no scan reads.
+    Singleton holds back only jobs of the same user.  The job of the other user may be any job that was not read yet.  If
+    slurmctld lost its state since, it may have an id that other pods show, which no scan reads.
 
-    namespaces   where identities may have changed; None: everywhere
+    namespaces   the namespaces in which identities may have changed; None: all namespaces
     """
     if namespaces is None:
         world.changed_early = False

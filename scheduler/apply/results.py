@@ -3,30 +3,31 @@
 An action is in flight from its plan (plans.py) until its own answer comes.  The outcome of the answer decides what is known:
 DONE is a fact, REFUSED sets a time for the next attempt, UNKNOWN starts a search.
 
-An answer says something about the object that the call was sent for.  While the answer was on its way a job id may have been
-given to another job, and a pod may have gone or moved to another workload.  So each answer is matched first:
+An answer is about the object for which the call was sent.  Until the answer comes, Slurm may give a job id to another job,
+and a pod may be deleted or move to another workload.  So each answer is first matched with the present objects:
 
   answer to                  what it changes
-  AllocateNow, SubmitJob     the workload.  The new id, unless a read or an answer since the call was sent says that the id
-                             belongs to another job; in that case the bridge looks the job up by its name.  If the
-                             nodes of a lost job are refused: the record of the lost job, too
-  CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission was given the
-  RecordEnd                  id.  A cancel: not where a read that began after it shows the job alive
+  AllocateNow, SubmitJob     the workload, and the placeholder of the new id.  If a read or an answer after the call was sent
+                             shows that the id belongs to another job, the bridge searches the job by its name instead
+  CancelJob, UpdateJob,      the placeholder of that id, if it is the same workload's and no later submission got the id.  A
+  RecordEnd                  cancel changes nothing if a read that began after it shows the job alive
   FindJobs                   nothing: the ids in the answer are read
-  ReadLimits                 nothing: what was read is a fact of its own (LimitsRead)
-  ReadJob                    nothing: what was read is a fact of its own (JobRead), compared with what was learned later
+  ReadLimits                 nothing: the content comes as LimitsRead
+  ReadJob                    nothing: the content comes as JobRead, and is rejected if a newer observation is known
   NudgeScheduler             nothing
-  BindPod                    the pod of that UID, in whichever workload it is by now; its job, if that is still the same
-  DeletePod, FailByDeadline,   the pod of that UID, in whichever workload it is by now
-  EvictPod, SetDeadline
-  SetPodCondition,           the last status of that pod, if it is that sentence
-  RestoreKeys                nothing: the watch shows what became of it
-  ReadOwner, ReadClaims,     nothing: what was read is a fact of its own (OwnerRead, ClaimsRead), by the object's UID
+  BindPod                    the pod of that UID, in its present workload, and the pod's job, if that is still the same
+  DeletePod, EvictPod,       the pod of that UID, in its present workload
+  FailByDeadline,
+  SetDeadline
+  SetPodCondition,           the last status of that pod, if it has the same message
+  SetJobCondition
+  RestoreKeys                the pause before the next write; the watch shows the result
+  ReadOwner, ReadClaims,     nothing: the content comes as OwnerRead or ClaimsRead, by the object's UID
   SelectVolumeNode
-  ReadPod                    the bind that it was asked for, if no other was sent since
-  PollNodes                  nothing: SlurmNodesPolled, compared with the poll before
+  ReadPod                    the bind whose answer was lost, if the read was sent late enough
+  PollNodes                  nothing: the content comes as SlurmNodesPolled, and is rejected if a newer poll is known
 
-and those about nodes in node_results.py.
+A failed read is noted, and delays the next read.  Other actions on nodes are in node_results.py.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
     action = event.action
     world.in_flight.pop(id(action), None)
     world.under_way[action.limit_class] -= 1
-    ender = _ON_ENDED.get(type(action))
-    if ender is not None:
-        ender(world, action, event)
+    apply_result = _ON_ENDED.get(type(action))
+    if apply_result is not None:
+        apply_result(world, action, event)
     workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None:
         if event.outcome is not Outcome.DONE and event.refusal is not None:
             workload.add_to_story(event.at, event.refusal.message)
-            # A status that is late delays nothing.
+            # A refused status delays no other action.
             if not isinstance(action, act.SetPodCondition | act.SetJobCondition):
                 wait_as_requested(workload, action, event.refusal, event.at)
         elif event.outcome is Outcome.DONE and (attempt := ATTEMPTS.get(type(action))) is not None:

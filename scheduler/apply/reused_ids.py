@@ -1,15 +1,16 @@
-"""Guards against job ids that Slurm gives out again after it lost its state (ARCHITECTURE 4, docs/decisions/0005).
+"""Guards against job ids that Slurm reuses after it lost its state (ARCHITECTURE 4, docs/decisions/0005).
 
-Most of what the bridge learns of a job has its id alone: lists of jobs, answers to submissions, and pods.  Each is compared
-with what is known already:
+Most observations of a job have only its id: lists of jobs, answers to submissions, and pods.  Each observation is compared
+with the known facts:
 
-  a list      an id that is not higher than each former one, or an ended job that runs again, shows that ids are reused
-  an answer   of a submission: unless the id was found to be another job's after the call was sent; of another call: only of
-              the job that it was sent for
-  a read      has name, user and time of submission; a job that was submitted after the pods that show its id started, or
-              before their pod was created, is not theirs
+  a list      if a new id is not higher than all former ids, or an ended job runs again, Slurm has reused ids
+  an answer   to a submission does not count if an observation after the call shows another job under the id; to another call
+              it counts only for the job for which the call was sent
+  a read      shows name, user and time of submission; if the job was submitted after the pods that show its id started, or
+              before they were created, it is not their job
 
-A workload whose id belongs to another job has lost its job (`detach`).  Its pods are treated as if no list had the job (S7).
+If the id of a workload's job belongs to another job, the workload has lost its job (`detach`).  Its pods are treated as if no
+list had the job (S7).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import group_of
 
-# From one list to the next.  In this time slurmctld hardly restarts and gives ids out again without a failed poll; polls are
-# up to 5 s apart on large sites (docs/scale.md).
+# The most time between two lists.  slurmctld hardly restarts and reuses ids in this time without a failed poll.  On large
+# sites polls are up to 5 s apart (docs/scale.md).
 CONTINUED_S = 10.0
 
 # --- lists ------------------------------------------------------------------------------------------------------------
@@ -44,10 +45,10 @@ def runs_again(was: States, states: States) -> bool:
 
 
 def is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolled, arrived: Collection[int]) -> bool:
-    """True if slurmctld kept its state between these two lists, so that an id which both show is the same job.
+    """True if slurmctld kept its state between these two lists, so that an id that both lists show is the same job.
 
-    slurmctld reuses ids only after it lost its state.  Then the list lacks jobs that lived, or shows a low id as new.  A list
-    with unread items is no proof: any job that the list lacks may be among them.
+    slurmctld reuses ids only after it lost its state.  Then the list lacks live jobs, or shows a low id as new.  A list with
+    items that could not be decoded is no proof, because a missing job may be among them.
 
     arrived   the ids that are new in the list, before `note_arrivals`
     """
@@ -63,9 +64,9 @@ def is_continued(world: World, former: ev.JobsPolled | None, event: ev.JobsPolle
 
 
 def listed_again(world: World, event: ev.JobsPolled) -> list[int]:
-    """The ids of living jobs in the list that belonged to jobs which were gone before: slurmctld reused these ids.
+    """The ids of live jobs in the list that belonged to jobs that were gone before: slurmctld reused these ids.
 
-    The former list showed such an id, too, so that the lists alone do not show that another job has it.
+    The former list showed these ids, too, so the lists alone do not show that they are other jobs now.
     """
     found = []
     for job_id, since in list(world.forgotten_at.items()):
@@ -77,7 +78,7 @@ def listed_again(world: World, event: ev.JobsPolled) -> list[int]:
 
 
 def note_arrivals(world: World, arrived: Collection[int], event: ev.JobsPolled) -> None:
-    """Note the ids that are new in the list, or belonged to ended jobs in the former list."""
+    """Note these ids, which are new in the list, or belonged to ended jobs in the former list."""
     if _shows_low_id(world, arrived):
         reject(world, Anomaly.ID_AGAIN)
         reread_all(world, event.ended)
@@ -86,12 +87,12 @@ def note_arrivals(world: World, arrived: Collection[int], event: ev.JobsPolled) 
 
 
 def _shows_low_id(world: World, arrived: Collection[int]) -> bool:
-    """True if an id that is new in the list is not higher than all former ids: slurmctld gave that id before."""
+    """True if an id that is new in the list is not higher than all former ids: slurmctld has used that id before."""
     return any(job_id <= world.highest for job_id in arrived)
 
 
 def suspect_reuse(world: World, job: Placeholder, states: States, began: float) -> None:
-    """Suspect that the listed id is another job's, and read it, if the job had ended or a read denied it."""
+    """If the job had ended, or a read denied it, suspect that the listed id is of another job, and read it."""
     if job.end_proven and runs_again(job.states, states):
         job.denied, job.end_proven = True, False
         reject(world, Anomaly.ID_AGAIN, job.id, world.workloads_of(job))
@@ -104,11 +105,11 @@ def reread_all(world: World, at: float) -> None:
     world.trust_since = world.last_poll_began
     schedule_all_reads(world, at)
     for job in world.placeholders.values():
-        world.touch(job)  # its workloads may read it now, however recently they did
+        world.touch(job)  # its workloads may read it now, even if they read it recently
 
 
 def schedule_all_reads(world: World, at: float) -> None:
-    """Schedule a read of each living job, whatever is known of it."""
+    """Schedule a read of each live job, whatever is known of it."""
     tuning = world.config.tuning
     began = world.last_poll_began
     for job_id in (*world.foreign, *world.placeholders):
@@ -125,7 +126,7 @@ def schedule_all_reads(world: World, at: float) -> None:
 
 
 def is_foreign_by_now(world: World, workload: Workload, job_id: int, began: float) -> bool:
-    """True if a read showed, after the submission was sent at *began*, that the id which it returned is another job's."""
+    """True if an observation after *began*, when the submission was sent, shows another job under the returned id."""
     if job_id in world.foreign and world.foreign_read.get(job_id, float("-inf")) > began:
         return True
     known = world.placeholders.get(job_id)
@@ -135,7 +136,7 @@ def is_foreign_by_now(world: World, workload: Workload, job_id: int, began: floa
 def job_of_call(
     world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float
 ) -> Placeholder | None:
-    """The placeholder that the call was sent for, at *began*; None: it is not known any more, or another job has its id."""
+    """The placeholder for which the call was sent at *began*; None: it is not known any more, or another job has its id."""
     job = world.placeholders.get(action.job_id)
     if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
         return None
@@ -146,16 +147,17 @@ def job_of_call(
 
 
 def key_of_renamed(known: Placeholder | None, read: Job) -> str | None:
-    """The key of a job of ours that its user renamed: the same id, submission time and user prove that it is the same job."""
+    """The key of a job that its user renamed: the same id, submission time and user prove the job.  None: no proof."""
     if known is None or known.job is None or known.job.submitted is None:
         return None
     return known.key if (known.job.submitted, known.job.user) == (read.submitted, read.user) else None
 
 
 def is_renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
-    """True if the first read of a job that this process submitted shows another name, and the same user and time.
+    """True if the first read of a job that this process submitted shows the same user and a time that fits.
 
-    The job may be that job, renamed: the pods that run for it are treated as after a restart (docs/decisions/0003).
+    The read has another name, so the user may have renamed the job.  The pods that run for the job are treated as after a
+    restart (docs/decisions/0003).
     """
     if job.key is None or job.job is not None or read.user != job.user or read.submitted is None:
         return False
@@ -166,11 +168,11 @@ def is_renamed_unread(world: World, job: Placeholder, read: Job) -> bool:
 
 
 def workloads_that_lost(world: World, hinted: Placeholder, read: Job) -> list[Workload]:
-    """The workloads whose pods a previous process bound for the former job of this id, which is lost (S7).
+    """The workloads that show the id, but whose job is not the job that was read (S7).
 
-    The present job was submitted after all pods of the workload that name the id had started, or after their `job-since`; or
-    before the pod existed: then another client wrote the id.  Any other job may be the workload's, renamed by its user: then
-    the pods are left alone.
+    The job was submitted after all pods of the workload that name the id had started, or after their `job-since`: then it has
+    the reused id of their lost job.  Or it was submitted before the pods existed: then another client wrote the id.  Any
+    other job may be the workload's, renamed by its user; then the pods are left alone.
     """
     if hinted.key is not None or read.submitted is None:
         return []
@@ -190,9 +192,9 @@ def _came_later(world: World, workload: Workload, job_id: int, submitted: float)
 
 
 def _came_earlier(world: World, workload: Workload, submitted: float) -> bool:
-    """True if the job is older than the pod, which is a workload by itself.
+    """True if the job is older than the pod, and the pod is a workload by itself.
 
-    A job of a gang may be older than the pods: a replacement takes the freed place of a live grant (W5).
+    The job of a gang may be older than its pods, because a replacement pod takes the free place of a live grant (W5).
     """
     pods = workload.unfinished
     if any(group_of(pod) is not None for pod in pods) or not all(clock.is_known for clock in world.clocks.values()):
@@ -204,24 +206,24 @@ def _came_earlier(world: World, workload: Workload, submitted: float) -> bool:
 def is_failed_reacquisition(world: World, job: Placeholder, read: Job) -> bool:
     """True if pods run for the job, but the job that was read under its id ended without ever having held nodes.
 
-    That is another job of the same name: the record of an attempt to reacquire a lost job's nodes (S7), for which slurmctld
-    reused the id of the lost job.
+    The job that was read is another job of the same name: a failed attempt to reacquire the nodes of the lost job (S7), for
+    which slurmctld reused the id of the lost job.
     """
     return is_ended(read.states) and not read.nodes and not job.requeued and hinted_jobs.is_depended_on(world, job)
 
 
-# --- workloads whose job has another id's ------------------------------------------------------------------------------
+# --- workloads whose id belongs to another job --------------------------------------------------------------------------
 
 
 def detach_others(world: World, key: str, job: Placeholder, at: float) -> None:
-    """The id belongs to a job of workload *key* now: other workloads that have or show the id lose their job."""
+    """The id belongs to a job of workload *key* now: detach it from other workloads that have or show the id."""
     for workload in world.workloads_of(job):
         if workload.key != key:
             detach(world, workload, job, at)
 
 
 def detach(world: World, workload: Workload, job: Placeholder, at: float) -> None:
-    """The id belongs to another workload's job, or to a foreign job, now: this workload loses its job."""
+    """The id belongs to a job of another workload, or to a foreign job, now: note that this workload lost its job."""
     workload.jobs.discard(job.id)
     job.hinted_by.discard(workload.key)
     note_lost_job(world, workload, job, at)
@@ -229,7 +231,7 @@ def detach(world: World, workload: Workload, job: Placeholder, at: float) -> Non
 
 
 def note_lost_job(world: World, workload: Workload, job: Placeholder, at: float) -> None:
-    """Slurm reused the id of the job that the pods were bound for: the pods do not run for the new job."""
+    """Slurm reused the id of the job for which the pods were bound: note that the pods do not run for the new job."""
     if workload.hint != job.id or not any(workload.node_of(pod) for pod in workload.unfinished):
         return
     candidates = world.jobs_of(workload)
@@ -244,7 +246,7 @@ def note_lost_job(world: World, workload: Workload, job: Placeholder, at: float)
 
 
 def _named_by_another_pod(world: World, workload: Workload, candidates: list[Placeholder]) -> Placeholder | None:
-    """A job that may be the workload's: not all pods of a gang show their new job yet."""
+    """A job that may be the workload's, because another pod of the gang shows it already; None: there is none."""
     absent_s = world.config.tuning.absent_s
     return next((job for job in candidates if job.key is None and not job.is_lost(absent_s)), None)
 
@@ -252,7 +254,7 @@ def _named_by_another_pod(world: World, workload: Workload, candidates: list[Pla
 def _lost_record(job: Placeholder, workload: Workload, key: str | None, at: float, absent_s: float) -> Placeholder:
     """A record of the job that had the id before Slurm gave the id to another job.  It counts as lost.
 
-    key   of the workload; None: not proven
+    key   the key of the workload; None: the former job is not proven to be the workload's
     """
     lost = Placeholder(job.id, key, job.user, frozenset(), known_since=at, read_began=at, denied=True)
     lost.followed_by = job.followed_by & {workload.key}  # if the job had another name, it was the workload's

@@ -48,12 +48,12 @@ def _slurm_nodes_polled(world: World, event: ev.SlurmNodesPolled) -> None:
 
 
 def _last_known(before: Mapping[str, _T], unread: ev.Unread) -> dict[str, _T]:
-    """The last known state of the objects that could not be decoded."""
+    """The last known states of the objects that could not be decoded now, by name."""
     return {name: known for name, known in before.items() if name in unread} if unread else {}
 
 
 def _read_by_feasibility(nodes: Mapping[str, SlurmNode]) -> dict[str, tuple[object, ...]]:
-    """The part of each node that decides where pods may run; states change with every allocation and do not matter."""
+    """The parts of each node that decide which pods may run there, without its states: each allocation changes states."""
     return {name: (node.external, node.partitions, node.cpus, node.gres) for name, node in nodes.items()}
 
 

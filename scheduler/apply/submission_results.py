@@ -19,12 +19,12 @@ from scheduler.state.token_buckets import Breaker
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-# No nodes for an immediate allocation now: "insufficient priority", "busy"; or never, SchedulerParameters has `defer`.
+# No nodes for an immediate allocation: not now ("insufficient priority", "busy"), or never (SchedulerParameters has `defer`).
 NO_ROOM = frozenset({2013, 2016, 2125})
 TWIN = 2038  # dependency problem of an immediate allocation: a job of this name lives (Slurm facts 8)
 UNKNOWN_NODE = 2018  # the request names a node that Slurm does not have
 UNAVAILABLE = frozenset({UNKNOWN_NODE, 2068})  # nodes that no job can have: unknown; down, drained or reserved
-SLURMS_OWN = 2000  # error numbers of Slurm's own begin here; below are those of the system
+SLURMS_OWN = 2000  # error numbers of slurmctld begin here; lower numbers are of the system, of HTTP or of the protocol
 
 
 _Submission = act.AllocateNow | act.SubmitJob
@@ -66,7 +66,7 @@ def _count_out(world: World, action: _Submission) -> Breaker:
 def _submitted_id_was_reused(
     world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, job_id: int
 ) -> None:
-    """slurmctld lost its state between two answers and gave the id to another job: the job is looked up by its name."""
+    """slurmctld lost its state between two answers and gave the id to another job: search the job by its name."""
     reject(world, Anomaly.ID_AGAIN)
     workload.job_search = JobSearch(
         event.began, event.at + world.config.tuning.settle_s, action.spec.name, action.spec.user
@@ -78,7 +78,7 @@ def _submitted_id_was_reused(
 def _submission_unanswered(
     world: World, workload: Workload, action: _Submission, event: ev.ActionEnded, in_flight: InFlight | None
 ) -> None:
-    """The job may exist: it is looked up by its name before anything is submitted again."""
+    """The job may exist: search it by its name before anything is submitted again."""
     until = event.at + world.config.tuning.settle_s
     workload.job_search = JobSearch(event.began, until, action.spec.name, action.spec.user)
     if action.spec.required_nodes:
@@ -87,9 +87,9 @@ def _submission_unanswered(
 
 
 def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | None, event: ev.ActionEnded) -> None:
-    """Slurm does not grant the nodes of the lost job again: another job has them, perhaps an unread job of these pods.
+    """Slurm does not grant the nodes of the lost job again.  Another job may have them, perhaps an unread job of these pods.
 
-    Slurm checks limits before it looks for a twin, and the twin counts for the limits.
+    Slurm checks limits before it checks for a twin, and the twin counts for the limits.  So any refusal may hide a twin.
     """
     assert isinstance(event.action, act.AllocateNow)
     if event.refusal_number == UNKNOWN_NODE:
@@ -106,20 +106,20 @@ def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | N
 
 
 def _not_reacquired(workload: Workload, in_flight: InFlight | None, why: str) -> None:
-    """The nodes of the lost job that was to be replaced were not granted again (S7)."""
+    """Note that the nodes of the lost job were not granted again, and why (S7)."""
     if in_flight is not None and in_flight.lost_job is not None:
         workload.reacquired = (in_flight.lost_job, why)
 
 
 def _may_come_back(world: World, workload: Workload, in_flight: InFlight | None, at: float) -> bool:
-    """True if the lost job's nodes may soon be in service again: slurmctld finds them again some time after it started."""
+    """True if the nodes of the lost job may soon be in service: slurmctld finds its nodes some time after its start."""
     lost = in_flight.lost_job if in_flight is not None else None
     known = next((job for job in world.jobs_of(workload) if job.id == lost), None)
     return known is not None and at < known.lost_since + world.config.tuning.retake_s
 
 
 def lost_job_of(world: World, workload: Workload) -> Placeholder | None:
-    """The lost job that a new submission replaces: the job that the pods name, else the last known job."""
+    """The lost job that a new submission replaces: the job that the pods name, else the last one; None: none is known."""
     lost = [job for job in world.jobs_of(workload) if job.key in (None, workload.key)]
     return next((job for job in lost if job.id == workload.hint), lost[-1] if lost else None)
 
@@ -133,7 +133,7 @@ def _submitted(
     in_flight: InFlight | None,
     breaker: Breaker,
 ) -> None:
-    """Slurm made the job: it is the workload's placeholder from now on, whatever had its id before."""
+    """Slurm made the job: it is the workload's placeholder from now on, even if another job had its id before."""
     immediate = isinstance(action, act.AllocateNow)
     if immediate:
         breaker.note_granted()
@@ -155,12 +155,12 @@ def _submitted(
     workload.hint = job.id
     workload.job_search = workload.releasing = workload.reacquired = workload.renamed = None
     workload.immediate_refused = False
-    workload.backoff = workload.backoff.at_latest(event.at)  # of a refusal before; the bind does not wait for that
+    workload.backoff = workload.backoff.at_latest(event.at)  # the bind does not wait because of an earlier refusal
     world.set_states(job, RUNNING if immediate else PENDING, event.at)
 
 
 def _forget_lost(world: World, workload: Workload) -> None:
-    """Forget the jobs that Slurm lost: the workload has another one."""
+    """Forget the jobs of the workload that Slurm lost, because the workload has a new job."""
     workload.lost_job = None
     for job in world.jobs_of(workload):
         if job.is_lost(world.config.tuning.absent_s) and job.key == workload.key:
@@ -194,17 +194,17 @@ def _submission_refused(
 def _queue_instead(
     world: World, workload: Workload, breaker: Breaker, action: act.AllocateNow, event: ev.ActionEnded, refusal: Refusal
 ) -> bool:
-    """Note what the refusal says.  True if the job may be queued instead of allocated nodes at once (ARCHITECTURE 5)."""
+    """Note the refusal.  Returns True if the job may be submitted to the queue instead (ARCHITECTURE 5)."""
     if refusal.number in NO_ROOM:
         breaker.note_refused(event.at, world.config.tuning.breaker_open_s)
         return True
-    if refusal.number == TWIN:  # before limits, because this may pass by itself, too
+    if refusal.number == TWIN:  # before the check of `later`, which a twin may set, too
         _search_twin(world, workload, action, event)
-        if action.spec.required_nodes:  # every request leaves a FAILED record, and no place in the queue comes next
+        if action.spec.required_nodes:  # each request leaves a FAILED record, and the job cannot be queued
             world.back_off(workload, event.at)
             workload.refused = refusal
         return True
-    return refusal.later and refusal.number >= SLURMS_OWN  # a limit that a place in the queue may get around
+    return refusal.later and refusal.number >= SLURMS_OWN  # a limit, which a job in the queue may wait for
 
 
 def _search_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
@@ -214,9 +214,9 @@ def _search_twin(world: World, workload: Workload, action: act.AllocateNow, even
 
 
 def _read_hinted(world: World, began: float) -> bool:
-    """Schedule reads of the jobs that only pods show: no scan reads the jobs that pods from before the start show.
+    """Schedule reads of the live jobs that are known only by the ids that pods show, because no scan reads these jobs.
 
-    Returns True if there are such jobs.  Each of them may be the job of another pod.
+    Returns True if there are such jobs.  Each of them may be the job of a pod other than the pod that shows it.
     """
     hinted = [job.id for job in world.placeholders.values() if job.key is None and job.alive]
     for job_id in hinted:

@@ -1,4 +1,4 @@
-"""Applies to the World which objects of the API server cannot be decoded (scheduler/state/undecoded.py).
+"""Notes in the World which objects of the API server cannot be decoded (scheduler/state/undecoded.py).
 
 Such an object exists.  It keeps its last known state, and does not count as deleted.
 """
@@ -20,7 +20,9 @@ _Listed = TypeVar("_Listed", Node, Namespace)
 def note_list(world: World, where: Scope | str, undecoded: tuple[Undecoded, ...]) -> None:
     if undecoded or any(True for _ in world.undecoded):
         world.undecoded.note_list(where, undecoded)
-        world.dirty.update(world.by_phase[Phase.DONE])  # their jobs may have been kept for such an object (`end_job`)
+        world.dirty.update(
+            world.by_phase[Phase.DONE]
+        )  # their jobs may have been kept because of such an object (`end_job`)
 
 
 def note_decoded(world: World, where: Scope | str, thing: Pod | Node | Namespace) -> None:
