@@ -1,8 +1,8 @@
 """The items of the page as JSON, shared by all readers; each item has the number of the change that last updated it.
 
-The bridge has one thread, and an item for each of ten thousand pods takes longer than a pass may wait.  So a look is made in
-slices of two milliseconds, and pauses between the slices leave most of the time to the bridge.  An item is as the World was
-in its slice; two items may be a second apart.
+A *look* reads all items once.  The bridge has one thread, and the items of ten thousand pods take longer than a pass may
+wait.  So a look is made in slices of two milliseconds, and pauses between the slices leave most of the time to the bridge.
+An item shows the World at the time of its slice, so two items may be a second apart.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from bridge.pace import Pace
 
 Item = Any  # what JSON can say
 Sections = Mapping[str, Mapping[str, Item]]
-# Section, key, and a function that returns the item; None: nothing has changed, and the scan may pause here.
+# Section, key, and a function that returns the item; None: there is no item, but the look may pause here.
 Entry = tuple[str, str, Callable[[], Item]] | None
 
-REST = 9  # a rest is nine slices long: a look takes a tenth of the loop's time
-FIRST_REST = 1  # the same of the first look, for which a reader waits
+REST = 9  # a rest is nine times as long as the slice before, so a look takes a tenth of the loop's time
+FIRST_REST = 1  # the same for the first look, for which a reader waits
 GONE = b"null"
 
 
@@ -29,7 +29,7 @@ class Feed:
     """The items, each with the number of its last change.
 
     look     returns all entries as they are now, lazily, so that the look can pause between two of them
-    failed   is called with an item that could not be made, and why; other items go on
+    failed   is called with the name of an item that could not be made, and the exception; the look goes on
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Feed:
         self._timer = timer
         self._items: dict[tuple[str, str], tuple[int, bytes]] = {}  # in the order of the numbers
         self.number = 0  # of the last change
-        self.looked = 0  # complete looks
+        self.looked = 0  # the number of complete looks
 
     async def refresh(self) -> None:
-        """Read all entries once, and number what changed."""
+        """Make one look, and number the changes."""
         seen: set[tuple[str, str]] = set()
         pace = Pace(REST if self.looked else FIRST_REST, self._timer)
         for found in self._look():
@@ -78,7 +78,7 @@ class Feed:
         self._items[known] = (self.number, text)
 
     def since(self, number: int) -> list[tuple[int, str, str, bytes]]:
-        """The changes after that one, oldest first: number, section, key, JSON.  From 0: everything that is there."""
+        """The changes after that number, oldest first: number, section, key, JSON.  Of 0: all present items."""
         found: list[tuple[int, str, str, bytes]] = []
         for (section, key), (changed, text) in reversed(self._items.items()):
             if changed <= number:
@@ -89,7 +89,7 @@ class Feed:
         return found
 
     def forget(self, sent: int) -> None:
-        """Forget the items that are gone, if every reader has all changes up to that one."""
+        """Forget items that are gone.  sent: every reader was sent all changes up to this number"""
         for known, (changed, text) in tuple(self._items.items()):
             if changed > sent:
                 break
@@ -98,14 +98,14 @@ class Feed:
 
 
 def entries_of(sections: Sections) -> Iterator[Entry]:
-    """The entries of sections that are made already."""
+    """The entries of sections whose items exist already."""
     for section, items in sections.items():
         for key, item in items.items():
             yield entry(section, key, item)
 
 
 def sections_of(entries: Iterable[Entry]) -> Sections:
-    """The sections of entries, all made at once."""
+    """The sections with the items of all these entries, made at once."""
     sections: dict[str, dict[str, Item]] = {}
     for section, key, make in filter(None, entries):
         sections.setdefault(section, {})[key] = make()
@@ -113,5 +113,5 @@ def sections_of(entries: Iterable[Entry]) -> Sections:
 
 
 def entry(section: str, key: str, item: Item) -> Entry:
-    """The entry of an item that is made already."""
+    """The entry of an item that exists already."""
     return section, key, lambda: item

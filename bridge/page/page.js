@@ -1,12 +1,12 @@
-// What the bridge tells, section by section, drawn as it changes.  The server sends items that changed and null for those
-// that are gone; everything is drawn from `known`.  Text is only ever set as text.
+// Draws the sections that the bridge sends, as they change.  The server sends changed items, and null for items that are
+// gone.  Everything is drawn from `known`.  Text is always set as text, never as HTML.
 
 const known = {};
 const dictionary = () => Object.create(null); // a node may be named __proto__
-let clockOffset = 0; // the server's clock less ours, seconds
+let clockOffset = 0; // the server's clock minus the browser's clock, seconds
 let chosen = null; // key of the selected workload
 let chosenByHand = false;
-let chosenUid = null; // of the row that was chosen by hand
+let chosenUid = null; // UID of the pod whose row the user chose
 let shownDetail = "";
 
 const $ = (id) => document.getElementById(id);
@@ -24,7 +24,7 @@ function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// Rows by key: made once, changed in place, in the order given.
+// Shows the entries as rows, in their order.  The row of a key is made once, and changed in place.
 function rows(parent, entries, create, update) {
   parent.kept ??= new Map();
   const stale = new Set(parent.kept.keys());
@@ -63,19 +63,19 @@ function age(at) {
 const timeOf = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
 const count = (number) => number.toLocaleString("en-US");
 
-// Where the rows of a phase are.
+// The place of each phase in the table.
 const PLACES = { orphaned: 0, granted: 1, gathering: 2, unsubmitted: 2, queued: 2, bound: 3, done: 4 };
 const placeIn = (phase) => PLACES[phase] ?? 5;
 
-// The colours of the words for states; those of waiting pods are not named.
+// The colours of the words for states; a word that is missing here is of a waiting pod.
 const STATE_COLOURS = {
   Granted: "go", Starting: "go", Running: "run", Completed: "end", Ending: "end",
   Refused: "bad", Failed: "bad", Stopped: "bad", Crashing: "bad", Suspended: "bad", "Job ended": "bad",
 };
 
-// --- a list of which only the rows in view exist ---
+// --- a list that has only the rows in view ---
 
-// Rows have one height.  `draw` makes rows for the entries in view, and moves them to their place.
+// All rows have the same height.  `draw` makes the rows of the entries in view, and moves them to their place.
 class VirtualList {
   constructor(scroll, room, body, height, create, update) {
     Object.assign(this, { scroll, room, body, height, create, update, entries: [] });
@@ -104,7 +104,7 @@ class VirtualList {
     return this.body.closest("table")?.tHead.offsetHeight ?? 0;
   }
 
-  // Scroll as little as needed to have that entry in view.
+  // Scrolls as little as needed to show the entry.
   reveal(place) {
     const height = this.height();
     const [top, bottom] = [place * height, (place + 1) * height + this.above()];
@@ -124,10 +124,10 @@ function measure() {
 
 // --- pods ---
 
-// What is computed once for each pod that changes: where its row stands, and the text that the filter looks in.
+// Computed again only if a pod changes: the place of its row, and the text that the filter searches.
 const places = new Map();
-let ordered = []; // [uid, pod], all of them
-let shownPods = []; // those that the filter lets through
+let ordered = []; // the results of placeOf for all pods, in the order of the table
+let shownPods = []; // [uid, pod] of the pods that match the filter
 
 const FIELDS = {
   ns: (pod) => pod.namespace,
@@ -229,7 +229,7 @@ function updatePod(row, pod) {
   markRow(row, pod);
 }
 
-// All pods of the chosen workload are selected; the row that was chosen has a mark.
+// All pods of the chosen workload are selected; the row that the user chose has a mark.
 function markRow(row, pod) {
   row.setAttribute("aria-selected", String(pod?.key === chosen));
   row.classList.toggle("current", row.dataset.uid === chosenUid);
@@ -337,11 +337,11 @@ async function readDetail() {
   try {
     const answer = await fetch(`workloads/${encodeURIComponent(wanted)}`, { headers: authorization() });
     const content = answer.ok ? await answer.json() : null;
-    if (wanted !== chosen) return; // another was chosen meanwhile
+    if (wanted !== chosen) return; // another workload was chosen meanwhile
     if (content) drawDetail(content);
-    else if (answer.status === 404) chosenByHand = false; // it is forgotten: go on with another
+    else if (answer.status === 404) chosenByHand = false; // the bridge forgot the workload: choose another
   } catch {
-    // the stream says that nobody answers
+    // the stream shows that the bridge does not answer
   } finally {
     reading = false;
     if (wanted !== chosen) readDetail();
@@ -412,7 +412,7 @@ function createNode(name) {
   return row;
 }
 
-// As scontrol writes them: the base state first, IDLE+DRAIN.
+// States as scontrol writes them, the base state first: IDLE+DRAIN.
 const BASES = ["IDLE", "MIXED", "ALLOCATED", "DOWN", "ERROR", "FUTURE", "UNKNOWN"];
 function statesOf({ states }) {
   const shown = states.filter((state) => !["EXTERNAL", "DYNAMIC_NORM"].includes(state));
@@ -505,7 +505,7 @@ function drawLatency() {
   write($("latency-legend"), granted ? `${legend}; granted → bound ${span(granted.p50)}` : legend);
 }
 
-// --- what a demonstration adds ---
+// --- sections of slurm-bridge dev ---
 
 function drawFaults() {
   const entries = items("faults");
@@ -525,7 +525,7 @@ function createFault(name) {
   button.dataset.fault = name;
   button.addEventListener("click", async () => {
     const answer = await fetch(`faults/${name}`, { method: "POST", headers: { "X-Slurm-Bridge": "dev" } }).catch(() => null);
-    write($("note"), answer ? (await answer.json()).note : "Nobody answers.");
+    write($("note"), answer ? (await answer.json()).note : "The bridge does not answer.");
     $("note").hidden = false;
   });
   return button;
@@ -554,7 +554,7 @@ function drawAbout() {
   $("try").replaceChildren("Try it:", ...(commands ?? []).map((command) => make("code", "", command)));
 }
 
-// In this order; each is drawn once for a message.
+// Sections and the function that draws them.  In each draw, a function runs at most once, in this order.
 const DRAW = [
   [["about"], drawAbout],
   [["nodes"], () => (sortNodes(), drawNodes())],

@@ -1,10 +1,11 @@
-"""The page over HTTP: its files, one stream of changes, one detail at a time.  All of it is read only.
+"""The page over HTTP: its files, a stream of changes, and the details of one workload.  All of it is read only.
 
-A stream begins with everything and goes on with what changed.  All readers share the looks.  Each reader has its own
-coroutine and the number of the last change that it was sent; a slow reader is sent the newest state when it is ready, not
-what it missed, and a reader that does not read is dropped.  Without readers there is no work, and nothing is kept.
+A stream begins with all items and continues with changed items.  All readers share the looks.  Each reader has its own
+coroutine, and the number of the last change that it was sent.  A slow reader gets the newest state of each item when it is
+ready, not each change.  A reader that does not read is dropped.  Without readers, no looks are made and nothing is kept.
 
-The files hold nothing secret, and anybody may read them.  `refused` decides who may read the stream and the details.
+The files hold nothing secret, so any client may read them.  `refused` decides which requests may read the stream and the
+details.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ HEADERS = {
 
 
 def raised(_what: str, error: Exception) -> None:
-    """Raise the exception: nothing is contained."""
+    """Raise the exception, so that no error is contained."""
     raise error
 
 
@@ -49,9 +50,9 @@ class Page:
     """Serves what `look` and `detail` return.
 
     look      as of Feed
-    detail    one workload by its key; None: not known
-    every_s   between the end of a look and the begin of the next one
-    refused   the answer to a request that may not read; None: it may
+    detail    returns the details of a workload, by its key; None: the workload is not known
+    every_s   seconds between the end of a look and the begin of the next look
+    refused   returns the answer to a request that may not read; None: the request may read
     failed    as of Feed
     """
 
@@ -72,11 +73,11 @@ class Page:
         self._refused = refused
         self._failed = failed
         self._feed = Feed(look, failed)
-        self._sent: dict[object, int] = {}  # of each reader, the last change
+        self._sent: dict[object, int] = {}  # reader to the number of the last change that it was sent
         self._looking: asyncio.Task[None] | None = None
 
     def application(self) -> web.Application:
-        """To be served on loopback; requests under another name are refused."""
+        """An application to serve on loopback.  Requests under a host name that is not loopback are refused."""
         app = web.Application(middlewares=[loopback_names_alone()])
         app.on_response_prepare.append(_with_headers)
         self.add_to(app)
@@ -119,12 +120,12 @@ class Page:
                 await response.prepare(request)
                 await self._send_changes(response, reader, request)
             except (TimeoutError, ConnectionResetError):
-                pass  # the reader is gone, or does not read
+                pass  # the reader has closed the connection, or does not read
         return response
 
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[object]:
-        """A reader; while there is one, looks are made."""
+        """Add a reader, until the context ends.  As long as there are readers, looks are made."""
         reader = object()
         self._sent[reader] = 0
         if self._looking is None or self._looking.done():
@@ -147,7 +148,10 @@ class Page:
             await asyncio.sleep(self._every_s)
 
     async def _send_changes(self, response: web.StreamResponse, reader: object, request: web.Request) -> None:
-        """Send each change, and an empty line if there is none for long, until the looks end, or the token is replaced."""
+        """Send the changes; if there are none for ALIVE_EVERY_S, send an empty line.
+
+        Returns when the request may not read any more.  If the looks end with an exception, it is raised.
+        """
         alive = self._clock()
         while self._looking is not None and not self._looking.done() and self._refused(request) is None:
             changed = iter(self._feed.since(self._sent[reader]))
@@ -168,13 +172,13 @@ async def _with_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _write(response: web.StreamResponse, line: bytes) -> None:
-    """Raises TimeoutError if the reader does not read."""
+    """Send the line.  Raises TimeoutError if the reader does not read within SLOW_S."""
     async with asyncio.timeout(SLOW_S):
         await response.write(line)
 
 
 def _message(now: float, part: Iterable[tuple[int, str, str, bytes]]) -> bytes:
-    """One line; the items are JSON already."""
+    """A line of the stream with these changes, whose items are JSON already."""
     sections: dict[str, list[bytes]] = {}
     for _, section, key, text in part:
         sections.setdefault(section, []).append(msgspec.json.encode(key) + b":" + text)

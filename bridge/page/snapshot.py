@@ -1,6 +1,6 @@
-"""The World as the page shows it, limited for any number of pods: entries one by one, so that a look can pause between them.
+"""The World as the page shows it.  The number of entries is limited; they are made one by one, so a look can pause.
 
-Times are epoch seconds, not ages: an item that did not change is not sent again, and the browser computes the ages.
+Times are epoch seconds, not ages: the browser computes the ages, so an item that did not change is not sent again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from scheduler.state.world import World
 ROWS_A_PHASE = 10_000
 NODES_MOST = 5_000
 SENTENCE_MOST = 400
-# Phases in which an action on one pod of a gang says nothing about its other pods.
+# Phases in which the history of a gang is often about a single pod, so it does not describe the other pods.
 BY_ITSELF = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.GRANTED, Phase.BOUND)
-# Order of the rows: phases that need attention first; within a phase the newest first.
+# Order of the entries: phases that need attention first; in a phase, the workload that entered it last first.
 ORDER = (Phase.ORPHANED, Phase.GRANTED, Phase.UNSUBMITTED, Phase.GATHERING, Phase.QUEUED, Phase.BOUND, Phase.DONE)
 
 
 class Step(Protocol):
-    """One step that was traced (bridge.telemetry.Span); epoch seconds."""
+    """One step that was traced (bridge.telemetry.Span).  start, end: epoch seconds"""
 
     @property
     def name(self) -> str: ...
@@ -50,7 +50,7 @@ class Step(Protocol):
 
 
 def entries(world: World, now: float) -> Iterator[Entry]:
-    """Everything but the details of single workloads.  The World may change between two entries."""
+    """All entries of the page, without the details of single workloads.  The World may change between two entries."""
     yield from _sides(world, now)
     total: Counter[str] = Counter()
     yield from _pods(world, total)
@@ -60,12 +60,15 @@ def entries(world: World, now: float) -> Iterator[Entry]:
 
 
 def snapshot(world: World, now: float) -> Sections:
-    """All entries, made at once."""
+    """The sections with all items, made at once."""
     return {"pods": {}, "nodes": {}, **sections_of(entries(world, now))}
 
 
 def _pods(world: World, total: Counter[str]) -> Iterator[Entry]:
-    """Rows by pod UID: the newest of each phase, up to the limit.  total: counts all pods by the phase of their workload."""
+    """Rows by pod UID, up to ROWS_A_PHASE of each phase.
+
+    total   is filled: phase to the number of all pods of workloads in this phase
+    """
     keys = [tuple(reversed(world.by_phase[phase])) for phase in ORDER]
     for of_phase in keys:
         left = ROWS_A_PHASE
@@ -107,13 +110,13 @@ def _word(world: World, workload: Workload, pod: Pod) -> str:
 
 
 def _job_of(world: World, workload: Workload) -> Placeholder | None:
-    """The placeholder that counts; of a workload that is over, the last."""
-    mine = world.jobs_of(workload)
-    return chosen(workload, mine) or max(mine, key=lambda job: job.id, default=None)
+    """The live placeholder of the workload; if there is none, the job with the highest id; None: it has no job."""
+    jobs = world.jobs_of(workload)
+    return chosen(workload, jobs) or max(jobs, key=lambda job: job.id, default=None)
 
 
 def _reason(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
-    """Why a pod waits, in one word to count by: the reason that Slurm gives for its job, or else of its condition."""
+    """Why a pod waits, in one word: Slurm's reason for its job, otherwise the reason of its condition; "": none."""
     if pod.finished or workload.node_of(pod):
         return ""
     if job is not None and job.job is not None and not job.holds_nodes and job.job.reason not in NOT_CONSIDERED:
@@ -123,9 +126,9 @@ def _reason(world: World, workload: Workload, pod: Pod, job: Placeholder | None)
 
 
 def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) -> str:
-    """Of a waiting pod its message, of a running pod its resources or a warning, of an ended pod its end; else the action.
+    """A sentence about the pod: why it waits, what it holds on its node, a warning, or how it ended.
 
-    A gang has one history, so each of its pods shows its own node.
+    If there is none, the last entry of the workload's history; for a pod of a gang its node, or how many pods have gathered.
     """
     if pod.finished:
         return (pod.end_reason or pod.phase.value) + (f", exit code {pod.exit_code}" if pod.exit_code else "")
@@ -146,7 +149,7 @@ def _why(world: World, workload: Workload, pod: Pod, job: Placeholder | None) ->
 
 
 def _amounts(node: GrantedNode) -> str:
-    """As squeue's columns show it: a typed device counts under its name too, and is shown once."""
+    """The CPUs, memory and devices that a grant has on the node.  Slurm counts a typed device twice; it is shown once."""
     devices = [f"{count:,} {name}" for name, count in sorted(node.gres.items()) if ":" not in name]
     cpus = f"{node.cpus} CPU{'s' if node.cpus != 1 else ''}"
     memory = f"{decimal(node.memory_mib / 1024)} GiB" if node.memory_mib >= 1024 else f"{node.memory_mib} MiB"
@@ -157,7 +160,7 @@ def _amounts(node: GrantedNode) -> str:
 
 
 def _nodes(world: World) -> Iterator[Entry]:
-    """Rows by name: what Kubernetes offers and pods take, what Slurm knows and our jobs hold there."""
+    """Rows of nodes by name: what Kubernetes offers and pods use, and what Slurm has and the bridge's jobs hold."""
     held: dict[str, Counter[str]] = {}
     for job in tuple(world.placeholders.values()):
         count_grant(job, held)
@@ -208,7 +211,7 @@ def _slurm_node(node: SlurmNode, held: Mapping[str, int]) -> Item:
 
 
 def _plain(gres: Mapping[str, int]) -> int:
-    """The number of devices: a typed device counts under its plain name, too."""
+    """The number of devices.  Slurm also counts a typed device without its type; only these counts are added."""
     return sum(count for name, count in gres.items() if ":" not in name)
 
 
@@ -216,7 +219,7 @@ def _plain(gres: Mapping[str, int]) -> int:
 
 
 def _sides(world: World, now: float) -> Iterator[Entry]:
-    """Which sides answer, and since when they do not; the time of the last poll of Slurm's jobs; what is still awaited."""
+    """For each side since when it does not answer, and why; and the bridge: its last poll of jobs, and lists it waits for."""
     outages = {side.value: world.outages.get(side) for side in Side} | {"slurmdbd": world.accounting_outage}
     for name, outage in outages.items():
         waits = {"since": outage.since if outage else None, "why": outage.why[:SENTENCE_MOST] if outage else ""}
@@ -233,14 +236,14 @@ def _sides(world: World, now: float) -> Iterator[Entry]:
 
 # --- one workload -------------------------------------------------------------------------------------------------
 
-# What a traced step is called on the page.
+# The name of each traced step on the page.
 STEPS = {"submitted": "created → asked Slurm", "granted": "waiting for Slurm", "bound": "granted → bound"}
 STEPS |= {"started": "containers start", "released": "job ended"}
 RUNS = "runs"
 
 
 def detail(world: World, key: str, steps: Iterable[Step], now: float) -> Item:
-    """History and waterfall of one workload, and why it waits in Slurm as of now; None if the workload is not known."""
+    """The history and the waterfall of one workload, and why it waits now; None: the workload is not known."""
     workload, steps = world.workloads.get(key), [step for step in steps if step.name in STEPS]
     if workload is None and not steps:
         return None
@@ -250,10 +253,10 @@ def detail(world: World, key: str, steps: Iterable[Step], now: float) -> Item:
 
 
 def _waits_now(world: World, workload: Workload | None, now: float) -> str:
-    """Why its pods wait.
+    """Why the pods of the workload wait; "": none waits, or there is no message.
 
-    In Slurm's queue: the reason, the expected start and the place, which the pod shows as of the last change (Q2).  Otherwise
-    what the first waiting pod shows, such as a refusal.
+    In Slurm's queue: the present reason, expected start and place; the pod itself shows them as of the last change (Q2).
+    Otherwise the message of the first waiting pod, for example a refusal.
     """
     if workload is None:
         return ""
@@ -274,7 +277,7 @@ def _message(workload: Workload, pod: Pod) -> str:
 
 
 def _told_once(same: Sequence[tuple[float, str]]) -> Item:
-    """One line for what happened to several pods of a gang one after the other."""
+    """One entry of the history in place of several equal entries in a row, with their number."""
     at, entry = same[0]
     return {"at": at, "what": f"{entry} ({len(same):,} times)" if len(same) > 1 else entry}
 
@@ -286,9 +289,9 @@ def _job(world: World, workload: Workload | None) -> Placeholder | None:
 def waterfall(
     workload: Workload | None, job: Placeholder | None, steps: Iterable[Step], now: float
 ) -> Iterator[Mapping[str, Item]]:
-    """Steps in the order of time: {"name", "start", "end"}; `end` None while it lasts.
+    """The steps in the order of time: {"name", "start", "end"}; `end` None: the step has not ended.
 
-    What was traced is taken from the trace; what is still under way is not traced yet and follows from the facts.
+    Ended steps are taken from the trace.  A step that has not ended is not traced yet, and follows from the facts.
     """
     traced = {step.name: step for step in sorted(steps, key=lambda step: step.start)}
     for name, step in traced.items():
@@ -314,13 +317,13 @@ def _last(traced: Mapping[str, Step]) -> float:
 def _waits(
     workload: Workload | None, job: Placeholder | None, released: Step | None, now: float
 ) -> Iterator[Mapping[str, Item]]:
-    """The steps before the bind, or of a bind that an earlier process traced."""
+    """The steps up to the bind, from the facts: the pod is not bound, or an earlier process traced the bind."""
     if workload is None:
         return
     until = released.start if released is not None else None
     asked = job.submitted if job else None
     created = min(workload.created, now)
-    asked = max(created, asked) if asked is not None else None  # Slurm's clock may be another
+    asked = max(created, asked) if asked is not None else None  # Slurm's clock may differ
     yield {"name": STEPS["submitted"], "start": created, "end": asked or until}
     if asked is not None and job is not None:
         yield {"name": STEPS["granted"], "start": asked, "end": job.granted_at or until}

@@ -11,22 +11,22 @@ from scheduler.state.world import World
 
 
 def entries_of_bridge(world: World, telemetry: Telemetry, now: float) -> Iterator[Entry]:
-    """Everything but the details of single workloads."""
+    """All entries of the page, without the details of single workloads."""
     yield from entries(world, now)
     yield from latencies(telemetry)
 
 
 def latencies(telemetry: Telemetry) -> Iterator[Entry]:
-    """The latencies of binds by minute."""
+    """The entries of the latencies of binds, one for each minute."""
     for minute, latency in telemetry.latencies.minutes():
         yield entry("latency", str(minute), latency)
 
 
 def detail_of_bridge(world: World, telemetry: Telemetry, key: str, now: float) -> Item:
-    """One workload; None if it is not known."""
+    """The details of one workload; None: the workload is not known."""
     return detail(world, key, telemetry.recent.of(key), now)
 
 
 def note(text: str) -> Iterator[Entry]:
-    """A sentence in place of a World: this replica is standby, or the bridge has not started."""
+    """The entry with a sentence that is shown if there is no World: the replica is a standby, or the bridge is starting."""
     yield entry("about", "note", text)
