@@ -6,6 +6,7 @@ them, and every time can be shown, whatever its value.
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -37,6 +38,8 @@ def line(text: str, most: int = MOST) -> str:
 
 def decimal(number: float, digits: int = 4) -> str:
     """The number with so many significant digits, whole numbers in full, and never with an exponent: "0.5", "16,324"."""
+    if not math.isfinite(number):
+        return str(number)
     return f"{round(number) if abs(number) >= 10**digits else float(f'{number:.{digits}g}'):,.15g}"
 
 

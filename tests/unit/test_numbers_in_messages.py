@@ -73,6 +73,7 @@ def formats_with_exponent(path: Path) -> list[str]:
         (16_324.4, "16,324"),
         (1e6, "1,000,000"),
         (0.12345, "0.1235"),
+        (float("inf"), "inf"),
     ],
 )
 def test_a_decimal_is_short_and_whole_numbers_are_in_full(number: float, text: str) -> None:
