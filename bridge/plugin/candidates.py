@@ -20,7 +20,7 @@ DEADLINE_S = 3.0
 
 
 def pods(options: argparse.Namespace) -> list[str]:
-    """The pods of the namespace for the scheduler."""
+    """The names of the scheduler's pods in the namespace."""
 
     async def found() -> list[str]:
         async with AsyncExitStack() as stack:
@@ -32,7 +32,7 @@ def pods(options: argparse.Namespace) -> list[str]:
 
 
 def namespaces(options: argparse.Namespace) -> list[str]:
-    """All namespaces."""
+    """The names of all namespaces."""
 
     async def found() -> list[str]:
         async with AsyncExitStack() as stack:
@@ -42,7 +42,7 @@ def namespaces(options: argparse.Namespace) -> list[str]:
 
 
 def contexts(options: argparse.Namespace) -> list[str]:
-    """The contexts of the kubeconfig."""
+    """The names of the contexts in the kubeconfig."""
 
     async def found() -> list[str]:
         path = auth.path_of(options.kubeconfig or None)
@@ -52,6 +52,8 @@ def contexts(options: argparse.Namespace) -> list[str]:
 
 
 def _in_time(found: Callable[[], Coroutine[Any, Any, list[str]]]) -> list[str]:
+    """The names that *found* returns; none if it raises BridgeError or takes longer than DEADLINE_S."""
+
     async def limited() -> list[str]:
         async with asyncio.timeout(DEADLINE_S):
             return await found()

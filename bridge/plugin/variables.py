@@ -1,6 +1,6 @@
 """Environment variables of `kubectl slurm`, and the default address of the bridge.
 
-They are apart from the code that uses them, because the shell's completion needs the options alone, and soon.
+They are in a file of their own, because the shell's completion needs only the options, and must be fast.
 """
 
 from __future__ import annotations
