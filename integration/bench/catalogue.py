@@ -12,7 +12,6 @@ from integration.bench.scenarios.alone import (
     alone_gang,
     alone_large,
     alone_metered,
-    alone_traced,
 )
 from integration.bench.scenarios.bound import bound
 from integration.bench.scenarios.burst import burst, packed
@@ -39,7 +38,6 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         alone_ends(pods or 1000),
         alone_large(pods or 50_000, pods // 10 or 5000),
         alone_metered(pods or 1000),
-        alone_traced(pods or 1000),
         one(pods or 150),
         *(burst(number) for number in ([pods] if pods else [1000, 4000])),
         metered(pods or 1000),

@@ -55,7 +55,7 @@ part of the run.
   alone. **alone-ends**: 200 jobs a second are cancelled in Slurm, until each pod is being ended. **alone-large**: 50,000
   running pods, and 5,000 that wait; also one more pod at a time, beside 100 running pods (in the column of the floor) and
   beside all of them. **alone-metered**: five bursts by bridges that take the processor time of their metrics and traces while
-  they run; each pod is bound, runs and ends. **alone-traced**: bursts with and without traces, in turn.
+  they run; each pod is bound, runs and ends.
 * **one**: one pod every 83 ms on free nodes; a pod does not wait for the former one. The time begins when the request
   that creates the pod is sent, and ends when the benchmark's own watch shows the pod on a node.
 * **burst**: 16 clients create all pods as fast as they can. The rate counts from the first creation to the last bind. The

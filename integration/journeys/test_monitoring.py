@@ -27,7 +27,13 @@ PODS, WAIT_S = 20, 5.0
 LICENSED = [f"licensed-{number}" for number in range(PODS)]
 EVERY_S = 1  # between two scrapes
 WINDOW = "10m"  # longer than the run
-CHOSEN = {"$partition": ".*", "$qos": ".*", "$namespace": ".*", "$job": "slurm-bridge"}  # as Grafana has them first
+CHOSEN = {
+    "$__range": WINDOW,
+    "$partition": ".*",
+    "$qos": ".*",
+    "$namespace": ".*",
+    "$job": "slurm-bridge",
+}  # as Grafana has them first
 BIND = "slurm_bridge_create_to_bind_seconds"
 Answer = dict[str, float]  # a series' label values, joined by spaces, to its value
 
@@ -148,6 +154,7 @@ def test_each_panel_shows_the_known_values_of_a_run(
     the_waits_are_those_that_the_api_server_saw(shown, pods)
     exemplars_lead_to_the_traces(prometheus, pods, began)
     both_clusters_have_these_nodes(kube, slurm, shown)
+    nothing_went_wrong(shown)
     the_pods_end_and_their_jobs_with_them(kube, shown, ns)
     empty = [
         (*name, query) for name, queries in panels().items() for query in queries if not prometheus.drew(query, began)
@@ -206,6 +213,15 @@ def the_waits_are_those_that_the_api_server_saw(shown: Shown, pods: list[Any]) -
     assert submitted + granted + bound == pytest.approx(of_all, abs=0.2), "the steps are the whole"
     assert granted > submitted + bound, "Slurm's queue took longest"
     assert shown.prometheus.ask(f"sum by (outcome) ({BIND}_count)") == {"immediate": 2, "queued": PODS}
+    buckets = shown.answer("allocation-latency", "Created → bound, distribution")
+    bound_a_second = sum(shown.answer("allocation-latency", "Pods bound a second").values())
+    assert buckets["+Inf"] == max(buckets.values()) == pytest.approx(bound_a_second)
+    assert buckets["2.0"] < buckets["+Inf"], "the twenty waited longer"
+    assert shown.answer("allocation-latency", "Bound within 2 s of the grant")[""] > 0.9
+    shares = shown.answer("allocation-latency", "Share of the waiting time by reason")
+    assert sum(shares.values()) == pytest.approx(1)
+    assert max(shares, key=lambda reason: shares[reason]) == "Licenses"
+    assert [*shown.prometheus.ask("slurm_bridge_create_to_deletion_seconds_count").values()] == [1]
 
 
 def exemplars_lead_to_the_traces(prometheus: Prometheus, pods: list[Any], began: float) -> None:
@@ -222,8 +238,31 @@ def both_clusters_have_these_nodes(kube: Kube, slurm: Slurm, shown: Shown) -> No
     assert sum(shown.answer("clusters", "Slurm's nodes by state").values()) == len(slurm.nodes())
     assert shown.answer("bridge", "Leaders") == {"": 1}
     assert shown.answer("bridge", "Sides lost") == {"": 0}
+    assert shown.answer("bridge", "Replicas") == {"": 1}
     [memory] = shown.answer("bridge", "Memory").values()
     assert 20e6 < memory < 2e9
+
+
+def nothing_went_wrong(shown: Shown) -> None:
+    """What counts trouble shows none."""
+    for board, title in (
+        ("clusters", "Granted"),
+        ("clusters", "Orphaned"),
+        ("clusters", "Bypassing pods"),
+        ("clusters", "Released grants"),
+        ("clusters", "Conditions on bound pods"),
+        ("bridge", "In quarantine"),
+        ("bridge", "Namespaces without rights"),
+        ("bridge", "Errors of slurm-bridge itself"),
+        ("bridge", "Accounting"),
+    ):
+        answer = shown.answer(board, title)
+        assert answer, title
+        assert set(answer.values()) == {0}, title
+    [age_s] = shown.answer("bridge", "Age of the last list of Slurm's jobs").values()
+    assert age_s < 60
+    [left_s] = shown.answer("bridge", "Token expires in").values()
+    assert left_s > 0
 
 
 def the_pods_end_and_their_jobs_with_them(kube: Kube, shown: Shown, ns: str) -> None:

@@ -88,18 +88,19 @@ class Waits:
         """Seconds from when Slurm shows the reason until the pod shows it in words; and by how much that may be too long.
 
         Both are seen by looks, and on a busy machine a look takes long.  A job may show its reason at its submission, and
-        none after that until slurmctld considers it, up to three seconds later: then the second time counts.
+        none after that until slurmctld considers it, up to three seconds later: then the second time counts.  If Slurm shows
+        another reason by the time that the pod shows this one, it counts since Slurm began to show this one.
         """
         known = meaning_of(reason)
         assert known is not None
         words = f"({reason}: {known.meaning.removesuffix(')').partition(' (')[0]}"
-        job_id, since, longest_s = self.job(where, name), 0.0, 0.0
+        job_id, since, shows, longest_s = self.job(where, name), 0.0, False, 0.0
         gives_up = time.monotonic() + PATIENCE_S
         while time.monotonic() < gives_up:
             began = time.monotonic()
             is_shown = words in self.kube.said(where, name)
-            shows = self.slurm.job(job_id)["state_reason"] == reason
-            since = (since or time.monotonic()) if shows else 0.0
+            showed, shows = shows, self.slurm.job(job_id)["state_reason"] == reason
+            since = time.monotonic() if shows and not showed else since
             longest_s = max(longest_s, time.monotonic() - began)
             if is_shown:
                 return (time.monotonic() - since if since else 0.0), longest_s + LOOK_S

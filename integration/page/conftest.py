@@ -28,7 +28,7 @@ async def tab() -> AsyncIterator[Tab]:
 
 @pytest.fixture(scope="session")
 def kubectl() -> str:
-    """The Chromium that the rig was built with, else the machine's."""
+    """The kubectl that the rig was built with, else the machine's."""
     found = places.kubectl()
     assert found, "there is no kubectl: integration/rig build makes one"
     return found

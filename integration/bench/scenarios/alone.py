@@ -21,7 +21,6 @@ from integration.otlp import receiver
 PODS_A_NODE = 40  # of 64 CPUs: there is room
 WARM_UP = 50
 RESTARTS = 5
-TRACED_BURSTS = 3
 METERED_BURSTS = 5
 TIMED_FOLDER, TIMED = Path(__file__).parent.parent / "timed", ("metrics", "traces", "sending")
 SCRAPES = 20
@@ -62,12 +61,6 @@ def alone_large(pods: int, waiting: int) -> Scenario:
     """So many running pods and so many that wait; also one more pod, beside 100 running pods and beside all of them."""
     why = "it has four starts of a bridge, and thousands of pods"
     return Scenario("alone-large", alone=partial(_large, "alone-large", pods, waiting), repeats=1, why=why)
-
-
-def alone_traced(pods: int) -> Scenario:
-    """Bursts of *pods* pods by bridges that send traces, and by bridges that do not, in turn."""
-    why = "it has three bursts of each"
-    return Scenario("alone-traced", alone=partial(_traced, "alone-traced", pods), repeats=1, why=why)
 
 
 def alone_metered(pods: int) -> Scenario:
@@ -171,25 +164,6 @@ async def _scraped(both: Simulated, pods: int) -> float:
             spent = meter.read()
         await both.end_all(within_s=60)
     return spent.cpu_s["bridge"] / SCRAPES
-
-
-async def _traced(scenario: str, pods: int, folder: Path, profile: Path | None) -> list[Figure]:
-    """What is spent includes the sending, which goes on after the last bind."""
-    cpu_ms: dict[bool, list[float]] = {True: [], False: []}
-    with receiver() as received:
-        async with simulated(folder, _nodes(pods)) as both:
-            for traced in (False, True) * TRACED_BURSTS:
-                given = {"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint} | SENT_SOON if traced else {}
-                _, spent = await _one_burst(both, pods, profile, **given)
-                cpu_ms[traced].append(spent.cpu_s["bridge"] / pods * MS_PER_S)
-        spans = len(received.sent)
-    more = (percentile(cpu_ms[True], 0.5) / percentile(cpu_ms[False], 0.5) - 1) * 100
-    return [
-        Figure(scenario, "bridge: CPU a pod, without traces", "ms", tuple(cpu_ms[False])),
-        Figure(scenario, "bridge: CPU a pod, with traces", "ms", tuple(cpu_ms[True])),
-        Figure(scenario, "traces: more CPU a pod", "%", (more,), at_most(5)),
-        Figure(scenario, "spans a pod, until its end", "1", (spans / TRACED_BURSTS / (pods + WARM_UP),)),
-    ]
 
 
 def _of_a_burst(scenario: str, pods: int, took_s: float, spent: Spent) -> list[Figure]:
