@@ -215,7 +215,7 @@ def the_waits_are_those_that_the_api_server_saw(shown: Shown, pods: list[Any]) -
     assert shown.prometheus.ask(f"sum by (outcome) ({BIND}_count)") == {"immediate": 2, "queued": PODS}
     buckets = shown.answer("allocation-latency", "Created → bound, distribution")
     bound_a_second = sum(shown.answer("allocation-latency", "Pods bound a second").values())
-    assert buckets["+Inf"] == max(buckets.values()) == pytest.approx(bound_a_second)
+    assert buckets["+Inf"] == max(buckets.values()) == pytest.approx(bound_a_second, rel=0.05)
     assert buckets["2.0"] < buckets["+Inf"], "the twenty waited longer"
     assert shown.answer("allocation-latency", "Bound within 2 s of the grant")[""] > 0.9
     shares = shown.answer("allocation-latency", "Share of the waiting time by reason")
