@@ -123,7 +123,7 @@ class Telemetry:
         resource = given if named else given.merge(Resource({SERVICE_NAME: "slurm-bridge"}))
         self._registry = CollectorRegistry()
         # A registry of its own, so that the metrics of two bridges in one process do not mix.
-        reader = PrometheusMetricReader(registry=self._registry, scope_info_enabled=False)
+        reader = PrometheusMetricReader(registry=self._registry)
         self._meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         self._meter = self._meters.get_meter("slurm-bridge")
         self._make_instruments(self._meter)
