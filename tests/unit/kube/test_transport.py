@@ -6,8 +6,8 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,10 @@ from bridge.errors import ConfigError, ContractError, RemoteError, Unanswered, U
 from bridge.kube import transport as module
 from bridge.kube.access import Access, Credentials
 from bridge.kube.transport import Call, Cut, HttpTransport, StreamRefused, TooLong, opened
+from tests.raw_server import Handle, server
 from tests.unit.kube.certificates import Certificates, made_certificates, make  # noqa: F401 -- a fixture
 
 SECRET = "s3cr3t-t0k3n"
-Handle = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Who:
@@ -46,33 +46,6 @@ class Who:
         if self.newer and self.newer != self.token:
             self.token, self.generation = self.newer, self.generation + 1
         return self.generation != used
-
-
-@asynccontextmanager
-async def server(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """A server that reads one request head at a time and then does what the test says."""
-
-    serving: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        serving.add(task)
-        # The end of the test cancels; that ends a callback of the streams module quietly only from in here.
-        with suppress(asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, asyncio.CancelledError):
-            while not writer.is_closing():
-                await handle(await reader.readuntil(b"\r\n\r\n"), reader, writer)
-        writer.transport.abort()
-
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-    port = listening.sockets[0].getsockname()[1]
-    try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
-    finally:
-        listening.close()
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from bridge.plugin.pods import PODS, Seen
 from bridge.plugin.table import Screen, table
 from bridge.plugin.trace import waterfall
 from tests.patience import PATIENCE_S
+from tests.raw_server import server
 from tests.unit.kube.fakes import FakeTransport, no, pod, reply
 
 OURS = Selection("slurm-bridge", "hpc")
@@ -178,33 +179,17 @@ def test_a_sentence_names_a_few_of_many_partitions() -> None:
     assert nodes.free(found, "none", wide=False).empty.endswith("and 4,980 more.")
 
 
-@asynccontextmanager
-async def dripping(begin: bytes, drop: bytes) -> AsyncIterator[str]:
+def dripping(begin: bytes, drop: bytes) -> AbstractAsyncContextManager[str]:
     """A server whose answer has no end, and comes faster than any timeout of a read."""
 
-    answering: list[asyncio.Task[None]] = []
+    async def drip(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(begin)
+        while not writer.is_closing():
+            writer.write(drop)
+            await writer.drain()
+            await asyncio.sleep(0.01)
 
-    async def drip(writer: asyncio.StreamWriter) -> None:
-        try:
-            writer.write(begin)
-            while not writer.is_closing():
-                writer.write(drop)
-                await writer.drain()
-                await asyncio.sleep(0.01)
-        finally:
-            writer.close()
-
-    def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answering.append(asyncio.create_task(drip(writer)))
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        for task in answering:
-            task.cancel()
-        await asyncio.gather(*answering, return_exceptions=True)
+    return server(drip)
 
 
 @pytest.mark.parametrize(
