@@ -9,7 +9,10 @@ from __future__ import annotations
 HIDDEN = b"[token]"
 
 
-def without(token: str, body: bytes) -> bytes:
-    """The body with HIDDEN in place of the token.  token "": none was sent"""
-    secret = token.encode()
+def without(credential: str, body: bytes) -> bytes:
+    """The body with HIDDEN in place of the token.
+
+    credential   the header that carried the token, with its scheme ("Bearer …") or without; "": no token was sent
+    """
+    secret = credential.rpartition(" ")[2].encode()
     return body.replace(secret, HIDDEN) if secret and secret in body else body

@@ -108,8 +108,7 @@ def _asked(
             with session.request(
                 method, url, params=params, headers=headers, timeout=within_s, stream=True, allow_redirects=False
             ) as answer:
-                token = headers.get("Authorization", "").rpartition(" ")[2]
-                return Answer(answer.status_code, without(token, _body(answer, until)))
+                return Answer(answer.status_code, without(headers.get("Authorization", ""), _body(answer, until)))
     except (requests.RequestException, ValueError) as error:  # ValueError: a URL that is none
         raise NoBridgeError(listening=_is_listening(error)) from None
 

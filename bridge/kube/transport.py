@@ -436,8 +436,8 @@ async def _whole(response: aiohttp.ClientResponse, method: str) -> Reply:
         if len(body) > MAX_BODY:
             why = f"the answer is longer than {MAX_BODY >> 20} MiB"
             raise TooLong(method.lower(), SIDE, why, response.status, bytes(body[:HEAD]))
-    token = response.request_info.headers.get("Authorization", "").rpartition(" ")[2]
-    return Reply(response.status, response.headers, without(token, bytes(body)))
+    sent = response.request_info.headers.get("Authorization", "")
+    return Reply(response.status, response.headers, without(sent, bytes(body)))
 
 
 async def _lines(response: aiohttp.ClientResponse, server: str, stall_s: float) -> AsyncIterator[bytes]:

@@ -63,12 +63,10 @@ class Recorder:
         self._runs = Runs()
         self._gang_ended: dict[str, float] = {}  # by workload key: when the member that ended last ended
         self._ending: dict[str, _Ending] = {}  # by workload key
-        self._inherited: dict[
-            str, bool
-        ] = {}  # by pod UID: pods to be sent again; True: the pod had ended, and shows when
-        self._unproven: dict[
-            int, JobRead
-        ] = {}  # by job id: the last read of a waiting job whose workload was not known
+        # Pods to be sent again, by UID.  True: the pod had ended, and shows when.
+        self._inherited: dict[str, bool] = {}
+        # The last read of each waiting job whose workload was not known, by job id.
+        self._unproven: dict[int, JobRead] = {}
         self._read: set[str] = set()  # keys of workloads whose job was read since the last poll
         self._ends_resent = False  # True: the ends of the inherited pods were sent again
 

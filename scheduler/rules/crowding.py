@@ -49,7 +49,7 @@ def judge_left_out(workload: Workload, pods: Sequence[Pod], this_pass: Pass) -> 
 
 
 def _judge(nodes: Iterable[str], pods: Sequence[Pod], this_pass: Pass, *, patient: bool) -> dict[str, frozenset[Kind]]:
-    """Those of these nodes that are left out for another while, each with the kinds of pods that leave it out."""
+    """The nodes that stay left out, each with the kinds of pods that leave it out.  nodes: all that were left out before"""
     kinds = Counter(map(kind_of, pods))
     judged = {
         name: frozenset(

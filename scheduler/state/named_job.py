@@ -51,7 +51,7 @@ def names_job(pod: Pod, job: Placeholder, world: World) -> bool:
 
 
 def may_be_its_job(world: World, pod: Pod, submitted: float) -> bool:
-    """True if the job of the bound pod may be one that was submitted at *submitted*, epoch seconds by Slurm's clock."""
+    """True if the pod may be bound for a job that was submitted at *submitted* (epoch seconds by Slurm's clock)."""
     if (since := _job_since(pod)) is not None:
         return submitted <= since
     started = world.started_at(pod)
