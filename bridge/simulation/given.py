@@ -63,15 +63,23 @@ class Given:
         """True if that namespace was given that user at some time, or if the namespace is unknown."""
         return namespace not in self._ever or user in self._ever[namespace]
 
-    def gave_since(self, user: str, since: float) -> bool:
-        """True if some namespace was given that user after *since*."""
-        found = (
-            gives(namespace, labels)
-            for gives in _since(self._policies, since)
-            for namespace, history in self._labels.items()
-            for labels in _since(history, since)
-        )
-        return any(identity is not None and identity.user == user for identity in found)
+    def gave_for(self, span_s: float, user: str, since: float, until: float) -> bool:
+        """True if at every moment of such a span, between *since* and *until*, some namespace was given that user."""
+        changes = {at for at, _ in self._policies} | {at for labels in self._labels.values() for at, _ in labels}
+        began: float | None = None
+        for at in (since, *sorted(at for at in changes if since < at < until)):
+            if self._gave_at(at, user):
+                began = at if began is None else began
+            elif began is not None:
+                if at - began >= span_s:
+                    return True
+                began = None
+        return began is not None and until - began >= span_s
+
+    def _gave_at(self, at: float, user: str) -> bool:
+        policy = _latest(self._policies, at)
+        identities = (policy(namespace, _latest(history, at)) for namespace, history in self._labels.items())
+        return any(identity is not None and identity.user == user for identity in identities)
 
     def gives(self, namespace: str, user: str, account: str, at: float) -> bool:
         """True if a job that is submitted or changed at that time may have this user and this account ("": none)."""
@@ -104,3 +112,8 @@ def _since(history: Sequence[tuple[float, T]], since: float) -> Iterator[T]:
         yield entry
         if at <= since:
             return
+
+
+def _latest(history: Sequence[tuple[float, T]], at: float) -> T:
+    """The entry in force at that moment.  The first entry is in force since ever."""
+    return next(entry for since, entry in reversed(history) if since <= at)

@@ -49,7 +49,8 @@ GANG_S = 30.0
 # A pod whose job has ended is deleted with a short grace within this time after the longest grace that counts (L4).
 DELETED_S = 45.0
 # A process that was killed may have requested a job as a former user of the pods, and that job may start later.  The next
-# process does not know that user.  It finds and ends the job within this time after its own start (V1).
+# process does not know that user.  It finds and ends the job within this time after its own start, or after the policy begins
+# to give some namespace that user (V1).
 FORMER_JOB_S = 30.0
 # The bridge notices within this time, some polls, that Slurm reused an id.
 GIVEN_AGAIN_S = 5.0
@@ -508,9 +509,12 @@ class Invariants:
 
         This process soon ends a job of a user whom the policy gives.  A job of any other user is foreign to it.
         """
-        former = {user for user in users if self._requested.get((name, user), self.born) < self.born}
-        if self.clock() > self.born + FORMER_JOB_S:
-            former = {user for user in former if not self.given.gave_since(user, self.born)}
+        former = {
+            user
+            for user in users
+            if self._requested.get((name, user), self.born) < self.born
+            and not self.given.gave_for(FORMER_JOB_S, user, self.born, self.clock())
+        }
         return min(len(former), len(users) - 1)
 
     def _note_grants(self, ours: list[SeenJob]) -> None:
