@@ -681,6 +681,7 @@ class Invariants:
         A pod that was created after the grant takes a free place of the gang; if it waits for that place, it shows that.  If
         all places are taken, or other pods wait for all free places, a new pod gets a job of its own.  The pod keeps this
         job if a place becomes free after a restart: the new process does not know what the job of the gang asked for (W5).
+        The place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).
         """
         tasks = sum(part.tasks for part in self._parts(job))
         if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
@@ -690,7 +691,7 @@ class Invariants:
         bound = [pod for pod in staying if pod["spec"].get("nodeName")]
         unbound = [pod for pod in staying if not pod["spec"].get("nodeName")]
         without = [pod for pod in unbound if not self._waits_for_place(pod, job)]
-        taken = len(staying) - len(without)
+        taken = len(staying) - len(without) + self._succeeded_in(job)
         inherited = self._requested.get((job.name, job.user), self.born) < self.born
         waiting = [pod for pod in without if not (inherited and self._has_own_job(pod, job))]
         made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
@@ -703,6 +704,11 @@ class Invariants:
         reasons = {condition.get("reason") for condition in pod["status"].get("conditions", [])}
         made = self._of_kube(pod["metadata"]["creationTimestamp"])
         return made > self._of_slurm(job.starts) and names.GRANT_WAITS in reasons
+
+    def _succeeded_in(self, job: SeenJob) -> int:
+        """The number of pods that succeeded on a place of the job."""
+        succeeded = (pod for pod in self.kube.pods() if pod["status"].get("phase") == "Succeeded")
+        return sum(_said(pod) == str(job.id) and not self._claims(pod) for pod in succeeded)
 
     def _has_own_job(self, pod: Object, of_gang: SeenJob) -> bool:
         """True if a placeholder of this pod alone lives, beside the job of its gang."""

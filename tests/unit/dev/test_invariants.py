@@ -408,6 +408,35 @@ def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_p
     assert "V4" in told, "without its own job it is a member"
 
 
+def test_a_pod_beside_the_free_place_of_a_failed_member_of_its_gang_breaks_v4() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_gangs_job(17, 3, {"x1": 3})
+    gang(seen, kept, "x1", "x1", "x1")
+    seen.there["m1"]["status"]["phase"] = "Failed"
+    seen.there["m2"]["status"]["phase"] = "Succeeded"
+    seen.has_pod("m3", said="waits in Slurm")
+    seen.has_gang("m3")
+    seen.has_job(18, "m3")
+    broken = [broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")]
+    assert set(broken) == {"V4: 1 pods are bound for job 17 of 3 tasks; pods that wait: 1"}, (
+        "a failed pod's place is free"
+    )
+
+
+def test_a_gang_whose_other_pods_succeeded_needs_no_more_pods() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    seen.has_gangs_job(17, 3, {"x1": 3})
+    gang(seen, kept, "x1", "x1", "x1")
+    for name in ("m1", "m2"):
+        seen.there[name]["status"]["phase"] = "Succeeded"
+    seen.has_pod("m3", said="waits in Slurm")
+    seen.has_gang("m3")
+    seen.has_job(18, "m3")
+    assert not [broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")]
+
+
 def test_members_that_are_ended_while_their_gang_is_half_bound_break_nothing() -> None:
     seen = Seen()
     kept = invariants(seen)
