@@ -681,9 +681,11 @@ class Invariants:
         A pod that was created after the grant takes a free place of the gang; if it waits for that place, it shows that.  If
         all places are taken, or other pods wait for all free places, a new pod gets a job of its own.  The pod keeps this
         job if a place becomes free after a restart: the new process does not know what the job of the gang asked for (W5).
-        The place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).
+        The place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  In a heterogeneous job
+        the free place may be too small for a pod that has its own job; the sizes of the places are not compared here.
         """
-        tasks = sum(part.tasks for part in self._parts(job))
+        parts = self._parts(job)
+        tasks = sum(part.tasks for part in parts)
         if not job.holds or tasks == 1 or job.het_id not in (0, job.id):
             return
         self.checked["V4"] += 1
@@ -693,7 +695,8 @@ class Invariants:
         without = [pod for pod in unbound if not self._waits_for_place(pod, job)]
         taken = len(staying) - len(without) + self._succeeded_in(job)
         inherited = self._requested.get((job.name, job.user), self.born) < self.born
-        waiting = [pod for pod in without if not (inherited and self._has_own_job(pod, job))]
+        keeps = inherited or len(parts) > 1
+        waiting = [pod for pod in without if not (keeps and self._has_own_job(pod, job))]
         made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
         since = max([self._of_slurm(job.starts), *made])
         if bound and waiting and taken < tasks and self.clock() - since > GANG_S:

@@ -448,6 +448,20 @@ def test_members_that_are_ended_while_their_gang_is_half_bound_break_nothing() -
     assert looks(kept, seen) == []
 
 
+def test_a_surplus_pod_may_keep_its_own_job_beside_the_free_place_of_another_shape() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    leader, worker = seen.has_gangs_job(17, 1, {"x1": 1}), seen.has_gangs_job(18, 1, {"x2": 1})
+    leader.het_id = worker.het_id = 17
+    worker.het_offset = 1
+    gang(seen, kept, "x1", "")
+    seen.has_job(19, "m1")
+    assert not [broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")]
+    del seen.listed[19]
+    told = [broken[:2] for _ in range(3) for broken in looks(kept, seen, after_s=SOON_S)]
+    assert "V4" in told, "without its own job it is a member"
+
+
 def test_components_of_one_job_are_one_placeholder_and_serve_one_gang() -> None:
     seen = Seen()
     kept = invariants(seen)
