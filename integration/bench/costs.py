@@ -36,14 +36,14 @@ def per_pod(
 
 
 def of_ends(scenario: str, what: str, spent: Spent, floor: Spent, ends: int) -> list[Figure]:
-    """Processor time for each end, while the bridge follows the ends, and while the benchmark itself makes as many ends."""
+    """Processor time for each end, of the bridge (the floor) and of the servers while it (the floor) follows the ends."""
 
-    def figure(name: str) -> Figure:
-        value, floors = (each.cpu_s[name] / ends * MS_PER_S for each in (spent, floor))
+    def figure(name: str, beside: str) -> Figure:
+        value, floors = (each.cpu_s[which] / ends * MS_PER_S for each, which in ((spent, name), (floor, beside)))
         return Figure(scenario, f"{what}: {name}: CPU an end", "ms", (value,), None, (floors,))
 
     others = Figure(scenario, f"{what}: others on this machine", "cores", (spent.others,), None, (floor.others,))
-    return [*(figure(name) for name in ("bridge", *SERVERS, "bench")), others]
+    return [figure("bridge", "floor"), *(figure(name, name) for name in (*SERVERS, "bench")), others]
 
 
 def of_a_core(scenario: str, spent: Spent, target: Target | None = None) -> list[Figure]:

@@ -15,21 +15,24 @@ class Target:
     bound      in the figure's unit, or as a multiple of the floor
     at_least   more is better
     of_floor   the bound is a multiple of the floor in the same repeat
+    or_floors  a larger value meets the target, too, up to this multiple of the floor in the same repeat
     always     True: no repeat may miss it; False: the median of the repeats may not
     """
 
     bound: float
     at_least: bool = False
     of_floor: bool = False
+    or_floors: float | None = None
     always: bool = False
 
     def asked(self, unit: str) -> str:
         sign = "≥" if self.at_least else "≤"
-        return f"{sign} {self.bound:g} × floor" if self.of_floor else f"{sign} {self.bound:g} {unit}".rstrip()
+        asked = f"{sign} {self.bound:g} × floor" if self.of_floor else f"{sign} {self.bound:g} {unit}".rstrip()
+        return asked if self.or_floors is None else f"{asked}, or {self.or_floors:g} × floor"
 
 
-def at_most(bound: float) -> Target:
-    return Target(bound)
+def at_most(bound: float, *, or_floors: float | None = None) -> Target:
+    return Target(bound, or_floors=or_floors)
 
 
 def at_least(bound: float) -> Target:
@@ -83,8 +86,13 @@ class Figure:
         values = self.ratios if self.target.of_floor else self.values
         if not values:
             return None
+        more = self.target.or_floors
+        return self._holds(values, self.target.bound) or bool(more and self.ratios and self._holds(self.ratios, more))
+
+    def _holds(self, values: Sequence[float], bound: float) -> bool:
+        assert self.target is not None
         held = values if self.target.always else [statistics.median(values)]
-        bound, shown = self.target.bound, [float(f"{value:.3g}") for value in held]
+        shown = [float(f"{value:.3g}") for value in held]
         return all(value >= bound if self.target.at_least else value <= bound for value in shown)
 
     def plain(self) -> dict[str, Any]:

@@ -4,7 +4,10 @@ It watches pods, allocates immediately, reads the grant, and binds.  Nothing is 
 room ends the run.  No scheduler can be faster on the same machine, so every figure of the bridge is printed beside that of
 the floor, measured in the same run.
 
-    python -m integration.bench.floor        KUBECONFIG, SLURM_REST, SLURM_TOKEN_FILE name the clusters; prints "ready"
+    python -m integration.bench.floor [ends]        KUBECONFIG, SLURM_REST, SLURM_TOKEN_FILE name the clusters; prints "ready"
+
+With "ends" it also does what an end of a job needs: each second it reads the states of all jobs.  It writes the reason on the
+pod of each job that has ended, and deletes the pod.
 """
 
 from __future__ import annotations
@@ -12,14 +15,20 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import NoReturn
 
 import msgspec
 
 from integration.bench.ends import PODS, TENANT, BenchError, Kube, Metadata, Slurm
 from integration.bench.load import MEMORY_MIB
+from integration.clusters import ENDED
 
 SCHEDULER = "floor"
 AT_ONCE = 32  # pods in hand; the connections to Slurm are eight, as the bridge's
+POLL_S = 1.0  # as the bridge's
+ENDS = "ends"
+STRATEGIC = "application/strategic-merge-patch+json"
+DISRUPTED = b'{"status":{"conditions":[{"type":"DisruptionTarget","status":"True","reason":"Bench","message":"why"}]}}'
 
 
 class _Allocated(msgspec.Struct):
@@ -34,6 +43,16 @@ class _Resources(msgspec.Struct):
     nodes: tuple[_Held, ...]
 
 
+class _State(msgspec.Struct):
+    job_id: str | int
+    state: tuple[str, ...]
+
+
+class _States(msgspec.Struct):
+    jobs: tuple[_State, ...]
+
+
+_STATES = msgspec.json.Decoder(_States)
 _ALLOCATED = msgspec.json.Decoder(_Allocated)
 _RESOURCES = msgspec.json.Decoder(_Resources)
 
@@ -58,17 +77,24 @@ def binding(pod: Metadata, job_id: int, node: str) -> bytes:
     return msgspec.json.encode({"metadata": metadata, "target": {"kind": "Node", "name": node}})
 
 
-async def _serve(kube: Kube, slurm: Slurm) -> None:
-    """Bind every pod that names the floor as its scheduler, for ever."""
+async def _serve(kube: Kube, slurm: Slurm, *, ends: bool) -> None:
+    """Bind every pod that names the floor as its scheduler, for ever.
+
+    ends   delete the pods of ended jobs, too
+    """
     in_hand = asyncio.Semaphore(AT_ONCE)
+    bound: dict[str, str] = {}
 
     async def bind(pod: Metadata) -> None:
         async with in_hand:
             job_id = _ALLOCATED.decode(await slurm.call("POST", "job/allocate", JOB, user=TENANT)).job_id
             [held] = _RESOURCES.decode(await slurm.call("GET", f"resources/{job_id}")).nodes
             await kube.call("POST", f"{PODS}/{pod.name}/binding", binding(pod, job_id, held.node))
+            bound[str(job_id)] = pod.name
 
     async with asyncio.TaskGroup() as tasks:
+        if ends:
+            tasks.create_task(_follow_ends(kube, slurm, bound))
         # Those without a node: a pod that is bound leaves this selection, and its later life costs nothing here.
         selector = f"spec.schedulerName={SCHEDULER},spec.nodeName="
         async for change in kube.watch(selector, ready=lambda: print("ready", flush=True)):
@@ -76,11 +102,28 @@ async def _serve(kube: Kube, slurm: Slurm) -> None:
                 tasks.create_task(bind(change.object.metadata))
 
 
+async def _follow_ends(kube: Kube, slurm: Slurm, bound: dict[str, str]) -> NoReturn:
+    """Delete the pod of each job that ends, for ever.  bound: the pod's name by the id of its job"""
+    in_hand = asyncio.Semaphore(AT_ONCE)
+
+    async def delete(name: str) -> None:
+        async with in_hand:
+            await kube.call("PATCH", f"{PODS}/{name}/status", DISRUPTED, kind=STRATEGIC, may=(404,))
+            await kube.call("DELETE", f"{PODS}/{name}", may=(404,))
+
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            for job in _STATES.decode(await slurm.call("GET", "jobs/state/")).jobs:
+                if ENDED & set(job.state) and (name := bound.pop(str(job.job_id), None)):
+                    tasks.create_task(delete(name))
+            await asyncio.sleep(POLL_S)
+
+
 async def main() -> None:
     """Run until the process is ended."""
     slurm = Slurm(os.environ["SLURM_REST"], os.environ["SLURM_TOKEN_FILE"])
     async with Kube(os.environ["KUBECONFIG"]) as kube:
-        await _serve(kube, slurm)
+        await _serve(kube, slurm, ends=ENDS in sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -55,11 +55,11 @@ class Ground:
     processes: Processes = field(default_factory=Processes)
 
     @asynccontextmanager
-    async def floor(self, *, cleared: bool = True) -> AsyncIterator[Subject]:
-        """The floor, warm; on empty clusters, or on clusters as they are."""
+    async def floor(self, *, cleared: bool = True, ends: bool = False) -> AsyncIterator[Subject]:
+        """The floor, warm; on empty clusters, or on clusters as they are.  ends: it also deletes the pods of ended jobs"""
         if cleared:
             await self.clear()
-        async with subjects.floor_process() as subject:
+        async with subjects.floor_process(ends=ends) as subject:
             if self.thorough:
                 await self._warm_up(subject)
             with self.processes.watched(subject.name, subject.pid):

@@ -79,8 +79,9 @@ part of the run.
 * **ends**: of that many running pods, 2 % end one by one, every 83 ms; then as many jobs are cancelled in Slurm; then 20 % of
   the pods end, 200 a second; then 20 % of the jobs. The time begins with the answer to the request that ended the pod or
   job. It ends when slurmctld reports the end of the job, or when a watch shows that the pod is being deleted. The pods have
-  a controller that creates no new ones. The floor: the benchmark itself writes the condition on as many pods and deletes
-  them, at the same times.
+  a controller that creates no new ones. The floor, beside the 200 jobs a second: while no bridge runs, as many jobs of the
+  floor's own pods are cancelled at the same times. Each second the floor reads the states of all jobs. It writes the
+  condition on the pod of each ended job, and deletes the pod.
 
 ## What the profiles showed
 

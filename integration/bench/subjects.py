@@ -52,9 +52,9 @@ class Subject:
 
 
 @asynccontextmanager
-async def floor_process() -> AsyncIterator[Subject]:
-    """The floor, watching."""
-    command = (sys.executable, "-m", floor.__name__)
+async def floor_process(*, ends: bool = False) -> AsyncIterator[Subject]:
+    """The floor, watching.  ends: it also deletes the pods of ended jobs"""
+    command = (sys.executable, "-m", floor.__name__, *((floor.ENDS,) if ends else ()))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

@@ -33,6 +33,15 @@ def test_the_floor_of_the_same_repeat_is_what_a_value_is_compared_with() -> None
     assert not figure(21, target=at_most_floors(2), floor=(10,)).met
 
 
+def test_a_value_beyond_the_bound_meets_a_target_that_also_allows_a_multiple_of_the_floor() -> None:
+    target = at_most(2.5, or_floors=1.3)
+    assert figure(2.4, target=target, floor=(1.0,)).met, "within the bound"
+    assert figure(3.2, target=target, floor=(2.5,)).met, "the floor is slow, too"
+    assert figure(3.3, target=target, floor=(2.5,)).met is False
+    assert figure(2.6, target=target).met is False, "no floor was measured"
+    assert target.asked("s") == "≤ 2.5 s, or 1.3 × floor"
+
+
 def test_of_a_floor_of_nothing_there_is_no_share() -> None:
     idle = figure(0.2, floor=(0.0,))
     assert idle.ratios == []
