@@ -29,15 +29,16 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
     job_id = _new_hint(workload, pod)
     if job_id is None or _is_written_by_other_client(world, workload, pod, job_id):
         return
+    # True if quarantine dropped the facts about the workload's job.
+    dropped = workload.bound_by_this_process and not world.jobs_of(workload)
+    is_new = job_id not in world.placeholders and (dropped or job_id not in world.foreign)
+    if is_new and world.polled is not None and job_id not in world.states and (not pod.node or pod.finished):
+        return  # the job ended, and this pod does not depend on it; another pod of the workload may, and shows the same id
     is_ending = pod.finished or pod.deleting_at is not None
     if workload.hint is None or not (is_ending or _is_bound_by_other_client(workload, pod)):
         # A pod that is ending, or that another client bound, must not replace the hint to the gang's present job.
         workload.hint = job_id
-    # True if quarantine dropped the facts about the workload's job.
-    dropped = workload.bound_by_this_process and not world.jobs_of(workload)
-    if job_id not in world.placeholders and (dropped or job_id not in world.foreign):
-        if world.polled is not None and job_id not in world.states and (not pod.node or pod.finished):
-            return  # the job ended, and no pod depends on it
+    if is_new:
         _add_hinted_job(world, workload, pod, job_id)
     if (job := world.placeholders.get(job_id)) is not None:
         # Several workloads show the id, so at least one of them shows a job that is not its own.

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from scheduler import names
 from scheduler.actions import (
     Action,
@@ -19,7 +21,7 @@ from scheduler.actions import (
 )
 from scheduler.events import AbsenceConfirmed, JobsPolled, OutageBegan, OutageEnded, Side, Unread
 from scheduler.model.anomaly import Anomaly
-from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.kubernetes import Condition, Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.state.anomalies import claims_held_back, missing
 from scheduler.state.anomalies import held_back as held_back_sentence
@@ -593,6 +595,26 @@ def test_after_a_restart_beside_a_wrong_slurm_no_pod_is_ended_until_an_admin_say
     story.sees(AbsenceConfirmed(NOW + 60))
     ends = [each for second in range(61, 70) for each in answers(story, {}, at=NOW + second) if isinstance(each, ENDS)]
     assert {each.name for each in ends} == told
+
+
+@pytest.mark.parametrize("first", ["failed", "waits"])
+def test_after_a_restart_the_lost_job_of_a_running_member_is_known_though_another_member_shows_the_id_first(
+    first: str,
+) -> None:
+    """A member that failed, or a member that waits, does not depend on the job that is gone; the running one does."""
+    story = Story()
+    gang = {"labels": {names.PREFIX + names.GANG: "g"}, "created": START - 60}
+    members = {"gang-size": "2"}
+    runs = pod("b", says=members | {"job-id": "17"}, node="x1", phase=PodPhase.RUNNING, **gang)
+    story.polls({}, at=NOW)
+    if first == "failed":
+        story.sees(pod("a", says=members | {"job-id": "17"}, node="x1", phase=PodPhase.FAILED, **gang))
+    else:
+        waits = Condition(False, names.PENDING, "Waiting in Slurm partition main. Job 17, as of 08:00 UTC.")
+        story.sees(pod("a", says=members, scheduled=waits, **gang))
+    story.sees(runs)
+    read = [each for second in range(8) for each in answers(story, {}, at=NOW + second) if isinstance(each, ReadJob)]
+    assert 17 in {each.job_id for each in read}
 
 
 def test_ids_of_other_peoples_jobs_are_no_jobs_lost() -> None:
