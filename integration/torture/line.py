@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections.abc import Coroutine
 
 from integration.loopback import LoopbackServer
 
@@ -38,15 +39,19 @@ class Line(LoopbackServer):
             self._open |= {writer, far_writer}
             try:
                 with contextlib.closing(far_writer):
-                    await asyncio.wait(
-                        [
-                            asyncio.ensure_future(_pass_on(reader, far_writer)),
-                            asyncio.ensure_future(_pass_on(far_reader, writer)),
-                        ],
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
+                    await _first_of(_pass_on(reader, far_writer), _pass_on(far_reader, writer))
             finally:
                 self._open -= {writer, far_writer}
+
+
+async def _first_of(*each: Coroutine[object, object, None]) -> None:
+    """Run all of them until the first ends; the others are cancelled."""
+    tasks = [asyncio.create_task(one) for one in each]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
