@@ -136,11 +136,11 @@ async def _ask_bridge(
         return None, f"The bridge at {url} does not know this pod."
     try:
         found = decoded(answer.body)
-        if found.spec is not None:
-            bodies.job_body(found.spec, immediate=False)  # a newer bridge may have options and jobs of another kind
-        return found, ""
-    except (ValueError, KeyError, AssertionError):
+    except ValueError:
+        found = None
+    if found is None or (found.spec is not None and not bodies.is_job(found.spec)):
         return None, f"The answer of {url} is not of this version of slurm-bridge."
+    return found, ""
 
 
 # --- pods of a manifest ---------------------------------------------------------------------------------------------

@@ -45,12 +45,18 @@ _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
 _ALWAYS = frozenset({"name", "cpus_per_task", "memory_mib"})
 
 
+def is_job(spec: JobSpec) -> bool:
+    """True if a job can be requested as it says, which another version of the bridge may have written."""
+    one_user = all(part.user == spec.user and not part.parts for part in spec.parts)
+    return one_user and all(each.exclusive in ("", *_EXCLUSIVE) for each in (spec, *spec.parts))
+
+
 def job_body(spec: JobSpec, *, immediate: bool) -> bytes:
     """A new placeholder without a script (`EXTERNAL_JOB`), one job or a heterogeneous one."""
+    assert is_job(spec), "one job of one user"
     if not spec.parts:
         return msgspec.json.encode({"job": _job(spec) | ({"immediate": True} if immediate else {})})
     assert not immediate, "Slurm starts heterogeneous jobs from its queue alone (2078)"
-    assert all(part.user == spec.user and not part.parts for part in spec.parts), "one job of one user"
     return msgspec.json.encode({"jobs": [_job(component) for component in (spec, *spec.parts)]})
 
 
