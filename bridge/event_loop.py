@@ -1,4 +1,4 @@
-"""The event loop of the processes that serve: uvloop, and what is logged of errors that no caller can catch."""
+"""The event loop of the processes that serve: uvloop, and the log of errors that no caller can catch."""
 
 from __future__ import annotations
 

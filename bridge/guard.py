@@ -1,4 +1,4 @@
-"""Containment of the bridge's own errors: what becomes of an unexpected exception (X8, ARCHITECTURE 6).
+"""Containment of the bridge's own errors: what happens after an unexpected exception (X8, ARCHITECTURE 6).
 
 Every failure of a far side has an error class (errors.py).  Any other exception is a defect of the bridge.  In tests and
 simulation it is raised.  `slurm-bridge run` contains it to the object that it is about: the exception is counted and logged,

@@ -44,6 +44,6 @@ def _close_oldest(server: web.Server) -> None:
 
 
 async def in_parts(body: bytes) -> AsyncIterator[bytes]:
-    """The body of an answer, part by part as its client reads it: as one, a copy of it would wait for each slow client."""
+    """The body of an answer in parts, sent as its client reads: so no copy of the body waits for a slow client."""
     for begin in range(0, len(body), PART):
         yield body[begin : begin + PART]

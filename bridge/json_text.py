@@ -40,7 +40,7 @@ def parts(text: bytes) -> Iterator[bytes]:
 
 
 def fields(text: bytes) -> dict[str, bytes]:
-    """The fields of a JSON object by name, each value as its text; what is no field is left out."""
+    """The fields of a JSON object by name, each value as its text; text that is not a field is left out."""
     found: dict[str, bytes] = {}
     for part in parts(text):
         if match := _FIELD.match(part):

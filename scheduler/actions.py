@@ -670,7 +670,7 @@ class TaintNode(_AboutKubernetesNode):
 
 @dataclass(frozen=True, slots=True)
 class UnmarkNode(_AboutKubernetesNode):
-    """Remove the bridge's taint and condition from a Kubernetes node that is not in Slurm any more."""
+    """Remove the bridge's taint and condition from a Kubernetes node that left Slurm."""
 
     limit_class: ClassVar = "node_reports"
     effect: ClassVar = Effect.NODE

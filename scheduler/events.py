@@ -125,7 +125,7 @@ class ClockObserved:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRead:
-    """owner None: the owner does not exist in that namespace, or may not be read, which is no error (W2)."""
+    """owner None: the owner does not exist in that namespace, or may not be read; neither is an error (W2)."""
 
     ref: OwnerRef
     owner: Owner | None
@@ -228,7 +228,7 @@ ACCOUNTING_AWAY = 7000
 class AccountingOutageBegan:
     """slurmdbd does not answer: no list of partitions, no search for jobs by name, no record of ends.  `why` is a sentence.
 
-    slurmctld goes on without slurmdbd, and so does everything else.
+    slurmctld and everything else continue without slurmdbd.
     """
 
     since: float

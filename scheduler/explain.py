@@ -263,7 +263,7 @@ def _translated(workload: Workload, pod: Pod, world: World) -> JobSpec | None:
 
 
 def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
-    """Every node, judged as `feasible` judges it, without nodes left out; None: there is no job to judge them for."""
+    """Every node, judged as `feasible` judges it, without nodes left out; None: there is no job whose nodes to judge."""
     spec = _translated(workload, pod, world) if world.ready else None
     if spec is None:
         return None
@@ -425,7 +425,7 @@ def _next(workload: Workload, decision: Decision, this_pass: Pass) -> tuple[str,
 
 
 def as_sbatch(spec: JobSpec) -> str:
-    """The job in sbatch's options, for people who know these.  It is no command to run: the job has no script."""
+    """The job in sbatch's options, for people who know them.  sbatch cannot run it: the job has no script."""
     return " : ".join([shlex.join(["sbatch", *_options(spec)]), *(shlex.join(_options(part)) for part in spec.parts)])
 
 

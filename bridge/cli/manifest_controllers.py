@@ -254,7 +254,7 @@ def _override(job: dict[str, Any], spec: Object) -> None:
             pod[key] = spec[key]
     for key in ("tolerations", "schedulingGates"):
         if added := spec.get(key):
-            # What is no list is refused with the pod.
+            # A value that is not a list is refused with the pod.
             pod[key] = [*items_of(pod.get(key)), *added] if isinstance(added, list) else added
 
 

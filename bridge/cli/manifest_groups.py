@@ -2,7 +2,7 @@
 
 A PodGroup of the file counts as if it were read from the cluster.  A PodGroup without a policy has that of the template of
 the Workload that it names.  For a batch Job with a Workload, Kubernetes makes a PodGroup of the Workload's only template; the
-plan has one with a name of its own, since nobody knows the real name before.
+plan has one with a name of its own, because the real name is not known before the object exists.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A pod that does not exist, as the API server would hold it a moment after its creation, and its controllers (O4).
 
-The objects are what YAML gives.  What the user wrote wrongly is a ConfigError; what is missing has the default of the API.
+The objects are parsed YAML.  A wrong value is a ConfigError; a missing value has the default of the API.
 """
 
 from __future__ import annotations

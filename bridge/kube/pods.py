@@ -214,7 +214,7 @@ def _read_containers(asked: tuple[_Asked, ...]) -> tuple[tuple[model.Container, 
 
 
 def _labels(labels: Texts | None, refused: list[str]) -> Mapping[str, str]:
-    """All labels: a term of another pod may select by any label.  If there are too many: those of the bridge, then others."""
+    """All labels: a term of another pod may select by any label.  If there are too many, those of the bridge come first."""
     if not labels:
         return NO_TEXT
     if len(labels) <= _FEW:

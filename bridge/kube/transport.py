@@ -494,7 +494,7 @@ async def connect(kubeconfig: str | None, stack: AsyncExitStack, *, scheduler: s
 def opened(access: Access, stack: AsyncExitStack, *, scheduler: str = "") -> HttpTransport:
     """A transport with this access, which `stack` closes.
 
-    scheduler   schedulerName of the bridge that uses it, so that an audit log tells bridges apart; "": no bridge does
+    scheduler   schedulerName of the bridge that uses it, so that an audit log distinguishes bridges; "": no bridge uses it
     """
     transport = HttpTransport(access, f"{USER_AGENT} ({scheduler})" if scheduler else USER_AGENT)
     stack.push_async_callback(transport.close)

@@ -281,7 +281,7 @@ class ListWatch(Generic[M]):
         await self._pause(error)
 
     async def _pause(self, error: RemoteError) -> None:
-        """Wait: longer after each failure, up to half of it random; or as long as the server asked."""
+        """Wait longer after each failure, with a random part of up to half; at least as long as the server asked."""
         longest = min(BACKOFF_MOST_S, BACKOFF_FIRST_S * 2 ** min(self.failures, 16))
         self.failures += 1
         delay = longest * self.rng.uniform(0.5, 1.0)

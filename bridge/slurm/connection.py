@@ -32,7 +32,7 @@ class ClosedError(Exception):
     """The connection ended before a whole answer.
 
     answer_began   True if a part of the answer had come
-    tls            what TLS said instead of an answer, as a server does that refuses a client certificate; None: nothing
+    tls            the TLS error in the place of an answer: a server refuses a client certificate so; None: no TLS error
     """
 
     def __init__(self, answer_began: bool, tls: ssl.SSLError | None = None) -> None:
@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._refuse("what answers there does not speak HTTP/1.1")
-        # Headers, and what is around the parts of a body: at most as much as these. Trailers might go on for ever.
+        # Headers and framing may take MOST_HEAD_BYTES more than the body.  Without a limit, trailers might never end.
         if self._bytes - self._body_bytes > MOST_HEAD_BYTES + self._body_bytes and self._waiting is not None:
             self._refuse(f"headers of more than {MOST_HEAD_BYTES >> 10} KiB")
 
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._in_body = True
-        # The parser has refused what is no number.
+        # The parser has refused a value that is not a number.
         self._check(int(self._headers.get("content-length", "0")))
 
     def on_body(self, part: bytes) -> None:

@@ -51,7 +51,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class LimitInUse:
-    """A limit in the notation of Limit.  used: what running jobs use of it; None: not known."""
+    """A limit in the notation of Limit.  used: the amount that running jobs use; None: not known."""
 
     limit: str
     used: int | None

@@ -1,6 +1,6 @@
 """The limits of associations and QOS, as slurmdbd has them (`GET slurmdb/…/associations`, `qos/{name}`).
 
-slurmrestd shows limits, but not what is used of most of them (Slurm facts 10).  Its fields have other names than sacctmgr(1);
+slurmrestd shows limits, but not the use of most of them (Slurm facts 10).  Its fields have other names than sacctmgr(1);
 the tables give the place of each limit.  Limits of the kind `Max…` are inherited: slurmdbd shows them on each association.
 Those of the kind `Grp…` are not, so the parent accounts are read, too.
 """

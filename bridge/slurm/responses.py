@@ -2,8 +2,8 @@
 
 By status and Slurm's error *number*, never by text (Slurm facts 4).  Slurm answers 200 to things it did not do (errors are in
 the body), 422 or 500 to the same mistake in two releases, 403 "Operation not permitted" to a cancel while slurmctld is down,
-and 404 both for a job and for a URL that it does not know: only the number distinguishes them.  What has no number, or one of
-the machine (below 1000) or of the connection (below 2000), proves nothing: it may have happened.
+and 404 both for a job and for a URL that it does not know: only the number distinguishes them.  An answer without a number,
+or with a number below 2000 (of the machine or the connection), proves nothing: the request may have taken effect.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """TLS towards slurmrestd, or the proxy before it: trusted authorities and the client certificate, from files.
 
-A new context is made when one of its files changes (another inode, size or time).  Files that cannot be used then, as in the
-middle of being written, leave the context before in place; they are tried again at the next connection.  Meanwhile `trouble`
-and the log say so: nothing else shows it before the older certificate expires.
+A new context is made when one of its files changes (another inode, size or time).  If the files cannot be used then,
+for example while they are being written, the previous context stays; the files are tried again at the next connection.
+`trouble` and the log report this: nothing else shows it before the old certificate expires.
 
 A server of TLS 1.3 refuses a client certificate after the handshake, so the refusal may arrive in the place of an answer.
 """

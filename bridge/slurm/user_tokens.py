@@ -5,9 +5,9 @@ An error of one file concerns the pods of that user alone: their condition names
 are repeated as soon as the file changes.
 
 A token here differs from the bridge's own in two ways.  It must be of the user that its file is named after: the claim is
-compared here, and Slurm compares the user, too, because each request names the user (`X-SLURM-USER-NAME`).  And once its file
-is gone it is not used any more, because taking a file away is how an admin takes a user away from the bridge.  A file in the
-middle of being written leaves the token before in use.
+compared here, and Slurm compares the user, too, because each request names the user (`X-SLURM-USER-NAME`).  If its file
+is deleted, the token is no longer used: an admin deletes the file to take the user away from the bridge.  While a
+file is being written, the previous token stays in use.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ class KillStatus(msgspec.Struct):
 
 
 class KillAnswer(Envelope, kw_only=True):
-    """`DELETE jobs/`: 200 says little, `status` says what became of it."""
+    """`DELETE jobs/`: status code 200 proves little; `status` has the result for each job."""
 
     status: tuple[KillStatus, ...] | None = ()
 

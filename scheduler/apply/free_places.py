@@ -33,7 +33,7 @@ def may_take_place(world: World, gang: Workload, alone: Workload, pod: Pod) -> b
     if gang.pod_counts.unbound == gang.pod_counts.unfinished:
         return True
     own = _own_spec(world, alone, pod)
-    if own is None:  # the pod's needs are not known; if the pod has no job of its own, it loses nothing by joining
+    if own is None:  # the pod's needs are not known; a pod without its own job loses nothing by joining
         return not alone.jobs
     job = chosen(gang, world.jobs_of(gang))
     if job is None or job.grant is None or job.spec is None:

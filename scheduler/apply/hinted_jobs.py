@@ -78,7 +78,7 @@ def _add_hinted_job(world: World, workload: Workload, pod: Pod, job_id: int) -> 
     """Add a record of a job that only a pod shows.  A read of the job will show to which workload it belongs."""
     states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
     world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
-    if world.is_inherited(workload):  # for a pod that came after the start, the job is read: it may be foreign
+    if world.is_inherited(workload):  # otherwise the job is still read: it may be foreign
         world.stop_reading(job_id)
     if job_id in world.foreign:  # these pods may have had a job of this id before Slurm gave the id to another job
         world.foreign.discard(job_id)

@@ -484,7 +484,7 @@ def _add_split_to_stories(gang: Workload, alone: Workload, pod: Pod) -> None:
 def _size(world: World, workload: Workload) -> int:
     """How many unfinished members the gang needs (W5); 0: not known, above MAX_SIZE, or its pods do not agree.
 
-    Pods that succeeded are not needed any more.  But if as many succeeded as the group has pods, this run is over, and the
+    Pods that succeeded are no longer needed.  But if as many succeeded as the group has pods, this run is over, and the
     next run needs all pods.
     """
     if not workload.pod_counts.sizes:  # no pod stays

@@ -150,9 +150,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     before = workload.pods.get(pod.uid)
     _note_sighting(world, before, pod)
     if before is not None and before.waits and pod.finished and pod.exit_code is None:
-        pod = replace(
-            pod, waits=before.waits
-        )  # soon after the end, kubelet does not show any more why the pod never started
+        pod = replace(pod, waits=before.waits)  # kubelet soon stops showing why the pod never started
     workload.put(pod)
     came_to_node = bool(pod.node) and (before is None or not before.node)
     if came_to_node:
@@ -166,7 +164,7 @@ def _our_pod(world: World, pod: Pod) -> None:
         workload.created = min(workload.created, pod.created)
     workload.deleted_pods.pop(pod.uid, None)
     _note_input(world, workload, before, pod)
-    if before is None or not before.node:  # the bind wrote the hint; a later edit is no hint
+    if before is None or not before.node:  # the bind wrote the hint; a later edit does not make one
         take_hint(world, workload, pod)
     if before is None and len(workload.pods) == 1 and workload.jobs:
         _detach_jobs_of_other_users(world, workload)

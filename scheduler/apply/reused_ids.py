@@ -109,7 +109,7 @@ def reread_all(world: World, at: float) -> None:
 
 
 def schedule_all_reads(world: World, at: float) -> None:
-    """Schedule a read of each live job, whatever is known of it."""
+    """Schedule a read of each live job, even if it was read before."""
     tuning = world.config.tuning
     began = world.last_poll_began
     for job_id in (*world.foreign, *world.placeholders):
@@ -136,7 +136,7 @@ def is_foreign_by_now(world: World, workload: Workload, job_id: int, began: floa
 def job_of_call(
     world: World, action: act.CancelJob | act.UpdateJob | act.RecordEnd, began: float
 ) -> Placeholder | None:
-    """The placeholder for which the call was sent at *began*; None: it is not known any more, or another job has its id."""
+    """The placeholder for which the call was sent at *began*; None: the record is gone, or another job has the id."""
     job = world.placeholders.get(action.job_id)
     if job is None or job.key != action.key or (job.asked_at is not None and job.asked_at > began):
         return None

@@ -258,7 +258,7 @@ class AffinityIndex:
             self._changed_terms[terms] = None
 
     def left(self, pod: Pod, node: str) -> None:
-        """Note that the pod, as it was at `came`, does not have that node any more."""
+        """Note that the pod, as it was at `came`, left that node."""
         self._answers.clear()
         self._version += 1
         terms = self._on_nodes.left(pod, node)

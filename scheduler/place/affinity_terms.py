@@ -91,7 +91,7 @@ class TermIndex:
         self._lists: dict[tuple[PodTerm, ...], TermList] = {}
         self._indexed: dict[_Label, list[_Indexed]] = {}
         self._serial = 0
-        self._dead = 0  # size of the lists in the index that no holder has any more
+        self._dead = 0  # size of the lists in the index without a holder
         self._named: dict[str, set[str]] = {}  # label key to the values that terms name
         self._any_value: set[str] = set()  # label keys of which a term may distinguish any two values
         self._known: dict[PodKind, _Known] = {}
@@ -237,7 +237,7 @@ class WaitingTerms:
                 self._index.came(terms, key)
 
     def drop(self, key: str) -> None:
-        """Remove a workload that does not wait any more."""
+        """Remove a workload that stopped waiting."""
         for terms in self._lists.pop(key, ()):
             self._index.left(terms, key)
 

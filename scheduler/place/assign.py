@@ -1,4 +1,4 @@
-"""Granted nodes → pods: whether a grant has what the job asked for (S11), and the place of each pod in it (W8)."""
+"""Places pods on granted nodes: checks that the grant has what the job asked for (S11), and gives each pod its place (W8)."""
 
 from __future__ import annotations
 

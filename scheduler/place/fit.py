@@ -43,7 +43,7 @@ class NodeRequirements:
     volumes: tuple[tuple[NodeTerm, ...], ...]
     tolerations: tuple[Toleration, ...]
     needs: tuple[tuple[str, int], ...]
-    partition: str  # "": the default partition, if Slurm does not say which one that is
+    partition: str  # "": the default partition, if Slurm does not name it
     devices: bool
     closed: frozenset[str] = frozenset()  # nodes that other pods close to the pod (F5)
     ports_taken: frozenset[str] = frozenset()  # nodes where other pods hold a host port of the pod

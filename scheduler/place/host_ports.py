@@ -39,7 +39,7 @@ class HostPorts:
         self._count(pod, node, 1)
 
     def left(self, pod: Pod, node: str) -> None:
-        """Note that the pod, as it was at `came`, does not have that node any more."""
+        """Note that the pod, as it was at `came`, left that node."""
         self._count(pod, node, -1)
 
     def taken(self, pod: Pod, own: Iterable[tuple[Pod, str]] = ()) -> frozenset[str]:

@@ -35,7 +35,7 @@ class Counted:
 
 
 def shared(least: int | None, most: int | None, components: Sequence[Counted]) -> list[JobSpec] | Refusal:
-    """The components, each with its share of the gang's least and largest number of nodes; None: there is no such number.
+    """The components, each with its share of the gang's least and largest number of nodes; a Refusal: none exist.
 
     Each component has a node, then as many as it cannot do without.  Further nodes go to the components with most pods.  None
     gets more nodes than it has pods, because Slurm refuses that (2025).  The sums do not depend on what nodes there are.
@@ -71,7 +71,7 @@ def needed_in_all(components: Sequence[Counted], nodes: int) -> str:
 
 
 def _handed_out(total: int, shares: Sequence[int], limits: Sequence[int]) -> list[int]:
-    """These shares, and what is left of the total: first to the share with the largest limit, up to its limit."""
+    """These shares, with the rest of the total added: first to the share with the largest limit, up to that limit."""
     found, further = list(shares), max(0, total - sum(shares))
     for index in sorted(range(len(found)), key=lambda at: -limits[at]):
         more = min(further, max(0, limits[index] - found[index]))

@@ -199,7 +199,7 @@ class _Search:
                     self._users[at] |= 1 << index
         # Components with the fewest usable nodes get nodes first.
         self._order = sorted(range(len(needs)), key=lambda index: sum(self._there[at] for at in self._usable[index]))
-        # Known dead ends: position in the order, and what is left.
+        # Known dead ends: the position in the order, and the nodes that are left.
         self._failed: set[tuple[int, tuple[int, ...]]] = set()
 
     @property

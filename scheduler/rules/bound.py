@@ -42,7 +42,7 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     if claimed.key not in (None, workload.key):
         return _no_place(workload, f"Slurm lost their job (another job has its id {claimed.id} now)")
     if claimed.has_proven_end(absent_s):
-        # what the pod names instead may be any job: an annotation is no proof
+        # the pod may name any other job instead: an annotation does not prove whose job it is
         unproven = (job for job in world.jobs_of(workload) if job.key is None and not job.has_proven_end(absent_s))
         if (other := next(unproven, None)) is None:  # another client bound the pods, after that job or beside it
             return _bound_by_others(workload, this_pass)
@@ -55,7 +55,7 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _left_over(workload: Workload, claimed: Placeholder | None, world: World) -> Placeholder | None:
-    """A component of the gang's job that outlived its leader: it is no grant of these pods.  None: there is none."""
+    """A component of the gang's job that outlived its leader, so the pods have no grant from it.  None: no such component."""
     own = (job for job in world.jobs_of(workload) if job is not claimed and job.key == workload.key and job.alive)
     return next((job for job in own if job.broken), None)
 
@@ -101,7 +101,7 @@ def _hold_together(workload: Workload, job: Placeholder, this_pass: Pass) -> Dec
     """The decision while the own job of bound pods lives: check that the job holds the nodes of the pods."""
     if is_ending_pods(this_pass):
         return end_running(workload, job, this_pass)
-    # This comes first, because what is left of a broken job is read as no grant.
+    # This comes first, because a read of a broken job finds no grant.
     if (ends := cancel_broken(workload, job, this_pass)) is not None:
         return ends
     if job.holds_nodes and job.grant is None:  # a twin of a previous process, which started when the other ended
@@ -149,7 +149,7 @@ def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 
 
 def _no_place(workload: Workload, why: str) -> Decision:
-    """The job of the gang cannot be found any more: running pods are left alone, and a new pod shows that it has no place."""
+    """The gang's job is lost: running pods are left alone, and a new pod shows that it has no place."""
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     message = (
         f"The other pods of {workload.readable} run, but {why}, so there is no place for this pod. The pod waits until they "

@@ -93,7 +93,7 @@ def _show_and_end(workload: Workload, pods: list[Pod], this_pass: Pass) -> Decis
 
 
 def _wait_for_reads(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> Decision | None:
-    """The wait for reads of jobs that may be of these pods.  None: every listed job was read, and none is theirs."""
+    """The wait for reads of jobs that may belong to these pods.  None: all listed jobs were read, and none is theirs."""
     world = this_pass.world
     settled = max(workload.strays[pod.uid] for pod in pods) + this_pass.tuning.settle_s
     at = max(settled, world.quiet_until(), scan_until(workload, this_pass))
@@ -110,7 +110,7 @@ def _wait_for_reads(workload: Workload, pods: Iterable[Pod], this_pass: Pass) ->
 
 
 def _of_another_bridge(workload: Workload, this_pass: Pass) -> Decision | None:
-    """A pod of another scheduler names a job, which another bridge may have made for it: read the job.  None: it did not."""
+    """Read the job that a pod of another scheduler names: it may be another bridge's.  None: it is not, or no job."""
     shown = workload.pod.annotations.get(names.JOB_ID, "") if workload.of_other_scheduler else ""
     if not (shown.isascii() and shown.isdecimal() and len(shown) <= 10) or workload.job_of_other_bridge is False:
         return None

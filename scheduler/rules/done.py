@@ -1,4 +1,4 @@
-"""The rule of DONE: no pod runs or waits any more, so the job of the pods is ended (S2, S3)."""
+"""The rule of DONE: no pod runs or waits, so the job of the pods is ended (S2, S3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNREAD_S = 300.0  # after a start, a job without pods is kept for so long while 
 
 
 def end_job(workload: Workload, this_pass: Pass) -> Decision:
-    """The rule of DONE: no pod runs or waits any more.  End the job, and record in accounting how the pods ended (S2, S3)."""
+    """No pod runs or waits: end the job, and record in accounting how the pods ended (S2, S3)."""
     if workload.in_flight is not None:
         return NOTHING
     for job in this_pass.world.jobs_of(workload):

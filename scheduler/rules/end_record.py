@@ -23,7 +23,7 @@ def may_be_unrecorded(job: Placeholder, workload: Workload, this_pass: Pass) -> 
 
 
 def is_to_be_recorded(job: Placeholder, workload: Workload, this_pass: Pass) -> bool:
-    """True if the job is ours and has ended, and how its pods ended is not recorded yet."""
+    """True if the job belongs to the bridge and has ended, and the end of its pods is not recorded yet."""
     known = job.key == workload.key and job.ended and not job.recorded
     return this_pass.world.config.accounting and known and bool(record_of(workload, job))
 

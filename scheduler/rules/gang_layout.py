@@ -127,7 +127,7 @@ class _Site:
 
 
 def lay_out(readable: str, spec: JobSpec, asked: Sequence[tuple[Pod, JobSpec]], this_pass: Pass) -> JobSpec | Refusal:
-    """The job of a gang, with its number of nodes and the number of pods for each node, where Slurm has to be told these.
+    """The job of a gang, with the number of nodes and of pods for each node, if Slurm needs these numbers.
 
     readable   the gang, for people
     spec       all components, as `together` gives them

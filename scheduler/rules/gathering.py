@@ -56,7 +56,7 @@ def _keep_for_a_while(workload: Workload, job: Placeholder, this_pass: Pass) -> 
 
 
 def gather(workload: Workload, this_pass: Pass) -> Decision:
-    """Pods of the gang are missing: read how many there are to be, and show what is missing (W2, W6)."""
+    """Pods of the gang are missing: read the size of the gang, and show how many pods are missing (W2, W6)."""
     sizes = workload.pod_counts.sizes
     assert workload.group is not None, "only a gang gathers"
     this_pass.effort += len(workload.pods)
@@ -97,7 +97,7 @@ def why_gathering(workload: Workload, this_pass: Pass) -> str:
 
 
 def _advice(workload: Workload, this_pass: Pass) -> str:
-    """What has to happen before the gang is complete: a controller makes the other pods, or else the user does."""
+    """What completes the gang: its controller makes the other pods; if it has no controller, the user makes them."""
     group, is_late = workload.group, this_pass.now >= _held_back_at(workload, this_pass)
     assert group is not None, "only a gang gathers"
     if workload.first.owner is not None:

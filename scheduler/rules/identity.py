@@ -47,7 +47,7 @@ def _show_contradiction(job: Placeholder, workload: Workload, this_pass: Pass) -
 
 
 def search_for_job(workload: Workload, search: JobSearch, this_pass: Pass) -> Decision | None:
-    """The search for a job after an unknown outcome, or for a twin (ARCHITECTURE 4).  None: it is over, and found nothing."""
+    """Search for a job after an unknown outcome, or for a twin (ARCHITECTURE 4).  None: the search ended without a job."""
     world = this_pass.world
     searched = f"A submission was not answered; a job named {search.name} is looked for before it is repeated."
     database = world.config.accounting and world.accounting_outage is None
@@ -107,7 +107,7 @@ def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) ->
     next_at = workload.retry_from(Attempt.READ_JOB)
     if job.read_began >= news:  # read since, and it did not help
         next_at = max(next_at, job.read_began + this_pass.tuning.absent_s)
-        # Slurm lists the job, and reads of it find none.
+        # Slurm lists the job, but a read does not find it.
         failing_until = this_pass.world.next_read_at(job.id)
         next_at = max(next_at, min(failing_until, job.read_began + this_pass.tuning.backoff_max_s))
     if this_pass.now < next_at:
@@ -118,14 +118,14 @@ def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) ->
 
 
 def cancel_broken(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
-    """A component of the job ended: the rest is no grant, or never starts (docs/decisions/0002).  None: all live."""
+    """A component of the job ended, so the job grants nothing or never starts (docs/decisions/0002).  None: all live."""
     return cancel(job, workload, this_pass, f"a component of job {job.id} ended") if job.broken else None
 
 
 def cancel(
     job: Placeholder, workload: Workload, this_pass: Pass, why: str, record: str = "", pod_message: str = ""
 ) -> Decision:
-    """End a job that is proven ours, once no request of a previous process can be in flight any more (quiet period).
+    """End a job that is proven ours, after the quiet period: then no request of a previous process is in flight.
 
     record, pod_message   see CancelJob
     """
@@ -144,7 +144,7 @@ def cancel_of_earlier_pods(workload: Workload, job: Placeholder, this_pass: Pass
 
     The process that would have ended the job with its pods was killed (S2, S3).  The new pods may be more, and may ask for
     something else.  Such a job is older than each of them, and none of them is bound.  A job that this process has seen
-    waiting with its pods stays theirs, however many of them are replaced from then on.
+    waiting with its pods keeps belonging to them, however many of these pods are replaced later.
     """
     if job.spec is not None or job.adopted_as is not None or job.job is None or job.job.submitted is None:
         return None

@@ -28,7 +28,7 @@ def limits_of(job: Job, world: World) -> LimitsOf:
 
 
 def read_limits(workload: Workload, job: Placeholder, this_pass: Pass) -> tuple[Decision, float | None]:
-    """The read of the limits that the job's reason is about, and until when its status waits for it (None: it does not)."""
+    """The read of the limits that the job's reason names, and when its status stops waiting for it (None: no wait)."""
     world, read = this_pass.world, job.job
     reason = meaning_of(read.reason) if read is not None else None
     if read is None or reason is None or not reason.limit or not read.account:

@@ -47,7 +47,7 @@ def _report_anomaly(workload: Workload) -> Decision:
     """Show each rejected observation of the workload's job once."""
     found = []
     for uid, message in workload.anomalies.items():
-        if (pod := workload.pods.get(uid)) is not None:  # else it is in another workload now
+        if (pod := workload.pods.get(uid)) is not None:  # otherwise the pod is in another workload now
             found.append(event_alone(workload, pod, names.REJECTED, message))
     return combine(found)
 

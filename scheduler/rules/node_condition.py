@@ -1,6 +1,6 @@
 """The bridge's condition of a Kubernetes node, which shows the state of the node in Slurm (N3).
 
-If no bridge registered the node, the bridge that wrote the condition first goes on to write it.  The message ends with the
+If no bridge registered the node, the bridge that wrote the condition first keeps writing it.  The message ends with the
 name of that bridge.
 """
 
@@ -44,7 +44,7 @@ def show(node: Node, condition: Condition, this_pass: Pass) -> Actions:
 
 
 def unmark(nodes: Sequence[Node], this_pass: Pass) -> Actions:
-    """Remove taint and condition from these nodes, which are not in Slurm any more."""
+    """Remove taint and condition from these nodes, which Slurm does not have now."""
     world = this_pass.world
     why = LEAVES.removeprefix(names.NODE_REASON) if world.config.leaving else "it is not in Slurm any more"
     return tuple(

@@ -122,7 +122,7 @@ def _counts_as_over_at(workload: Workload, pod: Pod, this_pass: Pass) -> float |
 def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_held: bool) -> Decision | None:
     """The decision while the pods may keep running although none of their jobs is known to live; None: they may not.
 
-    They may while Slurm does not answer (X1), while jobs are still to be read that may be theirs, and while their nodes may
+    They may run on while Slurm does not answer (X1), while jobs that may belong to them are unread, and while their nodes may
     be granted to them again (S7).
     """
     if Side.SLURM in this_pass.world.outages:
@@ -139,7 +139,7 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_he
 
 
 def _left_alone(workload: Workload, job: Placeholder) -> Decision:
-    """The namespace is not managed (any more): the pods show that Slurm does not know their job, and are not ended."""
+    """The namespace is not managed now: the pods show that Slurm does not know their job, and are not ended."""
     message = (
         f"Slurm knows no job {job.id} of this pod. The pod is left alone, and no job is requested for it. "
         f"{not_managed(workload.pod)}"

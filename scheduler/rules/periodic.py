@@ -60,7 +60,7 @@ def _read_put_off(this_pass: Pass) -> None:
 
 
 def read_unsettled(this_pass: Pass) -> None:
-    """The answer to a bind was lost, and the bind is not repeated: read its pod once the bind cannot take effect any more.
+    """The answer to a bind was lost, and the bind is not repeated: read its pod when the bind can no longer take effect.
 
     Until then the pod takes room on that node (V5), and nothing else is submitted for it.
     """

@@ -90,7 +90,7 @@ def _keep_current(workload: Workload, job: Placeholder, this_pass: Pass) -> tupl
 def _adopted(job: Placeholder, spec: JobSpec) -> tuple[JobSpec, Decision]:
     """The specification by which another process submitted the job, as its pods had it when this process saw them first (K8).
 
-    Also returns the note of it.  While the number of pods changes, as after a start, the specification follows the pods.
+    Also returns the note about this.  While the number of pods changes, as after a start, the specification follows the pods.
     """
     assert job.job is not None, "an adopted job was read"
     before = job.adopted_as

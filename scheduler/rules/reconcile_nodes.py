@@ -297,7 +297,7 @@ def _may_try(action: act.OnSlurmNode, this_pass: Pass) -> bool:
     return failed is None or failed.action != action or failed.retry_at <= this_pass.world.node_state.polled
 
 
-# --- nodes that are not to be in Slurm any more ---------------------------------------------------------------------
+# --- nodes that must leave Slurm ------------------------------------------------------------------------------------
 
 
 def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
@@ -348,7 +348,7 @@ def is_anothers(known: SlurmNode) -> bool:
 
 
 def has_our_drain(known: SlurmNode) -> bool:
-    """True if the bridge drained the node, and nobody has set another reason since then."""
+    """True if the bridge drained the node, and no other client has set another reason since then."""
     return bool(known.taken_out) and known.reason.startswith(names.NODE_REASON)
 
 

@@ -44,7 +44,7 @@ class Pass:
         # True: pods are compared with the affinity terms of other pods (F5), or with the ports that other pods hold (F1)
         self._compares = self.any_affinity or world.affinity_index.has_changes or bool(world.wants_ports)
         self._compared = _compared(world)
-        # None: the quiet period is over, so no bind of a previous process can take effect any more
+        # None: the quiet period is over, so no bind of a previous process can still take effect
         self.earlier_binds = EarlierBinds(world) if now < world.quiet_until() else None
 
     def _begin_plan(self) -> None:
@@ -281,7 +281,7 @@ class Pass:
         return in_flight - self.world.under_way[limit] - self.used[limit]
 
     def _token_bucket(self, name: str) -> TokenBucket | None:
-        """The token bucket of that name, of reads or of the policy's submissions; None: the limit is no token bucket."""
+        """The token bucket of that name, of reads or of the policy's submissions; None: the limit is not a token bucket."""
         quotas = self.world.quotas
         return self.world.token_buckets.get(name) or (quotas.token_bucket(name) if quotas.limited else None)
 
@@ -321,7 +321,7 @@ class Pass:
 
 
 def _read_by(action: Action) -> object:
-    """The job id, owner or pod UID that the action reads; None: it is no read."""
+    """The job id, owner or pod UID that the action reads; None: the action reads nothing."""
     match action:
         case act.ReadJob():
             return action.job_id

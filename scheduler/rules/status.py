@@ -158,7 +158,7 @@ def _nearest_start(message: str, starts: float | None, now: float) -> float | No
 
 
 def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
-    """Plan these writes, first on pods without a status.  If there is no room for all, the rest is written later."""
+    """Plan these writes, first on pods without a status.  If the limit class is full, the rest is written later."""
     for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.last_status):
         if this_pass.free("reports") <= 0:
             this_pass.park(workload.key, "reports")

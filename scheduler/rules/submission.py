@@ -102,7 +102,7 @@ def _reads_of(workload: Workload, pod: Pod, this_pass: Pass) -> Decision | None:
         )
         failing = unreadable(pod, owner_text, key, this_pass)
         return combine((read, failing, note(awaits=key), Decision(why=OWNERS_FIRST)))
-    if not pod.claims or beyond_limits(pod):  # a pod that is refused anyway: nothing is read for it
+    if not pod.claims or beyond_limits(pod):  # the pod is refused without a read, or has no volume claims
         return None
     claims = world.claims.get(pod.uid)
     problem = next((claim.problem for claim in claims or () if claim.problem), "")

@@ -43,7 +43,7 @@ MESSAGE = (
 WRITES = frozenset({act.Effect.WORKLOAD, act.Effect.STATUS, act.Effect.NODE})
 
 
-# --- what is decided ------------------------------------------------------------------------------------------------
+# --- the decisions --------------------------------------------------------------------------------------------------
 
 
 def is_ending_pods(this_pass: Pass) -> bool:
@@ -62,7 +62,7 @@ def withdraw(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 
 
 def no_new_job(workload: Workload, this_pass: Pass) -> Decision | None:
-    """The waiting pods show that Slurm is asked for nothing any more.  None: the bridge stays."""
+    """The waiting pods show that the bridge submits no more jobs.  None: the bridge is not being uninstalled."""
     if not this_pass.world.config.leaving:
         return None
     if not is_managed(workload.first, this_pass.world):
@@ -87,7 +87,7 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
     return combine(found)
 
 
-# --- what is left ---------------------------------------------------------------------------------------------------
+# --- the remaining work ---------------------------------------------------------------------------------------------
 
 
 def todo(world: World, now: float) -> list[str]:

@@ -124,7 +124,7 @@ class EarlierBinds:
 
 
 def _nodes_of(job: Placeholder) -> list[str]:
-    """Slurm's names of the job's nodes, as far as they are known.  Slurm also shows the nodes of an ended job."""
+    """Slurm's names of the job's nodes, as far as the bridge knows them.  Slurm also shows the nodes of an ended job."""
     if job.grant is not None:
         return [node.name for node in job.grant.everywhere]
     try:

@@ -98,7 +98,7 @@ class Facts(Tables):
     def since(self, theirs: float | None, pod: Sighting, seen: float | None) -> float:
         """When a change of a pod happened, by the bridge's clock.
 
-        theirs   when it happened, by the clock of Kubernetes
+        theirs   the time by the clock of Kubernetes
         pod      the sighting of the pod
         seen     when the bridge saw the change; None: it happened before the bridge first saw the pod
         """

@@ -37,7 +37,7 @@ class InFlight:
 class JobSearch:
     """A search for a job by its name, after a submission whose outcome is unknown, or that a twin held back (2038).
 
-    While a workload has a search, nothing is submitted for it.  A *twin* is another job of the same name.
+    While a workload has a search, the bridge submits nothing for it.  A *twin* is another job of the same name.
 
     began   when the call was sent: ids that are new since then are read first
     until   the submission is not repeated before this time

@@ -85,7 +85,7 @@ def is_to_be_replaced(world: World, workload: Workload, job: Job) -> bool:
 def _is_of_former_user(world: World, workload: Workload, job: Job) -> bool:
     """True if the job was submitted before the last change of policy or labels, or before the start, as a former user.
 
-    A former user is a user whom the policy can give to some pods, and to whom it maps no pod of this workload any more.
+    A former user is a user that the policy can give to some pods, but does not give to this workload's pods now.
     """
     changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
     latest = changed + world.config.tuning.settle_s  # a call that was sent before the change may take effect until then

@@ -20,7 +20,7 @@ OF_A_BIND = {names.JOB_ID, names.JOB_NODES, names.SIZE, names.RANK, names.LOCAL_
 
 
 def shown_id(pod: Pod) -> int | None:
-    """The job id in the annotations of the pod; None: there is no annotation, or its value is no id."""
+    """The job id in the annotations of the pod; None: the annotation is missing, or its value is not an id."""
     shown = pod.annotations.get(names.JOB_ID, "")
     return int(shown) if shown.isascii() and shown.isdecimal() and len(shown) <= 10 else None
 

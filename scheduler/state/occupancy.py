@@ -207,7 +207,7 @@ class Occupancy(Facts):
         return self.granted_unbound_pods
 
     def compute_granted_unbound(self) -> Iterator[GrantedPods]:
-        """The value of `granted_unbound`, recomputed.  Of pods that are alike for affinity, one stands for all."""
+        """The value of `granted_unbound`, recomputed.  One pod represents all pods that are alike for affinity."""
         for key in self.by_phase[Phase.GRANTED]:
             workload = self.workloads[key]
             job = self.job_of.get(key)
@@ -218,7 +218,7 @@ class Occupancy(Facts):
                 yield GrantedPods(key, {pod.uid: pod for pod in kinds}, nodes)
 
     def grant_changed(self, workload: Workload) -> None:
-        """Note that the workload got or lost a grant: affinity counts its pods on the granted nodes, or does not any more."""
+        """Note that the workload got or lost a grant: affinity starts or stops to count its pods on the granted nodes."""
         self.granted_unbound_pods = None
         before = self.granted_pods.pop(workload.key, ())
         pods = distinct_to_affinity(workload.pods.values())

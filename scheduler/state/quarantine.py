@@ -77,7 +77,7 @@ def apply_plan(world: World, plan: act.Plan) -> None:
 
 
 def contain(world: World, event: ev.Event, error: Exception) -> None:
-    """Drop the object that the event is about, so that no half-written facts of it are left."""
+    """Drop the object that the event is about, so that no half-written facts about it remain."""
     try:
         _blame(world, event, error)
     except Exception as second:  # noqa: BLE001 - a defect of the containment does not end the loop

@@ -194,7 +194,7 @@ class Defects(Histories):
                 assert world.key_of_pod[one.uid] == key, "a pod is of one workload"
                 over = one.uid in workload.written_off
                 fresh.count(one, workload.node_of(one), workload.shown.get(one.uid), over=over)
-            assert workload.pod_counts == fresh, "a tally counts its pods"
+            assert workload.pod_counts == fresh, "the counts are those of the pods"
             assert workload.shown.keys() <= workload.pods.keys()
         for there in world.node_info.values():
             taken: Counter[str] = Counter()
@@ -204,7 +204,7 @@ class Defects(Histories):
         for job in world.placeholders.values():
             for key in job.hinted_by:
                 assert job.id in world.workloads[key].jobs
-        assert world.under_way == self.limit_classes(), "a lane counts what is under way"
+        assert world.under_way == self.limit_classes(), "a limit class counts the actions in flight"
         for key in [
             key for index in (world.searching_workloads, world.detail_new, world.running_round) for key in index
         ]:

@@ -129,7 +129,7 @@ class Sides:
         reconcile_nodes(every, everything=True)
         reconcile_nodes(this_pass, everything=False)
         plan = this_pass.plan()
-        assert set(every.actions) == set(plan.actions), "who looks at everything finds nothing more"
+        assert set(every.actions) == set(plan.actions), "a pass over all nodes finds nothing more"
         self.story.world.apply(Planned(plan, self.now))
         for action in plan.actions:
             self.perform(action, fate)

@@ -1,6 +1,6 @@
 """Checks of what Slurm must have before it takes the labelled nodes of Kubernetes (docs/nodes.md).
 
-Each node says by itself what became of it (`kubectl describe node`); here is what an admin can know beforehand.
+Each node shows how its registration went (`kubectl describe node`); these checks find problems before it.
 """
 
 from __future__ import annotations

@@ -74,5 +74,5 @@ def as_json(found: Sequence[Finding]) -> str:
         }
         for finding in found
     ]
-    # ASCII: nothing of it controls a terminal.
+    # ASCII has no character that controls a terminal.
     return json.dumps({"exit_code": exit_code(found), "findings": listed}, indent=2)

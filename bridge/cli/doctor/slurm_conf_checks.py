@@ -1,6 +1,6 @@
 """Checks of slurm.conf: what slows grants, what stops them, and what the bridge's kind of job does not bear.
 
-What is not written there has Slurm's own default (slurm.conf(5)), which the bridge is made for: no warning.
+A parameter that slurm.conf lacks has Slurm's default (slurm.conf(5)), which the bridge expects: no warning.
 """
 
 from __future__ import annotations

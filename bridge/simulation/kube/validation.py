@@ -1,6 +1,6 @@
 """What the simulated API server refuses of an object: names, labels, and the specs of pods.
 
-Only the rules that a client of pods can meet.  Status and field are those of the real server, the texts are similar.
+It has only the rules that a client of pods can break.  Status and field are the real server's; the texts are similar.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ BACKFILL_INTERVAL_S = 30
 LIMIT_CHECK_S = 30
 MIN_JOB_AGE_S = 300
 MAX_JOB_COUNT = 10_000
-# slurmctld saves its state about every five seconds: a crash loses what is younger.
+# slurmctld saves its state about every five seconds: a crash loses the changes since then.
 SAVE_INTERVAL_S = 5
 BACKFILL_DEPTH = 100
 # Ends of one component of a heterogeneous job that end all; a time limit or a cancel of a component does not.

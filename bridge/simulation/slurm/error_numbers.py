@@ -54,7 +54,7 @@ TEXTS: Mapping[int, tuple[int, str]] = {
     9000: (422, "Query empty or not RFC7320 compliant"),
 }
 
-# Said of single jobs in the answer to a cancel of several, which itself is no refusal.
+# Numbers of single jobs in the answer to a cancel of several jobs.  The answer as a whole is not a refusal.
 NOT_CANCELLED: Mapping[int, str] = {2021: "Job/step already completing or completed", 2172: "Cannot signal job"}
 
 

@@ -13,7 +13,7 @@ from tests.builders import START, Story, grant, job_of, pod
 NOW = START + 20
 
 
-def rungs(actions: list[Action]) -> list[str]:
+def requests(actions: list[Action]) -> list[str]:
     short = {AllocateNow: "now", SubmitJob: "queue"}
     return [short[type(each)] for each in actions if type(each) in short]
 
@@ -33,20 +33,20 @@ def first_try(story: Story) -> AllocateNow:
 def test_of_a_first_burst_one_tries_and_where_there_is_room_the_others_follow() -> None:
     story = Story()
     story.ended(first_try(story), at=NOW, job_id=17, grant=grant(17))
-    assert rungs(story.decides(NOW)) == ["now"] * 3
+    assert requests(story.decides(NOW)) == ["now"] * 3
 
 
 def test_of_a_first_burst_one_tries_and_where_there_is_no_room_all_queue() -> None:
     """A try beside a job of ours that is on its way into the queue would be refused because of that job (2013)."""
     story = Story()
     story.ended(first_try(story), Outcome.REFUSED, at=NOW, number=2013)
-    assert rungs(story.decides(NOW)) == ["queue"] * 4
+    assert requests(story.decides(NOW)) == ["queue"] * 4
 
 
 def test_each_partition_has_its_own_first_try() -> None:
     story = Story()
     story.sees(pod("a"), pod("b", says={"partition": "gpu"}), pod("c", says={"partition": "main"}))
-    assert rungs(story.decides(NOW)) == ["now", "now"]
+    assert requests(story.decides(NOW)) == ["now", "now"]
 
 
 def test_while_one_tries_first_the_next_one_waits_for_what_becomes_of_it() -> None:
@@ -54,27 +54,27 @@ def test_while_one_tries_first_the_next_one_waits_for_what_becomes_of_it() -> No
     story.sees(pod("a"))
     [first] = story.acts(AllocateNow, NOW)
     story.sees(pod("b"))
-    assert rungs(story.decides(NOW)) == []
-    assert rungs(story.decides(NOW + 0.4)) == []
+    assert requests(story.decides(NOW)) == []
+    assert requests(story.decides(NOW + 0.4)) == []
     story.ended(first, at=NOW, job_id=17, grant=grant(17))
-    assert rungs(story.decides(NOW)) == ["now"]
+    assert requests(story.decides(NOW)) == ["now"]
 
 
 def test_no_pod_waits_long_for_a_first_try_that_hangs() -> None:
     story = Story()
     story.sees(pod("a"))
-    assert rungs(story.decides(NOW)) == ["now"]
+    assert requests(story.decides(NOW)) == ["now"]
     story.sees(pod("b"))
-    assert rungs(story.decides(NOW)) == []
+    assert requests(story.decides(NOW)) == []
     assert story.plan(NOW + 0.1).wake_at == pytest.approx(NOW + 0.5)
-    assert rungs(story.decides(NOW + 0.5)) == ["queue"]
+    assert requests(story.decides(NOW + 0.5)) == ["queue"]
 
 
 def test_once_there_was_room_a_whole_burst_tries() -> None:
     story = Story()
     story.runs(pod("warm"), 16, at=NOW)
     story.sees(*pods(4))
-    assert rungs(story.decides(NOW)) == ["now"] * 4
+    assert requests(story.decides(NOW)) == ["now"] * 4
 
 
 def test_who_found_no_room_queues_at_once() -> None:
@@ -82,7 +82,7 @@ def test_who_found_no_room_queues_at_once() -> None:
     story.sees(pod("a"))
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, Outcome.REFUSED, at=NOW, number=2016)
-    assert rungs(story.decides(NOW)) == ["queue"]
+    assert requests(story.decides(NOW)) == ["queue"]
 
 
 def test_where_slurm_defers_every_attempt_the_pod_queues_and_is_not_refused() -> None:
@@ -91,7 +91,7 @@ def test_where_slurm_defers_every_attempt_the_pod_queues_and_is_not_refused() ->
     story.sees(pod("a"))
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, Outcome.REFUSED, at=NOW, number=2125, later=True)
-    assert rungs(story.decides(NOW)) == ["queue"]
+    assert requests(story.decides(NOW)) == ["queue"]
 
 
 def refuse(story: Story, name: str, number: int, at: float) -> None:
@@ -118,10 +118,10 @@ def test_the_second_lack_of_room_opens_the_breaker_for_a_minute(number: int) -> 
     refuse(story, "b", number, NOW + 1)
     queues(story, "c", NOW + 2)
     story.sees(pod("d", says={"partition": "gpu"}))
-    assert rungs(story.decides(NOW + 3)) == ["now"]  # another partition has another breaker
+    assert requests(story.decides(NOW + 3)) == ["now"]  # another partition has another breaker
     queues(story, "e", NOW + 60.5)
     story.sees(pod("f"))
-    assert rungs(story.decides(NOW + 61)) == ["now"]
+    assert requests(story.decides(NOW + 61)) == ["now"]
 
 
 def test_room_in_between_closes_it() -> None:
@@ -130,7 +130,7 @@ def test_room_in_between_closes_it() -> None:
     story.runs(pod("b"), 18, at=NOW + 1)
     refuse(story, "c", 2016, NOW + 2)
     story.sees(pod("d"))
-    assert rungs(story.decides(NOW + 3)) == ["now"]
+    assert requests(story.decides(NOW + 3)) == ["now"]
 
 
 def test_another_refusal_says_nothing_about_room() -> None:
@@ -140,7 +140,7 @@ def test_another_refusal_says_nothing_about_room() -> None:
         [asked] = story.acts(AllocateNow, NOW)
         story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
     story.sees(pod("c"))
-    assert rungs(story.decides(NOW)) == ["now"]
+    assert requests(story.decides(NOW)) == ["now"]
 
 
 def test_no_pod_overtakes_the_queue_of_its_user() -> None:
@@ -155,7 +155,7 @@ def test_no_pod_overtakes_the_queue_of_its_user() -> None:
     assert story.world.queued_in["main"] == 1
 
     story.sees(pod("b"), pod("c", says={"partition": "gpu"}))
-    assert rungs(story.decides(NOW + 1)) == ["queue", "now"]
+    assert requests(story.decides(NOW + 1)) == ["queue", "now"]
 
 
 def test_when_the_queue_is_empty_again_nodes_are_tried_for_again() -> None:
@@ -165,7 +165,7 @@ def test_when_the_queue_is_empty_again_nodes_are_tried_for_again() -> None:
     story.loses(pod("a"), NOW + 1)
     assert story.world.queued_in["main"] == 0
     story.sees(pod("b"))
-    assert rungs(story.decides(NOW + 2)) == ["now"]
+    assert requests(story.decides(NOW + 2)) == ["now"]
 
 
 @pytest.mark.parametrize("says", [{"dependency": "afterany:8"}, {"begin": "now+1hour"}], ids=["dependency", "begin"])
@@ -173,13 +173,13 @@ def test_what_may_not_start_now_queues(says: dict[str, str]) -> None:
     """Slurm refuses an immediate allocation of such a job as if it had a twin (2038)."""
     story = Story()
     story.sees(pod("later", says=says))
-    assert rungs(story.decides(NOW)) == ["queue"]
+    assert requests(story.decides(NOW)) == ["queue"]
 
 
 def test_a_begin_time_that_is_past_keeps_no_pod_from_trying() -> None:
     story = Story()
     story.sees(pod("late", says={"begin": "now"}))
-    assert rungs(story.decides(NOW)) == ["now"]
+    assert requests(story.decides(NOW)) == ["now"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_job_that_wants_no_nodes_yet_is_in_no_pods_way(reason: str) -> None:
     queues(story, "a", NOW + 1)  # not read yet: it may want nodes
     story.reads(replace(job_of(later, 17, "PENDING"), reason=reason), at=NOW + 2)
     story.sees(pod("b", says={"partition": "main"}))
-    assert rungs(story.decides(NOW + 2)) == ["now"]
+    assert requests(story.decides(NOW + 2)) == ["now"]
 
 
 def test_every_job_is_a_singleton_of_its_name() -> None:
@@ -214,7 +214,7 @@ def test_a_node_that_slurm_does_not_know_is_asked_about_before_the_next_try() ->
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, Outcome.REFUSED, at=NOW, number=2018)
     assert [type(each).__name__ for each in story.decides(NOW)] == ["PollNodes"]
-    assert rungs(story.decides(NOW + 1)) == ["now"]
+    assert requests(story.decides(NOW + 1)) == ["now"]
 
 
 def test_the_grant_of_an_immediate_allocation_waits_for_no_poll() -> None:
