@@ -45,17 +45,17 @@ class Placeholder:
     known_since   when the bridge learned of the job: a poll that was sent before this time does not count for it
     read_began    when the last read of the job itself was sent
     hinted_by     keys of the workloads whose pods show this id
-    followed_by   keys of those of these workloads that end with the job, although it has another name (docs/decisions/0003)
+    followed_by   keys of the workloads among these that end with the job, although it has another name (docs/decisions/0003)
     absent_first, absent_last   when the first and the latest list or read that lacked the job was sent; None: none lacked it
     confirmed_gone   an admin confirmed that the missing job is gone (X6)
-    denied        a read, or a list, showed that the job of this id is not, or not any more, the workload's job
+    denied        a read, or a list, showed that the job of this id is not, or no longer, the workload's job
     requeued      Slurm requeued it while its pods ran, so the bridge cancelled it (S7)
-    broken        a component of the heterogeneous job ended: the job is no grant any more (docs/decisions/0002)
+    broken        a component of the heterogeneous job ended, so its grant cannot be used (docs/decisions/0002)
     states_since  when its states changed last
     ended_seen    when its end was first observed; None: it was not
     granted_at    when it was first observed that it holds nodes, since its last requeue; None: it has held none
     limit_before  its time limit in minutes before it was changed while its pods ran (S9); None: it was not changed
-    recorded      the end of its pods is in accounting, or is not written any more (S2)
+    recorded      the end of its pods is in accounting, or will not be written (S2)
     not_recorded  how many writes of that end accounting refused or did not answer
     end_proven    its end is proven: the job was read, the cancel was confirmed, or a list proves it
                   (scheduler/apply/job_polls.py)

@@ -138,7 +138,7 @@ class Tables:
         self.node_of: dict[str, str] = {}
         # pod UID to the node of its bind, from the plan of the bind until the watch shows a node
         self.assumed: dict[str, str] = {}
-        # those of these binds whose answer was lost, until the pod is read or the watch shows a node
+        # of these binds, the binds whose answer was lost, until the pod is read or the watch shows a node
         self.unanswered_binds: dict[str, UnansweredBind] = {}
         self.affinity_index = AffinityIndex(self.node_info)
         self.host_ports = HostPorts()

@@ -75,7 +75,7 @@ class Workload:
     job_of_other_bridge  of such a pod: True if another bridge made the job that it names; None: not read yet
     renamed     id of the job that its pods name, which has another name and may still be the workload's; None: none
     unconfirmed_binds  pod UID to the bind that may put the pod on a node, until the watch shows the result
-    edited      pod UID to those of its annotations that only the bridge writes and that another client changed
+    edited      pod UID to the annotations of the bridge that another client changed
     renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
     unanswered  pod UID to a write on the pod whose answer was lost, until the watch proves it or a later write is confirmed
     proven      pod UID to such a write that the watch has proven, until its event is posted

@@ -68,7 +68,7 @@ class Verbs(Protocol):
 
 
 class Actors:
-    """Everything in the cluster that acts by itself.  A due time is a reminder to look, never an order."""
+    """Everything in the cluster that acts by itself.  At a due time an actor only looks at its object."""
 
     def __init__(self, cluster: Verbs) -> None:
         self._cluster = cluster
@@ -212,7 +212,7 @@ class Actors:
         )
 
     def _wait(self, now: float, pod: Object, reason: str) -> None:
-        """A container that never starts; the deadline of the pod still counts."""
+        """A pod with a container that never starts; the deadline of the pod still counts."""
         status = pod["status"]
         if "startTime" not in status:
             waiting = [{"name": c["name"], "state": {"waiting": {"reason": reason}}} for c in pod["spec"]["containers"]]
@@ -276,7 +276,7 @@ class Actors:
             self._cluster.remove(now, "pods", left, 0)
 
     def _stop(self, now: float, pod: Object, reason: str) -> bool:
-        """TERM, then wait as long as the containers take, or their grace; True when they are gone."""
+        """Send TERM, then wait until the containers end or their grace is over.  True when they are gone."""
         meta, uid = pod["metadata"], pod["metadata"]["uid"]
         grace = meta.get("deletionGracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", 30))
         grace = 1 if grace < 0 else grace
@@ -291,7 +291,7 @@ class Actors:
         return True
 
     def _end(self, now: float, pod: Object, code: int, reason: str = "") -> None:
-        """All containers ended; the pod says so."""
+        """All containers ended: write that to the pod."""
         ended = {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": rfc3339(now)}
         containers = [
             {"name": c["name"], "ready": False, "restartCount": 0, "state": {"terminated": ended}}
@@ -318,7 +318,7 @@ class Actors:
     # --- nodes ---
 
     def _node(self, now: float, node: Object) -> None:
-        """Its Ready condition, from whether its kubelet speaks."""
+        """Write the Ready condition of the node; it depends on its kubelet."""
         since = self._silent.get(node["metadata"]["name"])
         lost = since is not None and now >= since + self.not_ready_s
         said = ("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
@@ -450,7 +450,7 @@ class Actors:
     # --- garbage ---
 
     def _orphan(self, now: float, owner_uid: str) -> None:
-        """The objects of a controller that is gone go too."""
+        """Delete the objects of a controller that is gone."""
         for resource in ("pods", "replicasets"):
             for thing in list(self._cluster.store.unordered(resource)):
                 if any(owner["uid"] == owner_uid for owner in thing["metadata"].get("ownerReferences") or []):
@@ -564,7 +564,7 @@ def _seconds(pod: Object, annotation: str, default: float) -> float:
 def _runs_s(pod: Object) -> float:
     """The time that its containers run, by its annotation, otherwise by its command.
 
-    That is as long as it sleeps, in a shell's line too; a program that nothing is known of takes a while.  A service, and
+    That is the time of its `sleep`, also in a line of a shell; an unknown program takes a while.  A service, and
     what only its image knows, runs for ever.
     """
     first = pod["spec"]["containers"][0]

@@ -151,7 +151,7 @@ class KubeCluster:
         return [_line(kind, raw) for kind, raw in changes], newer, False
 
     def bookmark(self, chosen: Selection, version: int) -> bytes:
-        """The line that says: nothing more up to here."""
+        """The line of a watch that says that it is complete up to this version."""
         kind = next(kind for (_, plural), kind in KINDS.items() if plural == chosen.resource)
         meta = {"resourceVersion": str(version)}
         thing = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta}
@@ -373,7 +373,7 @@ class KubeCluster:
         return self.remove(now, target.resource, thing, None if grace is None else int(grace))
 
     def _remove_pod(self, now: float, pod: Object, grace_s: int | None) -> Object:
-        """Two writes where it goes at once, as a watch on the real server sees it; a grace is only ever shortened."""
+        """Two writes if the pod goes at once, as a watch on the real server shows; a grace can only be shortened."""
         meta, spec = pod["metadata"], pod["spec"]
         grace = spec.get("terminationGracePeriodSeconds", 30) if grace_s is None else grace_s
         grace = 1 if grace < 0 else grace
@@ -389,7 +389,7 @@ class KubeCluster:
         return pod if grace or marked.get("finalizers") else self.store.delete("pods", pod)
 
     def _remove_namespace(self, now: float, thing: Object) -> Object:
-        """Everything in it first; the actors finish it when the last pod has gone."""
+        """Delete all objects in the namespace first; the actors finish it when its last pod is gone."""
         name = thing["metadata"]["name"]
         for resource in [plural for (_, plural), kind in KINDS.items() if kind.namespaced]:
             for inside in [t for t in self.store.unordered(resource) if t["metadata"].get("namespace") == name]:
@@ -423,7 +423,7 @@ class KubeCluster:
             raise Refusal(403, "Forbidden", message, kind=target.resource)
 
     def _reviewed(self, target: Target, read: Object) -> Object | None:
-        """The answer to a question about rights; None: it is no such question."""
+        """The answer to a question about rights; None: the request is not such a question."""
         asked = (read.get("spec") or {}).get("resourceAttributes") or {}
         resource = "/".join(filter(None, (asked.get("resource"), asked.get("subresource"))))
         match target.resource:
@@ -492,7 +492,7 @@ def _new_pod(pod: Object, now: float) -> Object:
 
 
 def _tolerating(spec: Object) -> Object:
-    """As admission leaves the spec of a pod, new or changed: it stays for a while on a node that is gone."""
+    """The spec of a new or changed pod after admission: the pod tolerates a lost node for a while."""
     given: list[dict[str, str]] = spec.get("tolerations") or []
 
     def is_tolerated(key: str) -> bool:
@@ -522,7 +522,7 @@ def _check_for_controllers(kind: str, resource: str, thing: Object, now: float) 
 
 
 def _new_container(container: Object) -> Object:
-    """A limit without a request is the request too."""
+    """A resource with a limit and no request requests its limit."""
     check_amounts(container)
     asked = container.get("resources") or {}
     if asked.get("limits"):

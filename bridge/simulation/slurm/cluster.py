@@ -52,9 +52,9 @@ class SlurmCluster:
     nodes, partitions, users   as slurm.conf and sacctmgr would give them; the first partition marked default is
     seed                       decides how late freed capacity is noticed
     stock                      Slurm's own scheduling pace; False: a full pass every second
-    accounting                 there is a slurmdbd
+    accounting                 True: the cluster has a slurmdbd
     counts_memory              False: SelectTypeParameters=CR_Core
-    licenses                   name to how many there are
+    licenses                   name to the number of licenses
     started                    epoch seconds
     """
 
@@ -173,7 +173,7 @@ class SlurmCluster:
         return token
 
     def who(self, token: str, now: float) -> str | None:
-        """The user of a token; None: not accepted."""
+        """The user of a token; None: the token is not accepted."""
         user, expires = self._tokens.get(token, (None, None))
         return None if expires is not None and expires <= now else user
 
@@ -251,7 +251,7 @@ class SlurmCluster:
         return self._live.get(job.id) is job or self._pending.get(job.id) is job
 
     def components(self, job: SimJob) -> list[SimJob]:
-        """All components of the heterogeneous job that it is part of, the leader first; of another job itself."""
+        """All components of the heterogeneous job to which this job belongs, the leader first; an ordinary job alone."""
         if not job.het_id:
             return [job]
         found: list[SimJob] = []
@@ -265,7 +265,7 @@ class SlurmCluster:
         return found
 
     def has_licenses(self, job: SimJob) -> bool:
-        """True if the licenses that it requests are free now."""
+        """True if the licenses that the job requests are free now."""
         if not job.licenses:
             return True
         held: Counter[str] = Counter()
@@ -284,7 +284,7 @@ class SlurmCluster:
         )
 
     def could(self, wanted: Wanted) -> bool:
-        """True if the empty cluster could run it."""
+        """True if the empty cluster could run the job."""
         return fits_empty(wanted, self.nodes.values())
 
     def has_nodes_in_service(self, job: SimJob) -> bool:
@@ -321,7 +321,7 @@ class SlurmCluster:
     # --- jobs go
 
     def end(self, job_id: int, state: str, now: float, *, exit_code: int = 0) -> None:
-        """The job ends in that state; what it held is free at once, and is noticed when slurmctld next looks."""
+        """End the job in that state.  Its resources are free at once; slurmctld notices that at its next pass."""
         job = self.jobs[job_id]
         assert not job.ended, f"job {job_id} has ended already"
         if not job.holdings:
@@ -380,7 +380,7 @@ class SlurmCluster:
         job.held = job.reason = "JobHeldAdmin" if by_admin else "JobHeldUser"
 
     def release(self, job_id: int, now: float) -> None:
-        """The hold ends."""
+        """End the hold."""
         job = self.jobs[job_id]
         job.held, job.reason = "", "None"
         self.look_soon(now)
@@ -425,13 +425,13 @@ class SlurmCluster:
             self.end(min(self.nodes[node].jobs), "NODE_FAIL", now)
 
     def resume(self, node: str, now: float) -> None:
-        """Back in service."""
+        """Return the node to service."""
         self.nodes[node].drained = self.nodes[node].down = False
         self.nodes[node].reason = ""
         self.look_soon(now)
 
     def add_node(self, node: SlurmSimNode) -> None:
-        """A node is made by `new/node`."""
+        """Add a node, as `new/node` does."""
         assert node.name not in self.nodes
         node.counts_memory = self.counts_memory
         self.nodes[node.name] = node
@@ -439,7 +439,7 @@ class SlurmCluster:
         self.gres_names |= frozenset(name for name, _ in node.devices)
 
     def remove_node(self, node: str) -> None:
-        """A node is deleted; it must be idle."""
+        """Delete a node, which must be idle."""
         assert not self.nodes[node].jobs
         del self.nodes[node]
 
@@ -542,7 +542,7 @@ class SlurmCluster:
     def _start_together(self, jobs: list[SimJob], now: float, planned: dict[str, float]) -> None:
         """All components of a heterogeneous job or none, each on nodes of its own.
 
-        While one of them must wait, nodes are kept for the others.  One of which a component was cancelled waits for ever.
+        While a component must wait, nodes are kept for the others.  If a component was cancelled, the job waits for ever.
         """
         places: dict[int, Mapping[str, int]] = {}
         kept: set[str] = set()
@@ -564,7 +564,7 @@ class SlurmCluster:
             planned.update({name: min(now, planned.get(name, NEVER)) for name in kept})
 
     def _expected(self, job: SimJob, now: float, planned: Mapping[str, float]) -> tuple[float, list[str]]:
-        """The nodes that will have room first, and when, as if no other job came.  None: not known."""
+        """The nodes that will have room first, and when, if no further job comes.  None: not known."""
         best: tuple[float, list[str]] = (NEVER, [])
         if job.wanted.tasks == 1:
             for node in self.nodes.values():
@@ -579,7 +579,7 @@ class SlurmCluster:
         return best
 
     def not_runnable(self, job: SimJob, now: float) -> str:
-        """Why it cannot start whatever room there is; "" : it could."""
+        """Why the job cannot start even with room; "": it can."""
         if job.held:
             return job.held
         if not self.partitions[job.partition].up:
@@ -600,7 +600,7 @@ class SlurmCluster:
         return left
 
     def _victims(self, job: SimJob, nodes: list[SlurmSimNode]) -> list[SimJob]:
-        """Jobs on these nodes to preempt so that this one fits there; empty if that is not possible."""
+        """Jobs on these nodes to preempt so that this job fits there; empty if that is not possible."""
         tier = self.partitions[job.partition].tier
         there = [self.jobs[job_id] for node in nodes if node.in_service for job_id in node.jobs]
         lower = {
