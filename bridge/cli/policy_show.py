@@ -29,7 +29,7 @@ CREATE_OR_TRY = "Correct the name, or try labels that it would have: --labels KE
 
 
 def main(options: Mapping[str, str | None]) -> int:
-    """Exit code 0; 1 if pods there are refused.  Raises ConfigError, also without a policy, or without such a namespace.
+    """Returns the exit code: 0; 1 if pods there are refused.  Raises ConfigError, also if policy or namespace are missing.
 
     options   by field of Settings; `namespace`, `service_account`; `labels`: KEY=VALUE,… instead of those in Kubernetes;
               `output`: "text", "wide" (the same) or "json"
@@ -56,7 +56,7 @@ def main(options: Mapping[str, str | None]) -> int:
 
 
 def _entry(namespace: str, account: str, found: Tenant | Refusal, unread: str) -> dict[str, Any]:
-    """The answer for programs: `tenant` or `refusal`, of which the other is null."""
+    """The answer for programs: `tenant` or `refusal`; the other one is null."""
     return {
         "namespace": namespace,
         "service_account": account,
@@ -83,7 +83,7 @@ def _labels(
 
 
 def asks_for_labels(policy: Policy) -> bool:
-    """True if what the policy gives follows from labels of namespaces."""
+    """True if the result of the policy depends on labels of namespaces."""
     selected = any(rule.selector for rule in policy.rules)
     return selected or any("namespace.labels" in text for tenant in policy.tenants for text in templates_of(tenant))
 

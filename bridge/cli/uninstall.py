@@ -34,7 +34,7 @@ EXIT_STOPPED = 1
 
 
 def main(settings: Settings, *, end_pods: bool = False, dry_run: bool = False) -> int:
-    """Exit code 0: nothing is left; 1: stopped before that.  Raises ConfigError.
+    """Returns the exit code: 0 if nothing is left; 1 if the command was stopped before that.  Raises ConfigError.
 
     end_pods   running pods are ended; otherwise they run to their end
     dry_run    the changes are printed and not made

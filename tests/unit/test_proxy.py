@@ -1,4 +1,4 @@
-"""The proxy of the torture journeys says what it promises, and the client makes of it what it should."""
+"""The proxy of the torture journeys sends the faults that its table names, and the client classifies each as it should."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_work_is_counted_from_when_the_renewal_was_sent() -> None:
     story(tell)
 
 
-def test_a_restarted_replica_retakes_its_own_lease_at_once() -> None:
+def test_a_restarted_replica_acquires_its_own_lease_again_at_once() -> None:
     async def tell(place: Place) -> None:
         await place.replica("a", "first").lead()
         again = place.replica("a", "second")
