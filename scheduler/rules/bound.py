@@ -149,7 +149,7 @@ def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
 
 
 def _no_place(workload: Workload, why: str) -> Decision:
-    """The gang's job is lost: running pods are left alone, and a new pod shows that it has no place."""
+    """Waiting members show that the running gang has no place for them, and why.  The running pods are left alone."""
     waiting = [pod for pod in workload.members if not workload.node_of(pod)]
     message = (
         f"The other pods of {workload.readable} run, but {why}, so there is no place for this pod. The pod waits until they "

@@ -76,7 +76,7 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass, *, is_held
 
 
 def pods_that_run_first(workload: Workload, this_pass: Pass) -> Decision | None:
-    """The wait while pods that run get new jobs first (S7).  None: no running pods need a job."""
+    """The wait while jobs for running pods are submitted first (S7).  None: no running pod comes first now."""
     if this_pass.first_attempts_until is None:  # the facts do not change within a pass, and thousands of pods may wait
         still = (at for at in _first_attempts_until(this_pass) if this_pass.now < at)
         this_pass.first_attempts_until = next(still, float("-inf"))
