@@ -43,7 +43,7 @@ def take_workload(world: World, pod: Pod) -> Workload:
     """The workload to which the pod belongs.  If there is none yet, it is created."""
     key = world.key_of_pod.get(pod.uid)
     if key is not None:
-        workload = world.workloads[key]
+        workload = _follow_bind(world, world.workloads[key], pod)
         if workload.group is not None and pod.uid in workload.pods:
             _show(world, workload, pod)
         elif _was_refused_alone(workload, pod.uid):
@@ -71,6 +71,28 @@ def _jobset_of(world: World, pod: Pod) -> Owner | None:
     return world.owner_of_kind(pod, "JobSet") or world.owners.get((pod.namespace, pod.labels.get(JOBSET_UID, "")))
 
 
+def _follow_bind(world: World, workload: Workload, pod: Pod) -> Workload:
+    """Move the pod to the workload for whose job a previous process bound it, if that bind is seen now.
+
+    While the pod waited, this process may have decided otherwise which pods of the group are surplus: a previous process knew
+    members that have ended.  Returns the workload of the pod.
+    """
+    before, group = workload.pods.get(pod.uid), group_of(pod)
+    if before is None or before.node or not pod.node or not isinstance(group, Group):
+        return workload
+    if workload.group is not None and _was_bound_alone(world, pod, group):
+        alone = _leave_group(world, workload, before)
+        _move(world, workload, alone, before)
+        if settle(world, workload):
+            world.refresh(workload)
+        return alone
+    gang = world.workloads.get(names.workload_key(group.identity))
+    if gang is not None and pod.uid in gang.surplus and _was_bound_as_member(world, pod, group):
+        _move(world, workload, gang, before)
+        return gang
+    return workload
+
+
 def _was_refused_alone(workload: Workload, uid: str) -> bool:
     """True if the pod is a workload by itself, has no job, and was refused because its labels did not define a group."""
     before = workload.pods.get(uid)
@@ -96,8 +118,13 @@ def _was_bound_alone(world: World, pod: Pod, group: Group) -> bool:
     """
     if not pod.node or pod.annotations.get(names.SIZE) != ALONE:
         return False
+    return not _was_bound_as_member(world, pod, group)
+
+
+def _was_bound_as_member(world: World, pod: Pod, group: Group) -> bool:
+    """True if the bind of the pod wrote the trace of the group: the bridge bound the pod for the job of the group."""
     trace = names.traceparent(world.cluster, names.workload_key(group.identity))
-    return pod.annotations.get(names.TRACEPARENT) != trace
+    return pod.annotations.get(names.TRACEPARENT) == trace
 
 
 def _take_alone(world: World, pod: Pod) -> Workload:
@@ -455,12 +482,17 @@ def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
 
 
 def _leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
+    """The workload to which the surplus pod moves now.  Until `_move`, the pod is of the gang."""
     workload.surplus[pod.uid] = None
-    return _take_alone(world, pod)
+    key = names.workload_key(pod.uid)
+    alone = world.workloads.get(key) or Workload(key, pod.full_name, created=pod.created)
+    alone.readable = alone.readable or pod.full_name  # a job of a previous process was read before its pods came
+    return alone
 
 
 def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     group = before.shown[pod.uid]
+    world.workloads[after.key] = after
     after.put(pod)  # first, so that at each moment a workload has the pod
     after.show(pod.uid, group)
     before.take_out(pod.uid)

@@ -146,6 +146,7 @@ def _remove_from_node(world: World, pod: Pod) -> None:
 
 
 def _our_pod(world: World, pod: Pod) -> None:
+    key = world.key_of_pod.get(pod.uid)
     workload = take_workload(world, pod)
     before = workload.pods.get(pod.uid)
     _note_sighting(world, before, pod)
@@ -173,7 +174,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     if came_to_node:
         _add_node_to_story(world, workload, pod)
     world.note_needs(workload, pod)
-    if counts_the_same(workload, before, pod) or settle(world, workload, pod):
+    if (key == workload.key and counts_the_same(workload, before, pod)) or settle(world, workload, pod):
         world.refresh(workload)
 
 

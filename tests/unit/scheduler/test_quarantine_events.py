@@ -28,7 +28,17 @@ from scheduler.actions import (
     SetPodCondition,
     SubmitJob,
 )
-from scheduler.apply import job_polls, job_reads, plans, pod_references, pods, results, slurm_nodes, submission_results
+from scheduler.apply import (
+    job_polls,
+    job_reads,
+    membership,
+    plans,
+    pod_references,
+    pods,
+    results,
+    slurm_nodes,
+    submission_results,
+)
 from scheduler.events import (
     AbsenceConfirmed,
     ClaimsRead,
@@ -447,6 +457,23 @@ def test_a_pod_that_cannot_be_judged_when_its_namespace_becomes_managed_stops_no
     story.sees(NamespaceSeen(Namespace("hpc", "1", {names.MANAGED_LABEL: "true"})))
     assert quarantined(story) == {(ObjectKind.POD, odd.uid)}
     assert [each.readable for each in story.world.workloads.values()] == ["hpc/there"]
+
+
+def test_a_pod_that_cannot_leave_its_gang_is_of_the_gang_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third pod ranks before the second, which has no place in the gang any more."""
+    story = guarded()
+    ring: Any = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}}
+    first, third, second = (pod(f"g-{number}", **ring) for number in (0, 2, 1))
+    story.sees(first, third)
+    with monkeypatch.context() as broken:
+        breaks(broken, membership, "_move", anything)
+        story.sees(second)
+    world, gang = story.world, story.world.key_of_pod[first.uid]
+    assert [world.key_of_pod[each.uid] for each in (second, third)] == [gang, gang]
+    assert quarantined(story) == {(ObjectKind.WORKLOAD, gang)}
+    story.plan(NOW + AGAIN_S)
+    story.sees(second)
+    assert world.key_of_pod[third.uid] == key(third), "the gang is judged again, and the pod leaves it"
 
 
 def test_a_status_that_a_failed_rule_planned_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

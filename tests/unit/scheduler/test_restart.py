@@ -127,6 +127,35 @@ def test_a_pod_with_a_job_of_its_own_keeps_it_beside_its_gang_that_runs(bound_fi
     assert story.acts(CancelJob, QUIET_END + 1) == []
 
 
+def test_a_late_bind_for_a_job_of_its_own_takes_the_pod_out_of_its_gang_and_the_job_lives_on() -> None:
+    """The previous process submitted the job because the gang had its size.  Its members have failed since then."""
+    story = Story()
+    waits = pod("w-2", **RING)
+    story.sees(story.bound(pod("w-0", **RING), 3, phase=PodPhase.FAILED), waits)
+    story.polls({9: "RUNNING"}, at=START + 0.1)
+    story.sees(story.bound(replace(waits, annotations={**waits.annotations, names.SIZE: "1"}), 9))
+    for read in story.acts(ReadJob, START + 0.2):
+        story.reads(job_of(waits, 9), at=START + 0.2, granted=grant(9))
+        story.ended(read, at=START + 0.2)
+    assert story.world.claimed_job(story.world.workloads[key_of(waits)]) is story.world.placeholders[9]
+    assert story.acts(CancelJob, QUIET_END + 1) == []
+
+
+def test_a_late_bind_for_the_job_of_its_gang_takes_the_pod_into_the_gang() -> None:
+    """The previous process did not know the pod that ranks before it."""
+    story = Story()
+    waits = [pod(f"w-{number}", **RING) for number in range(3)]
+    story.sees(*waits)
+    gang = story.world.key_of_pod[waits[0].uid]
+    assert story.world.key_of_pod[waits[2].uid] == key_of(waits[2]), "it is one too many"
+    written = {names.SIZE: "2", names.TRACEPARENT: names.traceparent(CLUSTER, gang)}
+    for late in (waits[0], waits[2]):
+        story.sees(story.bound(replace(late, annotations=late.annotations | written), 9))
+    assert {story.world.key_of_pod[each.uid] for each in (waits[0], waits[2])} == {gang}
+    story.plan(START + 0.1)
+    assert story.world.key_of_pod[waits[1].uid] == key_of(waits[1]), "the gang has its size without it"
+
+
 def test_a_job_of_another_user_takes_no_pod_out_of_its_gang() -> None:
     story = Story()
     waits, runs = pod("w-2", **RING), story.bound(pod("w-0", **RING), 3)
