@@ -132,10 +132,15 @@ class SeparateNodes:
 def _cannot_share_out(components: Sequence[JobSpec], nodes: int, where: str, do: str) -> str:
     limited = any(spec.min_nodes is not None or spec.max_nodes is not None for spec in components)
     limits = ", with the numbers of nodes that min-nodes and max-nodes leave to each kind" if limited else ""
+    even = any(spec.tasks > 1 and spec.tasks_per_node is not None for spec in components)
+    numbers = (
+        " A kind with anti-affinity, or with resources that Slurm does not count, needs equally many pods on each of its "
+        "nodes: Slurm has no option for different numbers."
+    )
     return (
         f"{len(components):,} kinds of pods of this gang ask for different resources or nodes, and Slurm gives each kind "
         f"nodes of its own. The {nodes:,} nodes{where} that can run some of them cannot be shared out like that{limits}, "
-        f"even when they are empty. {do}"
+        f"even when they are empty.{numbers if even else ''} {do}"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,6 +38,7 @@ NO_OPTION = (
     "Slurm has no option for a part",
     "but only if Slurm gave each node another number of them, for which it has no option",
     "If some pods of a kind have anti-affinity, or need resources that Slurm does not count, all pods of that kind count",
+    "Slurm has no option for different numbers",
     "with the numbers of nodes that min-nodes and max-nodes leave to each kind",
     "because of the required pod affinity of this gang its pods are requested on",
 )
@@ -237,6 +239,23 @@ def test_a_gang_that_is_submitted_can_start_and_one_that_is_refused_cannot(gang:
     if not any(reason in said for reason in NO_OPTION):
         kinds = {each.uid: index for index, pods in enumerate(parts) for each in pods}
         assert not next(placements(gang, kinds), None), f"{said}{gang!r}"
+
+
+def test_a_refusal_says_that_a_kind_needs_equally_many_pods_on_each_of_its_nodes() -> None:
+    """Two pods on the first node, one on the second and the large pod on the third would do, but Slurm cannot be told so."""
+    there = [There("x0", 2, 2), There("x1", 1, 1), There("x2", 3, 2)]
+    wants = [amounts(cpu=1000, memory=100) | {RDMA: 1}] * 3 + [amounts(cpu=2000, memory=100)]
+    ring: Any = {"labels": {names.PREFIX + "gang": "ring", "role": "a"}, "says": {"gang-size": "4"}}
+    pods = [
+        pod(f"w{number}", containers=(Container("main", requests=each),), **ring) for number, each in enumerate(wants)
+    ]
+    gang = Gang(there, pods, None, None)
+    assert runs(gang, {"uid-w0": "x0", "uid-w1": "x0", "uid-w2": "x1", "uid-w3": "x2"})
+    [said] = {each.message for each in seen(gang).acts(SetPodCondition, NOW)}
+    assert (
+        "cannot be shared out like that, even when they are empty. A kind with anti-affinity, or with resources" in said
+    )
+    assert "equally many pods on each of its nodes: Slurm has no option for different numbers." in said
 
 
 def _assert_starts(gang: Gang, *specs: JobSpec, kinds: Sequence[Sequence[Pod]]) -> None:
