@@ -381,7 +381,8 @@ class Invariants:
         found = self.kube.node(node)
         if found is None:
             return ""  # V2 reports that
-        taken, uid, ports = Counter(_requests(pod)), pod["metadata"]["uid"], host_ports(pod)
+        wants, uid, ports = Counter(_requests(pod)), pod["metadata"]["uid"], host_ports(pod)
+        taken = Counter(wants)
         for other in self.kube.pods():
             is_there = other["spec"].get("nodeName") == node and other["metadata"]["uid"] != uid
             bound_at, _ = self._others.get(other["metadata"]["uid"], (float("-inf"), None))
@@ -389,8 +390,12 @@ class Invariants:
                 taken += Counter(_requests(other))
                 if ports_conflict(ports, host_ports(other)):
                     return f"{_name(pod)} is bound to {node}, where {_name(other)} has its host port"
-        for resource, used in taken.items():
-            has = amount(resource, found["status"]["allocatable"].get(resource, "0"), round_up=False)
+        # Another client may have bound more than there is of a resource that this pod does not request.
+        for resource in +wants:
+            used, has = (
+                taken[resource],
+                amount(resource, found["status"]["allocatable"].get(resource, "0"), round_up=False),
+            )
             if used > has:
                 return f"{_name(pod)} is bound to {node}: {used} {resource} of {has}"
         return ""
@@ -696,7 +701,7 @@ class Invariants:
         taken = len(staying) - len(without) + self._succeeded_in(job)
         inherited = self._requested.get((job.name, job.user), self.born) < self.born
         keeps = inherited or len(parts) > 1
-        waiting = [pod for pod in without if not (keeps and self._has_own_job(pod, job))]
+        waiting = [pod for pod in without if not (keeps and self._has_own_job(pod))]
         made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
         since = max([self._of_slurm(job.starts), *made])
         if bound and waiting and taken < tasks and self.clock() - since > GANG_S:
@@ -713,10 +718,10 @@ class Invariants:
         succeeded = (pod for pod in self.kube.pods() if pod["status"].get("phase") == "Succeeded")
         return sum(_said(pod) == str(job.id) and not self._claims(pod) for pod in succeeded)
 
-    def _has_own_job(self, pod: Object, of_gang: SeenJob) -> bool:
-        """True if a placeholder of this pod alone lives, beside the job of its gang."""
+    def _has_own_job(self, pod: Object) -> bool:
+        """True if a placeholder of this pod alone lives.  Its user may be another one than the user of the gang's job."""
         key = names.workload_key(pod["metadata"]["uid"])
-        own = (names.whose(job.name) for job in self.ours() if job.user == of_gang.user)
+        own = (names.whose(job.name) for job in self.ours())
         return any(whose is not None and whose[1] == key for whose in own)
 
     def _of_kube(self, shown: str) -> float:

@@ -394,11 +394,14 @@ def test_a_gang_that_stays_half_bound_breaks_v4() -> None:
     assert told == ["V4: 2 pods are bound for job 17 of 3 tasks; pods that wait: 1"]
 
 
-def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_place_of_its_gang() -> None:
+@pytest.mark.parametrize("user", ["alice", "bob"])
+def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_place_of_its_gang(user: str) -> None:
+    """The policy may have given the pods another user since the gang was bound."""
     seen = Seen()
     kept = invariants(seen)
+    kept.given = Given.always({"dev": "alice", "other": "bob"})
     requests_job(kept, seen.has_gangs_job(17, 3, {"x1": 3}).name, "alice")
-    seen.has_job(18, "m2")
+    seen.has_job(18, "m2", user=user)
     gang(seen, kept, "x1", "x1", "")
     seen.clock += 1.0
     kept.born = seen.clock
@@ -422,6 +425,19 @@ def test_a_pod_beside_the_free_place_of_a_failed_member_of_its_gang_breaks_v4() 
     assert set(broken) == {"V4: 1 pods are bound for job 17 of 3 tasks; pods that wait: 1"}, (
         "a failed pod's place is free"
     )
+
+
+def test_too_much_of_a_resource_that_the_pod_does_not_request_breaks_nothing() -> None:
+    """Another client bound a pod where there was no room for it."""
+    seen = Seen()
+    kept = invariants(seen)
+    for name in ("first", "second"):
+        seen.has_pod(name, on="x1")["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": "1"}
+    seen.has_job(17, "train", on="x1")
+    binds(kept, "train", "x1", 17)
+    seen.has_pod("train", on="x1", job=17)
+    assert looks(kept, seen) == []
+    assert kept.checked["V3"] == 1
 
 
 def test_a_gang_whose_other_pods_succeeded_needs_no_more_pods() -> None:
