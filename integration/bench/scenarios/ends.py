@@ -142,7 +142,7 @@ class Ends(Stopwatch):
     def __init__(self, kube: Kube, slurm: Slurm, subject: Subject) -> None:
         super().__init__(kube, subject.scheduler)
         self._slurm = slurm
-        # The tenant cancels jobs of the bridge.  Where an admin cancels the floor's, the checker sees that it is not the bridge.
+        # An admin cancels the floor's jobs: the checker would take a cancellation as the tenant for the bridge's.
         self._user = TENANT if isinstance(subject, Bridge) else ""
         self.deleted: Times = {}
         self.job_of: dict[str, str] = {}
