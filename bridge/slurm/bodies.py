@@ -53,10 +53,10 @@ def is_job(spec: JobSpec) -> bool:
 
 def job_body(spec: JobSpec, *, immediate: bool) -> bytes:
     """A new placeholder without a script (`EXTERNAL_JOB`), one job or a heterogeneous one."""
-    assert is_job(spec), "one job of one user"
     if not spec.parts:
         return msgspec.json.encode({"job": _job(spec) | ({"immediate": True} if immediate else {})})
     assert not immediate, "Slurm starts heterogeneous jobs from its queue alone (2078)"
+    assert is_job(spec), "one job of one user"
     return msgspec.json.encode({"jobs": [_job(component) for component in (spec, *spec.parts)]})
 
 

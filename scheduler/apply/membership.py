@@ -77,8 +77,11 @@ def _follow_bind(world: World, workload: Workload, pod: Pod) -> Workload:
     While the pod waited, this process may have decided otherwise which pods of the group are surplus: a previous process knew
     members that have ended.  Returns the workload of the pod.
     """
-    before, group = workload.pods.get(pod.uid), group_of(pod)
-    if before is None or before.node or not pod.node or not isinstance(group, Group):
+    before = workload.pods.get(pod.uid)
+    if before is None or before.node or not pod.node:
+        return workload
+    group = group_of(pod)
+    if not isinstance(group, Group):
         return workload
     if workload.group is not None and _was_bound_alone(world, pod, group):
         alone = _leave_group(world, workload, before)
