@@ -71,6 +71,12 @@ class Seen:
         job.holdings = tuple(Holding(node, (1 << places) - 1, 100, {}) for node, places in on.items())
         return job
 
+    def has_heterogeneous_job(self, job_id: int, *components: dict[str, int]) -> None:
+        """The gang's placeholder with these components, each with places for so many tasks on each node."""
+        for offset, on in enumerate(components):
+            part = self.has_gangs_job(job_id + offset, sum(on.values()), on)
+            part.het_id, part.het_offset = job_id, offset
+
     def has_job(self, job_id: int, name: str, *, on: str = "", user: str = "alice", **fields: Any) -> SimJob:
         """The placeholder of that pod, or a foreign job where the name has a space."""
         full = name if " " in name else names.job_name(f"dev/{name}", CLUSTER, names.workload_key(f"uid-{name}"))
@@ -94,6 +100,11 @@ def looks(kept: Invariants, seen: Seen, *, after_s: float = 1.0, calm_since: flo
     seen.clock += after_s
     kept.looked(seen.clock - 0.1, calm_since)
     return [str(violation) for violation in kept.violations]
+
+
+def half_bound(kept: Invariants, seen: Seen) -> set[str]:
+    """The violations of V4 that looks over several deadlines of a gang find."""
+    return {broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")}
 
 
 def binds(kept: Invariants, name: str, node: str, job_id: int) -> None:
@@ -405,7 +416,7 @@ def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_p
     gang(seen, kept, "x1", "x1", "")
     seen.clock += 1.0
     kept.born = seen.clock
-    assert not [broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")]
+    assert not half_bound(kept, seen)
     del seen.listed[18]
     told = [broken[:2] for _ in range(3) for broken in looks(kept, seen, after_s=SOON_S)]
     assert "V4" in told, "without its own job it is a member"
@@ -421,8 +432,7 @@ def test_a_pod_beside_the_free_place_of_a_failed_member_of_its_gang_breaks_v4() 
     seen.has_pod("m3", said="waits in Slurm")
     seen.has_gang("m3")
     seen.has_job(18, "m3")
-    broken = [broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")]
-    assert set(broken) == {"V4: 1 pods are bound for job 17 of 3 tasks; pods that wait: 1"}, (
+    assert half_bound(kept, seen) == {"V4: 1 pods are bound for job 17 of 3 tasks; pods that wait: 1"}, (
         "a failed pod's place is free"
     )
 
@@ -450,7 +460,7 @@ def test_a_gang_whose_other_pods_succeeded_needs_no_more_pods() -> None:
     seen.has_pod("m3", said="waits in Slurm")
     seen.has_gang("m3")
     seen.has_job(18, "m3")
-    assert not [broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")]
+    assert not half_bound(kept, seen)
 
 
 def test_members_that_are_ended_while_their_gang_is_half_bound_break_nothing() -> None:
@@ -467,12 +477,10 @@ def test_members_that_are_ended_while_their_gang_is_half_bound_break_nothing() -
 def test_a_surplus_pod_may_keep_its_own_job_beside_the_free_place_of_another_shape() -> None:
     seen = Seen()
     kept = invariants(seen)
-    leader, worker = seen.has_gangs_job(17, 1, {"x1": 1}), seen.has_gangs_job(18, 1, {"x2": 1})
-    leader.het_id = worker.het_id = 17
-    worker.het_offset = 1
+    seen.has_heterogeneous_job(17, {"x1": 1}, {"x2": 1})
     gang(seen, kept, "x1", "")
     seen.has_job(19, "m1")
-    assert not [broken for _ in range(4) for broken in looks(kept, seen, after_s=GANG_S) if broken.startswith("V4")]
+    assert not half_bound(kept, seen)
     del seen.listed[19]
     told = [broken[:2] for _ in range(3) for broken in looks(kept, seen, after_s=SOON_S)]
     assert "V4" in told, "without its own job it is a member"
@@ -481,9 +489,7 @@ def test_a_surplus_pod_may_keep_its_own_job_beside_the_free_place_of_another_sha
 def test_components_of_one_job_are_one_placeholder_and_serve_one_gang() -> None:
     seen = Seen()
     kept = invariants(seen)
-    leader, workers = seen.has_gangs_job(17, 1, {"x1": 1}), seen.has_gangs_job(18, 2, {"x2": 2})
-    leader.het_id = workers.het_id = 17
-    workers.het_offset = 1
+    seen.has_heterogeneous_job(17, {"x1": 1}, {"x2": 2})
     gang(seen, kept, "x1", "x2", "x2")
     assert looks(kept, seen) == looks(kept, seen) == []
     seen.has_gangs_job(19, 3, {"x3": 3})
