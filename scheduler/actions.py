@@ -396,7 +396,7 @@ class SetJobCondition(_AboutPod):
     essence     the parts of the message that matter when it is compared with the next one
     """
 
-    limit_class: ClassVar = "reports"
+    limit_class: ClassVar = "pod_conditions"
     effect: ClassVar = Effect.STATUS
     urgent: ClassVar = False
 
@@ -431,7 +431,7 @@ class SetPodCondition(_AboutPod):
     annotations  to write on the bound pod, too, after another job replaced its job (S7); None: none
     """
 
-    limit_class: ClassVar = "reports"
+    limit_class: ClassVar = "pod_conditions"
     effect: ClassVar = Effect.STATUS
     urgent: ClassVar = False
 
@@ -462,7 +462,7 @@ class RestoreKeys(_AboutPod):
     say           also write an event
     """
 
-    limit_class: ClassVar = "reports"
+    limit_class: ClassVar = "pod_conditions"
     effect: ClassVar = Effect.WORKLOAD
     urgent: ClassVar = False
 
@@ -637,7 +637,7 @@ class SetNodeCondition(_AboutKubernetesNode):
     turns   the status changes, not only the reason
     """
 
-    limit_class: ClassVar = "node_reports"
+    limit_class: ClassVar = "node_conditions"
     effect: ClassVar = Effect.NODE
     urgent: ClassVar = False
 
@@ -659,7 +659,7 @@ class SetNodeCondition(_AboutKubernetesNode):
 class TaintNode(_AboutKubernetesNode):
     """Taint a Kubernetes node, so that other schedulers keep away from it (N7)."""
 
-    limit_class: ClassVar = "node_reports"
+    limit_class: ClassVar = "node_conditions"
     effect: ClassVar = Effect.NODE
     urgent: ClassVar = False
 
@@ -672,7 +672,7 @@ class TaintNode(_AboutKubernetesNode):
 class UnmarkNode(_AboutKubernetesNode):
     """Remove the bridge's taint and condition from a Kubernetes node that left Slurm."""
 
-    limit_class: ClassVar = "node_reports"
+    limit_class: ClassVar = "node_conditions"
     effect: ClassVar = Effect.NODE
     urgent: ClassVar = False
 

@@ -132,7 +132,7 @@ def key_of(world: World, namespace: str, name: str) -> str | None:
 def prepare(world: World, namespace: str, name: str) -> bool:
     """Do a part of the comparisons of the workload's pods with others, which `explain` needs.  False: some are left."""
     key = key_of(world, namespace, name)
-    if key is None or world.phase_of[key] not in _ASKING:
+    if key is None or world.phase_of[key] not in _WAITING:
         return True
     return world.compare_some(world.workloads[key], AT_ONCE, with_granted=True)
 
@@ -147,7 +147,7 @@ def explain(world: World, key: str, now: float) -> Explanation:
     pod = _pod(workload)
     if pod is None:
         return Explanation("", "", key, phase.value, "Its pods are gone.", story=tuple(workload.story))
-    spec, refusal = _job(workload, pod, this_pass) if phase in _ASKING else (None, None)
+    spec, refusal = _job(workload, pod, this_pass) if phase in _WAITING else (None, None)
     candidates = sorted(world.jobs_of(workload), key=lambda job: job.id)
     current = chosen(workload, candidates)
     asked = next((job.spec for job in reversed(candidates) if job.spec is not None), None)
@@ -166,7 +166,7 @@ def explain(world: World, key: str, now: float) -> Explanation:
         spec=known or spec or asked,
         missing=absent,
         like=like,
-        nodes=_nodes(workload, pod, world) if phase in _ASKING else None,
+        nodes=_nodes(workload, pod, world) if phase in _WAITING else None,
         jobs=tuple(job.job for job in candidates if job.job is not None),
         states=tuple((job.id, tuple(sorted(job.states))) for job in candidates),
         grant=current.grant if current is not None else None,
@@ -192,7 +192,7 @@ def _quarantined(workload: Workload, entry: Quarantined, this_pass: Pass) -> Exp
     )
 
 
-_ASKING = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED)
+_WAITING = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED)
 
 
 def _pod(workload: Workload) -> Pod | None:

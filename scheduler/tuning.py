@@ -41,7 +41,7 @@ class Tuning:
     absent_s          a job must be absent for this time, in two polls, before its pods are harmed (ARCHITECTURE 6)
     absent_burst, absent_share, absent_within_s  if more placeholders than the larger of the first two (a count, a share
                       of all) vanish within the third, no pod is ended for it (X6)
-    missing_rate, retake_rate, absent_rate  reads of vanished jobs a second (X6); resubmissions of lost jobs a second
+    missing_rate, reacquire_rate, absent_rate  reads of vanished jobs a second (X6); resubmissions of lost jobs a second
                       (S7); ends of pods a second
     exclude_s         a node on which a grant could not be used is excluded for this time, then judged again (F6,
                       scheduler/rules/crowding.py)
@@ -62,13 +62,13 @@ class Tuning:
     owner_rate        repeated reads of the owners of waiting pods a second
     scan_s, scan_rate, unknown_rate  reads of unknown job ids: for how long after the start, and how many a second; then
                       how many a second
-    kick_every_s      least time between two nudges
+    nudge_every_s     least time between two nudges
     running_rate, running_fresh_s, running_every_s  reads a second of jobs whose pods run, for their ends; time until the
                       first read; least time between two reads of one job (S9), longer if more than 200 run
     crashes_said_s    a crash loop is shown again after this time, and no longer after twice that without a crash (S12)
     feasibility_every_s  least time between two updates of pending jobs because nodes changed (F2)
-    submits, reads, cancels, records, binds, reports, node_changes, node_reports  the most actions of a limit class that may
-                      be in flight (scheduler/actions.py)
+    submits, reads, cancels, records, binds, pod_conditions, node_changes, node_conditions  the most actions of a limit
+                      class that may be in flight (scheduler/actions.py)
     node_gone_s       a registered node without a labelled Kubernetes node is removed from Slurm after this time (N5)
     node_silent_s, cure_every_s  a node that is NOT_RESPONDING for this time is registered again or reconfigured; least time
                       between two reconfigurations (N3)
@@ -99,7 +99,7 @@ class Tuning:
     absent_share: float = setting(0.05, ge=0, le=1)
     absent_within_s: float = _seconds(10.0)
     missing_rate: float = _rate(100.0)
-    retake_rate: float = _rate(10.0)
+    reacquire_rate: float = _rate(10.0)
     retake_s: float = _seconds(  # S7
         120.0,
         "If Slurm lost a job, the bridge asks for the same nodes again for this time. Then it ends the pods of "
@@ -153,7 +153,7 @@ class Tuning:
     scan_s: float = _seconds(3.0)
     scan_rate: float = _rate(500.0)
     unknown_rate: float = _rate(5.0)
-    kick_every_s: float = _seconds(1.0)
+    nudge_every_s: float = _seconds(1.0)
     running_rate: float = _rate(4.0)
     running_fresh_s: float = _seconds(30.0)
     running_every_s: float = _seconds(60.0)
@@ -204,9 +204,9 @@ class Tuning:
         "Raise it if slurmdbd may be away for long while many pods end.",
     )
     binds: int = _whole(64)
-    reports: int = _whole(16)
+    pod_conditions: int = _whole(16)
     node_changes: int = _whole(2)
-    node_reports: int = _whole(4)
+    node_conditions: int = _whole(4)
     node_settle_s: float = _seconds(  # N1
         60.0,
         "A labelled node is registered in Slurm when it has been ready for this time.\n"

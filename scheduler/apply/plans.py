@@ -161,7 +161,7 @@ def _submission_planned(world: World, action: act.AllocateNow | act.SubmitJob, a
         if workload.has_anti_affinity:
             world.anti_affinity_in_flight.add(workload.key)
     if action.spec.required_nodes:
-        world.token_buckets["retake"].take(at, 1)
+        world.token_buckets["reacquire"].take(at, 1)
     elif (rate := world.quotas.rate(workload)) is not None:
         world.quotas.take_token(rate, at)
     workload.add_to_story(at, action.reason)

@@ -18,7 +18,7 @@ from scheduler.state.phase import Phase
 from scheduler.state.quotas import Quotas
 from scheduler.state.world import World
 
-ASKING = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.ORPHANED)
+SUBMITTING = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.ORPHANED)
 CONCERNED = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED, Phase.ORPHANED)
 
 
@@ -85,9 +85,11 @@ def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
     """
     if namespaces is None:
         world.changed_early = False
-    asking = (world.workloads[key] for phase in ASKING for key in world.by_phase[phase])
+    submitting = (world.workloads[key] for phase in SUBMITTING for key in world.by_phase[phase])
     if not any(
-        world.is_inherited(workload) for workload in asking if namespaces is None or workload.namespace in namespaces
+        world.is_inherited(workload)
+        for workload in submitting
+        if namespaces is None or workload.namespace in namespaces
     ):
         return
     for job in world.placeholders.values():

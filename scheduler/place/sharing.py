@@ -44,11 +44,11 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
     if port := common_port(pods):  # Slurm has no option for some pairs alone, so each pod gets a node of its own
         alike = all(any(host_port.port == port for host_port in pod.host_ports) for pod in pods)
         return dict.fromkeys(nodes, Most(1, f"host port {port}", alike))
-    asking = _distinct_needs(pods)
-    resources = {resource for amounts in asking for resource in amounts} - set(counted)
-    largest = {resource: max(amounts.get(resource, 0) for amounts in asking) for resource in resources}
+    needed = _distinct_needs(pods)
+    resources = {resource for amounts in needed for resource in amounts} - set(counted)
+    largest = {resource: max(amounts.get(resource, 0) for amounts in needed) for resource in resources}
     wanted = {resource: amount for resource, amount in largest.items() if amount > 0}
-    uneven = {resource for resource in wanted if any(amounts.get(resource, 0) < wanted[resource] for amounts in asking)}
+    uneven = {resource for resource in wanted if any(amounts.get(resource, 0) < wanted[resource] for amounts in needed)}
     return {name: _most(node, wanted, uneven) for name, node in nodes.items()}
 
 
@@ -152,10 +152,10 @@ def _kinds(terms: Iterable[PodTerm], pods: Iterable[Pod]) -> Mapping[tuple[str |
 
 def _distinct_needs(pods: Collection[Pod]) -> list[Amounts]:
     """The needs of these pods, once for pods that share the objects that hold their requests, as most do."""
-    asking = {
+    by_requests = {
         (id(pod.containers), id(pod.init_containers), id(pod.pod_requests), id(pod.overhead)): pod for pod in pods
     }
-    return [needs(pod) for pod in asking.values()]
+    return [needs(pod) for pod in by_requests.values()]
 
 
 def _most(node: Node, wanted: Mapping[str, int], uneven: Collection[str]) -> Most:

@@ -155,7 +155,7 @@ def nudge(this_pass: Pass) -> None:
     news = world.freed_at > world.nudged_at or this_pass.begin_is_due
     if not news or Side.SLURM in world.outages or not world.by_phase[Phase.QUEUED]:
         return
-    at = world.nudged_at + this_pass.tuning.kick_every_s
+    at = world.nudged_at + this_pass.tuning.nudge_every_s
     if this_pass.now < at:
         this_pass.wake_shared(at)
         return

@@ -146,7 +146,7 @@ def _watch_begin(job: Placeholder, this_pass: Pass) -> Decision:
     if begins is None or nudged_at >= begins + BEGIN_SLACK_S:
         return NOTHING
     due = begins + BEGIN_SLACK_S
-    again = wake(max(due, nudged_at + this_pass.tuning.kick_every_s))
+    again = wake(max(due, nudged_at + this_pass.tuning.nudge_every_s))
     return again + note(begin_is_due=True) if this_pass.now >= due else again
 
 

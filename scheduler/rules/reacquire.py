@@ -56,8 +56,8 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass, *, is_held
     members = workload.members
     if not members or any(not workload.node_of(pod) for pod in members) or _is_being_ended(workload, this_pass):
         return None  # it ends, or is yet to be bound as a whole
-    if this_pass.free("retake") < 1:  # a translation now would be thrown away
-        return wait_for("retake")
+    if this_pass.free("reacquire") < 1:  # a translation now would be thrown away
+        return wait_for("reacquire")
     if (reads := read_first(workload, members, this_pass)) is not None:
         return reads
     until = lost.lost_since + this_pass.tuning.retake_s
@@ -71,7 +71,7 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass, *, is_held
         return shown + wake(workload.backoff.until)
     why = f"Slurm has lost job {lost.id}" if not lost.requeued else f"Slurm requeued job {lost.id}"
     return plan_action(
-        act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again"), "retake"
+        act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again"), "reacquire"
     )
 
 

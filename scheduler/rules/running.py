@@ -106,11 +106,11 @@ def _prepare_end(workload: Workload, job: Placeholder, ends: float, pod: Pod, le
 def _read_owners(workload: Workload, pods: Sequence[Pod], ends: float, this_pass: Pass) -> Decision:
     """After a restart, read the owners before the earliest SIGTERM that their annotation `signal` may ask for."""
     signal = names.PREFIX + names.SIGNAL
-    asking = [pod for pod in pods if signal not in pod.annotations and this_pass.world.owners_of(pod)[1] is not None]
+    owned = [pod for pod in pods if signal not in pod.annotations and this_pass.world.owners_of(pod)[1] is not None]
     opens = ends - notice_s(this_pass.tuning.end_lead_max_s, this_pass.tuning)
-    if not asking:
+    if not owned:
         return NOTHING
-    return wake(opens) if this_pass.now < opens else read_unknown(workload, asking, this_pass)
+    return wake(opens) if this_pass.now < opens else read_unknown(workload, owned, this_pass)
 
 
 def _notice_s(pod: Pod, lead: Lead, length_s: float | None, this_pass: Pass) -> float:

@@ -160,8 +160,8 @@ def _nearest_start(message: str, starts: float | None, now: float) -> float | No
 def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
     """Plan these writes, first on pods without a status.  If the limit class is full, the rest is written later."""
     for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.last_status):
-        if this_pass.free("reports") <= 0:
-            this_pass.park(workload.key, "reports")
+        if this_pass.free("pod_conditions") <= 0:
+            this_pass.park(workload.key, "pod_conditions")
             return
         shown = PodStatus(pod, new.reason, new.message, warning=new.warning, event=new.event)
         write_status(shown, workload, this_pass)

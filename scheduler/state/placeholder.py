@@ -146,7 +146,7 @@ class Placeholder:
         return not self.ended and not self.absent and not self.denied
 
     @property
-    def is_doubted(self) -> bool:
+    def needs_proof_of_life(self) -> bool:
         """True if an observation has to prove again that the job lives.
 
         A list or a read lacked the job, a read showed another job, an admin confirmed that it is gone, or its end is proven.

@@ -360,6 +360,6 @@ def _token_buckets(tuning: Tuning) -> dict[str, TokenBucket]:
         "scan": TokenBucket(tuning.scan_rate, tuning.scan_rate / 5),
         "absent": TokenBucket(tuning.absent_rate, tuning.absent_rate),
         "owners": TokenBucket(tuning.owner_rate, tuning.owner_rate),
-        "retake": TokenBucket(tuning.retake_rate, tuning.retake_rate),
+        "reacquire": TokenBucket(tuning.reacquire_rate, tuning.reacquire_rate),
         "missing": TokenBucket(tuning.missing_rate, tuning.missing_rate),
     }

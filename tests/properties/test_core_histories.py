@@ -48,7 +48,7 @@ from scheduler.state.world import World
 from scheduler.translate.grouping import group_of
 from tests.builders import CLUSTER, CONFIG, OWNER, START, Story, key_of, node, pod, slurm_node, without
 
-ROOMY = without(CONFIG, submits=999, reads=999, cancels=999, binds=999, reports=999, validate_every=1)
+ROOMY = without(CONFIG, submits=999, reads=999, cancels=999, binds=999, pod_conditions=999, validate_every=1)
 CONFIG_HERE = replace(ROOMY, accounting=True)
 NODES = ("x1", "x2")
 ANOTHER = "another"  # what an admin calls one of them in Slurm for a while

@@ -213,10 +213,10 @@ class Replicas(Life):
             self.invariants.note(f"{name} has stopped")
 
         async with asyncio.TaskGroup() as group:
-            asking = group.create_task(held.run()) if self.rights_go else None
+            reviews = group.create_task(held.run()) if self.rights_go else None
             await (lead_and_stand_by() if self.leased else bridge().run())
-            if asking is not None:
-                asking.cancel()
+            if reviews is not None:
+                reviews.cancel()
 
     # --- what happens ---------------------------------------------------------------------------------------------
 

@@ -273,10 +273,10 @@ class SlurmCluster:
             held.update(other.licenses)
         return all(held[name] + count <= self.licenses[name] for name, count in job.licenses.items())
 
-    def blocks_immediate(self, partition: SimPartition, asking: SimJob, now: float) -> bool:
+    def blocks_immediate(self, partition: SimPartition, requested: SimJob, now: float) -> bool:
         """True if another runnable job of an equal or higher tier waits, in any partition."""
         return any(
-            job is not asking
+            job is not requested
             and self.partitions[job.partition].tier >= partition.tier
             and job.reason not in ("AssocGrpGRES", "ReqNodeNotAvail")
             and not self.not_runnable(job, now)

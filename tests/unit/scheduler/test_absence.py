@@ -368,7 +368,7 @@ def test_positive_ends_are_believed_at_once_however_many_they_are() -> None:
 def test_evictions_on_absence_are_limited_by_tokens_over_all_passes() -> None:
     """X6: at most 20 a second."""
     story = Story(
-        without(CONFIG, absent_share=0.5, retake_rate=50.0, submits=50), nodes=[node("x1", cpu=10**6, memory=10**6)]
+        without(CONFIG, absent_share=0.5, reacquire_rate=50.0, submits=50), nodes=[node("x1", cpu=10**6, memory=10**6)]
     )
     running(story, 100)
     gone = {100 + number: "RUNNING" for number in range(50, 100)}
@@ -401,7 +401,7 @@ def test_a_pod_that_is_being_deleted_when_its_job_ends_is_waited_for_and_not_loo
 
 def test_of_many_that_are_missing_no_more_are_looked_at_than_may_be_read_or_asked_for_again() -> None:
     """X6: thousands that vanished keep neither slurmrestd nor the loop from what else there is to do."""
-    config = without(CONFIG, missing_rate=5.0, retake_rate=2.0)
+    config = without(CONFIG, missing_rate=5.0, reacquire_rate=2.0)
     story = Story(config, nodes=[node("x1", cpu=10**6, memory=10**6)])
     running(story, 40)
     story.polls({}, at=NOW + 5)

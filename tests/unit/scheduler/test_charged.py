@@ -10,13 +10,13 @@ from scheduler.model.kubernetes import Container
 from tests.builders import CONFIG, START, Story, pod
 
 NOW = START + 20
-ASKING = (AllocateNow, SubmitJob)
+SUBMISSIONS = (AllocateNow, SubmitJob)
 
 
 def told(story: Story, at: float = NOW) -> dict[str, str]:
     """The status of each pod; asserts that nothing is submitted."""
     acts = story.decides(at)
-    assert not [each for each in acts if isinstance(each, ASKING)]
+    assert not [each for each in acts if isinstance(each, SUBMISSIONS)]
     reports = [each for each in acts if isinstance(each, SetPodCondition)]
     assert {each.condition for each in reports} == {names.REFUSED}
     return {each.name: each.message for each in reports}

@@ -214,12 +214,12 @@ def test_a_status_that_the_pod_shows_already_is_no_action() -> None:
 
 
 def test_statuses_beyond_the_limit_are_written_later() -> None:
-    story = waiting(reports=1)
+    story = waiting(pod_conditions=1)
     other = pod("other")
     workload, this_pass = visit(story)
     apply(statuses((TRAIN, other), names.PENDING, "It waits."), workload, this_pass)
     assert len(this_pass.actions) == 1
-    assert this_pass.parked == {"reports": [workload.key]}
+    assert this_pass.parked == {"pod_conditions": [workload.key]}
 
 
 def test_the_workload_is_forgotten_and_its_node_left_out_by_the_driver() -> None:

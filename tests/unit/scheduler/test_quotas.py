@@ -320,7 +320,7 @@ def test_another_namespaces_first_pod_comes_after_its_turn_and_not_after_a_thous
 
 def test_pods_that_wait_for_their_statuses_delay_no_bind_or_status_of_another_pod() -> None:
     """A thousand pods are refused; the writes that say so have a limit class of their own, and are taken in turn."""
-    story = Story(without(CONFIG, reports=4), checked=False)
+    story = Story(without(CONFIG, pod_conditions=4), checked=False)
     story.sees(*(pod(f"f{number}", says={"nice": "x"}) for number in range(1000)))
     under_way = [each for each in story.decides(NOW) if isinstance(each, SetPodCondition)]
     assert len(under_way) == 4

@@ -54,7 +54,7 @@ class Site:
     """
 
     def __init__(self, count: int = COUNT) -> None:
-        self.story = Story(without(CONFIG, retake_rate=50.0, submits=50, reads=50), nodes=[node("x1"), node("x2")])
+        self.story = Story(without(CONFIG, reacquire_rate=50.0, submits=50, reads=50), nodes=[node("x1"), node("x2")])
         self.pods = [self.story.runs(pod(f"p{number}"), 17 + number, at=NOW) for number in range(count)]
         self.story.polls({17 + number: "RUNNING" for number in range(count)}, at=NOW + 1)
         self.jobs: dict[int, str] = {}

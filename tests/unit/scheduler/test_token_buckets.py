@@ -45,7 +45,7 @@ def test_every_limit_class_is_empty_again_when_everything_has_ended() -> None:
 
 
 def test_reports_are_bounded_too() -> None:
-    story = Story(without(CONFIG, reports=3))
+    story = Story(without(CONFIG, pod_conditions=3))
     story.sees(*(pod(f"p{number}", says={"nice": "x"}) for number in range(10)))
     told = story.acts(SetPodCondition, NOW)
     assert len(told) == 3
