@@ -328,7 +328,7 @@ class Clusters:
 
     def __post_init__(self) -> None:
         self.rights = RightsMonitor(self.kube, clock=self.clock)
-        self.kube.on_forbidden = self.rights.refused
+        self.kube.on_forbidden = self.rights.note_refused
 
     def watch_rights(self, stack: AsyncExitStack) -> None:
         """Ask for the rights from time to time, until `stack` closes."""
@@ -360,8 +360,8 @@ class Clusters:
             self.connections.slurm,
             self.clock,
             self.telemetry,
-            on_undecodable=self.telemetry.left_out(Side.KUBERNETES),
-            on_event_dropped=self.telemetry.event_dropped,
+            on_undecodable=self.telemetry.on_undecodable(Side.KUBERNETES),
+            on_event_dropped=self.telemetry.on_event_dropped,
             guard=self.guard,
             mirror=mirror,
             leads=lease.holds if lease is not None else lambda: True,

@@ -36,11 +36,11 @@ class Hooks(Protocol):
         """The hook for each call to one side: operation, seconds, outcome."""
         ...
 
-    def left_out(self, side: Side) -> Callable[[str, str, str], None]:
+    def on_undecodable(self, side: Side) -> Callable[[str, str, str], None]:
         """The hook for each item of a list that cannot be decoded: list, name, reason."""
         ...
 
-    def unsolicited(self) -> None:
+    def on_unsolicited(self) -> None:
         """A connection to slurmrestd answered twice, or without a request."""
         ...
 
@@ -52,11 +52,11 @@ class Unobserved:
         """See Hooks."""
         return lambda operation, seconds, outcome: None
 
-    def left_out(self, side: Side) -> Callable[[str, str, str], None]:
+    def on_undecodable(self, side: Side) -> Callable[[str, str, str], None]:
         """See Hooks."""
         return lambda what, which, why: None
 
-    def unsolicited(self) -> None:
+    def on_unsolicited(self) -> None:
         """See Hooks."""
 
 
@@ -160,7 +160,7 @@ class Connections:
 
     def _pool_of(self, connections: int) -> HttpPool:
         pool = HttpPool(
-            self._settings.slurm_url, connections=connections, tls=self.tls, on_unsolicited=self._hooks.unsolicited
+            self._settings.slurm_url, connections=connections, tls=self.tls, on_unsolicited=self._hooks.on_unsolicited
         )
         self._stack.callback(pool.close)
         self._made.append(pool)
@@ -182,7 +182,7 @@ class Connections:
             acting_tokens=tokens.acting,
             user_tokens=tokens.users,
             on_call=self._hooks.on_call(Side.SLURM),
-            on_undecodable=self._hooks.left_out(Side.SLURM),
+            on_undecodable=self._hooks.on_undecodable(Side.SLURM),
             clock=self._clock,
         )
 

@@ -31,19 +31,19 @@ AGAIN_S = 1.0  # pause after a pass in which an exception prevented every decisi
 class Observer(Protocol):
     """Receives what happens, for metrics, traces and logs.  It must not raise and must not take long."""
 
-    def planned(self, action: Action, at: float) -> None:
+    def on_planned(self, action: Action, at: float) -> None:
         """An action was decided and is about to be performed."""
         ...
 
-    def ended(self, event: ActionEnded, world: World) -> None:
+    def on_ended(self, event: ActionEnded, world: World) -> None:
         """An action ended; the event has not been applied to the world yet."""
         ...
 
-    def seen(self, event: Event, world: World) -> None:
+    def on_observed(self, event: Event, world: World) -> None:
         """Something was observed; the event has not been applied to the world yet."""
         ...
 
-    def passed(self, world: World, took_s: float, lag_s: float) -> None:
+    def on_passed(self, world: World, took_s: float, lag_s: float) -> None:
         """A pass is over.
 
         world    the facts of its decisions
@@ -136,11 +136,11 @@ class Loop:
             self.guard.caught(error, "pass", "nothing could be decided")
             return now + AGAIN_S  # `passed` stays as it is, so /healthz reports an exception that lasts
         self.world.apply(Planned(plan, now))
-        self._notify(self._observer.passed, self.world, time.perf_counter() - began, lag_s)
+        self._notify(self._observer.on_passed, self.world, time.perf_counter() - began, lag_s)
         for action in plan.actions:
             if not self.world.is_under_way(action):
                 continue
-            self._notify(self._observer.planned, action, now)
+            self._notify(self._observer.on_planned, action, now)
             task = tasks.create_task(self._perform(action))
             self._in_flight.add(task)
             task.add_done_callback(self._in_flight.discard)
@@ -152,9 +152,9 @@ class Loop:
         while self._events:
             event = self._events.popleft()
             if isinstance(event, ActionEnded):
-                self._notify(self._observer.ended, event, self.world)
+                self._notify(self._observer.on_ended, event, self.world)
             else:
-                self._notify(self._observer.seen, event, self.world)
+                self._notify(self._observer.on_observed, event, self.world)
             self.world.apply(event)
         self._news.clear()
 

@@ -174,7 +174,7 @@ class Telemetry:
     def _histogram(self, name: str, help_text: str, *labels: str) -> Histogram:
         return Histogram(name, help_text, labels, registry=self._registry, buckets=SECONDS)
 
-    def left_out(self, side: Side) -> Callable[[str, str, str], None]:
+    def on_undecodable(self, side: Side) -> Callable[[str, str, str], None]:
         """The hook for items of lists that could not be read.  Each item is counted each time, and logged once."""
 
         def on_left_out(list_name: str, which: str, why: str) -> None:
@@ -191,11 +191,11 @@ class Telemetry:
 
         return on_left_out
 
-    def unsolicited(self) -> None:
+    def on_unsolicited(self) -> None:
         """Count that a connection to slurmrestd answered twice, or without a request."""
         self.rejected["doubled answer"] += 1
 
-    def event_dropped(self) -> None:
+    def on_event_dropped(self) -> None:
         """Count a Kubernetes event that was not posted."""
         self._events_dropped += 1
 
@@ -258,16 +258,16 @@ class Telemetry:
 
     # --- Observer -------------------------------------------------------------------------------------------------
 
-    def planned(self, action: Action, at: float) -> None:
+    def on_planned(self, action: Action, at: float) -> None:
         """Log one line for each action that changes something; reads go to the debug log."""
         level = logging.DEBUG if action.effect is act.Effect.NOTHING else logging.INFO
         if log.isEnabledFor(level):
             log.log(level, "%s %s: %s", type(action).__name__, action.subject, action.reason)
 
-    def seen(self, event: Event, world: World) -> None:
+    def on_observed(self, event: Event, world: World) -> None:
         """Log when an outage begins or ends, and record the times at which a pod is first seen, starts, and is deleted."""
         if self._recorder is not None:
-            self._recorder.seen(event, world)
+            self._recorder.on_observed(event, world)
         if isinstance(event, PodSeen):
             if event.scope is Scope.OURS and not event.pod.node and event.pod.uid not in self._first_seen:
                 _remember(self._first_seen, event.pod.uid, self._clock())
@@ -289,7 +289,7 @@ class Telemetry:
                 "their nodes to them again"
             )
 
-    def passed(self, world: World, took_s: float, lag_s: float) -> None:
+    def on_passed(self, world: World, took_s: float, lag_s: float) -> None:
         """Record how long the pass took; log what the scheduler rejects or holds back, and when it ceases to."""
         self._passes.observe(took_s)
         self._lag.observe(lag_s)
@@ -318,10 +318,10 @@ class Telemetry:
             log.log(level, "observation rejected: %s%s", why.value, f", {new:,} times" if new > 1 else "")
             self._logged[why] = count, now
 
-    def ended(self, event: ActionEnded, world: World) -> None:
+    def on_ended(self, event: ActionEnded, world: World) -> None:
         """Count the action, log it if it failed, and add the steps that the page shows of a bind or of an end."""
         if self._recorder is not None:
-            self._recorder.ended(event, world)
+            self._recorder.on_ended(event, world)
         kind = type(event.action).__name__
         self._actions[kind, event.outcome.value] += 1
         if event.outcome is not Outcome.DONE:

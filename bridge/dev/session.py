@@ -164,25 +164,25 @@ class Session:
 
     # --- Observer -------------------------------------------------------------------------------------------------
 
-    def planned(self, action: Action, at: float) -> None:
+    def on_planned(self, action: Action, at: float) -> None:
         """See bridge.loop.Observer."""
-        self.telemetry.planned(action, at)
+        self.telemetry.on_planned(action, at)
 
-    def ended(self, event: ActionEnded, world: World) -> None:
+    def on_ended(self, event: ActionEnded, world: World) -> None:
         """See bridge.loop.Observer."""
         if isinstance(event.action, act.AllocateNow) and event.outcome is Outcome.DONE:
             self.at_once[event.action.key] = None
             while len(self.at_once) > AT_ONCE_MOST:
                 del self.at_once[next(iter(self.at_once))]
-        self.telemetry.ended(event, world)
+        self.telemetry.on_ended(event, world)
 
-    def seen(self, event: Event, world: World) -> None:
+    def on_observed(self, event: Event, world: World) -> None:
         """See bridge.loop.Observer."""
-        self.telemetry.seen(event, world)
+        self.telemetry.on_observed(event, world)
 
-    def passed(self, world: World, took_s: float, lag_s: float) -> None:
+    def on_passed(self, world: World, took_s: float, lag_s: float) -> None:
         """See bridge.loop.Observer."""
-        self.telemetry.passed(world, took_s, lag_s)
+        self.telemetry.on_passed(world, took_s, lag_s)
 
     # --- the invariants -------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class Session:
             await asyncio.sleep(LOOK_EVERY_S)
             began = self.clock()
             if await self._observe():
-                self.invariants.looked(began, float("inf") if self.troubled else self.calm_since)
+                self.invariants.check(began, float("inf") if self.troubled else self.calm_since)
 
     async def _observe(self) -> bool:
         """Observe both sides.  Returns False if one of them cannot be observed, so that no check is possible."""

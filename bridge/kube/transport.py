@@ -170,7 +170,7 @@ class _CallHealth:
         """The last error, if all calls have failed for FAILING_S or longer; "": otherwise."""
         return self.why if self.lasted_s >= FAILING_S else ""
 
-    def ended(self, error: BridgeError | None) -> None:
+    def note_call(self, error: BridgeError | None) -> None:
         """Record the end of a call.  error: why it was not answered; None: it was answered"""
         if error is None:
             self.since, self.lasted_s, self.why, self.ever = None, 0.0, "", True
@@ -218,9 +218,9 @@ class HttpTransport:
             reply = await self._in_time(call, progress)
         except (Unreachable, Unanswered, Unauthorized) as error:
             if progress.may_send():  # otherwise `may_write` stopped the request, which shows nothing about the server
-                self._call_health.ended(error)
+                self._call_health.note_call(error)
             raise
-        self._call_health.ended(None)
+        self._call_health.note_call(None)
         return reply
 
     def trouble(self) -> str:

@@ -59,7 +59,7 @@ def main(options: Mapping[str, Any]) -> int:
 def _until_signalled(users: Users, mint: Mint) -> None:
     logged = ""
     while signal.sigtimedwait(SIGNALS, LOOK_S) is None:
-        trouble = _renewed(users, mint)
+        trouble = _renew(users, mint)
         if trouble and trouble != logged:
             log.error("%s The tokens that were written before live on until they expire.", trouble)
         elif logged and not trouble:
@@ -67,7 +67,7 @@ def _until_signalled(users: Users, mint: Mint) -> None:
         logged = trouble
 
 
-def _renewed(users: Users, mint: Mint) -> str:
+def _renew(users: Users, mint: Mint) -> str:
     """Renew the tokens that are due.  Returns why that failed, in sentences; "": it succeeded."""
     try:
         if count := mint.renew(users.now(), time.time()):

@@ -127,7 +127,7 @@ class RightsMonitor:
         if self.lacking:
             self._emit_missing()
 
-    def refused(self, namespace: str) -> None:
+    def note_refused(self, namespace: str) -> None:
         """A request about an object there was refused for lack of rights.  EVERYWHERE: the object is in no namespace."""
         for name in {namespace, EVERYWHERE} & self._ask_at.keys():
             soon = self._asked_at.get(name, float("-inf")) + ASK_AGAIN_S

@@ -39,14 +39,14 @@ class Waiting:
         """Await both at the same time and return both results.  Raises ConfigError for the first mistake that lasts."""
         try:
             async with asyncio.TaskGroup() as group:
-                one = group.create_task(self.answered("Kubernetes", kubernetes))
-                other = group.create_task(self.answered("Slurm", slurm))
+                one = group.create_task(self.wait_for("Kubernetes", kubernetes))
+                other = group.create_task(self.wait_for("Slurm", slurm))
         except ExceptionGroup as failed:
             mistake = next((error for error in failed.exceptions if isinstance(error, ConfigError)), None)
             raise mistake or failed from None
         return one.result(), other.result()
 
-    async def answered(self, side: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def wait_for(self, side: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Call `ask` until it returns, and return its result.
 
         ask   raises NotYet if waiting may mend it, else ConfigError

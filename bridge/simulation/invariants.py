@@ -742,7 +742,7 @@ class Invariants:
 
     # --- checks at each observation ------------------------------------------------------------------
 
-    def looked(self, began: float, calm_since: float) -> None:
+    def check(self, began: float, calm_since: float) -> None:
         """Check the invariants after an observation: a violation counts if a second observation shows it, or if it lasts too
         long.
 

@@ -472,7 +472,7 @@ class SlurmClient:
             reply = await self._answered(operation, method, target, body, transport, tokens, user)
             answer = read(operation, reply, decoder, write=method != "GET")
             if user and self.user_tokens is not None:
-                self.user_tokens.accepted(user)
+                self.user_tokens.note_accepted(user)
             return answer
         except Invalid as error:
             outcome = "invalid"
@@ -508,7 +508,7 @@ class SlurmClient:
         began = self._stopwatch()
         headers = self._headers(operation, tokens, user)
         reply = await self._exchange(operation, transport, method, target, headers, body, began)
-        if reply.status in RENEWING and tokens.renewed(headers[TOKEN_HEADER]):
+        if reply.status in RENEWING and tokens.renew(headers[TOKEN_HEADER]):
             headers = self._headers(operation, tokens, user)
             began += reply.waited_s
             reply = await self._exchange(operation, transport, method, target, headers, body, began)
@@ -563,7 +563,7 @@ class SlurmClient:
         """
         assert self.user_tokens is not None
         message = f"slurm-bridge cannot act as Slurm user {user}: {why}"
-        self.user_tokens.refused(user, message, token)
+        self.user_tokens.note_refused(user, message, token)
         return NoUserToken(operation, SIDE, message, code)
 
     def _with_advice(self, error: Unauthorized, tokens: TokenSource, user: str) -> Unauthorized:

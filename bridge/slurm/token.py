@@ -3,7 +3,7 @@
 If the file changes (another inode, size or time), the token is read again, so the next call uses a renewed token (I3).  If
 the file is empty, cut or missing, for example while it is being written, the previous token stays in use.  `trouble` and the
 log report that, and the file is read again at each call.  `check` fails only if the previous token has expired, too, or Slurm
-does not accept it.  If Slurm does not accept a token, the file is read at once (`renewed`).
+does not accept it.  If Slurm does not accept a token, the file is read at once (`renew`).
 
 The expiry of a token is read from its claim `exp` without verification: only Slurm can verify a token, and the bridge uses
 the expiry only for warnings.  An expired token is still sent, because Slurm's clock decides.
@@ -45,7 +45,7 @@ class TokenSource(Protocol):
         """The current token.  Raises ConfigError with a sentence if there is none."""
         ...
 
-    def renewed(self, refused: str) -> bool:
+    def renew(self, refused: str) -> bool:
         """True if there is a newer token than the token that Slurm rejected."""
         ...
 
@@ -117,7 +117,7 @@ class FileToken:
     def __repr__(self) -> str:
         return f"FileToken({str(self._path)!r})"
 
-    def renewed(self, refused: str) -> bool:
+    def renew(self, refused: str) -> bool:
         """See TokenSource.  The file is read even if its times are the same, because times of files are coarse."""
         if self._known is not None and self._known.token == refused:
             self._known.stamp, self._known.refused = None, True
@@ -219,7 +219,7 @@ class LiteralToken:
         """See TokenSource."""
         return self._token
 
-    def renewed(self, refused: str) -> bool:
+    def renew(self, refused: str) -> bool:
         """See TokenSource.  The environment of a process is not renewed."""
         return False
 

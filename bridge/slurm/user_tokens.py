@@ -102,13 +102,13 @@ class UserTokens:
             known = self._known[user] = UserToken(self.folder, user)
         return known
 
-    def refused(self, user: str, why: str, token: str = "") -> None:
+    def note_refused(self, user: str, why: str, token: str = "") -> None:
         """Record that the user's token cannot be used.  token: the token that Slurm rejected; "": the user has none"""
         while len(self._unusable) >= MOST_USERS:
             del self._unusable[next(iter(self._unusable))]
         self._unusable[user] = _Unusable(why, token)
 
-    def accepted(self, user: str) -> None:
+    def note_accepted(self, user: str) -> None:
         """Slurm took the token of that user."""
         if self._unusable:
             self._unusable.pop(user, None)

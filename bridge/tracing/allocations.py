@@ -49,12 +49,12 @@ class Allocations:
         # Kept, so that an event of a large gang is cheap; with the number of pods whose traceparent the sender knows.
         self._spans: dict[str, tuple[int, Spans]] = {}
 
-    def submitted(self, workload: Workload, job: int, asked: float, world: World) -> None:
+    def note_submitted(self, workload: Workload, job: int, asked: float, world: World) -> None:
         """A job was submitted for the workload."""
         if workload.pod_counts.unbound:  # otherwise the job replaces the lost job of running pods (S7)
             self._wait(workload, job, asked, asked, world)
 
-    def read(self, event: JobRead, world: World) -> None:
+    def note_read(self, event: JobRead, world: World) -> None:
         """A job was read: note why it waits."""
         job, known = event.job, world.placeholders.get(event.job_id)
         if job is None or known is None or known.key is None or "PENDING" not in job.states:
@@ -87,7 +87,7 @@ class Allocations:
         remember(self._waiting, workload.key, waiting)
         return waiting
 
-    def bound(self, workload: Workload, granted: Granted, world: World) -> Bound:
+    def note_bound(self, workload: Workload, granted: Granted, world: World) -> Bound:
         """A pod was bound: send its spans up to the bind.  With the first pod of a job, send the spans of the workload."""
         waiting, clocks = self._waiting.pop(workload.key, None), clocks_of(world)
         spans = waiting.spans if waiting is not None else self.spans(workload, world)
@@ -109,7 +109,7 @@ class Allocations:
         spans.send("bind", which, sent, bound, keys, parent=parent)
         return Bound(spans, which, parent, sent, bound, keys, clocks)
 
-    def ended(
+    def note_end(
         self,
         workload: Workload,
         spans: Spans,

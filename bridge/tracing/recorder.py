@@ -72,7 +72,7 @@ class Recorder:
 
     # --- what is observed ---------------------------------------------------------------------------------------------
 
-    def seen(self, event: Event, world: World) -> None:
+    def on_observed(self, event: Event, world: World) -> None:
         """Record an observation, which has not been applied to the world yet."""
         match event:
             case PodSeen(scope, pod) if scope is _OURS:
@@ -84,7 +84,7 @@ class Recorder:
             case JobRead():
                 self._prove(event.job_id, world)
                 if _has_pods(world.placeholders.get(event.job_id), world):
-                    self._allocations.read(event, world)
+                    self._allocations.note_read(event, world)
                 elif event.job is not None and "PENDING" in event.job.states:  # this read may prove whose the job is
                     remember(self._unproven, event.job_id, event)
                 if self._inherited and event.job is not None and (whose := names.whose(event.job.name)) is not None:
@@ -98,7 +98,7 @@ class Recorder:
         if pod.finished:
             self._pod_over(pod, world, self._clock())
         elif pod.phase is not _PENDING and pod.uid in self._runs.starting:
-            self._runs.shown(pod, self._clock())
+            self._runs.note_start(pod, self._clock())
 
     def _pod_over(self, pod: Pod, world: World, at: float) -> None:
         """Record that the pod ended or is gone, if that is not known already."""
@@ -113,7 +113,7 @@ class Recorder:
         if read is None or (known is not None and not _has_pods(known, world)):
             return
         del self._unproven[job_id]
-        self._allocations.read(read, world)
+        self._allocations.note_read(read, world)
 
     def _listed(self, event: PodsListed, world: World) -> None:
         if Scope.OURS not in world.listed:  # the first list of this process
@@ -149,7 +149,7 @@ class Recorder:
 
     # --- what the bridge did ------------------------------------------------------------------------------------------
 
-    def ended(self, event: ActionEnded, world: World) -> None:
+    def on_ended(self, event: ActionEnded, world: World) -> None:
         """Record the end of an action, which has not been applied to the world yet."""
         match event.action:
             case act.BindPod() as bind:
@@ -157,7 +157,7 @@ class Recorder:
             case act.AllocateNow(key) | act.SubmitJob(key):
                 workload = world.workloads.get(key)
                 if event.job_id is not None and workload is not None and workload.pods:
-                    self._allocations.submitted(workload, event.job_id, event.began, world)
+                    self._allocations.note_submitted(workload, event.job_id, event.began, world)
             case act.CancelJob() as cancel if event.outcome is _DONE:
                 workload = world.workloads.get(cancel.key)
                 if cancel.key not in self._ending and workload is not None and _all_over(workload):
@@ -190,9 +190,9 @@ class Recorder:
 
     def _bound(self, workload: Workload, granted: Granted, world: World) -> None:
         pod = granted.pod
-        self._runs.bound(pod.uid, self._allocations.bound(workload, granted, world))
+        self._runs.note_bound(pod.uid, self._allocations.note_bound(workload, granted, world))
         if pod.phase is not _PENDING:  # the watch was faster than the answer to the bind
-            self._runs.shown(pod, self._clock())
+            self._runs.note_start(pod, self._clock())
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Recorder:
         clocks, spans = clocks_of(world), self._allocations.spans(workload, world)
         which = (pod.uid,) if workload.group is not None else ()
         parent = spans.id("pod", pod.uid) if which else 0
-        ended = self._runs.ended(spans, which, parent, pod, clocks, at) if pod.node else at
+        ended = self._runs.note_end(spans, which, parent, pod, clocks, at) if pod.node else at
         if which:
             created = clocks.created(pod)
             keys = {WORKLOAD: workload.key} | describe.pod(pod)
@@ -251,7 +251,7 @@ class Recorder:
         spans, created, job = ending.spans, ending.created, cancel.job_id if cancel is not None else None
         if workload is not None:
             self._send_again(workload, world)
-            begun = self._allocations.ended(
+            begun = self._allocations.note_end(
                 workload, spans, ending.pods, ending.first_seen, job, ending.at, clocks, world
             )
             created = min(created, begun if begun is not None else created)

@@ -46,11 +46,11 @@ class Runs:
         # When running pods started: kubelet does not show the first start of a container that was restarted.
         self._began: dict[str, float] = {}
 
-    def bound(self, uid: str, bound: Bound) -> None:
+    def note_bound(self, uid: str, bound: Bound) -> None:
         """Note that the pod was bound."""
         remember(self.starting, uid, bound)
 
-    def shown(self, pod: Pod, at: float) -> float | None:
+    def note_start(self, pod: Pod, at: float) -> float | None:
         """Send the start of a pod that is not pending any more.
 
         Returns when the pod started; None: the pod never ran, or its start was sent already.
@@ -70,10 +70,12 @@ class Runs:
         _send_start(bound, pod, began, None)
         return began
 
-    def ended(self, spans: Spans, which: tuple[object, ...], parent: int, pod: Pod, clocks: Clocks, at: float) -> float:
+    def note_end(
+        self, spans: Spans, which: tuple[object, ...], parent: int, pod: Pod, clocks: Clocks, at: float
+    ) -> float:
         """The pod ended, at the latest at *at*: send its start, if not sent, and how long it ran.  Returns when it ended."""
         bound, ended = self.starting.get(pod.uid), ended_at(pod, clocks, at)
-        if self.shown(pod, at) is None and bound is not None:
+        if self.note_start(pod, at) is None and bound is not None:
             return max(bound.at, ended)
         has_run = self._has_run(pod)
         began = self._began.pop(pod.uid, None)

@@ -86,7 +86,7 @@ async def _first_look(source: Source) -> None:
     Raises ConfigError for a problem with the files, or for a problem with Kubernetes that does not end by itself.
     """
     if isinstance(source, Own):
-        await Waiting().answered("Kubernetes", source.look)
+        await Waiting().wait_for("Kubernetes", source.look)
     else:
         await source.look()
 

@@ -12,7 +12,7 @@ from integration.bench.ends import BenchError, Kube, Pod
 
 
 class Following:
-    """Shows every change of some pods to `seen`, from the moment when it is entered.
+    """Shows every change of some pods to `observe`, from the moment when it is entered.
 
     selector   field selector; a pod that begins to match is ADDED, a pod that no longer matches is DELETED
     """
@@ -23,7 +23,7 @@ class Following:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None]
 
-    def seen(self, kind: str, pod: Pod) -> None:
+    def observe(self, kind: str, pod: Pod) -> None:
         """One change."""
         raise NotImplementedError
 
@@ -42,7 +42,7 @@ class Following:
     async def _follow(self, ready: Callable[[], None]) -> None:
         try:
             async for change in self._kube.watch(self._selector, ready=ready):
-                self.seen(change.type, change.object)
+                self.observe(change.type, change.object)
                 self._news.set()
         finally:  # nothing waits for a follower that has ended
             ready()

@@ -75,7 +75,7 @@ class Stopwatch(Following):
         self.sent: dict[str, float] = {}
         self.bound: dict[str, float] = {}
 
-    def seen(self, kind: str, pod: Pod) -> None:
+    def observe(self, kind: str, pod: Pod) -> None:
         """A pod with a node is new in this selection."""
         if kind == "ADDED":
             self.bound[pod.metadata.name] = time.perf_counter()

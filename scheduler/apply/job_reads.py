@@ -238,7 +238,7 @@ def _take_expected_start(world: World, job: Placeholder, read: Job, at: float) -
     """
     starts = world.clocks[Side.SLURM].ours(read.starts) if read.starts is not None else None
     if holds_nodes(read.states) and starts is not None:
-        world.estimates.started(job.estimates, starts)
+        world.estimates.note_started(job.estimates, starts)
         job.estimates = ()
     elif "PENDING" not in read.states or read.reason in NO_CONTENDER:
         job.estimates = ()

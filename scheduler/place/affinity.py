@@ -123,15 +123,15 @@ class _Counted:
     def effort(self) -> int:
         return self._effort + self.anti_affinity.effort
 
-    def came(self, pod: Pod, place: str) -> TermList | None:
+    def add(self, pod: Pod, place: str) -> TermList | None:
         """Note that the pod came to the place.  Returns the pod's anti-affinity, if it has one."""
         self._changed(pod, place, 1)
-        return self.anti_affinity.came(pod.anti_affinity, place) if pod.anti_affinity else None
+        return self.anti_affinity.add(pod.anti_affinity, place) if pod.anti_affinity else None
 
-    def left(self, pod: Pod, place: str) -> TermList | None:
-        """Note that the pod, as it was at `came`, left the place.  Returns the pod's anti-affinity, if it has one."""
+    def remove(self, pod: Pod, place: str) -> TermList | None:
+        """Note that the pod, as it was at `add`, left the place.  Returns the pod's anti-affinity, if it has one."""
         self._changed(pod, place, -1)
-        return self.anti_affinity.left(pod.anti_affinity, place) if pod.anti_affinity else None
+        return self.anti_affinity.remove(pod.anti_affinity, place) if pod.anti_affinity else None
 
     def _changed(self, pod: Pod, place: str, by: int) -> None:
         self._groups.clear()
@@ -249,19 +249,19 @@ class AffinityIndex:
 
     # --- what changes -------------------------------------------------------------------------------------------------
 
-    def came(self, pod: Pod, node: str) -> None:
+    def add(self, pod: Pod, node: str) -> None:
         """Note that the pod has that node."""
         self._answers.clear()
         self._version += 1
-        terms = self._on_nodes.came(pod, node)
+        terms = self._on_nodes.add(pod, node)
         if terms is not None and terms.holders[node] == 1:
             self._changed_terms[terms] = None
 
-    def left(self, pod: Pod, node: str) -> None:
-        """Note that the pod, as it was at `came`, left that node."""
+    def remove(self, pod: Pod, node: str) -> None:
+        """Note that the pod, as it was at `add`, left that node."""
         self._answers.clear()
         self._version += 1
-        terms = self._on_nodes.left(pod, node)
+        terms = self._on_nodes.remove(pod, node)
         if terms is not None and node not in terms.holders:
             self._changed_terms[terms] = None
 
@@ -285,7 +285,7 @@ class AffinityIndex:
         self._version += 1
         if self._granted_pods:
             for pod in gone.pods.values():
-                self._by_workload.left(pod, key)
+                self._by_workload.remove(pod, key)
         else:  # if no granted pods are left, their cached counts are dropped, too
             self._effort += self._by_workload.effort
             self._by_workload = _Counted(self._granted_pods)
@@ -299,9 +299,9 @@ class AffinityIndex:
         if came or left or before is None or before.nodes != now.nodes:
             self._version += 1
         for pod in came:  # first, so that a list of terms that moves to another pod is not indexed again
-            self._by_workload.came(pod, now.key)
+            self._by_workload.add(pod, now.key)
         for pod in left:
-            self._by_workload.left(pod, now.key)
+            self._by_workload.remove(pod, now.key)
 
     def nodes_changed(self) -> None:
         """Note that nodes were added or removed."""

@@ -100,7 +100,7 @@ class TermIndex:
     def __bool__(self) -> bool:
         return bool(self._lists)
 
-    def came(self, terms: tuple[PodTerm, ...], holder: str) -> TermList:
+    def add(self, terms: tuple[PodTerm, ...], holder: str) -> TermList:
         """Count this list once more for the holder."""
         known = self._lists.get(terms)
         if known is None:
@@ -112,7 +112,7 @@ class TermIndex:
         known.holders[holder] += 1
         return known
 
-    def left(self, terms: tuple[PodTerm, ...], holder: str) -> TermList | None:
+    def remove(self, terms: tuple[PodTerm, ...], holder: str) -> TermList | None:
         """Count this list once less for the holder.  Returns None if no holder had it."""
         known = self._lists.get(terms)
         if known is None:
@@ -234,12 +234,12 @@ class WaitingTerms:
             terms = (*pod.anti_affinity, *pod.affinity)
             if terms and terms not in lists and not beyond_limits(pod):
                 lists.add(terms)
-                self._index.came(terms, key)
+                self._index.add(terms, key)
 
     def drop(self, key: str) -> None:
         """Remove a workload that stopped waiting."""
         for terms in self._lists.pop(key, ()):
-            self._index.left(terms, key)
+            self._index.remove(terms, key)
 
     def concerned(self, pods: Iterable[Pod]) -> Iterable[str]:
         """Workloads with a term that selects one of these pods, by key; all keys if finding out takes many comparisons."""

@@ -34,12 +34,12 @@ class HostPorts:
         """The ports that are held: port and protocol to node to address, with how many pods hold it."""
         return self._held
 
-    def came(self, pod: Pod, node: str) -> None:
+    def add(self, pod: Pod, node: str) -> None:
         """Note that the pod has that node."""
         self._count(pod, node, 1)
 
-    def left(self, pod: Pod, node: str) -> None:
-        """Note that the pod, as it was at `came`, left that node."""
+    def remove(self, pod: Pod, node: str) -> None:
+        """Note that the pod, as it was at `add`, left that node."""
         self._count(pod, node, -1)
 
     def taken(self, pod: Pod, own: Iterable[tuple[Pod, str]] = ()) -> frozenset[str]:

@@ -273,7 +273,7 @@ def _host_ports(world: Jobs) -> HostPorts:
     anew = HostPorts(world.host_ports.effort)
     for node, there in world.node_info.items():
         for pod in there.pods.values():
-            anew.came(pod, node)
+            anew.add(pod, node)
     return anew
 
 
@@ -281,7 +281,7 @@ def _neighbours(world: Jobs, node_info: Mapping[str, NodeInfo]) -> AffinityIndex
     anew = AffinityIndex(node_info, world.affinity_index.effort)
     for node, there in node_info.items():
         for pod in there.pods.values():
-            anew.came(pod, node)
+            anew.add(pod, node)
     if not world.affinity_index.has_changes:
         anew.clear_changes()
     return anew

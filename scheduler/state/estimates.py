@@ -118,7 +118,7 @@ class StartEstimates:
             return None
         return Estimate(partition, now, starts, self.interval(partition, starts, now))
 
-    def started(self, estimates: Iterable[Estimate], at: float) -> None:
+    def note_started(self, estimates: Iterable[Estimate], at: float) -> None:
         """Judge these estimates of a job: it started at *at*."""
         partitions = set()
         for estimate in estimates:

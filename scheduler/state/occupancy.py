@@ -43,8 +43,8 @@ class Occupancy(Facts):
         if before is not None:
             self._count_out(before, node)
         self.node_of[pod.uid] = node
-        self.affinity_index.came(pod, node)
-        self.host_ports.came(pod, node)
+        self.affinity_index.add(pod, node)
+        self.host_ports.add(pod, node)
         self._neighbours_changed([pod] if before is None else [before, pod])
         return before
 
@@ -86,13 +86,13 @@ class Occupancy(Facts):
         self.node_of = {uid: name for name, there in self.node_info.items() for uid in there.pods}
         for name, there in self.node_info.items():
             for pod in there.pods.values():
-                self.affinity_index.came(pod, name)
-                self.host_ports.came(pod, name)
+                self.affinity_index.add(pod, name)
+                self.host_ports.add(pod, name)
         self._mark_waiting()
 
     def _count_out(self, pod: Pod, node: str) -> None:
-        self.affinity_index.left(pod, node)
-        self.host_ports.left(pod, node)
+        self.affinity_index.remove(pod, node)
+        self.host_ports.remove(pod, node)
 
     def _neighbours_changed(self, pods: Sequence[Pod]) -> None:
         """Mark the waiting workloads that are concerned because one of these pods came to a node or left one (F1, F5)."""

@@ -121,15 +121,15 @@ class Crowd:
         self.leaves(new.uid)
         self.node_of[new.uid] = node
         self.standing.setdefault(node, NodeInfo()).put(new)
-        self.affinity_index.came(new, node)
-        self.ports.came(new, node)
+        self.affinity_index.add(new, node)
+        self.ports.add(new, node)
 
     def leaves(self, uid: str) -> None:
         if (node := self.node_of.pop(uid, None)) is not None:
             left = self.standing[node].remove(uid)
             assert left is not None
-            self.affinity_index.left(left, node)
-            self.ports.left(left, node)
+            self.affinity_index.remove(left, node)
+            self.ports.remove(left, node)
 
     def relabelled(self, uid: str, to: Mapping[str, str]) -> None:
         if (node := self.node_of.get(uid)) is not None:

@@ -89,7 +89,7 @@ def keeps_away(pod: Pod, other: Pod) -> bool:
 
 def taken(pod: Pod, other: Pod) -> bool:
     ports = HostPorts()
-    ports.came(pod, "x1")
+    ports.add(pod, "x1")
     return bool(ports.taken(other))
 
 

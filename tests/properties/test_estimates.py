@@ -22,7 +22,7 @@ SPREAD = 3 * (STATED * (1 - STATED) / TRIALS) ** 0.5  # three standard deviation
 def seen(ratios: list[float], partition: str = "gpu") -> StartEstimates:
     estimates = StartEstimates()
     for ratio in ratios:
-        estimates.started([Estimate(partition, NOW, NOW + 100)], NOW + 100 * ratio)
+        estimates.note_started([Estimate(partition, NOW, NOW + 100)], NOW + 100 * ratio)
     return estimates
 
 
@@ -66,7 +66,7 @@ def test_the_next_start_falls_inside_at_the_stated_rate(known: int, draw: Callab
 def test_partitions_do_not_mix(starts: list[tuple[str, float]]) -> None:
     together = StartEstimates()
     for partition, ratio in starts:
-        together.started([Estimate(partition, NOW, NOW + 100)], NOW + 100 * ratio)
+        together.note_started([Estimate(partition, NOW, NOW + 100)], NOW + 100 * ratio)
     for partition in ("gpu", "main"):
         alone = seen([ratio for where, ratio in starts if where == partition], partition)
         assert together.interval(partition, NOW + 500, NOW) == alone.interval(partition, NOW + 500, NOW)
@@ -76,7 +76,7 @@ def test_the_number_of_partitions_that_are_remembered_is_bounded() -> None:
     estimates = StartEstimates()
     for number in range(MOST_PARTITIONS + 1):
         for _ in range(9):
-            estimates.started([Estimate(f"p{number}", NOW, NOW + 100)], NOW + 50)
+            estimates.note_started([Estimate(f"p{number}", NOW, NOW + 100)], NOW + 50)
     assert estimates.interval("p0", NOW + 100, NOW) is None
     assert estimates.interval("p1", NOW + 100, NOW) is not None
 

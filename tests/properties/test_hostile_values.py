@@ -291,7 +291,7 @@ class Sees:
     def passes(self, at: float) -> list[Any]:
         acts = self.story.decides(at)
         for each in acts:
-            self.telemetry.planned(each, at)
+            self.telemetry.on_planned(each, at)
             if isinstance(each, SetPodCondition | SetJobCondition | SetNodeCondition):
                 assert one_line(each.message), each
         self.looks(at)
@@ -383,7 +383,7 @@ def test_every_time_fits_a_trace(began: float, ended: float) -> None:
     story.sees(shown)
     end = DeletePod(key_of(shown), shown.uid, "hpc", "train", "why", None)
     for action in (end, FailByDeadline(key_of(shown), shown.uid, "hpc", "train", "why", False)):
-        telemetry.ended(ActionEnded(action, Outcome.DONE, began, ended), story.world)
+        telemetry.on_ended(ActionEnded(action, Outcome.DONE, began, ended), story.world)
     telemetry._add_step(key_of(shown), "released", began, ended)
     assert telemetry.recent.of(key_of(shown))
     assert all(0 <= step.start <= step.end < 2**63 / 1e9 for step in telemetry.recent.of(key_of(shown)))

@@ -185,20 +185,20 @@ class _Listener:
     invariants: ArrivalInvariants
     listed: bool = False
 
-    def planned(self, action: Action, at: float) -> None:
+    def on_planned(self, action: Action, at: float) -> None:
         self.invariants.note(f"plans {type(action).__name__} {getattr(action, 'name', '')}: {action.reason}")
 
-    def ended(self, event: ActionEnded, world: World) -> None:
+    def on_ended(self, event: ActionEnded, world: World) -> None:
         why = event.refusal.message if event.refusal else ""
         job = f" job {event.job_id}" if event.job_id else ""
         self.invariants.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
 
-    def seen(self, event: Event, world: World) -> None:
+    def on_observed(self, event: Event, world: World) -> None:
         """The first list of pods sets the time before which pods belong to an earlier process."""
         if isinstance(event, PodsListed) and not self.listed:
             self.listed, self.invariants.born = True, self.invariants.clock()
 
-    def passed(self, world: World, took_s: float, lag_s: float) -> None:
+    def on_passed(self, world: World, took_s: float, lag_s: float) -> None:
         """Nothing to tell of it."""
 
 
@@ -552,7 +552,7 @@ class Life:
             await self.bridge.run()
             return
         held = RightsMonitor(kube, self.bridge.world, self.clock, self.clock, self.bridge.loop.emit)
-        kube.on_forbidden = held.refused
+        kube.on_forbidden = held.note_refused
         async with asyncio.TaskGroup() as group:
             group.create_task(held.run())
             group.create_task(self.bridge.run())

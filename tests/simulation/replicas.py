@@ -92,15 +92,15 @@ class FencedSlurm(SlurmEnd):
 class _Pauses(_Listener):
     """A listener that gets each decision before it is performed."""
 
-    on_planned: Callable[[], None] = field(default=lambda: None)
+    before_action: Callable[[], None] = field(default=lambda: None)
 
-    def __init__(self, invariants: ArrivalInvariants, on_planned: Callable[[], None]) -> None:
+    def __init__(self, invariants: ArrivalInvariants, before_action: Callable[[], None]) -> None:
         _Listener.__init__(self, invariants)
-        self.on_planned = on_planned
+        self.before_action = before_action
 
-    def planned(self, action: Action, at: float) -> None:
-        _Listener.planned(self, action, at)
-        self.on_planned()
+    def on_planned(self, action: Action, at: float) -> None:
+        _Listener.on_planned(self, action, at)
+        self.before_action()
 
 
 @dataclass(slots=True)
@@ -186,7 +186,7 @@ class Replicas(Life):
         settings, rng = HASTY_SETTINGS if self.hasty else SETTINGS, random.Random(self.seed + 1000 * number)
         watches, guard = watches_of(settings, transport, self.clock, rng), Guard()
         held = RightsMonitor(kube, None, self.clock, self.clock)
-        kube.on_forbidden = held.refused
+        kube.on_forbidden = held.note_refused
 
         def bridge(mirror: Mirror | None = None) -> Bridge:
             self.leads += 1

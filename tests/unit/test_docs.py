@@ -96,7 +96,7 @@ def test_every_reason_why_something_is_not_believed_is_in_the_documentation() ->
     telemetry = Telemetry()
     for side in Side:
         telemetry.on_call(side)("list", 0.1, "contracterror")
-    telemetry.unsolicited()
+    telemetry.on_unsolicited()
     table = re.findall(r"^\| (`[^|]+) \|", METRICS.partition("## Rejected observations")[2], re.MULTILINE)
     told = {reason for cell in table for reason in re.findall(r"`([^`]+)`", cell)}
     assert told == {each.value for each in Anomaly} | telemetry.rejected.keys()

@@ -94,10 +94,10 @@ async def test_another_bridge_is_noted_and_the_log_has_it_once(caplog: pytest.Lo
     )
     telemetry = Telemetry(clock=lambda: START)
     for _ in range(2):
-        telemetry.passed(world, 0.001, 0.0)
+        telemetry.on_passed(world, 0.001, 0.0)
     assert [each.message for each in caplog.records] == [text.splitlines()[1]]
     world.bound_by_others.clear()
-    telemetry.passed(world, 0.001, 0.0)
+    telemetry.on_passed(world, 0.001, 0.0)
     assert caplog.records[-1].message == "no other slurm-bridge has been seen for a while"
 
 
@@ -285,7 +285,7 @@ async def test_what_made_no_sense_is_counted_by_reason() -> None:
     telemetry = Telemetry()
     telemetry.on_call(Side.SLURM)("states", 0.1, "contracterror")
     telemetry.on_call(Side.SLURM)("states", 0.1, "ok")
-    telemetry.unsolicited()
+    telemetry.on_unsolicited()
     _, text, _ = await get(Health(loop, [tokens], telemetry, lambda: START), "/metrics")
     lines = text.splitlines()
     assert value_of(lines, "slurm_bridge_observations_rejected_total", 'reason="nonsense from slurm"') == 1

@@ -40,16 +40,16 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[object] = []
 
-    def planned(self, action: Action, at: float) -> None:
+    def on_planned(self, action: Action, at: float) -> None:
         self.heard.append(("planned", type(action)))
 
-    def ended(self, event: ActionEnded, world: World) -> None:
+    def on_ended(self, event: ActionEnded, world: World) -> None:
         self.heard.append(("ended", type(event.action)))
 
-    def seen(self, event: Event, world: World) -> None:
+    def on_observed(self, event: Event, world: World) -> None:
         self.heard.append(("seen", type(event)))
 
-    def passed(self, world: World, took_s: float, lag_s: float) -> None:
+    def on_passed(self, world: World, took_s: float, lag_s: float) -> None:
         """A pass is over."""
 
 
@@ -148,16 +148,16 @@ def test_stopping_it_stops_what_is_under_way() -> None:
 class Deaf(Listener):
     """It raises the exception that the test sets."""
 
-    def planned(self, action: Action, at: float) -> None:
+    def on_planned(self, action: Action, at: float) -> None:
         raise ZeroDivisionError
 
-    def seen(self, event: Event, world: World) -> None:
+    def on_observed(self, event: Event, world: World) -> None:
         raise ZeroDivisionError
 
-    def ended(self, event: ActionEnded, world: World) -> None:
+    def on_ended(self, event: ActionEnded, world: World) -> None:
         raise ZeroDivisionError
 
-    def passed(self, world: World, took_s: float, lag_s: float) -> None:
+    def on_passed(self, world: World, took_s: float, lag_s: float) -> None:
         raise ZeroDivisionError
 
 

@@ -172,7 +172,7 @@ async def test_a_request_that_was_refused_makes_it_ask_there_soon(refused_in: st
     await found.check()
     server.bound.discard("hpc")
     clock[0] += rights.ASK_AGAIN_S
-    found.refused(refused_in)
+    found.note_refused(refused_in)
     await found.check()
     assert bool(found.sentences()) is noticed
 
@@ -183,7 +183,7 @@ async def test_refusals_that_go_on_though_no_right_is_missing_are_asked_about_at
     await found.check()
     asked = server.asked
     for _ in range(100):
-        found.refused("hpc")
+        found.note_refused("hpc")
         await found.check()
         clock[0] += rights.ASK_AGAIN_S / 100
     assert server.asked <= 3 * asked

@@ -45,7 +45,7 @@ class Cluster:
 
 def test_a_cluster_that_is_away_for_long_is_asked_every_few_seconds() -> None:
     cluster, waiting = Cluster(*[NotYet("connection refused")] * 20), Waiting()
-    assert run(waiting.answered("Slurm", cluster)) == "here"
+    assert run(waiting.wait_for("Slurm", cluster)) == "here"
     pauses = [after - before for before, after in zip(cluster.asked_at, cluster.asked_at[1:], strict=False)]
     assert pauses[0] <= 0.25
     assert max(pauses) <= MOST_S
@@ -61,7 +61,7 @@ def test_the_reason_is_there_from_the_first_moment_and_logged_once_for_each_chan
     seen: list[str] = []
 
     async def play() -> None:
-        task = asyncio.create_task(waiting.answered("Slurm", cluster))
+        task = asyncio.create_task(waiting.wait_for("Slurm", cluster))
         while not task.done():
             await asyncio.sleep(0)
             seen.extend(waiting.reasons.values())
@@ -78,7 +78,7 @@ def test_the_reason_is_there_from_the_first_moment_and_logged_once_for_each_chan
 def test_a_refusal_of_the_first_seconds_is_not_believed() -> None:
     """An API server refuses everything until its caches are filled."""
     cluster = Cluster(NotYet("connection refused"), *[ConfigError("may not list pods")] * 3)
-    assert run(Waiting().answered("Kubernetes", cluster)) == "here"
+    assert run(Waiting().wait_for("Kubernetes", cluster)) == "here"
 
 
 def test_a_refusal_that_lasts_ends_the_waiting_for_both() -> None:

@@ -26,7 +26,7 @@ def ends(
     telemetry: Telemetry, story: Story, action: Action, at: float, outcome: Outcome = Outcome.DONE, **more: object
 ) -> None:
     event = ActionEnded(action, outcome, at, at, **more)  # type: ignore[arg-type]
-    telemetry.ended(event, story.world)
+    telemetry.on_ended(event, story.world)
     story.sees(event)
 
 
@@ -51,7 +51,7 @@ def test_the_steps_of_the_last_workloads_are_kept_for_the_page() -> None:
     ends(telemetry, story, asked, NOW + 1, job_id=17, grant=grant(17))
     [bind] = story.acts(BindPod, NOW + 1)
     ends(telemetry, story, bind, NOW + 2)
-    telemetry.seen(PodSeen(Scope.OURS, story.bound(TRAIN, 17, phase=PodPhase.RUNNING)), story.world)
+    telemetry.on_observed(PodSeen(Scope.OURS, story.bound(TRAIN, 17, phase=PodPhase.RUNNING)), story.world)
     steps = telemetry.recent.of(key_of(TRAIN))
     assert [step.name for step in steps] == ["submitted", "granted", "bound", "started"]
     assert [(step.start, step.end) for step in steps[:3]] == [
@@ -107,7 +107,7 @@ def test_each_step_of_an_allocation_has_its_latency_by_partition_and_qos() -> No
     story.reads(replace(job_of(what, 17, "RUNNING"), partition="gpu"), at=START + 30, granted=grant(17))
     [bind] = story.acts(BindPod, START + 31)
     ends(telemetry, story, bind, START + 32)
-    telemetry.seen(PodSeen(Scope.OURS, story.bound(what, 17, phase=PodPhase.RUNNING)), story.world)
+    telemetry.on_observed(PodSeen(Scope.OURS, story.bound(what, 17, phase=PodPhase.RUNNING)), story.world)
     values, whose = scraped(telemetry), ('partition="gpu"', 'qos="high"', 'outcome="queued"')
     steps = ("create_to_bind", "create_to_submit", "submit_to_grant", "grant_to_bind", "bind_to_running")
     took = {step: find(values, f"slurm_bridge_{step}_seconds_sum", *whose) for step in steps}
@@ -122,11 +122,11 @@ def test_each_step_of_an_allocation_has_its_latency_by_partition_and_qos() -> No
 
 def test_a_pod_that_was_deleted_before_its_bind_is_distinguished() -> None:
     telemetry, world = Telemetry(), Story().world
-    telemetry.seen(PodSeen(Scope.OURS, TRAIN), world)
-    telemetry.seen(PodDeleted(Scope.OURS, TRAIN, TRAIN.created + 30), world)
+    telemetry.on_observed(PodSeen(Scope.OURS, TRAIN), world)
+    telemetry.on_observed(PodDeleted(Scope.OURS, TRAIN, TRAIN.created + 30), world)
     bound = pod("other", node="x1")
-    telemetry.seen(PodSeen(Scope.OURS, bound), world)
-    telemetry.seen(PodDeleted(Scope.OURS, bound, NOW), world)
+    telemetry.on_observed(PodSeen(Scope.OURS, bound), world)
+    telemetry.on_observed(PodDeleted(Scope.OURS, bound, NOW), world)
     values = scraped(telemetry)
     assert find(values, "slurm_bridge_create_to_deletion_seconds_count") == 1
     assert find(values, "slurm_bridge_create_to_deletion_seconds_sum") == 30
@@ -156,7 +156,7 @@ def test_label_values_beyond_the_limit_count_as_other() -> None:
 
 def test_a_pass_that_begins_late_shows_as_lag() -> None:
     telemetry = Telemetry()
-    telemetry.passed(Story().world, 0.01, 0.3)
+    telemetry.on_passed(Story().world, 0.01, 0.3)
     assert find(scraped(telemetry), "slurm_bridge_loop_lag_seconds_sum") == 0.3
     assert find(scraped(telemetry), "process_resident_memory_bytes") > 1e6
 
@@ -181,15 +181,15 @@ def test_grants_released_are_counted() -> None:
 def test_events_that_are_not_posted_are_counted() -> None:
     telemetry = Telemetry()
     assert find(scraped(telemetry), "slurm_bridge_events_dropped_total") == 0
-    telemetry.event_dropped()
+    telemetry.on_event_dropped()
     assert find(scraped(telemetry), "slurm_bridge_events_dropped_total") == 1
 
 
 def test_what_changes_something_is_a_line_in_the_log_and_what_reads_is_not(caplog: pytest.LogCaptureFixture) -> None:
     telemetry = Telemetry()
     with caplog.at_level(logging.INFO, "slurm-bridge"):
-        telemetry.planned(CancelJob("key", 17, "name", "alice", "hpc/train: Deleted"), NOW)
-        telemetry.planned(ReadJob(17, "is it ours?"), NOW)
+        telemetry.on_planned(CancelJob("key", 17, "name", "alice", "hpc/train: Deleted"), NOW)
+        telemetry.on_planned(ReadJob(17, "is it ours?"), NOW)
     assert [record.getMessage() for record in caplog.records] == ["CancelJob job 17: hpc/train: Deleted"]
 
 
@@ -214,7 +214,7 @@ def test_a_rejected_observation_is_logged_once_and_so_is_its_end(caplog: pytest.
     jobs = {100 + number: "RUNNING" for number in range(11)}
     for at, listed in ((21, jobs), (25, {}), (26, {}), (27, jobs)):
         story.polls(listed, at=START + at)
-        telemetry.passed(story.world, 0.01, 0.0)
+        telemetry.on_passed(story.world, 0.01, 0.0)
     assert [record.getMessage() for record in caplog.records] == [
         "observation rejected: mass absence",
         "Slurm no longer lists 11 of 11 jobs: no pod is ended for it. If they are gone: slurm-bridge release",
@@ -229,7 +229,7 @@ def test_rejections_of_one_reason_share_a_line_while_they_go_on(caplog: pytest.L
     story, telemetry = Story(), Telemetry(clock=lambda: now[0])
     for now[0] in (NOW, NOW + 1, NOW + 9, NOW + 11, NOW + 12):
         reject(story.world, Anomaly.NOT_ITS_USER)
-        telemetry.passed(story.world, 0.01, 0.0)
+        telemetry.on_passed(story.world, 0.01, 0.0)
     assert [record.getMessage() for record in caplog.records] == [
         "observation rejected: name of ours, user of another",
         "observation rejected: name of ours, user of another, 3 times",
@@ -242,13 +242,13 @@ def test_answers_that_a_newer_answer_overtook_are_no_warning(caplog: pytest.LogC
     with caplog.at_level(logging.INFO, "slurm-bridge"):
         reject(story.world, Anomaly.OLD_READ)
         reject(story.world, Anomaly.OLD_POLL)
-        telemetry.passed(story.world, 0.01, 0.0)
+        telemetry.on_passed(story.world, 0.01, 0.0)
     assert caplog.records == []
 
 
 def test_a_side_that_goes_away_and_returns_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     telemetry, world = Telemetry(), Story().world
-    telemetry.seen(OutageEnded(Side.SLURM, NOW), world)
-    telemetry.seen(OutageBegan(Side.SLURM, NOW, "connection refused."), world)
-    telemetry.seen(OutageEnded(Side.SLURM, NOW), world)
+    telemetry.on_observed(OutageEnded(Side.SLURM, NOW), world)
+    telemetry.on_observed(OutageBegan(Side.SLURM, NOW, "connection refused."), world)
+    telemetry.on_observed(OutageEnded(Side.SLURM, NOW), world)
     assert [record.getMessage() for record in caplog.records] == ["connection refused.", "Slurm answers again"]

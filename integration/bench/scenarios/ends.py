@@ -148,9 +148,9 @@ class Ends(Stopwatch):
         self.job_of: dict[str, str] = {}
         self.job_ended: Times = {}
 
-    def seen(self, kind: str, pod: Pod) -> None:
+    def observe(self, kind: str, pod: Pod) -> None:
         """One change."""
-        super().seen(kind, pod)
+        super().observe(kind, pod)
         if kind == "ADDED":
             self.job_of[pod.metadata.name] = pod.metadata.annotations[JOB_ID]
         if pod.metadata.deleted or kind == "DELETED":

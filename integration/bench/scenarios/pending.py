@@ -71,7 +71,7 @@ class Conditions(Following):
         self.repeated = 0
         self.changed = time.monotonic()
 
-    def seen(self, kind: str, pod: Pod) -> None:
+    def observe(self, kind: str, pod: Pod) -> None:
         """A write that changes nothing else shows as a change, too: it has another time."""
         name, said = pod.metadata.name, pod.conditions
         if kind == "MODIFIED" and said == self._said.get(name, ()):

@@ -98,7 +98,7 @@ def invariants(seen: Seen) -> Invariants:
 def looks(kept: Invariants, seen: Seen, *, after_s: float = 1.0, calm_since: float = 0.0) -> list[str]:
     """A look so much later; what is broken by then."""
     seen.clock += after_s
-    kept.looked(seen.clock - 0.1, calm_since)
+    kept.check(seen.clock - 0.1, calm_since)
     return [str(violation) for violation in kept.violations]
 
 

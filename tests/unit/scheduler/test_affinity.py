@@ -44,7 +44,7 @@ def closed(new: Pod, there: dict[str, list[Pod]]) -> frozenset[str]:
     for node, pods in there.items():
         for each in pods:
             standing.setdefault(node, NodeInfo()).put(each)
-            index.came(each, node)
+            index.add(each, node)
     return index.closed(new, there, OwnPods())
 
 
@@ -244,7 +244,7 @@ def test_counts_that_are_dropped_because_too_many_pods_changed_are_counted_again
 
     def comes(name: str, on: str) -> None:
         there[on].put(standing(name, on))
-        index.came(standing(name, on), on)
+        index.add(standing(name, on), on)
 
     new = app("new", anti_affinity=of_app("a"))
     comes("first", "x1")
@@ -276,20 +276,20 @@ def test_a_granted_pod_that_is_bound_or_changes_its_labels_closes_its_granted_no
 
 def test_a_list_of_terms_is_held_until_its_holder_has_left_as_often_as_it_came() -> None:
     index, terms = TermIndex(), of_app("a")
-    assert index.left(terms, "x1") is None
-    held = index.came(terms, "x1")
-    index.came(terms, "x1")
-    index.left(terms, "x1")
+    assert index.remove(terms, "x1") is None
+    held = index.add(terms, "x1")
+    index.add(terms, "x1")
+    index.remove(terms, "x1")
     assert index.holders() == {terms: {"x1": 1}}
     assert index.selecting(app("new")) == [held]
-    index.left(terms, "x1")
+    index.remove(terms, "x1")
     assert (bool(index), index.holders()) == (False, {})
 
 
 def test_a_query_that_was_interrupted_finds_terms_that_came_meanwhile() -> None:
     index, new = TermIndex(), app("new")
     for number in range(FEW + 1):
-        index.came((PodTerm((Requirement("app", "NotIn", (f"{number}",)),), frozenset({"other"})),), "x1")
+        index.add((PodTerm((Requirement("app", "NotIn", (f"{number}",)),), frozenset({"other"})),), "x1")
     assert index.selecting_if_few(new) is None
-    late = index.came(of_app("a"), "x2")
+    late = index.add(of_app("a"), "x2")
     assert index.selecting(new) == [late]

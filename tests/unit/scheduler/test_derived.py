@@ -56,11 +56,11 @@ def _counts_room_that_is_taken(world: World) -> None:
 
 
 def _frees_a_host_port(world: World) -> None:
-    world.host_ports.left(RUNNING, "x1")
+    world.host_ports.remove(RUNNING, "x1")
 
 
 def _forgets_an_anti_affinity(world: World) -> None:
-    world.affinity_index.left(RUNNING, "x1")
+    world.affinity_index.remove(RUNNING, "x1")
 
 
 def _counts_one_job_too_many(world: World) -> None:
@@ -189,8 +189,8 @@ def _awaits_limits_that_were_not_asked_for(world: World) -> None:
 def _takes_a_running_pod_off_its_node(world: World) -> None:
     """Its node and the index agree, and both differ from the pod."""
     there = world.node_info["x1"]
-    world.host_ports.left(RUNNING, "x1")
-    world.affinity_index.left(RUNNING, "x1")
+    world.host_ports.remove(RUNNING, "x1")
+    world.affinity_index.remove(RUNNING, "x1")
     there.remove(RUNNING.uid)
     del world.node_of[RUNNING.uid]
 

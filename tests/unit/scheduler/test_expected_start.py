@@ -184,7 +184,7 @@ def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> No
     for half_second in range(2 * 400):
         at = NOW + 1 + half_second / 2
         if half_second % 40 == 0:
-            story.world.estimates.started([Estimate("main", at, at + 100)], at + half_second % 97)
+            story.world.estimates.note_started([Estimate("main", at, at + 100)], at + half_second % 97)
         for action in story.decides(at):
             if isinstance(action, ReadJob):
                 priority = half_second * (action.job_id % 7)
@@ -209,7 +209,7 @@ def test_in_a_quiet_minute_nothing_is_written_on_a_thousand_waiting_pods() -> No
 def started(estimates: StartEstimates, partition: str, *ratios: float) -> None:
     """Jobs that waited so many times as long as Slurm expected."""
     for ratio in ratios:
-        estimates.started([Estimate(partition, NOW, NOW + 1000)], NOW + 1000 * ratio)
+        estimates.note_started([Estimate(partition, NOW, NOW + 1000)], NOW + 1000 * ratio)
 
 
 def test_an_interval_forgets_how_slurm_estimated_long_ago() -> None:

@@ -240,7 +240,7 @@ def test_two_pods_cannot_listen_on_the_same_port_of_the_same_address(
 def test_a_node_whose_host_port_is_taken_is_left_out() -> None:
     """Slurm cannot queue for ports."""
     web, ports = pod("web", host_ports=(WEB,)), HostPorts()
-    ports.came(pod("there", host_ports=(WEB,)), "x1")
+    ports.add(pod("there", host_ports=(WEB,)), "x1")
     found = ask(web, node("x1"), node("x2"), ports_taken=ports.taken(web))
     assert found == Feasible(frozenset({"x2"}), "x1")
     nowhere = ask(web, node("x1"), ports_taken=ports.taken(web))

@@ -165,7 +165,7 @@ def test_one_port_on_ten_thousand_addresses_is_looked_up_by_address() -> None:
     held = tuple(HostPort(80, "TCP", f"127.0.{number // 250}.{number % 250}") for number in range(10_000))
     ports = HostPorts()
     for number, on in enumerate(NODES):
-        ports.came(Pod(f"g{number}", "grey", f"g{number}", node=on, host_ports=held), on)
+        ports.add(Pod(f"g{number}", "grey", f"g{number}", node=on, host_ports=held), on)
     wanted = tuple(HostPort(80, "TCP", f"10.0.0.{number}") for number in range(128))
     web = pod("web", host_ports=wanted)
     assert ports.taken(web) == frozenset()

@@ -197,15 +197,15 @@ def test_terms_of_pods_that_are_gone_count_by_their_size() -> None:
     index = TermIndex()
     for number in range(3 * MAX_DEAD // 128):
         said = (PodTerm((Requirement("app", "In", tuple(f"{number}-{each}" for each in range(1024))),), HPC),)
-        index.came(said, "x1")
-        index.left(said, "x1")
+        index.add(said, "x1")
+        index.remove(said, "x1")
         assert sum(map(len, index._named.values())) <= 1024 * (MAX_DEAD // 128 + 2)
 
 
 def test_kinds_of_pods_are_remembered_by_the_labels_that_they_have() -> None:
     index = TermIndex()
     keys = [f"k{number}" for number in range(128)]
-    index.came(tuple(PodTerm((Requirement(key, "Gt", ("1",)),), HPC) for key in keys), "x1")
+    index.add(tuple(PodTerm((Requirement(key, "Gt", ("1",)),), HPC) for key in keys), "x1")
     for number in range(2 * MAX_SAID // len(keys)):
         index.compare(pod("web", labels=dict.fromkeys(keys, str(number))), 1)
         assert sum(len(kind[1]) for kind in index._known) <= MAX_SAID

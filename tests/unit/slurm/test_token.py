@@ -160,7 +160,7 @@ def test_a_broken_file_is_a_problem_once_slurm_rejects_the_token_before(tmp_path
     source = FileToken(file)
     used = source.token()
     file.write_text("")
-    assert source.renewed(used) is False
+    assert source.renew(used) is False
     told = problem(source, NOW)
     assert told is not None
     assert told.startswith(f"token file {file}: empty. The token that was read before is not accepted by Slurm.")
@@ -191,13 +191,13 @@ def test_a_refused_token_is_read_again_though_its_file_does_not_look_changed(tmp
     file.write_text(jwt(exp=NOW))
     times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
     source = FileToken(file)
-    assert source.renewed(source.token()) is False
+    assert source.renew(source.token()) is False
     file.write_text(jwt(exp=NOW + 1))  # as long as the one before
     os.utime(file, ns=times)
     assert source.token() == jwt(exp=NOW)
-    assert source.renewed(jwt(exp=NOW)) is True
+    assert source.renew(jwt(exp=NOW)) is True
     assert source.token() == jwt(exp=NOW + 1)
-    assert source.renewed(jwt(exp=NOW)) is True, "somebody else found it out already"
+    assert source.renew(jwt(exp=NOW)) is True, "somebody else found it out already"
 
 
 def test_a_key_with_shorter_signatures_is_taken_when_the_token_before_is_refused(tmp_path: Path) -> None:
@@ -208,5 +208,5 @@ def test_a_key_with_shorter_signatures_is_taken_when_the_token_before_is_refused
     shorter = jwt(exp=NOW + 900)[:-4]
     file.write_text(shorter)
     assert source.token() == jwt(exp=NOW)
-    assert source.renewed(jwt(exp=NOW)) is True
+    assert source.renew(jwt(exp=NOW)) is True
     assert source.token() == shorter

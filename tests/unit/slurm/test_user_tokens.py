@@ -200,14 +200,14 @@ async def test_the_core_knows_whose_token_is_of_no_use_and_when_there_is_another
     told: asyncio.Queue[Event] = asyncio.Queue()
     give(tmp_path, "bob", jwt(sun="bob", exp=NOW))
     users.of("bob").token()
-    users.refused("alice", "there is no file")
-    users.refused("bob", "Slurm does not accept it", jwt(sun="bob", exp=NOW))
+    users.note_refused("alice", "there is no file")
+    users.note_refused("bob", "Slurm does not accept it", jwt(sun="bob", exp=NOW))
     following = asyncio.create_task(follow(users, told.put_nowait, lambda: NOW))
     try:
         assert [await told.get(), await told.get()] == [TokenMissing("alice", NOW), TokenMissing("bob", NOW)]
         give(tmp_path, "bob", jwt(sun="bob", exp=NOW + 1))
         assert await told.get() == TokenUsable("bob", NOW)
-        users.accepted("alice")
+        users.note_accepted("alice")
         assert await told.get() == TokenUsable("alice", NOW)
     finally:
         following.cancel()

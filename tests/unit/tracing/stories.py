@@ -49,9 +49,9 @@ class Traced(Story):
     def _observed(self, event: Event) -> None:
         self.now = max(self.now, getattr(event, "at", None) or getattr(event, "ended", None) or self.now)
         if isinstance(event, ActionEnded):
-            self.telemetry.ended(event, self.world)
+            self.telemetry.on_ended(event, self.world)
         else:
-            self.telemetry.seen(event, self.world)
+            self.telemetry.on_observed(event, self.world)
         self._apply(event)
 
     def does(
