@@ -180,14 +180,13 @@ WHOLE = "whole number from 1 to {:,}"
 GROUPS = (
     Key(
         grouping.GANG, "label", "Pod", USER, "a name; `job`: the pods of one batch Job", "train-7",
-        "Pods of a namespace with the same value are one gang: one job, bound together or not at all. Do not change it on "
-        "pods that have a node: a bridge that starts later does not find their job, and may end them and their job.",
+        "Pods of a namespace with the same value are one gang: one job, bound together or not at all. A pod that "
+        "has a node stays in its gang if the label is changed.",
         "An empty value. `job` on a pod that no batch Job controls.",
     ),
     Key(
         grouping.GANG_SIZE, "annotation", "Pod", USER, WHOLE.format(grouping.MAX_SIZE), "8",
-        "Number of pods of the gang. The pods of a batch Job that have it are a gang without the label. Do not remove it "
-        "from such pods while they have a node, as for the label.",
+        "Number of pods of the gang. The pods of a batch Job that have it are a gang without the label.",
         "Another value. The annotation without the label on a pod that shows no other group. Different values in one "
         "gang.",
     ),

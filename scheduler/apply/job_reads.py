@@ -11,7 +11,7 @@ from typing import Any
 
 from scheduler import events as ev
 from scheduler import names
-from scheduler.apply import hinted_jobs, reused_ids
+from scheduler.apply import hinted_jobs, relabelled, reused_ids
 from scheduler.apply.membership import leave_running_gang
 from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
@@ -145,6 +145,7 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     world.foreign_read.pop(event.job_id, None)
     world.component_of.pop(event.job_id, None)
     workload = world.workloads.get(key) or _workload_of_unknown_job(world, key, read)
+    relabelled.gather(world, workload, read)
     job = _take_record(world, key, event, read.user)
     for part in read.parts:
         _note_component(world, part.id, job.id)

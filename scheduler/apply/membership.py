@@ -85,13 +85,13 @@ def _follow_bind(world: World, workload: Workload, pod: Pod) -> Workload:
         return workload
     if workload.group is not None and _was_bound_alone(world, pod, group):
         alone = _leave_group(world, workload, before)
-        _move(world, workload, alone, before)
+        move(world, workload, alone, before)
         if settle(world, workload):
             world.refresh(workload)
         return alone
     gang = world.workloads.get(names.workload_key(group.identity))
     if gang is not None and pod.uid in gang.surplus and _was_bound_as_member(world, pod, group):
-        _move(world, workload, gang, before)
+        move(world, workload, gang, before)
         return gang
     return workload
 
@@ -136,7 +136,7 @@ def _take_alone(world: World, pod: Pod) -> Workload:
 
 def _take_group(world: World, pod: Pod, group: Group) -> Workload:
     workload = _take_or_make(world, names.workload_key(group.identity), pod, f"{pod.namespace}/{group.name}")
-    if workload.group is None:
+    if workload.group is None or not workload.group.identity:
         workload.group, workload.size = group, 0
     if _is_surplus(workload, pod, group):
         workload.surplus[pod.uid] = None
@@ -338,13 +338,13 @@ def _move_out(world: World, workload: Workload, room: int) -> None:
     idle = [pod for pod in waiting if pod.uid not in being_bound]
     left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
     for pod in idle[left:]:
-        _move(world, workload, _leave_group(world, workload, pod), pod)
+        move(world, workload, _leave_group(world, workload, pod), pod)
     workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
 
 
 def _take_back(world: World, workload: Workload, missing: int) -> None:
     for pod in _returning(world, workload, missing):
-        _move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
+        move(world, world.workloads[world.key_of_pod[pod.uid]], workload, pod)
 
 
 def _split(world: World, workload: Workload) -> None:
@@ -407,7 +407,7 @@ def leave_running_gang(world: World, key: str, user: str) -> Workload | None:
                 if isinstance(tenant, Refusal) or tenant.user != user:
                     return None
                 alone = _leave_group(world, gang, pod)
-                _move(world, gang, alone, pod)
+                move(world, gang, alone, pod)
                 return alone
     return None
 
@@ -485,7 +485,7 @@ def _may_be_bound_yet(world: World, workload: Workload, pod: Pod) -> bool:
 
 
 def _leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
-    """The workload to which the surplus pod moves now.  Until `_move`, the pod is of the gang."""
+    """The workload to which the surplus pod moves now.  Until `move`, the pod is of the gang."""
     workload.surplus[pod.uid] = None
     key = names.workload_key(pod.uid)
     alone = world.workloads.get(key) or Workload(key, pod.full_name, created=pod.created)
@@ -493,7 +493,8 @@ def _leave_group(world: World, workload: Workload, pod: Pod) -> Workload:
     return alone
 
 
-def _move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
+def move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
+    """Move the pod, and what it shows of its group, from one workload to another."""
     group = before.shown[pod.uid]
     world.workloads[after.key] = after
     after.put(pod)  # first, so that at each moment a workload has the pod

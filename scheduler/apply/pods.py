@@ -15,6 +15,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.hinted_jobs import take_hint
 from scheduler.apply.membership import counts_the_same, settle, take_workload
+from scheduler.apply.relabelled import gather
 from scheduler.apply.undecoded import note_decoded, note_list
 from scheduler.events import Scope
 from scheduler.model import kubelet
@@ -176,6 +177,17 @@ def _our_pod(world: World, pod: Pod) -> None:
     world.note_needs(workload, pod)
     if (key == workload.key and counts_the_same(workload, before, pod)) or settle(world, workload, pod):
         world.refresh(workload)
+    if before is None and pod.node:
+        _follow_relabelled(world, workload, pod)
+
+
+def _follow_relabelled(world: World, workload: Workload, pod: Pod) -> None:
+    """If the job that the pod shows is known as the job of another workload, the pod may belong to that workload."""
+    job = world.placeholders.get(shown_id(pod) or 0)
+    if job is None or job.key is None or job.job is None or job.key == workload.key:
+        return
+    if (owner := world.workloads.get(job.key)) is not None:
+        gather(world, owner, job.job)
 
 
 def _add_node_to_story(world: World, workload: Workload, pod: Pod) -> None:

@@ -193,6 +193,12 @@ def _object(api_version: str, pod: Pod, name: str) -> OwnerRef:
     return OwnerRef(api_version, "PodGroup", name, f"{api_version}/{pod.namespace}/{name}")
 
 
+def size_when_bound(pod: Pod) -> int | None:
+    """The number of pods of the gang that the bind wrote on the pod; None: another client edited it."""
+    size = _whole("", pod.annotations.get(names.SIZE, ""), MAX_SIZE)
+    return None if isinstance(size, Refusal) else size
+
+
 def _size_shown(notes: Mapping[str, str], key: str) -> int | Refusal | None:
     return _whole(f"Annotation {key}", notes[key], MAX_SIZE) if key in notes else None
 

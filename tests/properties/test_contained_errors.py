@@ -86,7 +86,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (job_reads, ("_decide_whose", "_adopt", "_disprove", "_take_details")),
     (reused_ids, ("detach_others", "note_arrivals", "suspect_reuse")),
     (hinted_jobs, ("drop_hint",)),
-    (membership, ("_move", "_size", "rank_of", "group_of", "_take_group", "_take_alone")),
+    (membership, ("move", "_size", "rank_of", "group_of", "_take_group", "_take_alone")),
     (submission, ("jobspec", "feasible")),
     (binding, ("places",)),
     (identity, ("is_trusted",)),

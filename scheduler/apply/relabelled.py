@@ -1,0 +1,65 @@
+"""Pods whose labels were edited after their bind: the bind, and not the labels, decides their workload (W4, V7).
+
+A process that saw the bind keeps the pod in its workload.  The next process knows only the labels, so at first it takes the
+pod for a part of another workload.  The bind wrote the trace of the workload on the pod, and the name of the job shows the
+key of the workload.  So as soon as the job is proven, the pods that were bound for the job move to the workload of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scheduler import names
+from scheduler.apply.membership import move, settle
+from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
+from scheduler.model.slurm import Job
+from scheduler.state.named_job import is_bound_for
+from scheduler.state.workload import Workload
+from scheduler.state.world import World
+from scheduler.translate.grouping import Group, size_when_bound
+
+
+def gather(world: World, workload: Workload, job: Job) -> None:
+    """Move the pods that were bound for the job to the job's workload.
+
+    workload   the workload of the job
+    job        the job as it was read
+    """
+    if workload.group is None and workload.pods:
+        return  # a pod by itself
+    record = world.placeholders.get(job.id)
+    hinted_by = record.hinted_by if record is not None else set()
+    for key in sorted(hinted_by - {workload.key}):
+        other = world.workloads[key]
+        for pod in [*_bound_for(world, workload, other, job)]:
+            _move(world, other, workload, pod, job)
+
+
+def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> Iterator[Pod]:
+    """The pods of the other workload that the bridge bound for the job of this workload.
+
+    Annotations can be edited, too.  So the pod must also be in the namespace of the workload, and of the user of the job.
+    """
+    trace = names.traceparent(world.cluster, workload.key)
+    for pod in other.pods.values():
+        if pod.uid in other.strays or not is_bound_for(pod, job.id) or pod.annotations.get(names.TRACEPARENT) != trace:
+            continue
+        tenant = world.tenant_of(pod)
+        if not isinstance(tenant, Refusal) and tenant.user == job.user and workload.namespace in ("", pod.namespace):
+            yield pod
+
+
+def _move(world: World, before: Workload, gang: Workload, pod: Pod, job: Job) -> None:
+    shown = next(iter(gang.shown.values()), None)  # the group that another pod of the gang still shows
+    if shown is None:
+        # Only the hash of the identity is known, which is the key.  So the identity stays "" until a pod shows it.
+        gang.readable = gang.readable or job.name.rpartition("~")[0]
+        shown = Group("gang", gang.readable.rpartition("/")[2], "", size_when_bound(pod), run=str(job.id))
+        gang.group, gang.size = shown, 0
+    before.surplus.pop(pod.uid, None)
+    before.show(pod.uid, shown)
+    move(world, before, gang, pod)
+    gang.hint = job.id
+    if settle(world, gang):
+        world.refresh(gang)

@@ -1,0 +1,217 @@
+"""The labels of running pods of a gang were edited, and the bridge starts again: the bind decides their workload (W4, V7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import Action, AllocateNow, CancelJob, DeletePod, EvictPod, FailByDeadline, ReadJob, SubmitJob
+from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.slurm import Grant, GrantedNode, Job
+from scheduler.translate.grouping import GANG, GANG_SIZE, Group, group_of
+from tests.builders import CLUSTER, OF_A_BIND, START, Story, pod
+
+RESTARTED = START + 100
+EDITS: list[tuple[Mapping[str, str], Mapping[str, str]]] = [
+    ({}, {GANG_SIZE: "2"}),
+    ({}, {}),
+    ({GANG: "b"}, {GANG_SIZE: "2"}),
+    ({GANG: "b"}, {}),
+    ({GANG: "job"}, {GANG_SIZE: "2"}),
+    ({GANG: ""}, {GANG_SIZE: "2"}),
+    ({GANG: "a"}, {GANG_SIZE: "3"}),
+    ({GANG: "a"}, {GANG_SIZE: "1"}),
+    ({GANG: "a"}, {GANG_SIZE: "none"}),
+    ({GANG: "a"}, {}),
+]
+HARM = AllocateNow | SubmitJob | CancelJob | DeletePod | EvictPod | FailByDeadline
+
+
+def _member(rank: int) -> Pod:
+    return pod(f"w{rank}", labels={GANG: "a"}, says={"gang-size": "2"})
+
+
+def _key(member: Pod) -> str:
+    group = group_of(member)
+    assert isinstance(group, Group)
+    return names.workload_key(group.identity)
+
+
+KEY = _key(_member(0))
+JOB = Job(
+    7,
+    names.job_name("hpc/a", CLUSTER, KEY),
+    "alice",
+    frozenset({"RUNNING"}),
+    partition="main",
+    nodes="x1",
+    submitted=START + 2,
+    starts=START + 3,
+    ends=START + 36_000,
+    time_limit_min=600,
+    tasks=2,
+)
+
+
+def _bound(rank: int, member: Pod | None = None, job: Job = JOB) -> Pod:
+    """A running member of gang a as a previous process bound it for its job."""
+    member = member or _member(rank)
+    written = {
+        names.JOB_ID: str(job.id),
+        names.JOB_NODES: job.nodes,
+        names.SIZE: "2",
+        names.RANK: str(rank),
+        names.LOCAL_RANK: str(rank),
+        names.TRACEPARENT: names.traceparent(CLUSTER, _key(member)),
+    }
+    annotations = {**member.annotations, **written}
+    return replace(member, node=job.nodes, phase=PodPhase.RUNNING, started=START + 5, annotations=annotations)
+
+
+def _edited(member: Pod, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Pod:
+    """The pod after its label and its gang-size were replaced by these."""
+    kept = {key: value for key, value in member.annotations.items() if key != GANG_SIZE}
+    return replace(member, labels=labels, annotations={**kept, **annotations})
+
+
+class _Restarted(Story):
+    """A bridge that started anew.  Slurm shows these jobs from the first list on."""
+
+    def __init__(self, pods: list[Pod], *jobs: Job) -> None:
+        self.jobs = {job.id: job for job in jobs or (JOB,)}
+        super().__init__(started=RESTARTED, pods=pods)
+
+    def polls(self, states: Mapping[int, str] | None = None, *, at: float) -> None:
+        super().polls(states or {job.id: " ".join(job.states) for job in self.jobs.values()}, at=at)
+
+    def lives(self, since: int, until: int) -> list[Action]:
+        """Go on from one second after the restart to another one.  Returns the actions that end or request something."""
+        done: list[Action] = []
+        for second in range(since, until):
+            now = RESTARTED + second
+            self.polls(at=now)
+            for action in self.decides(now):
+                if isinstance(action, ReadJob):
+                    job = self.jobs.get(action.job_id)
+                    granted = Grant(job.id, (GrantedNode(job.nodes, 2, 200),)) if job is not None else None
+                    self.reads(job, at=now, job_id=action.job_id, granted=granted)
+                if isinstance(action, HARM):
+                    done.append(action)
+                self.ended(action, at=now)
+        return done
+
+
+@pytest.mark.parametrize("edited", [(0,), (0, 1)], ids=["one", "both"])
+@pytest.mark.parametrize(("labels", "annotations"), EDITS)
+def test_relabelled_running_pods_keep_their_job_after_a_restart(
+    edited: tuple[int, ...], labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> None:
+    members = [_bound(0), _bound(1)]
+    story = _Restarted(
+        [_edited(each, labels, annotations) if rank in edited else each for rank, each in enumerate(members)]
+    )
+    assert not story.lives(1, 200), "their job lives"
+    assert story.world.workloads[KEY].pods.keys() == {each.uid for each in members}
+
+
+@pytest.mark.parametrize("edited", [(0,), (0, 1)], ids=["one", "both"])
+def test_the_job_ends_after_the_last_relabelled_pod(edited: tuple[int, ...]) -> None:
+    pods = [_edited(_bound(rank), {}, {}) if rank in edited else _bound(rank) for rank in (0, 1)]
+    story = _Restarted(pods)
+    assert not story.lives(1, 100)
+    story.sees(replace(pods[1], phase=PodPhase.SUCCEEDED))
+    assert not story.lives(100, 200), "w0 runs on"
+    story.sees(replace(pods[0], phase=PodPhase.SUCCEEDED))
+    assert [type(action) for action in story.lives(200, 203)][:1] == [CancelJob]
+
+
+def test_the_end_of_the_job_ends_relabelled_pods() -> None:
+    pods = [_edited(_bound(rank), {GANG: "b"}, {GANG_SIZE: "2"}) for rank in (0, 1)]
+    story = _Restarted(pods)
+    assert not story.lives(1, 100)
+    story.jobs[7] = replace(JOB, states=frozenset({"CANCELLED"}))
+    ended = [action.uid for action in story.lives(100, 103) if isinstance(action, DeletePod | FailByDeadline)]
+    assert set(ended) == {each.uid for each in pods}
+
+
+def test_a_relabelled_pod_that_is_seen_after_its_job_was_read_keeps_its_job() -> None:
+    story = _Restarted([_bound(1)])
+    assert not story.lives(1, 100)
+    assert not story.world.unread, "the job was read"
+    story.sees(_edited(_bound(0), {}, {}))
+    assert not story.lives(100, 200)
+    assert len(story.world.workloads[KEY].pods) == 2
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["last", "first"])
+def test_a_pod_that_was_relabelled_into_another_running_gang_keeps_its_job_and_the_gang_its_own(order: int) -> None:
+    others = [pod(f"v{rank}", labels={GANG: "b"}, says={"gang-size": "2"}) for rank in (0, 1)]
+    job = replace(JOB, id=8, name=names.job_name("hpc/b", CLUSTER, _key(others[0])), nodes="x2")
+    bound = [_bound(rank, each, job) for rank, each in enumerate(others)]
+    moved = _edited(_bound(0), {GANG: "b"}, {GANG_SIZE: "2"})
+    story = _Restarted([*bound, moved, _bound(1)][::order], JOB, job)
+    assert not story.lives(1, 200)
+    assert story.world.workloads[KEY].pods.keys() == {"uid-w0", "uid-w1"}
+    assert story.world.workloads[_key(others[0])].pods.keys() == {"uid-v0", "uid-v1"}
+
+
+def test_a_new_pod_of_the_gang_does_not_replace_relabelled_pods_that_run() -> None:
+    pods = [_edited(_bound(rank), {GANG: "b"}, {GANG_SIZE: "2"}) for rank in (0, 1)]
+    story = _Restarted(pods)
+    assert not story.lives(1, 100)
+    story.sees(_member(2))
+    own = [action for action in story.lives(100, 103) if isinstance(action, AllocateNow)]
+    assert {names.whose(action.spec.name) for action in own} == {(CLUSTER, names.workload_key("uid-w2"))}
+
+
+def _of_gang_b(rank: int, **fields: Any) -> Pod:
+    return replace(_edited(_bound(rank), {GANG: "b"}, {GANG_SIZE: "2"}), **fields)
+
+
+def _showing(member: Pod, **shown: str) -> Pod:
+    return replace(member, annotations={**member.annotations, **shown})
+
+
+OWN_TRACE = names.traceparent(CLUSTER, names.workload_key("uid-w2"))
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        pytest.param(_of_gang_b(2, namespace="other"), id="another namespace"),
+        pytest.param(_of_gang_b(2, created=RESTARTED + 50), id="bound by another client"),
+        pytest.param(_showing(_of_gang_b(2), **{names.TRACEPARENT: OWN_TRACE}), id="bound for its own job"),
+        pytest.param(_showing(_of_gang_b(2), **{names.JOB_ID: "6"}), id="bound for an earlier job of the gang"),
+    ],
+)
+def test_a_pod_that_was_not_bound_for_the_job_of_the_gang_does_not_join_it(foreign: Pod) -> None:
+    members = [_bound(0), _of_gang_b(1)]
+    story = _Restarted([members[0]])
+    story.lives(1, 60)
+    story.sees(members[1], foreign)
+    story.lives(60, 65)
+    assert story.world.workloads[KEY].pods.keys() == {each.uid for each in members}
+
+
+def test_a_pod_of_another_user_does_not_keep_a_job_without_pods() -> None:
+    story = _Restarted([_of_gang_b(2, namespace="other")])
+    ended = [action.job_id for action in story.lives(1, 100) if isinstance(action, CancelJob)]
+    assert set(ended) == {7}
+
+
+def test_a_pod_does_not_join_the_job_of_a_pod_by_itself() -> None:
+    single = pod("train")
+    key = names.workload_key(single.uid)
+    trace = names.traceparent(CLUSTER, key)
+    job = replace(JOB, name=names.job_name("hpc/train", CLUSTER, key), tasks=1)
+    shown = _showing(replace(single, node="x1", phase=PodPhase.RUNNING, started=START + 5), **OF_A_BIND)
+    shown = _showing(shown, **{names.JOB_ID: "7", names.TRACEPARENT: trace})
+    story = _Restarted([shown], job)
+    story.lives(1, 60)
+    story.sees(_showing(_of_gang_b(2), **{names.TRACEPARENT: trace}))
+    story.lives(60, 65)
+    assert story.world.workloads[key].pods.keys() == {single.uid}
