@@ -266,7 +266,7 @@ async def _wait_for_clusters(
     version, discovery = found
     log.info("Kubernetes %s at %s", version, server)
     log.info(
-        "Slurm %s (%s), cluster %s, at %s", discovery.release, discovery.api, discovery.cluster, settings.slurm_url
+        "Slurm %s (%s), cluster %s, at %s", discovery.version, discovery.api, discovery.cluster, settings.slurm_url
     )
     return discovery.slurm_user
 

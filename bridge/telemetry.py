@@ -339,7 +339,7 @@ class Telemetry:
                 if cancel.pod_message:  # only the cancel of a grant that cannot be used has news for its pods
                     self._grants_released.add(1)
                 if cancel.record:
-                    self._add_step(cancel.key, "released", event.began, event.at)
+                    self._add_step(cancel.key, "ended", event.began, event.at)
             case act.SetJobCondition() as written:
                 self._conditions_written.add(1, {"reason": written.condition})
             case (act.DeletePod() | act.FailByDeadline()) as end:
@@ -347,7 +347,7 @@ class Telemetry:
                 job_id = workload.hint if workload and workload.hint is not None else 0
                 job = world.placeholders.get(job_id)
                 if job is None or not job.alive:  # the job ended first, which is the end of the workload
-                    self._add_step(end.key, "released", event.began, event.at)
+                    self._add_step(end.key, "ended", event.began, event.at)
 
     def _bound(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
         created = self._created(bind)

@@ -101,7 +101,7 @@ class SlurmBackend:
     url: str
     tokens: TokenSource
     user: str
-    release: str
+    version: str
     nodes: tuple[Size, ...]
     partitions: frozenset[str]
     deadline_s: float
@@ -253,7 +253,7 @@ async def _real_slurm(stack: AsyncExitStack, url: str, token_file: str, user: st
         url,
         tokens,
         whose,
-        found.release,
+        found.version,
         sizes,
         frozenset(partition.name for partition in partitions),
         DEFAULT_DEADLINE_S,

@@ -138,7 +138,7 @@ class _Dev:
         run = Run(session, workload_client, load, pods, self._print_event, GIVE_UP_S + A_POD_S * pods)
         stalled = ""
         self._print_event(
-            "", f"Kubernetes {session.kube.version}, Slurm {session.slurm.release}; the real bridge between them"
+            "", f"Kubernetes {session.kube.version}, Slurm {session.slurm.version}; the real bridge between them"
         )
         try:
             await run.go(fitted(SERVICES, session.kube.nodes))

@@ -46,7 +46,7 @@ async def show(session: Session, workload_client: WorkloadClient, load: Load, *,
     with tempfile.TemporaryDirectory(prefix="slurm-bridge-dev-") as name:  # 0700
         folder = Path(name)
         kubeconfig = _kubeconfig(session, folder)
-        about: dict[str, Any] = {"title": "dev", "kubernetes": session.kube.version, "slurm": session.slurm.release}
+        about: dict[str, Any] = {"title": "dev", "kubernetes": session.kube.version, "slurm": session.slurm.version}
         about["commands"] = [f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", *_commands(session, "kubectl")]
 
         def look() -> Iterator[Entry]:

@@ -238,7 +238,7 @@ def _sides(world: World, now: float) -> Iterator[Entry]:
 
 # The name of each traced step on the page.
 STEPS = {"submitted": "created → asked Slurm", "granted": "waiting for Slurm", "bound": "granted → bound"}
-STEPS |= {"started": "containers start", "released": "job ended"}
+STEPS |= {"started": "containers start", "ended": "job ended"}
 RUNS = "runs"
 
 
@@ -295,32 +295,32 @@ def waterfall(
     """
     traced = {step.name: step for step in sorted(steps, key=lambda step: step.start)}
     for name, step in traced.items():
-        if name != "released":
+        if name != "ended":
             yield {"name": STEPS[name], "start": step.start, "end": step.end}
-    released = traced.get("released")
+    ended = traced.get("ended")
     bound = traced.get("bound")
     if bound is None:
-        yield from _waits(workload, job, released, now)
-    elif workload is not None and workload.unfinished and released is None:
+        yield from _waits(workload, job, ended, now)
+    elif workload is not None and workload.unfinished and ended is None:
         runs = "started" in traced or all(pod.phase is PodPhase.RUNNING for pod in workload.unfinished)
         yield {"name": RUNS if runs else STEPS["started"], "start": _last(traced), "end": None}
-    elif released is not None:
-        yield {"name": RUNS, "start": _last(traced), "end": released.start}
-    if released is not None:
-        yield {"name": STEPS["released"], "start": released.start, "end": released.end}
+    elif ended is not None:
+        yield {"name": RUNS, "start": _last(traced), "end": ended.start}
+    if ended is not None:
+        yield {"name": STEPS["ended"], "start": ended.start, "end": ended.end}
 
 
 def _last(traced: Mapping[str, Step]) -> float:
-    return max(step.end for name, step in traced.items() if name != "released")
+    return max(step.end for name, step in traced.items() if name != "ended")
 
 
 def _waits(
-    workload: Workload | None, job: Placeholder | None, released: Step | None, now: float
+    workload: Workload | None, job: Placeholder | None, ended: Step | None, now: float
 ) -> Iterator[Mapping[str, Item]]:
     """The steps up to the bind, from the facts: the pod is not bound, or an earlier process traced the bind."""
     if workload is None:
         return
-    until = released.start if released is not None else None
+    until = ended.start if ended is not None else None
     asked = job.submitted if job else None
     created = min(workload.created, now)
     asked = max(created, asked) if asked is not None else None  # Slurm's clock may differ

@@ -68,10 +68,10 @@ _ACCOUNTED = ListDecoder("jobs", wire.AccountedJob, "job_id")
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What `discover()` found: the release of Slurm, and the API version to use.
+    """What `discover()` found: the version of Slurm, and the API version to use.
 
     api         the API version of all later requests
-    release     Slurm's release, "26.05.5"
+    version     Slurm's version, "26.05.5"
     cluster     Slurm's ClusterName
     accounting  True if there is a slurmdbd: jobs can be found by name, and ends of jobs can be recorded
     responding  True if slurmctld answers slurmrestd
@@ -79,7 +79,7 @@ class Discovery:
     """
 
     api: str
-    release: str
+    version: str
     cluster: str
     accounting: bool
     responding: bool
@@ -164,7 +164,7 @@ class SlurmClient:
             meta = answer.meta or wire.Meta()
             self._discovery = Discovery(
                 api=version.name,
-                release=plain(meta.slurm.release) if meta.slurm else "",
+                version=plain(meta.slurm.release) if meta.slurm else "",
                 cluster=plain(meta.slurm.cluster) if meta.slurm else "",
                 accounting=bool(meta.plugin and meta.plugin.accounting_storage.endswith("slurmdbd")),
                 responding=any(ping.responding for ping in answer.pings),

@@ -15,7 +15,7 @@ FUTURE, NOW, OLDER = ApiVersion("v0.0.99", "99.05"), *API_VERSIONS
 async def test_the_newest_version_that_both_know_is_used(slurm: Slurm) -> None:
     found = await slurm.other(versions=(FUTURE, NOW, OLDER)).discover()
     assert (found.api, found.responding, found.accounting) == ("v0.0.45", True, True)
-    assert found.release.startswith("26.05")
+    assert found.version.startswith("26.05")
     assert found.cluster
 
 

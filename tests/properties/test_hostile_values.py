@@ -384,6 +384,6 @@ def test_every_time_fits_a_trace(began: float, ended: float) -> None:
     end = DeletePod(key_of(shown), shown.uid, "hpc", "train", "why", None)
     for action in (end, FailByDeadline(key_of(shown), shown.uid, "hpc", "train", "why", False)):
         telemetry.on_ended(ActionEnded(action, Outcome.DONE, began, ended), story.world)
-    telemetry._add_step(key_of(shown), "released", began, ended)
+    telemetry._add_step(key_of(shown), "ended", began, ended)
     assert telemetry.recent.of(key_of(shown))
     assert all(0 <= step.start <= step.end < 2**63 / 1e9 for step in telemetry.recent.of(key_of(shown)))

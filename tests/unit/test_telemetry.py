@@ -63,7 +63,7 @@ def test_the_steps_of_the_last_workloads_are_kept_for_the_page() -> None:
         lives(telemetry, pod(name, created=NOW - 1))
     telemetry.close()
     assert telemetry.recent.of(key_of(TRAIN)) == (), "only so many are kept"
-    assert [step.name for step in telemetry.recent.of(key_of(pod("third")))][-1] == "released"
+    assert [step.name for step in telemetry.recent.of(key_of(pod("third")))][-1] == "ended"
 
 
 def scraped(telemetry: Telemetry) -> dict[str, float]:

@@ -35,7 +35,7 @@ def _slurmrestd(seen: Observations) -> Iterator[Result]:
         )
         return
     found = seen.discovery.get()
-    summary = f"Slurm {found.release}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
+    summary = f"Slurm {found.version}, cluster {found.cluster}, at {url} answers in {wait(seen.discovery.took_s)}"
     if seen.discovery.took_s > SLOW_S:
         yield warning(f"{summary}: that is slow.", "Look at sdiag, and at the load of slurmctld's host.")
     else:

@@ -140,7 +140,7 @@ class SlurmSimNode:
         return self._room(wanted, self.cpus, self.memory_mib, self.devices)
 
     def room(self, wanted: Wanted, freed: Mapping[int, Holding] = NOTHING) -> int:
-        """The number of tasks of the job that fit now, or if `freed` (by job) were released."""
+        """The number of tasks of the job that fit now, or if the resources in `freed` (by job) were free."""
         alone = not self.jobs.difference(freed)
         if not self.in_service or (self.whole_for is not None and self.whole_for not in freed):
             return 0

@@ -29,7 +29,7 @@ def places_for(
 
     nodes   all, in Slurm's order, from which neighbours follow
     among   only these may be taken; None: all
-    freed   counted as released
+    freed   counted as free
     """
     allowed = nodes.values() if among is None else among
     if wanted.tasks == 1:

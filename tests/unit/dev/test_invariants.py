@@ -284,7 +284,7 @@ def test_what_lasts_too_long_after_the_last_fault_breaks_the_liveness_invariants
     assert {broken[:2] for broken in looks(kept, seen, calm_since=healed)} >= {"L1", "L2", "L3"}
 
 
-def release_messages(kept: Invariants, seen: Seen, job_id: int, node: str = "x1") -> None:
+def release_grant(kept: Invariants, seen: Seen, job_id: int, node: str = "x1") -> None:
     """A grant is seen, and at the next look it has ended."""
     job = seen.has_job(job_id, "doomed", on=node)
     looks(kept, seen, calm_since=1.0)
@@ -298,7 +298,7 @@ def test_a_workload_whose_jobs_are_granted_and_released_without_end_breaks_l3() 
     seen.has_pod("doomed", said="Slurm job 20 was released, and nodes are requested again.")
     for job_id in range(20, 20 + GRANTS_IN_VAIN):
         assert kept.violations == []
-        release_messages(kept, seen, job_id)
+        release_grant(kept, seen, job_id)
     for _ in range(3):
         told = looks(kept, seen, after_s=SOON_S / 2, calm_since=1.0)
     assert told == ["L3: 3 grants of doomed were released within 42 s, and it waits"]
@@ -311,7 +311,7 @@ def test_a_workload_learns_of_each_node_by_one_grant(nodes: str, is_end: bool) -
     kept = invariants(seen)
     seen.has_pod("doomed", said="Slurm job 20 was released, and nodes are requested again.")
     for job_id, node in enumerate(nodes.split(), 20):
-        release_messages(kept, seen, job_id, node)
+        release_grant(kept, seen, job_id, node)
     for _ in range(3):
         told = looks(kept, seen, after_s=SOON_S / 2, calm_since=1.0)
     assert bool(told) is is_end

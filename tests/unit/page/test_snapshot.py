@@ -249,7 +249,7 @@ TRACED = (
 )
 
 
-def test_a_bound_pod_runs_until_it_is_released() -> None:
+def test_a_bound_pod_runs_until_its_job_ends() -> None:
     story = Story()
     story.runs(TRAIN, 17, at=NOW)
     told = [
@@ -262,14 +262,14 @@ def test_a_bound_pod_runs_until_it_is_released() -> None:
     assert steps(story, TRACED) == [*told, ("containers start", NOW + 6, None)]
     started = Span("started", NOW + 6, NOW + 8)
     assert steps(story, (*TRACED, started)) == [*told, ("containers start", NOW + 6, NOW + 8), ("runs", NOW + 8, None)]
-    released, root = Span("released", NOW + 60, NOW + 61), Span("workload hpc/train", NOW - 1, NOW + 61)
-    ended = steps(story, (*TRACED, started, released, root))
+    end, root = Span("ended", NOW + 60, NOW + 61), Span("workload hpc/train", NOW - 1, NOW + 61)
+    ended = steps(story, (*TRACED, started, end, root))
     assert ended[-2:] == [("runs", NOW + 8, NOW + 60), ("job ended", NOW + 60, NOW + 61)]
 
 
 def test_what_the_world_has_forgotten_is_still_in_the_trace() -> None:
-    released = Span("released", NOW + 60, NOW + 61)
-    found = detail(Story().world, key_of(TRAIN), (*TRACED, released), NOW + 100)
+    end = Span("ended", NOW + 60, NOW + 61)
+    found = detail(Story().world, key_of(TRAIN), (*TRACED, end), NOW + 100)
     assert found["story"] == []
     assert [step["name"] for step in found["waterfall"]][-1] == "job ended"
 
