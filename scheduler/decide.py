@@ -4,28 +4,38 @@
 of actions, a quota, or a token bucket.  With everything=True it visits all workloads; a property test checks that the plan is
 the same, except for additional reads of owners.  `decide` reads the World, changes nothing in it, and returns a Plan.  RULES
 is the state machine: each rule returns a Decision, which the driver enters in the plan (rules/driver.py).
+
+After the workloads come the periodic work for all of them (PERIODIC) and the nodes that changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scheduler import actions as act
 from scheduler.actions import ObjectKind, Plan
 from scheduler.apply.membership import pods_of_group
 from scheduler.events import Side
+from scheduler.nodes.observed import NEVER
 from scheduler.rules.bound import bound
 from scheduler.rules.decision import NOTHING, Decision
 from scheduler.rules.done import end_job
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import gathering
 from scheduler.rules.granted import granted
-from scheduler.rules.guard import guarded, plan_retries, visit
+from scheduler.rules.guard import SharedRule, guarded, plan_retries, share, visit, visit_node
 from scheduler.rules.news import news
 from scheduler.rules.orphaned import end_pods
-from scheduler.rules.periodic import nudge, read_details, read_running, read_unknown, read_unsettled
+from scheduler.rules.periodic import (
+    nudge,
+    read_details,
+    read_postponed,
+    read_running,
+    read_unknown,
+    read_unsettled,
+)
 from scheduler.rules.queued import queued
-from scheduler.rules.reconcile_nodes import reconcile_nodes
+from scheduler.rules.reconcile_nodes import auto_reconfigure, reconcile_node
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.unsubmitted import unsubmitted
 from scheduler.state.phase import Phase
@@ -51,12 +61,9 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
         _settle_some(this_pass)
     if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is ObjectKind.WORKLOAD]):
         _visit_in_turn(keys, this_pass)
-    for work, rule in IN_TURN.items():
-        guarded(this_pass, ObjectKind.SHARED, work, None, rule, this_pass)
-    nodes = [name for kind, name in tried if kind is ObjectKind.NODE]
-    guarded(
-        this_pass, ObjectKind.SHARED, "nodes in step", None, reconcile_nodes, this_pass, nodes, everything=everything
-    )
+    for work, rules in PERIODIC.items():
+        share(work, rules, this_pass)
+    visit_nodes(this_pass, [name for kind, name in tried if kind is ObjectKind.NODE], everything=everything)
     if world.nodes_stale and now >= world.nodes_polled_from:
         this_pass.add(act.PollNodes("the known state of Slurm's nodes is out of date"))
     return this_pass.plan()
@@ -102,7 +109,8 @@ def _settle_some(this_pass: Pass) -> None:
 
 def _visit_in_turn(keys: Iterable[str], this_pass: Pass) -> None:
     world = this_pass.world
-    turns = Turns(_with_namespaces(keys, world), world.turns)
+    found = [workload for key in keys if (workload := world.workloads.get(key)) is not None]
+    turns = Turns([(workload.namespace, workload.key) for workload in found], world.turns)
     spent = this_pass.spent
     while turns and spent < this_pass.tuning.pass_effort:
         this_pass.effort += VISIT
@@ -123,12 +131,6 @@ def _defer(turns: Turns, this_pass: Pass) -> None:
         this_pass.wake_shared(this_pass.now + AGAIN_S)
 
 
-def _with_namespaces(keys: Iterable[str], world: World) -> Iterator[tuple[str, str]]:
-    for key in keys:
-        if (workload := world.workloads.get(key)) is not None:
-            yield workload.namespace, key
-
-
 def _visit(workload: Workload, this_pass: Pass) -> bool:
     """Visit one workload by the rule of its phase.  False if the visit takes long, and only a part of it is done now."""
     world = this_pass.world
@@ -144,14 +146,40 @@ def _visit(workload: Workload, this_pass: Pass) -> bool:
     return True
 
 
+def visit_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -> None:
+    """Visit the nodes that changed.
+
+    due         Slurm's names of nodes in quarantine that are tried again
+    everything  visit all nodes
+    """
+    node_state = this_pass.world.node_state
+    found = sorted(node_state.all_names.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
+    if found or node_state.silent:
+        guarded(this_pass, ObjectKind.SHARED, "nodes in step", None, _visit_nodes, found, this_pass)
+
+
+def _visit_nodes(found: Sequence[str], this_pass: Pass) -> None:
+    """Visit these nodes.  While one of the clusters does not answer, nothing is done to nodes."""
+    world = this_pass.world
+    if world.outages or world.node_state.polled == NEVER:
+        return
+    if this_pass.now < world.quiet_until():
+        this_pass.wake_shared(world.quiet_until())
+        return
+    for name in found:
+        visit_node(name, this_pass, reconcile_node)
+    for action in auto_reconfigure(this_pass):
+        this_pass.add(action)
+
+
 Rule = Callable[[Workload, Pass], Decision]
 
-IN_TURN: Mapping[str, Callable[[Pass], None]] = {
-    "reads of unknown jobs": read_unknown,
-    "reads of pods whose binds were not answered": read_unsettled,
-    "reads of waiting jobs": read_details,
-    "reads of running jobs": read_running,
-    "the nudge": nudge,
+PERIODIC: Mapping[str, tuple[SharedRule, ...]] = {
+    "reads of unknown jobs": (read_postponed, read_unknown),
+    "reads of pods whose binds were not answered": (read_unsettled,),
+    "reads of waiting jobs": (read_details,),
+    "reads of running jobs": (read_running,),
+    "the nudge": (nudge,),
 }
 
 

@@ -1,4 +1,4 @@
-"""The decision of a rule about one workload, as a value (ARCHITECTURE 3).
+"""The decision of a rule, as a value (ARCHITECTURE 3).
 
 A rule reads the World and the pass, changes nothing there but the counted effort, and returns a Decision.  The driver
 (driver.py) enters the Decision in the plan directly after the rule, so the rule of the next workload sees it.  Only the
@@ -7,6 +7,9 @@ already.
 
 A helper that checks a precondition returns `Decision | None`.  None: the precondition holds.  A Decision: the precondition
 does not hold, or is not known yet; then the caller returns this Decision.
+
+A rule for all workloads together (periodic.py) returns an iterator of SharedSteps.  The driver takes the steps one by one,
+up to the first for which a limit has no room, and the rule computes no step after that.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ class BindTogether:
 
 @dataclass(frozen=True, slots=True)
 class PodStatus:
-    """The condition PodScheduled=False of a pod, and an event; written if the status has changed (status.py).
+    """The condition PodScheduled=False of a pod, and an event; written if the status has changed (status_writes.py).
 
     reason       the condition's reason; "": the event alone
     event        the event's reason; "": the reason of the condition
@@ -85,7 +88,7 @@ class PodStatuses:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The condition of a bound pod about its job, and an event; written if the status has changed (status.py).
+    """The condition of a bound pod about its job, and an event; written if the status has changed (status_writes.py).
 
     runs     the condition's status: True if the job runs
     again_s  the same status is written again after so many seconds
@@ -142,8 +145,16 @@ class Note:
     not_asked_for: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NextPass:
+    """Run another pass at that time, epoch seconds."""
+
+    at: float
+
+
 Status = PodStatus | PodStatuses | JobStatus
 Step = Act | EvictAlone | BindTogether | Status | Note | InTurn | Branch
+SharedStep = Act | NextPass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,15 @@ from scheduler.rules.decision import (
     EvictAlone,
     InTurn,
     JobStatus,
+    NextPass,
     Note,
     PodStatus,
     PodStatuses,
+    SharedStep,
     Step,
 )
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.rules.status import write_job_status, write_status, write_statuses
+from scheduler.rules.status_writes import write_job_status, write_status, write_statuses
 from scheduler.state.workload import Workload
 
 
@@ -129,3 +131,19 @@ def _charge(workload: Workload, this_pass: Pass) -> None:
         this_pass.used[quota] += 1
     if (rate := quotas.rate(workload)) is not None:
         this_pass.take_token(rate)
+
+
+def take_shared(step: SharedStep, this_pass: Pass) -> bool:
+    """Enter one step of periodic work in the plan.  Returns False if a limit has no room for it, nor for later steps."""
+    if isinstance(step, NextPass):
+        this_pass.wake_shared(step.at)
+        return True
+    if this_pass.is_read_already(step.action):
+        return True
+    if this_pass.room(step.action) <= 0:
+        return step.is_optional  # an action that ends makes the next pass
+    if step.bucket and not this_pass.take_token(step.bucket):
+        this_pass.wake_shared(this_pass.world.token_buckets[step.bucket].next_at(this_pass.now) + 0.001)
+        return False
+    this_pass.add(step.action)
+    return True

@@ -5,14 +5,16 @@ Only in a guarded world; otherwise the exception propagates (quarantine.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ParamSpec, TypeVar
 
 from scheduler import names
 from scheduler.actions import ObjectKind
 from scheduler.model.kubernetes import Pod
 from scheduler.model.text import span
-from scheduler.rules.driver import apply
+from scheduler.rules.decision import SharedStep
+from scheduler.rules.driver import apply, take_shared
+from scheduler.rules.node_condition import Actions
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
 from scheduler.state.quarantine import is_dropped
@@ -20,6 +22,7 @@ from scheduler.state.workload import Workload
 
 P = ParamSpec("P")
 R = TypeVar("R")
+SharedRule = Callable[[Pass], Iterable[SharedStep]]
 
 
 def guarded(
@@ -51,6 +54,35 @@ def visit(workload: Workload, this_pass: Pass, rule: Callable[[Workload, Pass], 
         guarded(this_pass, ObjectKind.SHARED, "the words for pods in quarantine", None, _show, workload, this_pass)
     elif ran and quarantine and (ObjectKind.WORKLOAD, key) in quarantine:
         this_pass.lifted.append((ObjectKind.WORKLOAD, key))
+
+
+def visit_node(name: str, this_pass: Pass, rule: Callable[[str, Pass], Actions]) -> None:
+    """Run the rule of one node, and enter its actions in the plan.  If an action has no room, the node is visited again.
+
+    If the rule does not raise, the node leaves the quarantine.  A node whose facts were dropped is left alone.
+    """
+    subject, quarantine = (ObjectKind.NODE, name), this_pass.world.quarantine
+    dropped = bool(quarantine) and is_dropped(this_pass.world, *subject)
+    actions = None if dropped else guarded(this_pass, *subject, None, rule, name, this_pass)
+    if actions is not None and subject in quarantine:
+        this_pass.lifted.append(subject)
+    if all(map(this_pass.add, actions or ())):
+        this_pass.visited_nodes.append(name)
+
+
+def share(work: str, rules: Iterable[SharedRule], this_pass: Pass) -> None:
+    """Run the rules of some work for all workloads together, and enter their steps in the plan as far as limits allow.
+
+    work   the name of that work in the log
+    """
+    guarded(this_pass, ObjectKind.SHARED, work, None, _share, rules, this_pass)
+
+
+def _share(rules: Iterable[SharedRule], this_pass: Pass) -> None:
+    for rule in rules:
+        for step in rule(this_pass):
+            if not take_shared(step, this_pass):
+                break
 
 
 def _show(workload: Workload, this_pass: Pass) -> None:

@@ -13,7 +13,7 @@ bridge that registered it.  All bridges drain and resume the other nodes, for th
 A node is set down or removed only while Slurm has no job there, and after a poll has shown it drained, so that no job can
 have started in between.  So nothing here ends a running job.
 
-The rule of a node returns actions.  The driver `_visit` enters them in the plan, as far as there is room.
+The rule of a node returns actions.  `visit_node` enters them in the plan, as far as there is room (guard.py).
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from collections.abc import Iterable, Iterator
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.actions import NodeChange, ObjectKind
+from scheduler.actions import NodeChange
 from scheduler.model.kubernetes import Condition, Node
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, SlurmNode
 from scheduler.model.text import line, span
-from scheduler.nodes.observed import NEVER
 from scheduler.nodes.registration import registration, size, size_mismatch, uncounted
-from scheduler.rules.guard import guarded
 from scheduler.rules.node_condition import (
     LEAVES,
     MAX_REASON,
@@ -43,7 +41,6 @@ from scheduler.rules.node_condition import (
     unmark,
 )
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.state.quarantine import is_dropped
 from scheduler.state.world import World
 
 NOT_READY = names.NODE_REASON + "not ready in Kubernetes"
@@ -56,42 +53,7 @@ SILENT = "to be registered again: Slurm believes that it does not respond"
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 
 
-def reconcile_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -> None:
-    """Visit the nodes that changed.  While one of the clusters does not answer, nothing is done to nodes.
-
-    due         Slurm's names of nodes in quarantine that are tried again
-    everything  visit all nodes
-    """
-    world, node_state = this_pass.world, this_pass.world.node_state
-    todo = sorted(node_state.all_names.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
-    if world.outages or node_state.polled == NEVER or not (todo or node_state.silent):
-        return
-    if this_pass.now < world.quiet_until():
-        this_pass.wake_shared(world.quiet_until())
-        return
-    for name in todo:
-        _visit(name, this_pass)
-    for action in _auto_reconfigure(this_pass):
-        this_pass.add(action)
-
-
-def _visit(name: str, this_pass: Pass) -> None:
-    """Enter the decision about one node in the plan.  If an action has no room in this pass, the node is visited again.
-
-    If the rule does not raise, the node leaves quarantine.  A node whose facts were dropped is left alone.
-    """
-    if is_dropped(this_pass.world, ObjectKind.NODE, name):
-        this_pass.visited_nodes.append(name)
-        return
-    failed = len(this_pass.failed)
-    actions = guarded(this_pass, ObjectKind.NODE, name, (), _decide, name, this_pass)
-    if len(this_pass.failed) == failed and (ObjectKind.NODE, name) in this_pass.world.quarantine:
-        this_pass.lifted.append((ObjectKind.NODE, name))
-    if all(map(this_pass.add, actions)):
-        this_pass.visited_nodes.append(name)
-
-
-def _decide(name: str, this_pass: Pass) -> Actions:
+def reconcile_node(name: str, this_pass: Pass) -> Actions:
     """The actions on one node; none if both clusters show it as it should be."""
     world, node_state = this_pass.world, this_pass.world.node_state
     if name in node_state.in_flight:
@@ -394,7 +356,7 @@ def _is_gone_for_long(name: str, this_pass: Pass) -> bool:
 # --- nodes that do not respond ----------------------------------------------------------------------------------------
 
 
-def _auto_reconfigure(this_pass: Pass) -> tuple[act.Reconfigure, ...]:
+def auto_reconfigure(this_pass: Pass) -> tuple[act.Reconfigure, ...]:
     """Reconfigure Slurm, at most every cure_every_s, to bring back external nodes of slurm.conf (N3)."""
     node_state, tuning = this_pass.world.node_state, this_pass.tuning
     config = this_pass.world.config

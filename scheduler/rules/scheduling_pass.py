@@ -39,11 +39,11 @@ class Pass:
         self.tuning: Tuning = world.config.tuning
         self._begin_plan()
         self._begin_counts()
+        self._compared = _compared(world)
         # True: a pod has affinity terms, so some nodes may be closed to some pods (F5)
         self.any_affinity = bool(world.affinity_workloads) or world.affinity_index.has_anti_affinity
         # True: pods are compared with the affinity terms of other pods (F5), or with the ports that other pods hold (F1)
         self._compares = self.any_affinity or world.affinity_index.has_changes or bool(world.wants_ports)
-        self._compared = _compared(world)
         # None: the quiet period is over, so no bind of a previous process can still take effect
         self.earlier_binds = EarlierBinds(world) if now < world.quiet_until() else None
 

@@ -1,29 +1,25 @@
-"""The status of a pod: its sentences, and when a status is written (Q2, O1).
+"""The status of a pod: its sentences (Q2, O1).
 
-A sentence says what happened, where, and what to do.  It is written again if its content has changed, not because time
-passed, and at most once in a few seconds for each pod.
+A sentence says what happened, where, and what to do.  status_writes.py decides when it is written.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from scheduler import names
-from scheduler.actions import SetJobCondition, SetPodCondition
 from scheduler.events import OutageBegan
-from scheduler.model.kubernetes import Condition, Pod
+from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import Job
-from scheduler.model.text import dated, line, moment
-from scheduler.rules.decision import NOTHING, Decision, JobStatus, PodStatus, PodStatuses, combine, wake
+from scheduler.model.text import dated, moment
+from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, combine, wake
 from scheduler.rules.limits import with_value
 from scheduler.rules.reasons import meaning_of
 from scheduler.rules.scheduling_pass import Pass
-from scheduler.state.estimates import Interval, moved
+from scheduler.state.estimates import Interval
 from scheduler.state.placeholder import Placeholder
-from scheduler.state.pod_records import LastStatus
 from scheduler.state.visits import NO_CONTENDER
 from scheduler.state.workload import Workload
 
@@ -80,132 +76,6 @@ def statuses(pods: Iterable[Pod], reason: str, message: str, *, warning: bool = 
     return Decision((PodStatuses(tuple(pods), reason, message, warning, event),))
 
 
-def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
-    """Plan the write of the condition and its event, unless the pod shows that already.
-
-    A pod on a node gets only the event: the condition PodScheduled=False would claim that it has no node (Q2).
-    """
-    if new.reason and workload.node_of(new.pod):
-        new = replace(new, reason="", event=new.event or new.reason)
-    pod, message = new.pod, line(new.message)
-    essence = new.essence if new.essence is not None else (message,)
-    if pod.uid in this_pass.conditions_planned:  # two writes of one condition would race
-        this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.condition_s)
-        return
-    last = workload.last_status.get(pod.uid) or _last_of_previous_process(new, message, essence, workload, this_pass)
-    if last is not None:
-        renew_at = last.event_at + this_pass.tuning.renew_event_s
-        if _is_same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
-            this_pass.wake_at(workload.key, renew_at)
-            return
-        not_before = last.at + (this_pass.tuning.detail_fresh_s if last.is_first else this_pass.tuning.condition_s)
-        if this_pass.now < not_before:
-            this_pass.wake_at(workload.key, not_before)
-            return
-    report = SetPodCondition(
-        workload.key,
-        pod.uid,
-        pod.namespace,
-        pod.name,
-        new.reason,
-        message,
-        event=new.event or new.reason,
-        warning=new.warning,
-        essence=essence,
-        starts=new.starts,
-        annotations=new.annotations,
-        version=pod.version if new.reason else "",
-    )
-    this_pass.add(report, workload.key)
-
-
-def _last_of_previous_process(
-    new: PodStatus, message: str, essence: tuple[str, ...], workload: Workload, this_pass: Pass
-) -> LastStatus | None:
-    """The equal status that a previous process set on the pod; None: the pod shows another status, or none.
-
-    If the status has an essence, the changing parts of its message are not compared, apart from the expected start: otherwise
-    each restart would write the condition of all waiting pods.  The event counts as posted when this process started.
-    """
-    shown = workload.shown_condition(new.pod)
-    if shown is None or shown.reason != new.reason:
-        return None
-    is_same = shown.message == message
-    if not is_same and (new.essence is None or _lasting(shown.message) != _lasting(message)):
-        return None
-    starts = new.starts if is_same else _nearest_start(shown.message, new.starts, this_pass.now)
-    return LastStatus(new.reason, shown.message, essence, starts, event_at=this_pass.world.started)
-
-
-def _lasting(message: str) -> str:
-    """The message without its changing parts: times, the basis of an interval, the queue place, the value of a limit."""
-    for changing in (_FOLLOWS_FROM, _INTERVAL, _PLACE, _TIME):
-        message = changing.sub("", message)
-    return _LIMIT.sub(r"(\1)", message)
-
-
-def _nearest_start(message: str, starts: float | None, now: float) -> float | None:
-    """Slurm's expected start in the message, epoch seconds.  Without a date: the time of day nearest to *starts*."""
-    found, today = _START.findall(message), moment(now)
-    if not found or starts is None or today is None:
-        return None
-    date, time_of_day = found[-1]  # the message has Slurm's own time after the interval
-    try:
-        shown = datetime.strptime(f"{date or f'{today:%Y-%m-%d} '}{time_of_day}+0000", "%Y-%m-%d %H:%M%z").timestamp()
-    except ValueError:  # another client wrote it
-        return None
-    return shown if date else min((shown + days * DAY_S for days in (-1, 0, 1)), key=lambda at: abs(starts - at))
-
-
-def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
-    """Plan these writes, first on pods without a status.  If the limit class is full, the rest is written later."""
-    for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.last_status):
-        if this_pass.free("pod_conditions") <= 0:
-            this_pass.park(workload.key, "pod_conditions")
-            return
-        shown = PodStatus(pod, new.reason, new.message, warning=new.warning, event=new.event)
-        write_status(shown, workload, this_pass)
-
-
-def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:
-    """Plan the write of the condition and its event, unless this process or a previous one wrote that already."""
-    pod, message, now = new.pod, line(new.message), this_pass.now
-    last = workload.last_status.get(pod.uid)
-    if (
-        last is not None
-        and last.condition == new.reason
-        and last.essence == new.essence
-        and now < last.at + new.again_s
-    ):
-        return
-    if last is None and pod.job_condition is not None and _is_still_true(pod.job_condition, new.reason, message):
-        return
-    if last is not None and now < last.at + this_pass.tuning.condition_s:
-        this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
-        return
-    this_pass.add(
-        SetJobCondition(
-            workload.key, pod.uid, pod.namespace, pod.name, new.reason, message, new.runs, new.warning, new.essence
-        ),
-        workload.key,
-    )
-
-
-def _is_still_true(shown: Condition, reason: str, message: str) -> bool:
-    """True if a condition of a previous process needs no new message.  It needs one only if the end of the job moved."""
-    if shown.reason != reason:
-        return False
-    return reason != names.ENDS_SOON or _TIME.findall(shown.message) == _TIME.findall(message)
-
-
-def _is_same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
-    if last.condition != reason or last.essence != essence:
-        return False
-    if last.starts is None or starts is None:
-        return last.starts is starts
-    return not moved(last.starts, starts, now)
-
-
 def outage(pods: Iterable[Pod], lost: OutageBegan, meanwhile: str, this_pass: Pass) -> Decision:
     """Show on the pods that Slurm does not answer, but only after a while: a short outage costs no writes (X1)."""
     shown_at = lost.since + this_pass.tuning.outage_s
@@ -250,6 +120,31 @@ def brief(message: str) -> str:
         start = start.removeprefix("between ").replace(" and ", " to ", 1)
     shown = f"{reason}{clause[1:]}{start}" if clause else text.removesuffix(")")
     return ". ".join(filter(None, (shown, note)))
+
+
+def lasting(message: str) -> str:
+    """The message without its changing parts: times, the basis of an interval, the queue place, the value of a limit."""
+    for changing in (_FOLLOWS_FROM, _INTERVAL, _PLACE, _TIME):
+        message = changing.sub("", message)
+    return _LIMIT.sub(r"(\1)", message)
+
+
+def nearest_start(message: str, starts: float | None, now: float) -> float | None:
+    """Slurm's expected start in the message, epoch seconds.  Without a date: the time of day nearest to *starts*."""
+    found, today = _START.findall(message), moment(now)
+    if not found or starts is None or today is None:
+        return None
+    date, time_of_day = found[-1]  # the message has Slurm's own time after the interval
+    try:
+        shown = datetime.strptime(f"{date or f'{today:%Y-%m-%d} '}{time_of_day}+0000", "%Y-%m-%d %H:%M%z").timestamp()
+    except ValueError:  # another client wrote it
+        return None
+    return shown if date else min((shown + days * DAY_S for days in (-1, 0, 1)), key=lambda at: abs(starts - at))
+
+
+def times(message: str) -> list[str]:
+    """The times that the message names, as `clock` and `exact_clock` write them."""
+    return _TIME.findall(message)
 
 
 def _start(job: Job, this_pass: Pass) -> str:

@@ -33,7 +33,7 @@ from scheduler.events import AbsenceConfirmed, Event, OutageEnded, Planned, Side
 from scheduler.model.kubernetes import Pod
 from scheduler.nodes.observed import NodeState
 from scheduler.place.fit import NodeInfo, needs
-from scheduler.rules import binding, driver, granted, identity, submission, unsubmitted
+from scheduler.rules import binding, driver, granted, guard, identity, submission, unsubmitted
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state import anomalies
 from scheduler.state.placeholder import Placeholder
@@ -92,6 +92,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (identity, ("is_trusted",)),
     (anomalies, ("missing",)),
     (driver, ("apply", "write_status")),
+    (guard, ("take_shared",)),
     (granted, ("place_and_bind", "_use_grant")),
     (unsubmitted, ("submit",)),
 )

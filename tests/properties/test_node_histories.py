@@ -22,10 +22,10 @@ from scheduler.actions import (
     UnmarkNode,
     is_as_found,
 )
+from scheduler.decide import visit_nodes
 from scheduler.events import ActionEnded, NodeDeleted, NodeSeen, Planned, SlurmNodesPolled
 from scheduler.model.kubernetes import Condition, Node, Taint
 from scheduler.model.slurm import Partition, SlurmNode
-from scheduler.rules.reconcile_nodes import reconcile_nodes
 from scheduler.rules.scheduling_pass import Pass
 from tests.builders import CLUSTER, START, Story, amounts, node
 
@@ -126,8 +126,8 @@ class Sides:
 
     def act(self, fate: Outcome) -> list[Action]:
         every, this_pass = (Pass(self.story.world, self.now) for _ in range(2))
-        reconcile_nodes(every, everything=True)
-        reconcile_nodes(this_pass, everything=False)
+        visit_nodes(every, everything=True)
+        visit_nodes(this_pass, everything=False)
         plan = this_pass.plan()
         assert set(every.actions) == set(plan.actions), "a pass over all nodes finds nothing more"
         self.story.world.apply(Planned(plan, self.now))

@@ -302,7 +302,7 @@ def test_whichever_answer_is_lost_and_its_request_late_the_story_ends_the_same(s
 
 
 def test_a_bridge_that_does_not_know_the_jobs_of_the_process_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(passes.IN_TURN, "reads of unknown jobs", lambda _: None)
+    monkeypatch.setitem(passes.PERIODIC, "reads of unknown jobs", ())
     wrong = swept(one_pod_runs_and_ends, lambda whole: kills(whole.seen))
     assert [each for each in wrong if each.startswith("killed-after")], wrong
 

@@ -23,6 +23,7 @@ from scheduler.actions import (
     UnmarkNode,
     is_as_found,
 )
+from scheduler.decide import visit_nodes
 from scheduler.events import (
     NodeDeleted,
     NodeSeen,
@@ -38,7 +39,7 @@ from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Condition, Node, PodPhase, Taint
 from scheduler.model.slurm import NodeSpec, Partition, SlurmNode
 from scheduler.nodes.registration import ExternalNodes
-from scheduler.rules.reconcile_nodes import CORDONED, NOT_READY, reconcile_nodes
+from scheduler.rules.reconcile_nodes import CORDONED, NOT_READY
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.tuning import Config
 from tests.builders import CLUSTER, CONFIG, START, Story, node, pod
@@ -89,7 +90,7 @@ class Nodes(Story):
 
     def looks(self, at: float = NOW, *, everything: bool = False) -> list[Action]:
         this_pass = Pass(self.world, at)
-        reconcile_nodes(this_pass, everything=everything)
+        visit_nodes(this_pass, everything=everything)
         plan = this_pass.plan()
         self.world.apply(Planned(plan, at))
         return list(plan.actions)

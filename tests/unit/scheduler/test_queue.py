@@ -10,7 +10,7 @@ from scheduler import names
 from scheduler.actions import BindPod, NudgeScheduler, Outcome, ReadJob, SetPodCondition
 from scheduler.model.kubernetes import Condition
 from scheduler.model.slurm import Job
-from scheduler.rules.status import _nearest_start, brief
+from scheduler.rules.status import brief, nearest_start
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 20
@@ -423,7 +423,7 @@ def test_the_start_that_a_condition_shows_is_read_back_also_if_another_client_wr
     message: str, start: float | None
 ) -> None:
     now = 1_795_500_000.0
-    assert _nearest_start(message, now + 5000, now) == start
+    assert nearest_start(message, now + 5000, now) == start
 
 
 # --- before the job is read -----------------------------------------------------------------------------------------------

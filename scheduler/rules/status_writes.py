@@ -1,0 +1,126 @@
+"""When the status of a pod is written: the driver's part of a status (Q2, O1).
+
+A status is written again if its content has changed, not because time passed, and at most once in a few seconds for each pod.
+status.py has the sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler import names
+from scheduler.actions import SetJobCondition, SetPodCondition
+from scheduler.model.kubernetes import Condition
+from scheduler.model.text import line
+from scheduler.rules.decision import JobStatus, PodStatus, PodStatuses
+from scheduler.rules.scheduling_pass import Pass
+from scheduler.rules.status import lasting, nearest_start, times
+from scheduler.state.estimates import moved
+from scheduler.state.pod_records import LastStatus
+from scheduler.state.workload import Workload
+
+
+def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> None:
+    """Plan these writes, first on pods without a status.  If the limit class is full, the rest is written later."""
+    for pod in sorted(new.pods, key=lambda pod: pod.uid in workload.last_status):
+        if this_pass.free("pod_conditions") <= 0:
+            this_pass.park(workload.key, "pod_conditions")
+            return
+        shown = PodStatus(pod, new.reason, new.message, warning=new.warning, event=new.event)
+        write_status(shown, workload, this_pass)
+
+
+def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
+    """Plan the write of the condition and its event, unless the pod shows that already.
+
+    A pod on a node gets only the event: the condition PodScheduled=False would claim that it has no node (Q2).
+    """
+    if new.reason and workload.node_of(new.pod):
+        new = replace(new, reason="", event=new.event or new.reason)
+    pod, message = new.pod, line(new.message)
+    essence = new.essence if new.essence is not None else (message,)
+    if pod.uid in this_pass.conditions_planned:  # two writes of one condition would race
+        this_pass.wake_at(workload.key, this_pass.now + this_pass.tuning.condition_s)
+        return
+    last = workload.last_status.get(pod.uid) or _last_of_previous_process(new, message, essence, workload, this_pass)
+    if last is not None:
+        renew_at = last.event_at + this_pass.tuning.renew_event_s
+        if _is_same(last, new.reason, essence, new.starts, this_pass.now) and this_pass.now < renew_at:
+            this_pass.wake_at(workload.key, renew_at)
+            return
+        not_before = last.at + (this_pass.tuning.detail_fresh_s if last.is_first else this_pass.tuning.condition_s)
+        if this_pass.now < not_before:
+            this_pass.wake_at(workload.key, not_before)
+            return
+    report = SetPodCondition(
+        workload.key,
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        new.reason,
+        message,
+        event=new.event or new.reason,
+        warning=new.warning,
+        essence=essence,
+        starts=new.starts,
+        annotations=new.annotations,
+        version=pod.version if new.reason else "",
+    )
+    this_pass.add(report, workload.key)
+
+
+def _last_of_previous_process(
+    new: PodStatus, message: str, essence: tuple[str, ...], workload: Workload, this_pass: Pass
+) -> LastStatus | None:
+    """The equal status that a previous process set on the pod; None: the pod shows another status, or none.
+
+    If the status has an essence, the changing parts of its message are not compared, apart from the expected start: otherwise
+    each restart would write the condition of all waiting pods.  The event counts as posted when this process started.
+    """
+    shown = workload.shown_condition(new.pod)
+    if shown is None or shown.reason != new.reason:
+        return None
+    is_same = shown.message == message
+    if not is_same and (new.essence is None or lasting(shown.message) != lasting(message)):
+        return None
+    starts = new.starts if is_same else nearest_start(shown.message, new.starts, this_pass.now)
+    return LastStatus(new.reason, shown.message, essence, starts, event_at=this_pass.world.started)
+
+
+def _is_same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: float | None, now: float) -> bool:
+    if last.condition != reason or last.essence != essence:
+        return False
+    if last.starts is None or starts is None:
+        return last.starts is starts
+    return not moved(last.starts, starts, now)
+
+
+def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:
+    """Plan the write of the condition and its event, unless this process or a previous one wrote that already."""
+    pod, message, now = new.pod, line(new.message), this_pass.now
+    last = workload.last_status.get(pod.uid)
+    if (
+        last is not None
+        and last.condition == new.reason
+        and last.essence == new.essence
+        and now < last.at + new.again_s
+    ):
+        return
+    if last is None and pod.job_condition is not None and _is_still_true(pod.job_condition, new.reason, message):
+        return
+    if last is not None and now < last.at + this_pass.tuning.condition_s:
+        this_pass.wake_at(workload.key, last.at + this_pass.tuning.condition_s)
+        return
+    this_pass.add(
+        SetJobCondition(
+            workload.key, pod.uid, pod.namespace, pod.name, new.reason, message, new.runs, new.warning, new.essence
+        ),
+        workload.key,
+    )
+
+
+def _is_still_true(shown: Condition, reason: str, message: str) -> bool:
+    """True if a condition of a previous process needs no new message.  It needs one only if the end of the job moved."""
+    if shown.reason != reason:
+        return False
+    return reason != names.ENDS_SOON or times(shown.message) == times(message)
