@@ -80,7 +80,7 @@ class Health(Endpoints):
 
         return registered
 
-    def not_turning(self) -> str:
+    def why_stalled(self) -> str:
         """Why the process is not healthy: its loop makes no passes; "": it is healthy."""
         age = self._clock() - self._loop.passed
         return f"the loop has stood still for {span(age)}" if age > STANDSTILL_S else ""
@@ -96,7 +96,7 @@ class Health(Endpoints):
 
     async def healthz(self, _: web.Request) -> web.Response:
         """Answer 200 ok, or 500 and why the process is not healthy."""
-        why = self.not_turning()
+        why = self.why_stalled()
         return web.Response(text=f"{why or 'ok'}\n", status=500 if why else 200)
 
     async def readyz(self, _: web.Request) -> web.Response:

@@ -24,7 +24,7 @@ from scheduler.rules.driver import apply
 from scheduler.rules.gathering import gathering
 from scheduler.rules.granted import granted
 from scheduler.rules.guard import SharedRule, guarded, plan_retries, share, visit, visit_node
-from scheduler.rules.news import news
+from scheduler.rules.one_time_events import one_time_events
 from scheduler.rules.orphaned import end_pods
 from scheduler.rules.periodic import (
     nudge,
@@ -140,7 +140,7 @@ def _visit(workload: Workload, this_pass: Pass) -> bool:
     this_pass.visited.append(workload.key)
     if world.undecoded.among(workload.pods):
         return True  # visited again when that pod is decoded, or is gone
-    if (shown := news(workload, this_pass)) is not NOTHING:
+    if (shown := one_time_events(workload, this_pass)) is not NOTHING:
         apply(shown, workload, this_pass)
     apply(RULES[world.phase_of[workload.key]](workload, this_pass), workload, this_pass)
     return True

@@ -23,7 +23,7 @@ from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, SlurmNode, Sta
 from scheduler.model.text import dated
 from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, feasible, slurm_name
-from scheduler.place.fit import checks, kind_of, miss, node_requirements
+from scheduler.place.fit import checks, kind_of, node_requirements, why_unusable
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
 from scheduler.rules.driver import apply
 from scheduler.rules.gathering import why_gathering
@@ -285,7 +285,7 @@ def _nodes(workload: Workload, pod: Pod, world: World) -> Nodes | None:
             usable[node.name] = known
         else:
             is_contested = slurm_name(node) in world.contested
-            misses[CONTESTED if is_contested else miss(wanted, node, known, made) or SECOND_CHOICE] += 1
+            misses[CONTESTED if is_contested else why_unusable(wanted, node, known, made) or SECOND_CHOICE] += 1
     return Nodes(
         count=len(nodes),
         usable=tuple(sorted(usable)),

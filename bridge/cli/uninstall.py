@@ -118,12 +118,12 @@ class Uninstall:
                 assert lease is not None, "without a lease there is a world from the start"
                 self._print_status(_waits_for(lease))
             elif self._dry_run:
-                if not (why := uninstall.not_known(known)):
-                    self._print_steps(known, uninstall.todo(known, clock()))
+                if not (why := uninstall.why_incomplete(known)):
+                    self._print_steps(known, uninstall.left_to_remove(known, clock()))
                     return
                 self._print_status(why)
             else:
-                why, todo = uninstall.waits_for(known, clock()), uninstall.todo(known, clock())
+                why, todo = uninstall.waits_for(known, clock()), uninstall.left_to_remove(known, clock())
                 if not why and not todo:
                     _print(_nothing_left(known))
                     return

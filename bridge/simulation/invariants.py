@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bridge.simulation.given import Given
 from bridge.simulation.kube.objects import epoch, host_ports
 from bridge.simulation.observations import KubeObservations, Object, SeenJob, SlurmObservations
+from bridge.simulation.tenant_history import TenantHistory
 from scheduler import names
 from scheduler.model.hostlist import fold
 from scheduler.model.quantity import amount
@@ -159,7 +159,7 @@ class Invariants:
     log: list[tuple[float, str]] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
-    given: Given = field(init=False)
+    tenants: TenantHistory = field(init=False)
     _sent: set[str] = field(default_factory=set)  # uids of pods whose bind was sent
     # Uid of a pod that another scheduler bound, to the time and the job id in its annotations.
     _others: dict[str, tuple[float, int | None]] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class Invariants:
     _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace
 
     def __post_init__(self) -> None:
-        self.given = Given.always(self.users)
+        self.tenants = TenantHistory.always(self.users)
 
     def note(self, what: str) -> None:
         """Add a line to the log that a failure shows."""
@@ -215,7 +215,7 @@ class Invariants:
     def is_ours(self, job: SeenJob) -> bool:
         """True if the job is a placeholder of this bridge, by its name and its user."""
         whose = names.whose(job.name)
-        return whose is not None and whose[0] == self.cluster and self.given.was_given(job.user)
+        return whose is not None and whose[0] == self.cluster and self.tenants.was_given(job.user)
 
     def ours(self) -> list[SeenJob]:
         """The placeholders of this bridge that have not ended."""
@@ -270,7 +270,7 @@ class Invariants:
     def _not_given(self, name: str, user: str, account: str, sent: float) -> str:
         """A sentence if the policy did not allow this user and account in the job's namespace when it was sent."""
         whose = names.whose(name)
-        if whose is None or whose[0] != self.cluster or self.given.gives(self._home(name), user, account, sent):
+        if whose is None or whose[0] != self.cluster or self.tenants.gives(self._home(name), user, account, sent):
             return ""
         return f"{name} is asked for as {user}, account {account or 'by default'}, which the policy does not allow"
 
@@ -349,7 +349,7 @@ class Invariants:
     def is_for(self, job: SeenJob, pod: Object) -> bool:
         """True if the job is the pod's own or its gang's: by its user, and by its name, or the name before it was renamed."""
         whose = names.whose(self.renamed.get(job.serial, job.name))
-        may_be = self.given.ever_gave(pod["metadata"]["namespace"], job.user)
+        may_be = self.tenants.ever_gave(pod["metadata"]["namespace"], job.user)
         return may_be and whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
 
     def _held_by(self, job: SeenJob) -> list[str]:
@@ -460,7 +460,7 @@ class Invariants:
             return job
         own = (other for other in self.ours() if self.is_for(other, pod))
         own = (other for other in own if not _stood_alone(pod, other))
-        given = (other for other in own if self.given.gives_now(self._home(other.name), other.user))
+        given = (other for other in own if self.tenants.gives_now(self._home(other.name), other.user))
         holding = (other for other in given if other.holds and node in other.nodes)
         return next((other for other in holding if self._of_slurm(other.starts) < sent - ON_ITS_WAY_S), None)
 
@@ -503,7 +503,7 @@ class Invariants:
             home = self._home(job.name)
             if (
                 home not in self.users
-                or not self.given.ever_gave(home, job.user)
+                or not self.tenants.ever_gave(home, job.user)
                 or job.partition not in self.partitions
             ):
                 what = f"job {job.id} ({job.name}) of {job.user} in {job.partition}"
@@ -518,7 +518,7 @@ class Invariants:
             user
             for user in users
             if self._requested.get((name, user), self.born) < self.born
-            and not self.given.gave_for(FORMER_JOB_S, user, self.born, self.clock())
+            and not self.tenants.gave_for(FORMER_JOB_S, user, self.born, self.clock())
         }
         return min(len(former), len(users) - 1)
 
@@ -530,7 +530,7 @@ class Invariants:
             now, whose = self.slurm.job(job.id), names.whose(job.name)
             if whose is None or now is None or now.serial != serial or not now.ended:
                 continue
-            if not self.given.gives_now(self._home(job.name), job.user):  # the policy took the grant away
+            if not self.tenants.gives_now(self._home(job.name), job.user):  # the policy took the grant away
                 continue
             if self._served_on(job.nodes) <= before:
                 ended = self.clock(), frozenset(job.nodes)

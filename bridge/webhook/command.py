@@ -18,8 +18,8 @@ from bridge.preflight.waiting import Waiting, unless
 from bridge.stopping import listening
 
 try:
-    from bridge.webhook.given import CERTIFICATE, KEY, Given
-    from bridge.webhook.own import Own, Places
+    from bridge.webhook.certificate_files import CERTIFICATE, KEY, CertificateFiles
+    from bridge.webhook.own_certificate import OwnCertificate, Places
     from bridge.webhook.server import Server
 except ModuleNotFoundError as missing:
     if (missing.name or "").partition(".")[0] not in ("cryptography", "cffi"):
@@ -74,10 +74,10 @@ async def _source(options: Options, server: Server, stack: AsyncExitStack) -> So
     """The files of the options, or if no file is named the webhook's own certificate.  Raises ConfigError."""
     certificate, key = options.get("tls_cert_file"), options.get("tls_key_file")
     if certificate and key:
-        return Given(certificate, key, server.use, time.time)
+        return CertificateFiles(certificate, key, server.use, time.time)
     if certificate or key:
         raise ConfigError(f"{CERTIFICATE} and {KEY} belong together.", "Name both files, or none.")
-    return Own(await connect(options.get("kubeconfig"), stack), _places(options), server.use)
+    return OwnCertificate(await connect(options.get("kubeconfig"), stack), _places(options), server.use)
 
 
 async def _first_look(source: Source) -> None:
@@ -85,7 +85,7 @@ async def _first_look(source: Source) -> None:
 
     Raises ConfigError for a problem with the files, or for a problem with Kubernetes that does not end by itself.
     """
-    if isinstance(source, Own):
+    if isinstance(source, OwnCertificate):
         await Waiting().wait_for("Kubernetes", source.look)
     else:
         await source.look()

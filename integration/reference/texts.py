@@ -27,7 +27,7 @@ CARRIED: Mapping[str, frozenset[str]] = {
     "crashes": frozenset({"Pod"}),
     "cut": frozenset({"Lead"}),
     "filled": frozenset({"Tenant"}),
-    "of": frozenset({"Most"}),
+    "of": frozenset({"PodsPerNode"}),
     "problem": frozenset({"Claim", "Feasible"}),
     "refused_fields": frozenset({"Pod"}),
     "rule": frozenset({"Tenant", "_Filling"}),

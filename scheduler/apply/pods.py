@@ -19,7 +19,7 @@ from scheduler.apply.relabelled import gather
 from scheduler.apply.undecoded import note_decoded, note_list
 from scheduler.events import Scope
 from scheduler.model import kubelet
-from scheduler.model.clocks import Sighting
+from scheduler.model.clocks import FirstSeen
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.state import confirmation, other_schedulers, quarantine, rivals
@@ -150,7 +150,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     key = world.key_of_pod.get(pod.uid)
     workload = take_workload(world, pod)
     before = workload.pods.get(pod.uid)
-    _note_sighting(world, before, pod)
+    _note_first_seen(world, before, pod)
     if before is not None and before.waits and pod.finished and pod.exit_code is None:
         pod = replace(pod, waits=before.waits)  # kubelet soon stops showing why the pod never started
     workload.put(pod)
@@ -229,18 +229,18 @@ def _note_input(world: World, workload: Workload, before: Pod | None, pod: Pod) 
         workload.late_changes[pod.uid] = change
 
 
-def _note_sighting(world: World, before: Pod | None, pod: Pod) -> None:
+def _note_first_seen(world: World, before: Pod | None, pod: Pod) -> None:
     """Note when this process first saw each fact of the pod, because times of other clocks may be wrong."""
-    seen = world.sightings.get(pod.uid)
+    seen = world.first_seen.get(pod.uid)
     if seen is None:
-        seen = world.sightings[pod.uid] = Sighting(world.newest_event_at)
+        seen = world.first_seen[pod.uid] = FirstSeen(world.newest_event_at)
     if before is None:
         seen.waits_since = pod.waits_since
         seen.stuck = world.newest_event_at if _shows_another_reason(pod) else None
         return
     if not kubelet.needs_a_person(pod.waits):
         seen.stuck = None
-    elif kubelet.goes_on(before.waits):
+    elif kubelet.is_in_progress(before.waits):
         seen.stuck = world.newest_event_at
     if pod.node and not before.node:
         seen.bound = world.newest_event_at

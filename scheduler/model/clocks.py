@@ -56,7 +56,7 @@ class ClusterClock:
 
 
 @dataclass(slots=True)
-class Sighting:
+class FirstSeen:
     """When this process first saw each of these facts of a pod, by the bridge's clock; None: not yet.
 
     first    the pod exists

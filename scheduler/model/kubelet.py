@@ -8,7 +8,7 @@ neither table is not taken as a problem.
 from __future__ import annotations
 
 # Kubelet pulls an image, makes a volume or a sandbox, or starts another container first.  This may take long.
-GOES_ON = frozenset({"ContainerCreating", "PodInitializing", "Pulling"})
+IN_PROGRESS = frozenset({"ContainerCreating", "PodInitializing", "Pulling"})
 
 # Kubelet retries, and fails for the same reason until a person corrects the pod, a secret, the image or the node.
 NEEDS_A_PERSON = frozenset(
@@ -37,9 +37,9 @@ def reason(waits: str) -> str:
     return waits.partition(": ")[2].partition(",")[0]
 
 
-def goes_on(waits: str) -> bool:
+def is_in_progress(waits: str) -> bool:
     """True while kubelet is at work."""
-    return reason(waits) in GOES_ON
+    return reason(waits) in IN_PROGRESS
 
 
 def needs_a_person(waits: str) -> bool:

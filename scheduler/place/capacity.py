@@ -25,7 +25,7 @@ from scheduler import names
 from scheduler.model.hostlist import expand, folded
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import JobSpec, SlurmNode
-from scheduler.place.sharing import Most
+from scheduler.place.sharing import PodsPerNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,9 @@ def alike(nodes: Iterable[SlurmNode], and_by: Callable[[SlurmNode], object] | No
     return list(groups.values())
 
 
-def laid_out(spec: JobSpec, kinds: Sequence[Alike], most: Mapping[str, Most], *, memory: bool) -> JobSpec | Refusal:
+def laid_out(
+    spec: JobSpec, kinds: Sequence[Alike], most: Mapping[str, PodsPerNode], *, memory: bool
+) -> JobSpec | Refusal:
     """The job, with tasks_per_node if Slurm would count it wrongly otherwise; or a Refusal.
 
     kinds   the nodes that the job may use: as few of them as possible are taken, with the pods spread evenly
@@ -84,7 +86,7 @@ def laid_out(spec: JobSpec, kinds: Sequence[Alike], most: Mapping[str, Most], *,
     return Refusal(names.NO_NODE, _would_lose(spec, [name for kind in losing for name in kind.names]))
 
 
-def fewest_nodes(spec: JobSpec, kinds: Iterable[Alike], most: Mapping[str, Most], *, memory: bool) -> int:
+def fewest_nodes(spec: JobSpec, kinds: Iterable[Alike], most: Mapping[str, PodsPerNode], *, memory: bool) -> int:
     """The fewest nodes that the job takes if they are empty; 1 if they cannot hold it (`lacking` returns the reason).
 
     Arguments as for `laid_out`.
@@ -132,7 +134,7 @@ def _places(spec: JobSpec, rooms: Sequence[tuple[int, int]], *, evenly: bool) ->
     return 0
 
 
-def _too_few_places(spec: JobSpec, rooms: Sequence[tuple[int, int]], first: Most) -> str:
+def _too_few_places(spec: JobSpec, rooms: Sequence[tuple[int, int]], first: PodsPerNode) -> str:
     takes, usable = sum(room * nodes for room, nodes in rooms), sum(nodes for room, nodes in rooms if room)
     on_one = "one such pod" if first.pods == 1 else f"{first.pods:,} such pods"
     limit = f" on at most {spec.max_nodes:,} {'node' if spec.max_nodes == 1 else 'nodes'}" if spec.max_nodes else ""

@@ -17,7 +17,7 @@ from scheduler import names
 from scheduler.model.hostlist import folded
 from scheduler.model.kubernetes import Node, Requirement
 from scheduler.model.slurm import SlurmNode
-from scheduler.place.fit import NodeRequirements, checks, miss
+from scheduler.place.fit import NodeRequirements, checks, why_unusable
 
 COMPARED_PER_NODE = 16  # expressions or tolerations that are compared in the time that a node takes otherwise
 CONTESTED = "claiming the same Slurm node as another"
@@ -64,7 +64,7 @@ def feasible(
         count += 1
         name = slurm_name(node)
         known = slurm_nodes.get(name)
-        why = miss(wanted, node, known, made) if name not in contested else CONTESTED
+        why = why_unusable(wanted, node, known, made) if name not in contested else CONTESTED
         if why is None and known is not None:
             fit[known.name] = known.external
         else:

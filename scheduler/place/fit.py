@@ -90,7 +90,9 @@ def checks(wanted: NodeRequirements) -> Checks:
     return Checks(affinity, tuple(map(matcher, dict.fromkeys(wanted.volumes))))
 
 
-def miss(wanted: NodeRequirements, node: Node, known: SlurmNode | None, made: Checks | None = None) -> str | None:
+def why_unusable(
+    wanted: NodeRequirements, node: Node, known: SlurmNode | None, made: Checks | None = None
+) -> str | None:
     """Why this node cannot be used, in words that follow a number of nodes; None: it can be used.
 
     made   the compiled checks, if many nodes are judged
@@ -272,7 +274,7 @@ class NodeInfo:
         """The needs of that pod; empty if it is not here."""
         return self._needs.get(uid, EMPTY)
 
-    def listening(self, wanted: Iterable[HostPort]) -> Iterator[Pod]:
+    def holding_ports(self, wanted: Iterable[HostPort]) -> Iterator[Pod]:
         """The pods here that hold a host port which conflicts with one of these."""
         for port in (*wanted, ALL_PORTS):
             held = self._holders.get((port.port, port.protocol), {})
@@ -348,7 +350,7 @@ def _terminating(there: Sequence[NodeInfo]) -> list[Pod]:
 def _lacking(pod: Pod, node: Node, there: Sequence[NodeInfo], *, leave_out_terminating: bool) -> str:
     """The first resource of which the node has too little for this pod beside the others; "": none."""
     for counts in there if pod.host_ports else ():
-        for other in counts.listening(pod.host_ports):
+        for other in counts.holding_ports(pod.host_ports):
             if other.uid != pod.uid and not (leave_out_terminating and other.deleting_at is not None):
                 return "host port"
     aside = {pod.uid, *(other.uid for other in _terminating(there))} if leave_out_terminating else {pod.uid}
@@ -414,7 +416,7 @@ def obstacle(pod: Pod, site: Site, volumes: tuple[tuple[NodeTerm, ...], ...], cl
         return found
     selector = tuple(pod.node_selector.items())
     wanted = NodeRequirements(selector, pod.node_affinity, volumes, pod.tolerations, (), "", False, closed)
-    why = miss(wanted, node, site.in_slurm)
+    why = why_unusable(wanted, node, site.in_slurm)
     if why is None and site.planned is not None and violates_anti_affinity(pod, site.planned.pods.values()):
         why = CLOSED
     return Blocked(f"node {node.name} is {why}") if why else None

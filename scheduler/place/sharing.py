@@ -24,7 +24,7 @@ MOST_COMPARED = 10_000  # terms of a gang with kinds of its pods: some 10 ms
 
 
 @dataclass(frozen=True, slots=True)
-class Most:
+class PodsPerNode:
     """The number of pods that a node holds, and the resource that limits it.
 
     alike   False: some of the pods need less of that resource than the others, and are counted as if they did not
@@ -35,7 +35,7 @@ class Most:
     alike: bool = True
 
 
-def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, Most]:
+def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Collection[str]) -> dict[str, PodsPerNode]:
     """The number of these pods that each node holds when it is empty.  All of them ask Slurm for the same.
 
     nodes    by Slurm's name; the keys of the answer are these
@@ -43,7 +43,7 @@ def most_pods_on(nodes: Mapping[str, Node], pods: Collection[Pod], counted: Coll
     """
     if port := common_port(pods):  # Slurm has no option for some pairs alone, so each pod gets a node of its own
         alike = all(any(host_port.port == port for host_port in pod.host_ports) for pod in pods)
-        return dict.fromkeys(nodes, Most(1, f"host port {port}", alike))
+        return dict.fromkeys(nodes, PodsPerNode(1, f"host port {port}", alike))
     needed = _distinct_needs(pods)
     resources = {resource for amounts in needed for resource in amounts} - set(counted)
     largest = {resource: max(amounts.get(resource, 0) for amounts in needed) for resource in resources}
@@ -158,9 +158,9 @@ def _distinct_needs(pods: Collection[Pod]) -> list[Amounts]:
     return [needs(pod) for pod in by_requests.values()]
 
 
-def _most(node: Node, wanted: Mapping[str, int], uneven: Collection[str]) -> Most:
+def _most(node: Node, wanted: Mapping[str, int], uneven: Collection[str]) -> PodsPerNode:
     found = (
-        Most(node.allocatable.get(resource, 0) // amount, resource, resource not in uneven)
+        PodsPerNode(node.allocatable.get(resource, 0) // amount, resource, resource not in uneven)
         for resource, amount in wanted.items()
     )
     return min(found, key=lambda most: most.pods)

@@ -8,7 +8,7 @@ from scheduler.rules.decision import NOTHING, Decision, combine, wake
 from scheduler.rules.end_record import record_end_of_former_job
 from scheduler.rules.granted import cancel_elsewhere, is_on_its_grant
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job
-from scheduler.rules.news import event_alone
+from scheduler.rules.one_time_events import event_alone
 from scheduler.rules.reacquire import show_new_job, why_not_held
 from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import read_hinted, watch

@@ -18,7 +18,7 @@ from scheduler.place.capacity import Alike, alike, fewest_nodes, lacking, laid_o
 from scheduler.place.node_counts import Counted, shared
 from scheduler.place.separate_nodes import SeparateNodes
 from scheduler.place.sharing import (
-    Most,
+    PodsPerNode,
     has_affinity_between,
     has_mutual_anti_affinity,
     keeps_all_apart,
@@ -58,7 +58,7 @@ class _Site:
     spec: JobSpec
     pods: Sequence[Pod]
     kinds: Sequence[Alike]
-    most: Mapping[str, Most]
+    most: Mapping[str, PodsPerNode]
     memory: bool
     on_one_node: bool
 

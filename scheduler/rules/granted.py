@@ -33,7 +33,7 @@ from scheduler.rules.running import watch
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
 from scheduler.rules.status import outage, statuses
-from scheduler.rules.submission import as_the_bound_ask, is_managed, not_managed, read_first, spec_for
+from scheduler.rules.submission import is_managed, job_like_bound_pods, not_managed, read_first, spec_for
 from scheduler.rules.uninstall import end_running, is_ending_pods, releases_grant, withdraw
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
@@ -193,7 +193,7 @@ def _asked(binding: Binding, this_pass: Pass) -> JobSpec | Refusal:
     if binding.job.spec is not None:
         return binding.job.spec
     if binding.replacing and not binding.grant.parts:
-        return as_the_bound_ask(binding.workload, this_pass)
+        return job_like_bound_pods(binding.workload, this_pass)
     asked = spec_for(binding.workload, this_pass)
     return asked if isinstance(asked, Refusal) else in_order_of_grant(binding, asked, this_pass)
 

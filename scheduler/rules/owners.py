@@ -34,7 +34,7 @@ def read_stale_owners(workload: Workload, pods: Iterable[Pod], this_pass: Pass) 
     for pod, ref in _owners(pods, world):
         key = owner_key(pod.namespace, ref)
         read_at = world.owner_read_at.get(key, float("inf"))
-        if world.owners.get(key) is None or read_at + LATELY_S >= world.sightings[pod.uid].first:
+        if world.owners.get(key) is None or read_at + LATELY_S >= world.first_seen[pod.uid].first:
             continue
         is_late = this_pass.now < workload.backoff.until
         found.append(wake(workload.backoff.until) if is_late else plan_action(_read(pod, ref, workload)))
@@ -102,7 +102,7 @@ def _owners(pods: Iterable[Pod], world: World) -> Iterator[tuple[Pod, OwnerRef]]
         while ref is not None and steps < MAX_OWNERS:
             key = owner_key(pod.namespace, ref)
             before = found.get(key)
-            if before is None or world.sightings[before[0].uid].first < world.sightings[pod.uid].first:
+            if before is None or world.first_seen[before[0].uid].first < world.first_seen[pod.uid].first:
                 found[key] = (pod, ref)
             owner = world.owners.get(key)
             ref, steps = (owner.owner if owner is not None else None), steps + 1

@@ -274,7 +274,7 @@ def _never_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], th
 
 def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pass: Pass) -> Decision:
     """Show on the pod why it has not started.  until: when the pod is ended for that, epoch seconds"""
-    then = NOT_ENDED if kubelet.goes_on(pod.waits) else ""
+    then = NOT_ENDED if kubelet.is_in_progress(pod.waits) else ""
     if until < float("inf"):
         then = f" It is ended at {clock(until, this_pass.now)} if it does not start."
     message = (
@@ -287,19 +287,19 @@ def _not_started(pod: Pod, job: Placeholder, since: float, until: float, this_pa
 
 def _bound_at(pod: Pod, this_pass: Pass) -> float | None:
     """When the pod was bound, by the bridge's clock; None: not known."""
-    seen = this_pass.world.sightings.get(pod.uid)
+    seen = this_pass.world.first_seen.get(pod.uid)
     return None if pod.bound_at is None or seen is None else this_pass.world.since(pod.bound_at, seen, seen.bound)
 
 
 def _waits_since(pod: Pod, this_pass: Pass) -> float | None:
     """The earliest time at which its containers failed to start, by the bridge's clock; None: not known."""
-    seen = this_pass.world.sightings.get(pod.uid)
+    seen = this_pass.world.first_seen.get(pod.uid)
     return None if pod.waits_since is None or seen is None else this_pass.world.since(pod.waits_since, seen, seen.waits)
 
 
 def _stuck_since(pod: Pod, since: float, this_pass: Pass) -> float:
     """When kubelet first reported a reason that needs a person.  The time of an image pull before that does not count."""
-    seen = this_pass.world.sightings.get(pod.uid)
+    seen = this_pass.world.first_seen.get(pod.uid)
     return since if seen is None or seen.stuck is None else max(since, seen.stuck)
 
 

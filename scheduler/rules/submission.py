@@ -120,7 +120,7 @@ def spec_for(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     return one_job(workload, asked_by(workload, this_pass), this_pass)
 
 
-def as_the_bound_ask(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
+def job_like_bound_pods(workload: Workload, this_pass: Pass) -> JobSpec | Refusal:
     """The job to submit if every unbound member were like the last bound member."""
     members = workload.members
     bound = by_rank([pod for pod in members if workload.node_of(pod)])

@@ -90,15 +90,18 @@ def end_running(workload: Workload, job: Placeholder, this_pass: Pass) -> Decisi
 # --- the remaining work ---------------------------------------------------------------------------------------------
 
 
-def todo(world: World, now: float) -> list[str]:
+def left_to_remove(world: World, now: float) -> list[str]:
     """The objects that are still to be removed, each as a command; complete only if `waits_for` returns ""."""
     this_pass = Pass(world, now)
     steps = [step for workload in world.workloads.values() for step in _of_workload(workload, this_pass)]
     return [*sorted(steps), *left_on_nodes(world)]
 
 
-def not_known(world: World) -> str:
-    """Why `todo` may not be complete, a sentence; "": it is, except for requests of a previous process that are in flight."""
+def why_incomplete(world: World) -> str:
+    """Why `left_to_remove` may not be complete, a sentence; "": it is complete.
+
+    Requests of a previous process that are in flight do not count.
+    """
     lost = [f"{side.value}: {outage.why}" for side, outage in world.outages.items()]
     if lost:
         return " ".join(lost)
@@ -119,7 +122,7 @@ def not_known(world: World) -> str:
 
 def waits_for(world: World, now: float) -> str:
     """Why it is not known yet whether anything is left, a sentence; "": it is known."""
-    if why := not_known(world):
+    if why := why_incomplete(world):
         return why
     if why := held_back(world) or claims_held_back(world):
         return f"{why}."

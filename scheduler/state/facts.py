@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from scheduler import actions as act
 from scheduler import names
 from scheduler.events import Side
-from scheduler.model.clocks import EXACT_S, Sighting
+from scheduler.model.clocks import EXACT_S, FirstSeen
 from scheduler.model.kubernetes import NodeTerm, Owner, OwnerRef, Pod, owner_key
 from scheduler.model.slurm import UNLIMITED
 from scheduler.place.feasible import slurm_name
@@ -87,15 +87,15 @@ class Facts(Tables):
 
     def created(self, pods: Iterable[Pod]) -> list[float]:
         """When each of these pods was created, by the bridge's clock."""
-        clock, unseen = self.clocks[Side.KUBERNETES], Sighting(self.newest_event_at)
+        clock, unseen = self.clocks[Side.KUBERNETES], FirstSeen(self.newest_event_at)
         return [
             (clock.had_happened if pod.uid in self.first_listed else clock.happened)(
-                pod.created, self.sightings.get(pod.uid, unseen).first
+                pod.created, self.first_seen.get(pod.uid, unseen).first
             )
             for pod in pods
         ]
 
-    def since(self, theirs: float | None, pod: Sighting, seen: float | None) -> float:
+    def since(self, theirs: float | None, pod: FirstSeen, seen: float | None) -> float:
         """When a change of a pod happened, by the bridge's clock.
 
         theirs   the time by the clock of Kubernetes
@@ -114,7 +114,7 @@ class Facts(Tables):
         if pod.started is None:
             return None
         clock = self.clocks[Side.KUBERNETES]
-        seen = self.sightings.get(pod.uid) or Sighting(self.newest_event_at)
+        seen = self.first_seen.get(pod.uid) or FirstSeen(self.newest_event_at)
         theirs = clock.ours(pod.started)
         if seen.started is None:
             return theirs if theirs <= seen.first + EXACT_S else None

@@ -63,7 +63,7 @@ class Occupancy(Facts):
 
     def forget_pod(self, uid: str) -> None:
         """Forget what was observed and read of a pod that is gone."""
-        for index in (self.unanswered_binds, self.claims, self.claims_read_at, self.sightings, self.cannot_read):
+        for index in (self.unanswered_binds, self.claims, self.claims_read_at, self.first_seen, self.cannot_read):
             index.pop(uid, None)
         self.translations.pop(uid, None)
         self.bypassing.discard(uid)

@@ -16,7 +16,7 @@ from scheduler.events import Scope, Side
 from scheduler.model.amounts import NO_TEXT
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.cache import BoundedCache, BoundedDict
-from scheduler.model.clocks import ClusterClock, Sighting
+from scheduler.model.clocks import ClusterClock, FirstSeen
 from scheduler.model.kubernetes import Claim, Namespace, Node, Owner, OwnerKey, Pod
 from scheduler.model.limits import KnownLimits, LimitsOf
 from scheduler.model.refusal import Refusal
@@ -239,7 +239,7 @@ class Tables:
         self.workloads: dict[str, Workload] = {}
         self.key_of_pod: dict[str, str] = {}
         # pod UID to when this process first saw each fact of the pod
-        self.sightings: dict[str, Sighting] = {}
+        self.first_seen: dict[str, FirstSeen] = {}
         # UIDs of the pods in the first list of this process
         self.first_listed: frozenset[str] = frozenset()
         # pods that another client bound for a job

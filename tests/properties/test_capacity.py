@@ -17,7 +17,7 @@ from scheduler.place import separate_nodes
 from scheduler.place.assign import shortfall, tasks_on
 from scheduler.place.capacity import Alike, alike, fewest_nodes, lacking, laid_out, rooms_on
 from scheduler.place.separate_nodes import SeparateNodes
-from scheduler.place.sharing import Most
+from scheduler.place.sharing import PodsPerNode
 
 OF_SLURM_CONF = frozenset({"IDLE", "EXTERNAL"})  # devices that are asked for by task are lost there (Slurm facts 7)
 DYNAMIC = frozenset({"IDLE", "EXTERNAL", "DYNAMIC_NORM"})
@@ -106,7 +106,7 @@ def even_layouts(spec: JobSpec, rooms: Sequence[int]) -> list[int]:
 def test_a_gang_gets_a_number_of_pods_by_node_where_slurm_would_count_it_wrongly(
     spec: JobSpec, there: list[SlurmNode], data: st.DataObject, memory: bool
 ) -> None:
-    most = {node.name: Most(data.draw(st.integers(0, 6)), "pods") for node in there}
+    most = {node.name: PodsPerNode(data.draw(st.integers(0, 6)), "pods") for node in there}
     found = laid_out(spec, alike(there, lambda node: most[node.name]), most, memory=memory)
     loses = bool(spec.gres) and any(node.loses_devices for node in there)
     rooms = [
@@ -144,7 +144,7 @@ def test_a_gang_gets_a_number_of_pods_by_node_where_slurm_would_count_it_wrongly
 def test_nodes_that_are_alike_count_together_as_each_of_them_does_alone(
     spec: JobSpec, there: list[SlurmNode], data: st.DataObject, memory: bool
 ) -> None:
-    most = {node.name: Most(data.draw(st.integers(0, 3)), "pods") for node in there}
+    most = {node.name: PodsPerNode(data.draw(st.integers(0, 3)), "pods") for node in there}
     together = alike(there, lambda node: most[node.name])
     alone = [Alike(node, (node.name,)) for node in there]
     assert sorted(name for kind in together for name in kind.names) == sorted(most)
@@ -268,14 +268,14 @@ def uneven(states: frozenset[str], count: int = 2) -> list[SlurmNode]:
 def test_a_gang_on_whole_nodes_that_cannot_be_laid_out_evenly_is_left_to_slurm() -> None:
     spec = JobSpec("ring", "alice", 1, 300, exclusive="exclusive", tasks=4)
     there = uneven(DYNAMIC)
-    assert laid_out(spec, alike(there), {node.name: Most(9, "pods") for node in there}, memory=False) == spec
+    assert laid_out(spec, alike(there), {node.name: PodsPerNode(9, "pods") for node in there}, memory=False) == spec
 
 
 def test_a_gang_that_would_lose_devices_unless_it_is_laid_out_evenly_is_refused_by_up_to_three_names() -> None:
     for count, tasks, named in ((2, 4, "x0, x1 are"), (3, 7, "x0, x1, x2 are"), (4, 10, "x0, x1, x2 … are")):
         there = uneven(OF_SLURM_CONF, count)
         spec = JobSpec("ring", "alice", 1, 100, gres=(("gpu", 1),), tasks=tasks)
-        found = laid_out(spec, alike(there), {node.name: Most(99, "pods") for node in there}, memory=False)
+        found = laid_out(spec, alike(there), {node.name: PodsPerNode(99, "pods") for node in there}, memory=False)
         assert isinstance(found, Refusal)
         assert f"Slurm's external nodes {named} defined in slurm.conf" in found.message
 
@@ -284,5 +284,5 @@ def test_a_gang_that_even_uneven_layouts_cannot_hold_says_so_by_its_room() -> No
     """`lacking` says why."""
     there = uneven(OF_SLURM_CONF)
     spec = JobSpec("ring", "alice", 1, 100, gres=(("gpu", 1),), tasks=5)
-    assert laid_out(spec, alike(there), {node.name: Most(99, "pods") for node in there}, memory=False) == spec
+    assert laid_out(spec, alike(there), {node.name: PodsPerNode(99, "pods") for node in there}, memory=False) == spec
     assert "would take 4" in lacking(spec, alike(there), "main")

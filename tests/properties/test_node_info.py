@@ -57,7 +57,7 @@ def test_sums_and_ports_after_any_history_are_those_of_the_pods_that_are_left(
     assert {uid for uid in there if info.grace_ends(uid) is not None} == {
         uid for uid, each in there.items() if each.deleting_at is not None
     }
-    listening = {each.uid for each in info.listening(wanted)}
+    listening = {each.uid for each in info.holding_ports(wanted)}
     assert listening == {
         uid for uid, each in there.items() if any(clash(a, b) for a in each.host_ports for b in wanted)
     }

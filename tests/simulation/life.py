@@ -21,7 +21,6 @@ from bridge.kube.client import KubeClient
 from bridge.preflight.rights import RightsMonitor
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
-from bridge.simulation.given import Given, Gives, Who
 from bridge.simulation.invariants import Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
@@ -31,6 +30,7 @@ from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
+from bridge.simulation.tenant_history import Tenant, TenantHistory, TenantOf
 from bridge.simulation.virtual_time import START, VirtualLoop, run
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.token import LiteralToken
@@ -87,14 +87,14 @@ class AnyPolicy:
     """A policy of a life: as an admin writes it, and as a person reads it."""
 
     written: SettingsPolicy
-    gives: Gives
+    gives: TenantOf
 
 
-def policy(*rules: dict[str, Any], gives: Gives) -> AnyPolicy:
+def policy(*rules: dict[str, Any], gives: TenantOf) -> AnyPolicy:
     return AnyPolicy(SettingsPolicy.model_validate({"rules": rules}), gives)
 
 
-def by_names(alice: Who | None, bob: Who | None) -> AnyPolicy:
+def by_names(alice: Tenant | None, bob: Tenant | None) -> AnyPolicy:
     """A policy with one rule for each of the two namespaces."""
     spaces = {"alice-a": alice, "bob-b": bob}
     rules = [
@@ -105,33 +105,35 @@ def by_names(alice: Who | None, bob: Who | None) -> AnyPolicy:
     return policy(*rules, gives=lambda space, _: spaces.get(space))
 
 
-def _by_label(_: str, labels: Mapping[str, str]) -> Who | None:
-    return Who(labels[USER_LABEL], "") if USER_LABEL in labels else None
+def _by_label(_: str, labels: Mapping[str, str]) -> Tenant | None:
+    return Tenant(labels[USER_LABEL], "") if USER_LABEL in labels else None
 
 
-def _by_labels(_: str, labels: Mapping[str, str]) -> Who | None:
+def _by_labels(_: str, labels: Mapping[str, str]) -> Tenant | None:
     both = USER_LABEL in labels and ACCOUNT_LABEL in labels
-    return Who(labels[USER_LABEL], labels[ACCOUNT_LABEL]) if both else None
+    return Tenant(labels[USER_LABEL], labels[ACCOUNT_LABEL]) if both else None
 
 
 # Policies that give the same users, by labels of the namespaces; that limit jobs; and that give one namespace nobody.
 BY_LABEL = {"namespaces": ["*-?"], "user": f"{{namespace.labels['{USER_LABEL}']}}"}
 POLICIES = (
-    AnyPolicy(SETTINGS.policy, lambda space, _: {"alice-a": Who("alice", "teama"), "bob-b": Who("bob", "")}.get(space)),
+    AnyPolicy(
+        SETTINGS.policy, lambda space, _: {"alice-a": Tenant("alice", "teama"), "bob-b": Tenant("bob", "")}.get(space)
+    ),
     policy(BY_LABEL, gives=_by_label),
     policy({**BY_LABEL, "max_jobs": 3, "max_submit_rate": 5, "max_time": "3:00:00"}, gives=_by_label),
-    by_names(Who("alice", ""), None),
+    by_names(Tenant("alice", ""), None),
 )
 # Policies that give a namespace another user, or another account.  alice has no association with teamb.
 ACCOUNT_LABEL = "x/account"
 OTHERS = (
     *POLICIES,
     policy({**BY_LABEL, "account": {"default": f"{{namespace.labels['{ACCOUNT_LABEL}']}}"}}, gives=_by_labels),
-    by_names(Who("bob", ""), Who("alice", "")),
-    by_names(Who("bob", "teamb"), Who("bob", "teamb")),
-    by_names(Who("alice", "teama-dev"), Who("alice", "teama")),
-    by_names(Who("alice", "teamb"), Who("bob", "teamb")),
-    by_names(None, Who("alice", "teama-dev")),
+    by_names(Tenant("bob", ""), Tenant("alice", "")),
+    by_names(Tenant("bob", "teamb"), Tenant("bob", "teamb")),
+    by_names(Tenant("alice", "teama-dev"), Tenant("alice", "teama")),
+    by_names(Tenant("alice", "teamb"), Tenant("bob", "teamb")),
+    by_names(None, Tenant("alice", "teama-dev")),
 )
 
 
@@ -169,11 +171,11 @@ def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float
     mark = names.cluster_id(system["metadata"]["uid"])
     made = ArrivalInvariants(KubeSimulatedObservations(kube), SlurmSimulatedObservations(slurm), USERS, clock, mark)
     labels = {name: {MANAGED: "true", USER_LABEL: user} for name, user in USERS.items()}
-    made.given = Given(_of_managed(POLICIES[0].gives), labels)
+    made.tenants = TenantHistory(_of_managed(POLICIES[0].gives), labels)
     return made
 
 
-def _of_managed(gives: Gives) -> Gives:
+def _of_managed(gives: TenantOf) -> TenantOf:
     """The same for managed namespaces; no user for others."""
     return lambda namespace, labels: gives(namespace, labels) if labels.get(MANAGED) == "true" else None
 
@@ -467,7 +469,7 @@ class Life:
     def _write_policy(self, policy: AnyPolicy) -> None:
         self.invariants.note(f"the admin: policy {OTHERS.index(policy)}")
         self.policy = policy
-        self.invariants.given.note_policy(_of_managed(policy.gives), self.clock())
+        self.invariants.tenants.note_policy(_of_managed(policy.gives), self.clock())
         if self.bridge is not None:
             self.bridge.loop.emit(PolicyChanged(policy.written.policy(), self.clock()))
 
@@ -482,7 +484,7 @@ class Life:
         headers = {"Content-Type": "application/merge-patch+json"}
         status, _, answer = self.kube.handle(self.kube_clock(), "PATCH", f"/api/v1/namespaces/{name}", headers, body)
         assert status == 200, answer
-        self.invariants.given.note_labels(name, json.loads(answer)["metadata"].get("labels") or {}, self.clock())
+        self.invariants.tenants.note_labels(name, json.loads(answer)["metadata"].get("labels") or {}, self.clock())
         self.inner.wake()
 
     def _bind_by_others(self, rng: random.Random) -> None:

@@ -46,7 +46,7 @@ class LeavingLife(Life):
                 bridge = self.bridge
                 assert bridge is not None
                 world = bridge.world
-                still = [uninstall.waits_for(world, self.clock()), *uninstall.todo(world, self.clock())]
+                still = [uninstall.waits_for(world, self.clock()), *uninstall.left_to_remove(world, self.clock())]
                 raise Violation("uninstall", f"still at work: {still}", self.clock())
         for what in self._left():
             raise Violation("uninstall", what, self.clock())
@@ -66,7 +66,7 @@ class LeavingLife(Life):
         if self.bridge is None or not self.bridge.world.config.leaving:
             return True
         now = self.clock()
-        return bool(uninstall.waits_for(self.bridge.world, now) or uninstall.todo(self.bridge.world, now))
+        return bool(uninstall.waits_for(self.bridge.world, now) or uninstall.left_to_remove(self.bridge.world, now))
 
     def _left(self) -> Iterator[str]:
         """What the bridge made and is still there, a sentence for each, from the state of both simulated clusters."""
@@ -103,7 +103,7 @@ def test_an_own_node_leaves_slurm_when_its_last_pod_has_ended_also_if_the_uninst
                 assert pod is not None
                 clusters.kube.remove(clusters.now(), "pods", pod, 0)
                 clusters.inner.wake()
-            await clusters.until(lambda: not uninstall.todo(bridge.world, clusters.now()), 120)
+            await clusters.until(lambda: not uninstall.left_to_remove(bridge.world, clusters.now()), 120)
             await clusters.until(lambda: not uninstall.waits_for(bridge.world, clusters.now()), 60)
             assert clusters.slurm.nodes.keys() == {"n1"}
             assert not clusters.tainted()

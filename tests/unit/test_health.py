@@ -103,7 +103,7 @@ async def test_another_bridge_is_noted_and_the_log_has_it_once(caplog: pytest.Lo
 
 async def test_a_loop_that_turns_is_healthy() -> None:
     assert (await get(health(), "/healthz"))[:2] == (200, "ok\n")
-    assert health(at=START + STANDSTILL_S).not_turning() == ""
+    assert health(at=START + STANDSTILL_S).why_stalled() == ""
 
 
 async def test_a_loop_that_stands_still_is_not() -> None:

@@ -144,7 +144,7 @@ def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
     passing_on = [
         "bridge.cli.doctor.questions",
         "bridge.slurm.user_tokens",
-        "bridge.webhook.own",
+        "bridge.webhook.own_certificate",
         "bridge.cli.doctor.findings",
         "bridge.cli.doctor.slurm_checks",
         "bridge.cli.doctor.cross_checks",

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from bridge import stopping
-from bridge.webhook import command, own, server
-from bridge.webhook.given import CERTIFICATE, KEY
+from bridge.webhook import command, own_certificate, server
+from bridge.webhook.certificate_files import CERTIFICATE, KEY
 from integration.readme import ROOT
 
 SHIPPED = ROOT / "manifests" / "webhook"
@@ -101,7 +101,7 @@ def test_its_account_may_read_and_write_two_objects_and_nothing_else() -> None:
     assert secret["type"] == "Opaque"
     assert not secret.keys() & {"data", "stringData"}, "an apply must not take the certificate away"
     assert f"/{places.configuration}" in places.configuration_path
-    assert places.configuration_path.startswith(own.CONFIGURATIONS)
+    assert places.configuration_path.startswith(own_certificate.CONFIGURATIONS)
 
 
 def test_the_pod_is_restricted() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bridge.simulation.given import Given, Who
 from bridge.simulation.invariants import FORMER_JOB_S, GANG_S, GRANTS_IN_VAIN, SAYS_S, SOON_S, Invariants
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimJob
 from bridge.simulation.slurm.nodes import Holding, Wanted
+from bridge.simulation.tenant_history import Tenant, TenantHistory
 from scheduler import names
 
 CLUSTER = names.cluster_id("uid-of-kube-system")
@@ -222,7 +222,7 @@ def requests_job(kept: Invariants, name: str, user: str) -> None:
 def test_a_job_that_a_killed_process_requested_as_the_former_user_may_run_beside_the_new_one_for_a_while() -> None:
     seen = Seen()
     kept = invariants(seen)
-    kept.given = Given.always({"dev": "alice", "other": "bob"})
+    kept.tenants = TenantHistory.always({"dev": "alice", "other": "bob"})
     seen.has_pod("train", on="x1", job=18)
     former = seen.has_job(17, "train", on="x1")
     requests_job(kept, former.name, "alice")
@@ -240,16 +240,16 @@ def test_a_job_that_a_killed_process_requested_as_the_former_user_may_run_beside
 def test_a_job_of_a_former_user_is_foreign_to_a_process_whose_policy_never_gave_that_user() -> None:
     seen = Seen()
     kept = invariants(seen)
-    kept.given = Given.always({"dev": "alice", "other": "bob"})
+    kept.tenants = TenantHistory.always({"dev": "alice", "other": "bob"})
     seen.has_pod("train", on="x1", job=18)
     requests_job(kept, seen.has_job(17, "train", on="x1").name, "alice")
-    kept.given.note_policy(lambda _namespace, _labels: Who("bob"), seen.clock + 1.0)
+    kept.tenants.note_policy(lambda _namespace, _labels: Tenant("bob"), seen.clock + 1.0)
     seen.clock += 2.0
     kept.born = seen.clock
     requests_job(kept, seen.has_job(18, "train", on="x1", user="bob").name, "bob")
     looks(kept, seen, after_s=FORMER_JOB_S)
     assert not [broken for broken in looks(kept, seen) if broken.startswith("V1")]
-    kept.given.note_policy(lambda namespace, _labels: Who("alice" if namespace == "other" else "bob"), seen.clock)
+    kept.tenants.note_policy(lambda namespace, _labels: Tenant("alice" if namespace == "other" else "bob"), seen.clock)
     assert not [broken for broken in looks(kept, seen) if broken.startswith("V1")], "the bridge has time to end the job"
     looks(kept, seen, after_s=FORMER_JOB_S)
     assert [broken[:2] for broken in looks(kept, seen)] == ["V1"], "the bridge has known this user for that long"
@@ -410,7 +410,7 @@ def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_p
     """The policy may have given the pods another user since the gang was bound."""
     seen = Seen()
     kept = invariants(seen)
-    kept.given = Given.always({"dev": "alice", "other": "bob"})
+    kept.tenants = TenantHistory.always({"dev": "alice", "other": "bob"})
     requests_job(kept, seen.has_gangs_job(17, 3, {"x1": 3}).name, "alice")
     seen.has_job(18, "m2", user=user)
     gang(seen, kept, "x1", "x1", "")

@@ -305,9 +305,9 @@ def test_a_host_port_that_two_pods_of_a_node_hold_is_taken_until_both_are_gone()
     there.put(leaving)
     there.put(with_port("follows"))
     there.remove(leaving.uid)
-    assert [each.name for each in there.listening(new.host_ports)] == ["follows"]
+    assert [each.name for each in there.holding_ports(new.host_ports)] == ["follows"]
     there.remove("uid-follows")
-    assert list(there.listening(new.host_ports)) == []
+    assert list(there.holding_ports(new.host_ports)) == []
 
 
 def test_a_pod_does_not_wait_for_its_own_host_port_nor_a_terminating_one_for_good() -> None:

@@ -307,10 +307,10 @@ def test_a_pods_ports_are_looked_up_on_its_node_not_compared_with_all_that_are_h
     for each in range(50):
         there.put(pod(f"a{each}", host_ports=tuple(HostPort(1 + port, "TCP", f"10.0.0.{each}") for port in range(128))))
     wanted = (HostPort(7, "TCP", "10.0.0.3"), HostPort(8, "UDP"))
-    assert [each.name for each in there.listening(wanted)] == ["a3"]
-    assert len(list(there.listening((HostPort(7),)))) == 50
+    assert [each.name for each in there.holding_ports(wanted)] == ["a3"]
+    assert len(list(there.holding_ports((HostPort(7),)))) == 50
     there.remove("uid-a3")
-    assert list(there.listening(wanted)) == []
+    assert list(there.holding_ports(wanted)) == []
     for each in range(50):
         there.remove(f"uid-a{each}")
-    assert list(there.listening((HostPort(7),))) == []
+    assert list(there.holding_ports((HostPort(7),))) == []

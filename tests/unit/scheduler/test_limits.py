@@ -167,7 +167,7 @@ def test_where_a_pod_holds_more_ports_than_are_kept_no_other_pod_gets_one() -> N
     assert asked.spec.excluded_nodes == "x1"
     there = NodeInfo()
     there.put(grey)
-    assert list(there.listening(web.host_ports)) == [grey]
+    assert list(there.holding_ports(web.host_ports)) == [grey]
 
 
 def test_a_bound_pod_of_which_only_a_part_is_kept_ends_with_its_job() -> None:

@@ -506,7 +506,7 @@ def waiting(shown: Pod, reason: str, container: str = "main") -> Pod:
     return replace(shown, phase=PodPhase.PENDING, waits=f"container {container}: {reason}", waits_since=NOW)
 
 
-@pytest.mark.parametrize("reason", sorted(kubelet.GOES_ON))
+@pytest.mark.parametrize("reason", sorted(kubelet.IN_PROGRESS))
 def test_while_kubelet_pulls_or_makes_a_pod_nothing_is_ended_however_long_it_takes(reason: str) -> None:
     story = Story(ALONE)
     shown = runs(story, OWNED)

@@ -72,7 +72,7 @@ def waiting(story: Story, what: Any = TRAIN, job: int = 17) -> None:
 
 
 def left(story: Story, at: float = NOW) -> list[str]:
-    return uninstall.todo(story.world, at)
+    return uninstall.left_to_remove(story.world, at)
 
 
 # --- pods that wait -------------------------------------------------------------------------------------------------

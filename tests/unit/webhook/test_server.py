@@ -17,8 +17,8 @@ import pytest
 
 from bridge.errors import ConfigError
 from bridge.webhook import server as module
+from bridge.webhook.certificate_files import CertificateFiles
 from bridge.webhook.certificates import Made, Unusable, make
-from bridge.webhook.given import Given
 from bridge.webhook.review import Intercept
 from bridge.webhook.server import MOST_BYTES, Server
 from integration.clusters import free_port
@@ -249,7 +249,7 @@ class Files:
         self.certificate, self.key = folder / "tls.crt", folder / "tls.key"
         self.write(pair)
         self.server = Server(Intercept.UNNAMED, lambda: NOW)
-        self.given = Given(str(self.certificate), str(self.key), self.server.use, lambda: NOW)
+        self.given = CertificateFiles(str(self.certificate), str(self.key), self.server.use, lambda: NOW)
 
     def write(self, made: Made) -> None:
         self.certificate.write_bytes(made.pair.certificate)
@@ -286,7 +286,7 @@ async def test_what_is_wrong_with_files_is_a_sentence(tmp_path: Path) -> None:
     assert "the certificate expired at 2027-01-05T08:00:00Z." in await files.says()
     files.write(made())
     files.certificate, files.key = files.key, files.certificate
-    swapped = Given(str(files.certificate), str(files.key), files.server.use, lambda: NOW)
+    swapped = CertificateFiles(str(files.certificate), str(files.key), files.server.use, lambda: NOW)
     with pytest.raises(ConfigError, match="the certificate and the key are swapped"):
         await swapped.look()
     files.certificate.unlink()

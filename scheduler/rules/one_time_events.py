@@ -16,7 +16,7 @@ from scheduler.state.workload import Workload
 HAS_JOB = (Phase.QUEUED, Phase.GRANTED, Phase.BOUND)
 
 
-def news(workload: Workload, this_pass: Pass) -> Decision:
+def one_time_events(workload: Workload, this_pass: Pass) -> Decision:
     """Events that the pods of a workload in any phase show once; and the read of a job that a waiting pod names."""
     found = NOTHING
     if workload.anomalies:

@@ -82,7 +82,7 @@ class Places:
         return f"the MutatingWebhookConfiguration {self.configuration}"
 
 
-class Own:
+class OwnCertificate:
     """One replica, which reads, renews and uses the certificate.
 
     use    is called with a pair that is to be used from now on; raises Unusable

@@ -16,7 +16,7 @@ CERTIFICATE, KEY = "--tls-cert-file", "--tls-key-file"
 MOST_BYTES = 2**20
 
 
-class Given:
+class CertificateFiles:
     """The pair in two PEM files.
 
     use   is called with the pair at each `look`; raises Unusable

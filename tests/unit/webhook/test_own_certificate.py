@@ -14,7 +14,7 @@ import pytest
 from bridge.errors import ConfigError, NotYet, Unreachable
 from bridge.kube.transport import Call, Reply
 from bridge.webhook.certificates import Made, Pair, make, signed_by
-from bridge.webhook.own import SETTLE_S, Own, Places
+from bridge.webhook.own_certificate import SETTLE_S, OwnCertificate, Places
 from tests.unit.webhook.pem import DAY, NOW
 
 PLACES = Places("slurm-bridge", "slurm-bridge-webhook", "slurm-bridge-webhook")
@@ -100,7 +100,7 @@ class Replica:
     def __init__(self, cluster: Cluster, now: float = NOW) -> None:
         self.now = now
         self.uses: list[Pair] = []
-        self.own = Own(cluster, PLACES, self.uses.append, lambda: self.now, lambda: self.now)
+        self.own = OwnCertificate(cluster, PLACES, self.uses.append, lambda: self.now, lambda: self.now)
 
     async def look(self, later_s: float = 0.0) -> None:
         self.now += later_s

@@ -18,21 +18,21 @@ LABELS_S = 60.0  # the longest outage of the API server in a run, with the backo
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Tenant:
     """The Slurm user of a namespace, and the account of pods that name none: None: any account; "": the user's default."""
 
     user: str
     account: str | None = None
 
 
-Gives = Callable[[str, Labels], Who | None]
+TenantOf = Callable[[str, Labels], Tenant | None]
 """The user that a policy gives a namespace with these labels; None: no user."""
 
 
-class Given:
+class TenantHistory:
     """The policies and labels of a run, each with the time since which it is in force."""
 
-    def __init__(self, gives: Gives, labels: Mapping[str, Labels]) -> None:
+    def __init__(self, gives: TenantOf, labels: Mapping[str, Labels]) -> None:
         start = float("-inf")
         self._policies = [(start, gives)]
         self._labels = {namespace: [(start, dict(there))] for namespace, there in labels.items()}
@@ -41,11 +41,11 @@ class Given:
         self._note()
 
     @classmethod
-    def always(cls, users: Mapping[str, str]) -> Given:
+    def always(cls, users: Mapping[str, str]) -> TenantHistory:
         """A policy that never changes.  users: namespace to Slurm user"""
-        return cls(lambda namespace, _: Who(users[namespace]), {namespace: {} for namespace in users})
+        return cls(lambda namespace, _: Tenant(users[namespace]), {namespace: {} for namespace in users})
 
-    def note_policy(self, gives: Gives, at: float) -> None:
+    def note_policy(self, gives: TenantOf, at: float) -> None:
         """Note that another policy is in force."""
         self._policies.append((at, gives))
         self._note()
