@@ -28,46 +28,50 @@ Schema = dict[str, Any]
 def schema() -> Schema:
     """The JSON schema of the values of the chart."""
     settings, definitions = _settings()
-    text = {"type": "string"}
-    switch = {"type": "boolean"}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Values of the chart slurm-bridge",
-        **_mapping(
-            image=_mapping(
-                repository={**text, "minLength": 1},
-                tag=text,
-                pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
-                pullSecrets=_list(text),
-            ),
-            replicas={"type": "integer", "minimum": 0},
-            settings=settings,
-            token=_mapping(secret={**text, "minLength": 1}, content=text),
-            namespaces={**_list({**text, "pattern": NAME}), "uniqueItems": True},
-            admission=_mapping(enabled=switch, others={"type": "object", "additionalProperties": text}),
-            intercept={"enum": [*(each.value for each in Intercept), "none"]},
-            webhook=_mapping(
-                enabled=switch,
-                replicas={"type": "integer", "minimum": 0},
-                failurePolicy={"enum": ["Ignore", "Fail"]},
-                resources=_mapping(limits=_amounts(), requests=_amounts()),
-            ),
-            monitoring=_mapping(enabled=switch, labels={"type": "object", "additionalProperties": text}),
-            env=_list(
-                {
-                    **_mapping(name={**text, "minLength": 1}, value=text, valueFrom={"type": "object"}),
-                    "required": ["name"],
-                }
-            ),
-            resources=_mapping(limits=_amounts(), requests=_amounts()),
-            nodeSelector={"type": "object", "additionalProperties": text},
-            tolerations=_list(
-                _mapping(key=text, operator=text, value=text, effect=text, tolerationSeconds={"type": "integer"})
-            ),
-            **{"global": {"type": "object"}},  # Helm adds it where this is a part of another chart
-        ),
+        **_values(settings),
         "$defs": definitions,
     }
+
+
+def _values(settings: Schema) -> Schema:
+    text = {"type": "string"}
+    switch = {"type": "boolean"}
+    return _mapping(
+        image=_mapping(
+            repository={**text, "minLength": 1},
+            tag=text,
+            pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
+            pullSecrets=_list(text),
+        ),
+        replicas={"type": "integer", "minimum": 0},
+        settings=settings,
+        token=_mapping(secret={**text, "minLength": 1}, content=text),
+        namespaces={**_list({**text, "pattern": NAME}), "uniqueItems": True},
+        admission=_mapping(enabled=switch, others={"type": "object", "additionalProperties": text}),
+        intercept={"enum": [*(each.value for each in Intercept), "none"]},
+        webhook=_mapping(
+            enabled=switch,
+            replicas={"type": "integer", "minimum": 0},
+            failurePolicy={"enum": ["Ignore", "Fail"]},
+            resources=_mapping(limits=_amounts(), requests=_amounts()),
+        ),
+        monitoring=_mapping(enabled=switch, labels={"type": "object", "additionalProperties": text}),
+        env=_list(
+            {
+                **_mapping(name={**text, "minLength": 1}, value=text, valueFrom={"type": "object"}),
+                "required": ["name"],
+            }
+        ),
+        resources=_mapping(limits=_amounts(), requests=_amounts()),
+        nodeSelector={"type": "object", "additionalProperties": text},
+        tolerations=_list(
+            _mapping(key=text, operator=text, value=text, effect=text, tolerationSeconds={"type": "integer"})
+        ),
+        **{"global": {"type": "object"}},  # Helm adds it where this is a part of another chart
+    )
 
 
 def _settings() -> tuple[Schema, Schema]:

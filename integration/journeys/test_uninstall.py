@@ -177,15 +177,10 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
     uninstall: Uninstall,
 ) -> None:
     ns = space("alice")
-    kube.run(ns, "alone")
-    kube.run(ns, "own", on="", spec={"nodeSelector": {"kubernetes.io/hostname": own_node}})
-    kube.apps.create_namespaced_replica_set(ns, replica_set("service", 2))
-    eventually("they run", lambda: len(kube.bound(ns)) == 4)
-    kube.run(ns, "waits", says={"begin": "now+1day"})
-    [waiting] = eventually("it waits in Slurm", lambda: slurm.live(f"{ns}/waits~"))
+    waiting = four_pods_run_and_one_waits(kube, slurm, ns, own_node)
     before = snapshot(kube, slurm, foreign)
 
-    steps = [f"wait until pod {ns}/alone on node", f"end Slurm job {waiting['job_id']} of {ns}/waits"]
+    steps = [f"wait until pod {ns}/alone on node", f"end Slurm job {waiting} of {ns}/waits"]
     says_what_it_would_do(uninstall, *steps, f"remove Slurm node {own_node}", f"resume Slurm node {cordoned}")
     assert uninstall.run() == 2, uninstall.said
     assert "the-bridge holds the lease slurm-bridge/slurm-bridge and renews it" in uninstall.said
@@ -196,8 +191,7 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
     begins_and_waits(uninstall, kube, slurm, ns, own_node, cordoned)
 
     journal.breaks("V7", f"{ns}/*", "the admin has the bridge end pods whose jobs run")
-    assert uninstall.run("--end-pods") == 0, uninstall.said
-    assert NOTHING in uninstall.said
+    says_that_nothing_is_left(uninstall, "--end-pods")
     assert "Traceback" not in uninstall.said
     assert Path(slurm.token_file).read_text().strip() not in uninstall.said
 
@@ -209,9 +203,24 @@ def test_after_an_uninstall_neither_cluster_has_anything_of_the_bridge_and_nothi
     assert snapshot(kube, slurm, foreign) == before
     assert kube.core.read_node(cordoned).spec.unschedulable, "an admin's cordon is his"
 
-    assert uninstall.run("--wait") == 0, uninstall.said
-    assert NOTHING in uninstall.said
+    says_that_nothing_is_left(uninstall, "--wait")
     assert "3 pods name it as their scheduler and wait" in uninstall.said
+
+
+def four_pods_run_and_one_waits(kube: Kube, slurm: Slurm, ns: str, own_node: str) -> int:
+    """Returns the id of the job that waits."""
+    kube.run(ns, "alone")
+    kube.run(ns, "own", on="", spec={"nodeSelector": {"kubernetes.io/hostname": own_node}})
+    kube.apps.create_namespaced_replica_set(ns, replica_set("service", 2))
+    eventually("they run", lambda: len(kube.bound(ns)) == 4)
+    kube.run(ns, "waits", says={"begin": "now+1day"})
+    [job] = eventually("it waits in Slurm", lambda: slurm.live(f"{ns}/waits~"))
+    return int(job["job_id"])
+
+
+def says_that_nothing_is_left(uninstall: Uninstall, *options: str) -> None:
+    assert uninstall.run(*options) == 0, uninstall.said
+    assert NOTHING in uninstall.said
 
 
 def says_what_it_would_do(uninstall: Uninstall, *steps: str) -> None:

@@ -154,6 +154,20 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
         if other is not None and any(uid in kept or world.key_of_pod.get(uid) == before.key for uid in other.pods):
             kept = other.pods | kept
             world.forget(key)
+    bare = _without_pods(world, before, jobs)
+    for uid in kept:
+        world.key_of_pod[uid] = bare.key
+    for job_id in jobs:
+        if (job := world.placeholders.get(job_id)) is not None:
+            forget_job(world, job)
+        else:
+            world.schedule_read(job_id, world.last_poll_began)
+    world.drop_facts(bare)
+    return kept
+
+
+def _without_pods(world: World, before: Workload, jobs: Collection[int]) -> Workload:
+    """The workload without pods and these jobs, and with its actions in flight."""
     kept_action = (
         before.in_flight if before.in_flight is not None and world.is_under_way(before.in_flight.action) else None
     )
@@ -162,7 +176,7 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
         for uid, in_flight in before.pods_in_flight.items()
         if in_flight.until is not None or world.is_under_way(in_flight.action)
     }
-    bare = replace(
+    return replace(
         before,
         group=None,
         shown={},
@@ -175,15 +189,6 @@ def _drop_workload(world: World, before: Workload, pods: Iterable[Pod], jobs: Co
         in_flight=kept_action,
         pods_in_flight=pods_in_flight,
     )
-    for uid in kept:
-        world.key_of_pod[uid] = bare.key
-    for job_id in jobs:
-        if (job := world.placeholders.get(job_id)) is not None:
-            forget_job(world, job)
-        else:
-            world.schedule_read(job_id, world.last_poll_began)
-    world.drop_facts(bare)
-    return kept
 
 
 def forget_job(world: World, job: Placeholder) -> None:

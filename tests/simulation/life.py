@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 from bridge.app import Bridge
 from bridge.errors import RemoteError
-from bridge.kube.client import KubeClient
 from bridge.preflight.rights import RightsMonitor
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
@@ -32,13 +31,12 @@ from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.simulation.tenant_history import Tenant, TenantHistory, TenantOf
 from bridge.simulation.virtual_time import START, VirtualLoop, run
-from bridge.slurm.client import SlurmClient
-from bridge.slurm.token import LiteralToken
 from scheduler import names
 from scheduler.actions import Action
 from scheduler.events import AbsenceConfirmed, ActionEnded, Event, PodsListed, PolicyChanged
 from scheduler.state.world import World
 from tests.simulation.arrivals import ArrivalInvariants
+from tests.simulation.clients import connected
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
 from tests.simulation.processes import PausingLoop
 from tests.simulation.strangers import NOBODYS_ID, UNMANAGED, stranger
@@ -536,9 +534,7 @@ class Life:
     async def _one_bridge(self) -> None:
         transport = KubeEnd(self.inner, self.faults, self.invariants)
         slurm_end = SlurmEnd(self.slurm, self.faults, self.invariants, self.slurm_clock)
-        slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
-        await slurm.discover()
-        kube = KubeClient(transport, "slurm-bridge", self.clock)
+        kube, slurm = await connected(transport, slurm_end, self.slurm, self.clock)
         rng = random.Random(self.seed + 1000 * self.lives)
         self.bridge = Bridge(
             self._settings(),

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 from bridge.app import Bridge, watches_of
 from bridge.errors import RemoteError, Unanswered, not_sent
 from bridge.guard import Guard, restart_on_error
-from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease, Terms
 from bridge.kube.mirror import Mirror
 from bridge.kube.transport import Call
@@ -26,12 +25,11 @@ from bridge.replica import Replica
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.virtual_time import START
-from bridge.slurm.client import SlurmClient
-from bridge.slurm.token import LiteralToken
 from bridge.slurm.transport import Reply as SlurmReply
 from scheduler.actions import Action
 from scheduler.events import PolicyChanged
 from tests.simulation.arrivals import ArrivalInvariants
+from tests.simulation.clients import connected
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
 from tests.simulation.life import HASTY_SETTINGS, SETTINGS, AnyPolicy, Life, _Listener
 from tests.simulation.processes import Process, outside
@@ -173,6 +171,12 @@ class Replicas(Life):
             if each.bridge not in (None, self.bridge):
                 each.bridge.loop.emit(PolicyChanged(policy.written.policy(), self.clock()))
 
+    def _begin_to_lead(self, name: str, transport: FencedKube) -> None:
+        self.leads += 1
+        self.invariants.process = transport.process = self.leads
+        self.invariants.born = self.clock()
+        self.invariants.note(f"{name} begins to lead, as life {self.leads}")
+
     async def _one_process(self, process: Process, name: str, number: int, stop: asyncio.Event) -> None:
         faulty_wire = FencedKube(self.inner, self.faults, self.invariants)
         lease = Lease(faulty_wire, Terms(SPACE, LEASE, name), self.clock, self.kube_clock, process=f"{name} {number}")
@@ -180,19 +184,14 @@ class Replicas(Life):
         transport = FencedKube(self.inner, self.faults, self.invariants, leads)
         self.running[name].transport = transport
         slurm_end = FencedSlurm(self.slurm, self.faults, self.invariants, self.slurm_clock, leads)
-        slurm = SlurmClient(slurm_end, LiteralToken(self.slurm.token("slurm")), clock=self.clock, stopwatch=self.clock)
-        await slurm.discover()
-        kube = KubeClient(transport, "slurm-bridge", self.clock)
+        kube, slurm = await connected(transport, slurm_end, self.slurm, self.clock)
         settings, rng = HASTY_SETTINGS if self.hasty else SETTINGS, random.Random(self.seed + 1000 * number)
         watches, guard = watches_of(settings, transport, self.clock, rng), Guard()
         held = RightsMonitor(kube, None, self.clock, self.clock)
         kube.on_forbidden = held.note_refused
 
         def bridge(mirror: Mirror | None = None) -> Bridge:
-            self.leads += 1
-            self.invariants.process = transport.process = self.leads
-            self.invariants.born = self.clock()
-            self.invariants.note(f"{name} begins to lead, as life {self.leads}")
+            self._begin_to_lead(name, transport)
             listener = _Pauses(self.invariants, lambda: self._perhaps_pause(process))
             written = settings.model_copy(update={"policy": self.policy.written})
             made = Bridge(written, kube, transport, slurm, self.clock, listener, rng, mirror=mirror, leads=leads)

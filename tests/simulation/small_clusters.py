@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bridge.app import Bridge
-from bridge.kube.client import KubeClient
 from bridge.settings import Settings
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
@@ -18,9 +17,8 @@ from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.simulation.virtual_time import START
-from bridge.slurm.client import SlurmClient
-from bridge.slurm.token import LiteralToken
 from tests.in_process_slurm import InProcessSlurm
+from tests.simulation.clients import connected
 
 SPACE = "hpc"
 SETTINGS = Settings.model_validate({"policy": {"default": {"user": "alice"}}, "managed_namespaces": [SPACE]})
@@ -44,9 +42,7 @@ class SmallClusters:
     async def run_bridge(self, listener: Any, **more: Any) -> AsyncIterator[Bridge]:
         """One run of the bridge, which ends with the context.  more: further arguments of Bridge"""
         wire = InProcessSlurm(self.slurm, self.now)
-        slurm = SlurmClient(wire, LiteralToken(self.slurm.token("slurm")), clock=self.now, stopwatch=self.now)
-        await slurm.discover()
-        kube = KubeClient(self.inner, "slurm-bridge", self.now)
+        kube, slurm = await connected(self.inner, wire, self.slurm, self.now)
         bridge = Bridge(SETTINGS, kube, self.inner, slurm, self.now, listener, random.Random(0), **more)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in (bridge.run(), self.inner.live(), self._ticks())]

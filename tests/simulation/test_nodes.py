@@ -93,47 +93,54 @@ def test_from_label_to_registered_to_cordoned_to_drained_to_removed() -> None:
 
     async def story() -> None:
         async with clusters.bridged():
-            await asyncio.sleep(100)
-            assert clusters.slurm.nodes.keys() == {"n1"}, "nobody asked for it"
-
-            clusters.label(**{LABEL: "true"})
-            await clusters.until(lambda: "x1" in clusters.slurm.nodes, 1)
-            await clusters.until(lambda: clusters.said() == ("True", names.NODE_IN_SERVICE), 2)
-            await clusters.until(clusters.tainted, 2)
-            made = clusters.slurm.nodes["x1"]
-            assert (made.cpus, made.memory_mib, made.devices) == (7, 15 * 1024, {("gpu", ""): 2})
-            assert (made.external, made.address) == (True, "192.0.2.1")
-
-            wants = {"cpu": "2", "nvidia.com/gpu": "1"}
-            clusters.kube.create(clusters.now(), "pods", objects.pod(SPACE, "train", requests=wants))
-            clusters.inner.wake()
-            await clusters.until(lambda: clusters.runs("train"), 3)
-
-            clusters.cordon(True)
-            await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 1)
-            assert clusters.slurm.nodes["x1"].reason == "slurm-bridge: cordoned in Kubernetes"
-            await clusters.until(lambda: clusters.said() == ("False", names.NODE_DRAINED), 2)
-
+            await label_registers_and_cordon_drains(clusters)
         async with clusters.bridged():  # a later life knows whose drain it is
-            clusters.cordon(False)
-            await clusters.until(lambda: not clusters.slurm.nodes["x1"].drained, 15)
-            await clusters.until(lambda: clusters.said() == ("True", names.NODE_IN_SERVICE), 2)
-
-            clusters.label()
-            await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 1)
-            await asyncio.sleep(300)
-            assert clusters.runs("train"), "nothing that runs is harmed"
-            assert "x1" in clusters.slurm.nodes
-
-            pod = clusters.pod("train")
-            assert pod is not None
-            clusters.kube.remove(clusters.now(), "pods", pod, 0)
-            clusters.inner.wake()
-            await clusters.until(lambda: "x1" not in clusters.slurm.nodes, 90)
-            await clusters.until(lambda: clusters.said() is None and not clusters.tainted(), 35)
-            assert not [job for job in clusters.slurm.jobs.values() if not job.ended]
+            await uncordon_resumes_and_unlabel_removes(clusters)
 
     run(story())
+
+
+async def label_registers_and_cordon_drains(clusters: Clusters) -> None:
+    await asyncio.sleep(100)
+    assert clusters.slurm.nodes.keys() == {"n1"}, "nobody asked for it"
+
+    clusters.label(**{LABEL: "true"})
+    await clusters.until(lambda: "x1" in clusters.slurm.nodes, 1)
+    await clusters.until(lambda: clusters.said() == ("True", names.NODE_IN_SERVICE), 2)
+    await clusters.until(clusters.tainted, 2)
+    made = clusters.slurm.nodes["x1"]
+    assert (made.cpus, made.memory_mib, made.devices) == (7, 15 * 1024, {("gpu", ""): 2})
+    assert (made.external, made.address) == (True, "192.0.2.1")
+
+    wants = {"cpu": "2", "nvidia.com/gpu": "1"}
+    clusters.kube.create(clusters.now(), "pods", objects.pod(SPACE, "train", requests=wants))
+    clusters.inner.wake()
+    await clusters.until(lambda: clusters.runs("train"), 3)
+
+    clusters.cordon(True)
+    await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 1)
+    assert clusters.slurm.nodes["x1"].reason == "slurm-bridge: cordoned in Kubernetes"
+    await clusters.until(lambda: clusters.said() == ("False", names.NODE_DRAINED), 2)
+
+
+async def uncordon_resumes_and_unlabel_removes(clusters: Clusters) -> None:
+    clusters.cordon(False)
+    await clusters.until(lambda: not clusters.slurm.nodes["x1"].drained, 15)
+    await clusters.until(lambda: clusters.said() == ("True", names.NODE_IN_SERVICE), 2)
+
+    clusters.label()
+    await clusters.until(lambda: clusters.slurm.nodes["x1"].drained, 1)
+    await asyncio.sleep(300)
+    assert clusters.runs("train"), "nothing that runs is harmed"
+    assert "x1" in clusters.slurm.nodes
+
+    pod = clusters.pod("train")
+    assert pod is not None
+    clusters.kube.remove(clusters.now(), "pods", pod, 0)
+    clusters.inner.wake()
+    await clusters.until(lambda: "x1" not in clusters.slurm.nodes, 90)
+    await clusters.until(lambda: clusters.said() is None and not clusters.tainted(), 35)
+    assert not [job for job in clusters.slurm.jobs.values() if not job.ended]
 
 
 def test_a_node_whose_object_is_deleted_leaves_slurm() -> None:

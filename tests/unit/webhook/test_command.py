@@ -82,6 +82,20 @@ def test_a_missing_package_is_named(capsys: pytest.CaptureFixture[str], monkeypa
     )
 
 
+async def ready(port: int, authority: bytes) -> str:
+    """What /readyz says with status 200; "": no answer of a server that this authority vouches for."""
+    tls = ssl.create_default_context(cadata=authority.decode())
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"https://127.0.0.1:{port}/readyz", ssl=tls) as answer,
+        ):
+            assert answer.status == 200
+            return await answer.text()
+    except aiohttp.ClientConnectionError:
+        return ""
+
+
 async def test_it_serves_reads_renewed_files_and_ends_at_sigterm(pair: tuple[str, str], tmp_path: Path) -> None:
     certificate, key = pair
     port, log = free_port(), tmp_path / "log"
@@ -95,23 +109,10 @@ async def test_it_serves_reads_renewed_files_and_ends_at_sigterm(pair: tuple[str
             sys.executable, "-c", program, "webhook", *arguments, stderr=file, cwd=Path(__file__).parents[3]
         )
 
-    async def asked(authority: bytes) -> str:
-        """What /readyz says with status 200; "": no answer of a server that this authority vouches for."""
-        assert process.returncode is None, log.read_text()
-        tls = ssl.create_default_context(cadata=authority.decode())
-        try:
-            async with (
-                aiohttp.ClientSession() as session,
-                session.get(f"https://127.0.0.1:{port}/readyz", ssl=tls) as answer,
-            ):
-                assert answer.status == 200
-                return await answer.text()
-        except aiohttp.ClientConnectionError:
-            return ""
-
     async def until(authority: bytes, says: str = "ok") -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while says not in await asked(authority):  # noqa: ASYNC110 - polled: there is no event
+            while says not in await ready(port, authority):
+                assert process.returncode is None, log.read_text()
                 await asyncio.sleep(0.02)
 
     try:
