@@ -79,12 +79,12 @@ class Latency:
         """As `labels_of`, for a submission."""
         return self._bounded.of(spec.partition or default_partition or DEFAULT, spec.qos or DEFAULT)
 
-    def submitted(self, labels: Labels) -> None:
+    def note_submitted(self, labels: Labels) -> None:
         """Begin the series of a submitted job with 0: Prometheus sees no increase of a series that was absent before."""
         for outcome in OUTCOMES:
             self._of(labels, outcome)
 
-    def bound(self, bind: BindPod, created: float, at: float, labels: Labels, outcome: str, trace_id: str) -> None:
+    def note_bound(self, bind: BindPod, created: float, at: float, labels: Labels, outcome: str, trace_id: str) -> None:
         """A pod was bound.
 
         created   epoch seconds, as exact as known
@@ -103,11 +103,11 @@ class Latency:
         if bind.granted is not None:
             series.submitted_granted.observe(max(0.0, bind.granted - asked), exemplar)
 
-    def runs(self, took_s: float, labels: Labels, outcome: str, trace_id: str) -> None:
+    def note_running(self, took_s: float, labels: Labels, outcome: str, trace_id: str) -> None:
         """The containers of a bound pod started.  outcome: that of its bind"""
         self._of(labels, outcome).bound_running.observe(max(0.0, took_s), _exemplar(trace_id))
 
-    def deleted_unbound(self, took_s: float) -> None:
+    def note_deleted_unbound(self, took_s: float) -> None:
         """A pod was deleted before it was bound."""
         self._created_deleted.observe(max(0.0, took_s))
 

@@ -277,7 +277,7 @@ class Telemetry:
             self._starting.pop(event.pod.uid, None)
             first_seen = self._first_seen.pop(event.pod.uid, None)
             if first_seen is not None and not event.pod.node:
-                self._latency.deleted_unbound(event.at - event.pod.created)
+                self._latency.note_deleted_unbound(event.at - event.pod.created)
         elif isinstance(event, OutageBegan):
             self.outages[event.side.value] = event.why
             log.warning("%s", event.why)
@@ -330,7 +330,7 @@ class Telemetry:
             return
         match event.action:
             case act.AllocateNow() | act.SubmitJob() as submission:
-                self._latency.submitted(self._latency.labels_of_spec(submission.spec, world.default_partition))
+                self._latency.note_submitted(self._latency.labels_of_spec(submission.spec, world.default_partition))
                 if isinstance(submission, act.AllocateNow) and event.job_id is not None:
                     _remember(self._immediate, event.job_id, None)
             case act.BindPod() as bind:
@@ -350,7 +350,7 @@ class Telemetry:
                     self._add_step(end.key, "ended", event.began, event.at)
 
     def _bound(self, bind: act.BindPod, event: ActionEnded, world: World) -> None:
-        created = self._created(bind)
+        created = self._take_created(bind)
         labels = self._latency.labels_of(world.placeholders.get(bind.job_id), world.default_partition)
         self.latencies.record("created", event.at - created, event.at)
         if bind.granted is not None:
@@ -359,10 +359,10 @@ class Telemetry:
         workload = world.workloads.get(bind.key)
         pod = workload.pods.get(bind.uid) if workload else None
         if pod is None:
-            self._latency.bound(bind, created, event.at, labels, outcome, "")
+            self._latency.note_bound(bind, created, event.at, labels, outcome, "")
             return
         trace_id = self._trace_id(pod, bind.key, world)
-        self._latency.bound(bind, created, event.at, labels, outcome, trace_id)
+        self._latency.note_bound(bind, created, event.at, labels, outcome, trace_id)
         _remember(self._starting, bind.uid, _Starting(event.at, labels, outcome, bind.key, trace_id))
         if self._keeps_steps:
             # Slurm's times are in whole seconds: a submission is never before the creation.
@@ -381,7 +381,7 @@ class Telemetry:
         if starting is None:
             return
         now = self._clock()
-        self._latency.runs(now - starting.at, starting.labels, starting.outcome, starting.trace_id)
+        self._latency.note_running(now - starting.at, starting.labels, starting.outcome, starting.trace_id)
         self._add_step(starting.key, "started", starting.at, now)
 
     def _trace_id(self, pod: Pod, key: str, world: World) -> str:
@@ -398,8 +398,8 @@ class Telemetry:
     def _actions_so_far(self) -> Iterable[tuple[float, dict[str, str]]]:
         return [(count, {"action": kind, "outcome": outcome}) for (kind, outcome), count in self._actions.items()]
 
-    def _created(self, bind: act.BindPod) -> float:
-        """When the pod was created.
+    def _take_created(self, bind: act.BindPod) -> float:
+        """When the pod was created; the time at which the watch showed it is forgotten.
 
         creationTimestamp has whole seconds.  So the time at which the watch showed the pod is used if it is near enough.
         """

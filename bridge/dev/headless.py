@@ -89,9 +89,9 @@ class Run:
         return found if len(found) == kind.weight else {}
 
     def _all_ended(self) -> bool:
-        return all(self._ended(uid) for uid in self.mine)
+        return all(self._check_ended(uid) for uid in self.mine)
 
-    def _ended(self, uid: str) -> bool:
+    def _check_ended(self, uid: str) -> bool:
         life = self.workload_client.lives[uid]
         late = life.bound is not None and self.session.clock() > life.bound + self.mine[uid] + OUTLIVED_S
         if late and life.ended is None and uid not in self._overdue:

@@ -63,7 +63,7 @@ class Session:
         self.slurm = slurm
         self.clock = time.time
         self.rng = random.Random(seed)  # noqa: S311 - a run must be repeatable
-        self.cable = Cable(on_lost=self._lost)
+        self.cable = Cable(on_lost=self._note_lost)
         self.outage = Outage()
         self.note = ""
         self.calm_since = self.clock()
@@ -219,7 +219,7 @@ class Session:
         self.invariants.note(f"fault: {self.note}")
         return self.note
 
-    def _lost(self, operation: str) -> None:
+    def _note_lost(self, operation: str) -> None:
         self.note = f"The answer to {operation} was lost."
         self.calm_since = self.clock()
 

@@ -254,7 +254,7 @@ class Lease:
                 renewed, why = True, ""
                 self._report("")
             except (Conflict, NotFound):
-                if other := await self._taken_by_another():
+                if other := await self._read_after_conflict():
                     self._works_until = float("-inf")
                     return other
             except RemoteError as error:
@@ -263,7 +263,7 @@ class Lease:
         self._works_until = float("-inf")
         return why or f"This process stood still for longer than the lease {self.terms.readable} lasts."
 
-    async def _taken_by_another(self) -> str:
+    async def _read_after_conflict(self) -> str:
         """After a Conflict: a sentence about the other holder of the lease; "": there is none, or that is not known."""
         try:
             record = await self._read(max(RETRY_S, self._works_until - self._clock()))

@@ -187,13 +187,13 @@ class Invariants:
         if len(self.log) > 2 * STORY_MOST:
             del self.log[:STORY_MOST]
 
-    def bound_by_others(self, pod: Object, node: str, job_id: int | None) -> None:
+    def note_bound_by_other(self, pod: Object, node: str, job_id: int | None) -> None:
         """Note that another client binds the pod.  job_id: the id of another job that it writes on the pod; None: none"""
         claim = f", with the annotation of job {job_id}" if job_id is not None else ""
         self.note(f"another client binds {_name(pod)} to {node}{claim}")
         self._others[pod["metadata"]["uid"]] = (self.clock(), job_id)
 
-    def _broken(self, invariant: str, what: str) -> None:
+    def _note_violation(self, invariant: str, what: str) -> None:
         violation = Violation(invariant, what, self.clock())
         if len(self.violations) < MAX_REMEMBERED:
             self.violations.append(violation)
@@ -207,7 +207,7 @@ class Invariants:
             return True
         what = judge()
         if what:
-            self._broken(invariant, what)
+            self._note_violation(invariant, what)
         return not what
 
     # --- ownership of jobs ----------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class Invariants:
         options = sent.get("deleteOptions", sent)
         uid = sent.get("metadata", {}).get("uid") or options.get("preconditions", {}).get("uid")
         if uid is None:
-            self._broken("V7", f"a write on pod {namespace}/{name} without its uid")
+            self._note_violation("V7", f"a write on pod {namespace}/{name} without its uid")
             return
         if match[3] == "/binding":
             self._bind(namespace, name, uid, sent["target"]["name"], int(sent["metadata"]["annotations"][names.JOB_ID]))
@@ -485,7 +485,7 @@ class Invariants:
     def after(self) -> None:
         """Check V1 and V8 by the true state, after something took effect."""
         for finding in self._state():
-            self._broken(finding.invariant, finding.what)
+            self._note_violation(finding.invariant, finding.what)
 
     def _state(self) -> Iterator[Finding]:
         ours = self.ours()
@@ -763,7 +763,7 @@ class Invariants:
             self._open_findings[key] = since = max(before.get(key, now), calm_since if patience_s else 0.0)
             if key in before and now - since >= patience_s and key not in self._reported:
                 self._reported.add(key)
-                self._broken(finding.invariant, finding.what)
+                self._note_violation(finding.invariant, finding.what)
 
     def _is_open(self, suspect: _Suspect, began: float) -> bool:
         """Judge the suspect by an observation that began then.  Returns True if it has to be judged again."""
@@ -771,7 +771,7 @@ class Invariants:
             return True
         what = suspect.judge()
         if what and suspect.contradicted:
-            self._broken(suspect.invariant, what)
+            self._note_violation(suspect.invariant, what)
         again, suspect.contradicted = bool(what) and not suspect.contradicted, True
         return again
 

@@ -215,7 +215,7 @@ class NodeState:
         self.ours = {name for name, node in slurm_nodes.items() if mark in node.features}
         self.counted = {name for node in slurm_nodes.values() for name in node.gres}
         everyone = self.all_names
-        todo = self.changed | self._moved(slurm_nodes, everyone) | (before ^ self.ours)
+        todo = self.changed | self._take_moved(slurm_nodes, everyone) | (before ^ self.ours)
         todo |= self._unfinished(slurm_nodes)
         self.writes_in_flight.clear()  # if the watch does not show a write, the write failed or was overwritten
         self.in_flight = {name: ended for name, ended in self.in_flight.items() if ended > began}
@@ -238,8 +238,8 @@ class NodeState:
         unshown = (name for name, there in self.named.items() if not there.isdisjoint(self.writes_in_flight))
         return todo.union(unshown, (name for name in self.named if name not in slurm_nodes))
 
-    def _moved(self, slurm_nodes: Mapping[str, SlurmNode], everyone: Iterable[str]) -> set[str]:
-        """The nodes that differ from the last poll."""
+    def _take_moved(self, slurm_nodes: Mapping[str, SlurmNode], everyone: Iterable[str]) -> set[str]:
+        """The nodes that differ from the last poll, which this poll replaces."""
         shown = {name: _relevant(slurm_nodes[name]) for name in everyone if name in slurm_nodes}
         before, self.last_shown = self.last_shown, shown
         return {name for name, now in shown.items() if before.get(name) != now} | (before.keys() - shown.keys())

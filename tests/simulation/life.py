@@ -493,7 +493,7 @@ class Life:
         pod, node = rng.choice(waiting), rng.choice(self.nodes)
         foreign = [job.id for job in self.slurm.jobs.values() if not self.invariants.is_for(job, pod)]
         shown = rng.choice([None, None, NOBODYS_ID, rng.choice([*foreign, NOBODYS_ID])])
-        self.invariants.bound_by_others(pod, node, shown)
+        self.invariants.note_bound_by_other(pod, node, shown)
         meta: dict[str, Any] = {"uid": pod["metadata"]["uid"]}
         if shown is not None:
             meta["annotations"] = {names.JOB_ID: str(shown)}

@@ -291,7 +291,7 @@ def test_a_pod_of_a_managed_namespace_may_be_mistaken_for_one_of_an_earlier_proc
 
 def test_ending_a_pod_that_another_client_bound_breaks_v7(clusters: Clusters) -> None:
     """A bind of the bridge was on its way, which the API server refused."""
-    clusters.invariants.bound_by_others(clusters.pod, "k1", None)
+    clusters.invariants.note_bound_by_other(clusters.pod, "k1", None)
     [holding] = clusters.slurm.jobs[clusters.job].holdings
     clusters.binds(clusters.pod, holding.node, clusters.job)
     clusters.kube.store.put("pods", {**clusters.pod, "spec": {**clusters.pod["spec"], "nodeName": "k1"}})

@@ -326,7 +326,7 @@ class SlurmCluster:
         assert not job.ended, f"job {job_id} has ended already"
         if not job.holdings:
             job.starts = int(now)
-            job.dependency = self.waits_for(job, now)
+            job.dependency = self.drop_met_conditions(job, now)
         for holding in job.holdings:
             self.nodes[holding.node].give_back(job_id, holding)
         job.state, job.ends, job.exit_code, job.flags = state, int(now), exit_code, ()
@@ -584,14 +584,14 @@ class SlurmCluster:
             return job.held
         if not self.partitions[job.partition].up:
             return "PartitionDown"
-        waits_for = self.waits_for(job, now)
-        if any(condition.failed for condition in waits_for):
+        unmet = self.drop_met_conditions(job, now)
+        if any(condition.failed for condition in unmet):
             return "DependencyNeverSatisfied"
-        if waits_for:
+        if unmet:
             return "Dependency"
         return "BeginTime" if job.begin > now else ""
 
-    def waits_for(self, job: SimJob, now: float) -> tuple[Condition, ...]:
+    def drop_met_conditions(self, job: SimJob, now: float) -> tuple[Condition, ...]:
         """The conditions of its dependency that do not hold.  A condition that held once is dropped, except singleton."""
         if not job.dependency:
             return ()

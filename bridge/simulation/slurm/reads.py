@@ -107,7 +107,7 @@ def _state(asked: Asked, job: SimJob) -> Mapping[str, Any]:
 def _dependency(asked: Asked, job: SimJob) -> tuple[Condition, ...]:
     """The conditions that the job waits for.  A job that was cancelled while it waited shows those that did not hold yet."""
     if job.pending:
-        return asked.cluster.waits_for(job, asked.now)
+        return asked.cluster.drop_met_conditions(job, asked.now)
     return () if job.holdings else job.dependency
 
 

@@ -43,7 +43,7 @@ def allocate(asked: Asked, _: str) -> Answer:
         raise SlurmRefusal(2125)  # and keeps no record of it
     body = _body(asked).get("job")
     job, warnings = _drafted(asked, body)
-    _queued(asked, job)
+    _queue(asked, job)
     number = _not_now(asked, job, body)
     if number:
         asked.cluster.refuse(job, asked.now)
@@ -81,7 +81,7 @@ def _body(asked: Asked) -> Body:
 def _taken(asked: Asked, body: Any) -> tuple[SimJob, Warnings]:
     """The job in the queue.  Raises SlurmRefusal."""
     draft, warnings = _drafted(asked, body)
-    _queued(asked, draft)
+    _queue(asked, draft)
     if not _possible(asked, draft, body):
         asked.cluster.refuse(draft, asked.now)
         raise SlurmRefusal(2014)
@@ -112,7 +112,7 @@ def _taken_together(asked: Asked, components: list[Any]) -> tuple[SimJob, Warnin
     _keep_apart(jobs, components)
     for offset, job in enumerate(jobs):
         job.het_id, job.het_offset = cluster.next_id - offset, offset
-        _queued(asked, job)
+        _queue(asked, job)
     if not all(cluster.could(job.wanted) for job in jobs):
         cluster.cancel(jobs[0].id, asked.now)
         raise SlurmRefusal(2014)
@@ -153,7 +153,7 @@ def _drafted(asked: Asked, body: Any) -> tuple[SimJob, Warnings]:
     return draft, warnings
 
 
-def _queued(asked: Asked, draft: SimJob) -> None:
+def _queue(asked: Asked, draft: SimJob) -> None:
     draft.id, draft.serial = asked.cluster.new_id()
     asked.cluster.new_job(draft)
     draft.reason = asked.cluster.not_runnable(draft, asked.now) or draft.reason
