@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from bridge import settings
-from bridge.connections import Connections
+from bridge.connections import Connections, Hooks, Unobserved
 from bridge.errors import ConfigError, RemoteError, said
 from bridge.kube.access import Access, anonymous
 from bridge.kube.client import KubeClient
@@ -37,11 +37,11 @@ from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.slurm.client import SlurmClient
-from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import LiteralToken, TokenSource, claims_of
-from bridge.slurm.transport import DEFAULT_DEADLINE_S
+from bridge.slurm.transport import DEFAULT_DEADLINE_S, Transport
 from bridge.webhook.review import Intercept, is_intercepted
 from scheduler import names
+from scheduler.events import Side
 
 GPU = "nvidia.com/gpu"
 SIMULATED_DEADLINE_S = 2.0  # a simulated slurmrestd answers either at once or never
@@ -110,9 +110,15 @@ class SlurmBackend:
     ticking: bool = True
     token_file: str = ""
 
-    def client(self, pool: HttpPool) -> SlurmClient:
-        """A client for this Slurm; its caller awaits `discover()` first."""
-        return SlurmClient(pool, self.tokens, deadline_s=self.deadline_s)
+    def client(
+        self, transport: Transport, *, polls: Transport | None = None, hooks: Hooks | None = None
+    ) -> SlurmClient:
+        """A client for this Slurm; its caller awaits `discover()` first.
+
+        polls   the transport of the polls of job states; None: as for all calls
+        """
+        on_call = (hooks or Unobserved()).on_call(Side.SLURM)
+        return SlurmClient(transport, self.tokens, polls=polls, deadline_s=self.deadline_s, on_call=on_call)
 
     async def look(self) -> None:
         """Refresh the observations.  Raises RemoteError."""

@@ -26,7 +26,6 @@ from bridge.page.feed import Entry, Item, entries_of
 from bridge.page.source import detail_of_bridge, entries_of_bridge
 from bridge.simulation.fault_injection import Cable, KubeFaults, Outage, SlurmFaults
 from bridge.simulation.invariants import INVARIANTS, Invariants, Violation
-from bridge.slurm.client import SlurmClient
 from bridge.telemetry import Telemetry
 from scheduler import actions as act
 from scheduler.actions import Action, Outcome
@@ -148,12 +147,10 @@ class Session:
             )
             pool = slurm_pool(self.settings, stack, self.settings.slurm_connections)
             polls = slurm_pool(self.settings, stack, 1)
-            slurm = SlurmClient(
+            slurm = self.slurm.client(
                 SlurmFaults(pool, self.cable, self.invariants),
-                self.slurm.tokens,
                 polls=SlurmFaults(polls, self.cable, self.invariants),
-                deadline_s=self.slurm.deadline_s,
-                on_call=self.telemetry.on_call(Side.SLURM),
+                hooks=self.telemetry,
             )
             await slurm.discover()
             kube = KubeClient(

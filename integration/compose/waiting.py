@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 
 PODMAN = Path(__file__).resolve().parent / "podman"
 EVERY_S = 1.0
-PATIENCE_S = 180.0  # start_period of docker-compose.yml, its retries, and some more beside other suites
+# The limit of docker-compose.yml, not the patience of tests: start_period, its retries, and some more beside other suites.
+HEALTHY_WITHIN_S = 180.0
 ENDED = ("exited", "stopped")
 
 
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> int:
     [condition, *names] = arguments
     began = time.monotonic()
     for name in (name for name in names if not name.startswith("-")):
-        while not _holds(condition.partition("=")[2], name, late=time.monotonic() > began + PATIENCE_S):
+        while not _holds(condition.partition("=")[2], name, late=time.monotonic() > began + HEALTHY_WITHIN_S):
             time.sleep(EVERY_S)  # between two looks
     return 0
 
@@ -45,7 +46,9 @@ def _holds(condition: str, name: str, *, late: bool) -> bool:
         _give_up(f"{name} ended with code {state['ExitCode']}, and said:\n{(said.stdout + said.stderr).decode()}")
     if condition == "healthy" and late:
         said = [each["Output"].strip() for each in state["Health"]["Log"]]
-        _give_up(f"{name} is not healthy after {PATIENCE_S:g} s; its check says: {said[-1] if said else 'nothing'}")
+        _give_up(
+            f"{name} is not healthy after {HEALTHY_WITHIN_S:g} s; its check says: {said[-1] if said else 'nothing'}"
+        )
     return {"healthy": False, "stopped": ended, "running": state["Status"] == "running"}[condition]
 
 
