@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration.readme import ROOT
-from integration.reference import page_messages, reasons
+from integration.reference import page_messages, reasons, texts
 from integration.reference.page_messages import calls, config_errors, findings, responses, search
 from integration.reference.texts import IN_ACCOUNTING, IN_LOG, IN_SLURM, Code, Search, is_prose
 
@@ -155,6 +155,29 @@ def test_every_error_of_a_command_and_every_finding_is_looked_at() -> None:
 
 def test_every_status_says_what_to_do() -> None:
     assert {status for status, _ in responses()} == page_messages.STATUS.keys()
+
+
+def test_what_the_search_is_told_to_follow_exists() -> None:
+    """After a rename the search would silently find less, so that the page loses messages."""
+    code = search().code
+    fields = {
+        (owner.name, each.target.id)
+        for module in code.modules.values()
+        for owner in module.classes.values()
+        for each in owner.body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    carried = {(owner, attribute) for attribute, owners in texts.CARRIED.items() for owner in owners}
+    assert carried <= fields, carried - fields
+    stored = {attribute for _, attribute in fields} | code.stored.keys()
+    assert stored >= texts.STORED, texts.STORED - stored
+    assert code.methods.keys() >= texts.PROPERTIES, texts.PROPERTIES - code.methods.keys()
+    functions = {name for module in code.modules.values() for name in module.functions}
+    classes = {name for module in code.modules.values() for name in module.classes}
+    assert functions | code.methods.keys() >= texts.VALUES, texts.VALUES - functions - code.methods.keys()
+    called = texts.SINKS.keys() | texts.LOGGED.keys() | texts.CAUGHT
+    assert functions | classes >= called, called - functions - classes
+    assert code.modules.keys() >= NO_MESSAGE.keys(), NO_MESSAGE.keys() - code.modules.keys()
 
 
 # --- the search itself ------------------------------------------------------------------------------------------------
