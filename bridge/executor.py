@@ -361,7 +361,7 @@ class Executor:
 
 def _may_be_ours(job: Job, action: act.ReadJob) -> bool:
     """True if the job has a placeholder's name, or is read for a workload, whose job may have been renamed by its user."""
-    return bool(action.key) or names.whose(job.name) is not None
+    return bool(action.key) or names.parse_job_name(job.name) is not None
 
 
 def _outcome(error: RemoteError) -> Outcome:

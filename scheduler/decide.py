@@ -10,7 +10,7 @@ After the workloads come the periodic work for all of them (PERIODIC) and the no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from scheduler import actions as act
 from scheduler.actions import ObjectKind, Plan
@@ -147,28 +147,23 @@ def _visit(workload: Workload, this_pass: Pass) -> bool:
 
 
 def visit_nodes(this_pass: Pass, due: Iterable[str] = (), *, everything: bool) -> None:
-    """Visit the nodes that changed.
+    """Visit the nodes that changed.  While one of the clusters does not answer, nothing is done to nodes.
 
     due         Slurm's names of nodes in quarantine that are tried again
     everything  visit all nodes
     """
-    node_state = this_pass.world.node_state
+    world, node_state = this_pass.world, this_pass.world.node_state
     found = sorted(node_state.all_names.union(node_state.dirty, due) if everything else node_state.dirty.keys() | due)
-    if found or node_state.silent:
-        guarded(this_pass, ObjectKind.SHARED, "nodes in step", None, _visit_nodes, found, this_pass)
-
-
-def _visit_nodes(found: Sequence[str], this_pass: Pass) -> None:
-    """Visit these nodes.  While one of the clusters does not answer, nothing is done to nodes."""
-    world = this_pass.world
-    if world.outages or world.node_state.polled == NEVER:
+    if not (found or node_state.silent) or world.outages or node_state.polled == NEVER:
         return
     if this_pass.now < world.quiet_until():
         this_pass.wake_shared(world.quiet_until())
         return
     for name in found:
         visit_node(name, this_pass, reconcile_node)
-    for action in auto_reconfigure(this_pass):
+    for action in guarded(
+        this_pass, ObjectKind.SHARED, "the reconfiguration of Slurm", (), auto_reconfigure, this_pass
+    ):
         this_pass.add(action)
 
 

@@ -191,7 +191,7 @@ def job_name(readable: str, cluster: str, key: str) -> str:
 
 
 @lru_cache(8192)
-def whose(name: str) -> tuple[str, str] | None:
+def parse_job_name(name: str) -> tuple[str, str] | None:
     """(cluster, key) of a job's name; None: not the name of a placeholder."""
     match = _OURS.search(name)
     return (match[1], match[2]) if match else None

@@ -56,7 +56,7 @@ class Tuning:
     limits_rate, limits_every_s  reads of Slurm's limits a second; least time between two reads of the same limits (Q2)
     outage_s          conditions of pods show an outage after this time; submissions stop at once
     stale_s           nothing is decided if Kubernetes has not answered for this time: the facts are stale (X2)
-    unlooked_s        a waiting job that slurmctld has not considered yet is not shown on its pods for this time; for twice
+    unconsidered_s    a waiting job that slurmctld has not considered yet is not shown on its pods for this time; for twice
                       this time it is read as a new job is
     unread_s          a pod whose job waits, and was not read yet, says so after this time
     owner_rate        repeated reads of the owners of waiting pods a second
@@ -143,7 +143,7 @@ class Tuning:
     detail_fresh_s: float = _seconds(1.0)
     detail_front_s: float = _seconds(1.5)
     detail_every_s: float = _seconds(15.0)
-    unlooked_s: float = _seconds(3.0)
+    unconsidered_s: float = _seconds(3.0)
     unread_s: float = _seconds(10.0)
     limits_rate: float = _rate(2.0)
     limits_every_s: float = _seconds(60.0)

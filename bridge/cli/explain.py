@@ -368,7 +368,7 @@ class _Clusters:
         except BridgeError as error:
             notes.append(f"Details of the job are not shown: {said(error)}")
             return known
-        own = [job for job in read if job is not None and (names.whose(job.name) or ("", ""))[1] == known.key]
+        own = [job for job in read if job is not None and (names.parse_job_name(job.name) or ("", ""))[1] == known.key]
         return replace(known, jobs=tuple(sorted((*known.jobs, *own), key=lambda job: job.id)))
 
     async def _read_jobs(self, world: World, key: str) -> None:

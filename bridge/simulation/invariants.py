@@ -214,8 +214,8 @@ class Invariants:
 
     def is_ours(self, job: SeenJob) -> bool:
         """True if the job is a placeholder of this bridge, by its name and its user."""
-        whose = names.whose(job.name)
-        return whose is not None and whose[0] == self.cluster and self.tenants.was_given(job.user)
+        named = names.parse_job_name(job.name)
+        return named is not None and named[0] == self.cluster and self.tenants.was_given(job.user)
 
     def ours(self) -> list[SeenJob]:
         """The placeholders of this bridge that have not ended."""
@@ -269,8 +269,8 @@ class Invariants:
 
     def _not_given(self, name: str, user: str, account: str, sent: float) -> str:
         """A sentence if the policy did not allow this user and account in the job's namespace when it was sent."""
-        whose = names.whose(name)
-        if whose is None or whose[0] != self.cluster or self.tenants.gives(self._home(name), user, account, sent):
+        named = names.parse_job_name(name)
+        if named is None or named[0] != self.cluster or self.tenants.gives(self._home(name), user, account, sent):
             return ""
         return f"{name} is asked for as {user}, account {account or 'by default'}, which the policy does not allow"
 
@@ -348,9 +348,9 @@ class Invariants:
 
     def is_for(self, job: SeenJob, pod: Object) -> bool:
         """True if the job is the pod's own or its gang's: by its user, and by its name, or the name before it was renamed."""
-        whose = names.whose(self.renamed.get(job.serial, job.name))
+        named = names.parse_job_name(self.renamed.get(job.serial, job.name))
         may_be = self.tenants.ever_gave(pod["metadata"]["namespace"], job.user)
-        return may_be and whose is not None and whose[0] == self.cluster and whose[1] in _keys(pod)
+        return may_be and named is not None and named[0] == self.cluster and named[1] in _keys(pod)
 
     def _held_by(self, job: SeenJob) -> list[str]:
         """The nodes of the job, or of all components of a heterogeneous one."""
@@ -527,14 +527,14 @@ class Invariants:
         holding = {job.serial: job for job in ours if job.holds and job.het_id in (0, job.id)}
         for serial in self._idle.keys() - holding.keys():
             job, before = self._idle.pop(serial)
-            now, whose = self.slurm.job(job.id), names.whose(job.name)
-            if whose is None or now is None or now.serial != serial or not now.ended:
+            now, named = self.slurm.job(job.id), names.parse_job_name(job.name)
+            if named is None or now is None or now.serial != serial or not now.ended:
                 continue
             if not self.tenants.gives_now(self._home(job.name), job.user):  # the policy took the grant away
                 continue
             if self._served_on(job.nodes) <= before:
                 ended = self.clock(), frozenset(job.nodes)
-                self._in_vain.setdefault(whose[1], deque(maxlen=VAIN_REMEMBERED)).append(ended)
+                self._in_vain.setdefault(named[1], deque(maxlen=VAIN_REMEMBERED)).append(ended)
         self._used &= holding.keys()
         fresh = {serial: job for serial, job in holding.items() if serial not in self._used}
         if fresh:
@@ -555,14 +555,14 @@ class Invariants:
 
     def _home(self, name: str) -> str:
         """The namespace of the pod of the job with that name; if the pod was never observed, the namespace in the name."""
-        whose = names.whose(name)
-        assert whose is not None
-        if whose[1] not in self._homes:
+        named = names.parse_job_name(name)
+        assert named is not None
+        if named[1] not in self._homes:
             if len(self._homes) > JOBS_REMEMBERED:
                 self._homes.clear()
             for pod in self.kube.pods():
                 self._homes.update(dict.fromkeys(_keys(pod), pod["metadata"]["namespace"]))
-        return self._homes.get(whose[1], name.partition("/")[0])
+        return self._homes.get(named[1], name.partition("/")[0])
 
     def at_rest(self) -> Iterator[Finding]:
         """The violations of V4, L1, L2, L3 and L4, when faults ended long ago."""
@@ -587,9 +587,9 @@ class Invariants:
         self.checked["L2"] += len(ours)
         self.checked["L3"] += len(ours)
         for job in ours:
-            whose = names.whose(job.name)
-            assert whose is not None
-            pods = mine.get(whose[1], [])
+            named = names.parse_job_name(job.name)
+            assert named is not None
+            pods = mine.get(named[1], [])
             if self._shown(job.id, besides=pods) or (not pods and self._leader_was_renamed(job)):
                 continue
             if not pods:
@@ -721,8 +721,8 @@ class Invariants:
     def _has_own_job(self, pod: Object) -> bool:
         """True if a placeholder of this pod alone lives.  Its user may be another one than the user of the gang's job."""
         key = names.workload_key(pod["metadata"]["uid"])
-        own = (names.whose(job.name) for job in self.ours())
-        return any(whose is not None and whose[1] == key for whose in own)
+        own = (names.parse_job_name(job.name) for job in self.ours())
+        return any(named is not None and named[1] == key for named in own)
 
     def _of_kube(self, shown: str) -> float:
         """A time of Kubernetes, by the clock of the invariants."""
@@ -798,8 +798,8 @@ def _keys(pod: Mapping[str, Any]) -> frozenset[str]:
 
 def _stood_alone(pod: Mapping[str, Any], job: SeenJob) -> bool:
     """True if the pod was bound for its own job, because its gang was complete, and this job is the gang's."""
-    meta, whose = pod["metadata"], names.whose(job.name)
-    own = whose is not None and whose[1] == names.workload_key(meta["uid"])
+    meta, named = pod["metadata"], names.parse_job_name(job.name)
+    own = named is not None and named[1] == names.workload_key(meta["uid"])
     return not own and (meta.get("annotations") or {}).get(names.SIZE) == "1" and (job.tasks > 1 or bool(job.het_id))
 
 

@@ -87,8 +87,12 @@ class Recorder:
                     self._allocations.note_read(event, world)
                 elif event.job is not None and "PENDING" in event.job.states:  # this read may prove whose the job is
                     remember(self._unproven, event.job_id, event)
-                if self._inherited and event.job is not None and (whose := names.whose(event.job.name)) is not None:
-                    self._read.add(whose[1])
+                if (
+                    self._inherited
+                    and event.job is not None
+                    and (named := names.parse_job_name(event.job.name)) is not None
+                ):
+                    self._read.add(named[1])
             case JobsPolled() if self._ending or self._inherited or self._unproven:
                 self._polled(event, world)
 

@@ -23,7 +23,7 @@ from bridge.mint.token import minted
 from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, eventually, free_port, slurm_says
 from integration.journeys.conftest import POLICY
 from integration.otlp import Receiver, receiver
-from scheduler.names import whose
+from scheduler.names import parse_job_name
 from tests.patience import PATIENCE_S
 
 HOUR_S = 3600
@@ -110,7 +110,7 @@ def test_no_token_is_in_anything_that_comes_out(
     said, ns, options = Said(), space("alice"), settings_file(kube, slurm, bridge, canaries, tmp_path)
     kube.run(ns, "accepted")
     [accepted] = eventually("it runs", lambda: kube.bound(ns))
-    key = (whose(slurm.job(int(accepted.metadata.annotations[PREFIX + "job-id"]))["name"]) or ("", ""))[1]
+    key = (parse_job_name(slurm.job(int(accepted.metadata.annotations[PREFIX + "job-id"]))["name"]) or ("", ""))[1]
     listens(said, bridge, ns, options, key)
     for break_it, shown in (
         (canaries.refused, "Slurm"),
@@ -213,7 +213,7 @@ def of_both_clusters(said: Said, kube: Kube, ns: str) -> None:
         said.add("pods", str(pod))
         job = pod.metadata.annotations[PREFIX + "job-id"]
         shown = slurm_says("scontrol", "show", "job", job)
-        assert whose(shown.partition("JobName=")[2].split()[0]) is not None
+        assert parse_job_name(shown.partition("JobName=")[2].split()[0]) is not None
         said.add("jobs", shown)
     said.add("events", str(kube.core.list_namespaced_event(ns)))
 

@@ -124,7 +124,7 @@ def each_has_its_own(kube: Kube, slurm: Slurm, ns: str) -> None:
         if each.metadata.deletion_timestamp or int(each.metadata.annotations[names.JOB_ID]) not in jobs:
             continue  # its end is under way
         job = jobs[int(each.metadata.annotations[names.JOB_ID])]
-        assert names.whose(job["name"])[0] == names.cluster_id(uid, each.spec.scheduler_name), job["name"]  # type: ignore[index]
+        assert names.parse_job_name(job["name"])[0] == names.cluster_id(uid, each.spec.scheduler_name), job["name"]  # type: ignore[index]
         workloads[job["job_id"], (each.metadata.labels or {}).get(PREFIX + "gang", each.metadata.name)] += 1
     assert len({job_id for job_id, _ in workloads}) == len(workloads), "a job of two workloads"
 

@@ -117,7 +117,7 @@ def _decide_whose(world: World, job: Job) -> str | None:
     """
     if world.namespaces is None:
         return None
-    parsed = (names.whose(component.name) for component in (job, *job.parts))
+    parsed = (names.parse_job_name(component.name) for component in (job, *job.parts))
     named = next((owner for owner in parsed if owner is not None and owner[0] == world.cluster), None)
     if named is None:
         return None
@@ -163,8 +163,8 @@ def _adopt(world: World, event: ev.JobRead, key: str) -> None:
     job.states_since = min(job.states_since, event.began)
     if SINGLETON in read.dependency and not any(other.holds_nodes for other in world.jobs_of(workload)):
         _search_unknown_twin(world, workload, event.ended)
-    # slurmctld considers most new jobs within `unlooked_s`, and some jobs soon after.
-    is_new = event.ended < (job.asked_at or 0.0) + 2 * world.config.tuning.unlooked_s
+    # slurmctld considers most new jobs within `unconsidered_s`, and some jobs soon after.
+    is_new = event.ended < (job.asked_at or 0.0) + 2 * world.config.tuning.unconsidered_s
     if read.reason in NOT_CONSIDERED and is_new and world.phase_of.get(key) is Phase.QUEUED:
         world.detail_round.pop(key, None)
         world.detail_new[key] = event.ended + world.config.tuning.detail_fresh_s

@@ -48,7 +48,7 @@ def _why_queued(workload: Workload, pod: Pod, job: Placeholder, note: str, this_
         said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unread_s
         is_late = note or this_pass.now >= said_at
         return waiting_unread(workload, pod, job, this_pass, note) if is_late else wake(said_at)
-    said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unlooked_s
+    said_at = (job.asked_at or this_pass.world.started) + this_pass.tuning.unconsidered_s
     if read.reason in NOT_CONSIDERED and not note and this_pass.now < said_at:
         return wake(said_at)
     reads, until = read_limits(workload, job, this_pass)

@@ -72,7 +72,7 @@ def note_job_read(world: World, job_id: int, job: Job | None) -> None:
         if workload is None or not workload.pods:
             continue
         pod = workload.pod
-        named = names.whose(job.name) if job is not None else None
+        named = names.parse_job_name(job.name) if job is not None else None
         cluster = (world.namespaces or {}).get("kube-system")
         theirs = names.cluster_id(cluster.uid, pod.scheduler_name) if cluster is not None else ""
         workload.job_of_other_bridge = named is not None and named[0] == theirs

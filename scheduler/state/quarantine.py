@@ -266,7 +266,7 @@ def quarantine_job(world: World, job_id: int, error: Exception) -> None:
 def _drop_read_job(world: World, event: ev.JobRead, error: Exception) -> None:
     """Drop a job whose read could not be applied.  It is read again after `quarantine_s`, because each read may raise."""
     quarantine_job(world, event.job_id, error)
-    named = names.whose(event.job.name) if event.job is not None else None
+    named = names.parse_job_name(event.job.name) if event.job is not None else None
     if named is not None and named[1] in world.workloads and not is_dropped(world, ObjectKind.WORKLOAD, named[1]):
         quarantine_workload(world, named[1], error, jobs=[event.job_id])
     world.schedule_read(event.job_id, world.last_poll_began)

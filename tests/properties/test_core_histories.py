@@ -465,7 +465,7 @@ class Histories(RuleBasedStateMachine):
         """V6: Slurm lets a tenant touch no job of other users; of the tenant's own only the bridge's are touched."""
         job = self.jobs.get(job_id)
         assert user == "alice", "V6: nobody else is a tenant of these pods"
-        assert job is None or job.user != user or names.whose(job.name) == (CLUSTER, key), "V6"
+        assert job is None or job.user != user or names.parse_job_name(job.name) == (CLUSTER, key), "V6"
 
     def check_nobody_stands_on(self, cancel: act.CancelJob) -> None:
         """V7: no pod loses its job while it runs, whatever is not observed of its node."""
@@ -473,7 +473,7 @@ class Histories(RuleBasedStateMachine):
         job = self.jobs.get(cancel.job_id)
         if workload is None or workload.group is not None or workload.hint != cancel.job_id:
             return
-        if job is None or job.states != RUNS or names.whose(job.name) != (CLUSTER, cancel.key):
+        if job is None or job.states != RUNS or names.parse_job_name(job.name) != (CLUSTER, cancel.key):
             return
         spec = self.world.placeholders[job.id].spec
         if spec is not None and spec.required_nodes and shortfall(spec, self.grants[job.id]):
@@ -498,7 +498,7 @@ class Histories(RuleBasedStateMachine):
     def check_harm(self, action: act.DeletePod | act.FailByDeadline | act.EvictPod | act.SetDeadline) -> None:
         """V7: never while the job of the pod runs, except before an end that Slurm has announced (S4b, S5)."""
         running = [job for job in self.jobs.values() if holds_nodes(job.states) and job.user == "alice"]
-        ours = [job for job in running if names.whose(job.name) == (CLUSTER, action.key)]
+        ours = [job for job in running if names.parse_job_name(job.name) == (CLUSTER, action.key)]
         is_bound_for = self.world.workloads[action.key].hint
         for job in (job for job in ours if job.id == is_bound_for and job.preempted is None):
             assert isinstance(action, act.EvictPod | act.SetDeadline), "V7"
@@ -678,11 +678,11 @@ class Histories(RuleBasedStateMachine):
     def in_order(self) -> None:
         alive = {self.world.key_of_pod[one.uid]: one for one in self.pods.values() if not one.finished}
         for job in self.jobs.values():
-            whose = names.whose(job.name)
-            if whose is not None and whose[0] == CLUSTER and job.user == "alice" and not is_ended(job.states):
-                assert whose[1] in alive, f"L2: job {job.id} has no workload"
-                one = alive[whose[1]]
-                assert one.node or self.spoilt(whose[1]), f"L1: {one.name} waits"
+            named = names.parse_job_name(job.name)
+            if named is not None and named[0] == CLUSTER and job.user == "alice" and not is_ended(job.states):
+                assert named[1] in alive, f"L2: job {job.id} has no workload"
+                one = alive[named[1]]
+                assert one.node or self.spoilt(named[1]), f"L1: {one.name} waits"
         for one in self.pods.values():
             if not one.finished:
                 told = self.world.workloads[self.world.key_of_pod[one.uid]].last_status
@@ -697,8 +697,8 @@ class Histories(RuleBasedStateMachine):
 
     def stands_on_its_job(self, one: Pod) -> bool:
         """Its placeholder lives and holds the node of the pod."""
-        whose = (CLUSTER, self.world.key_of_pod[one.uid])
-        mine = [job for job in self.jobs.values() if names.whose(job.name) == whose and job.user == "alice"]
+        named = (CLUSTER, self.world.key_of_pod[one.uid])
+        mine = [job for job in self.jobs.values() if names.parse_job_name(job.name) == named and job.user == "alice"]
         held = [node.name for job in mine if holds_nodes(job.states) for node in self.grants[job.id].nodes]
         # An admin calls the node by its own name again, which proves nothing (V7).
         return one.node in held or ANOTHER in held

@@ -171,8 +171,8 @@ def test_every_list_of_hosts_is_read_or_refused(text: str, called: list[str]) ->
 @given(TEXTS)
 def test_every_text_has_its_name_or_none(text: str) -> None:
     names.shown_job(text)
-    names.whose(text)
-    assert names.whose(names.job_name(text, names.cluster_id(text), names.workload_key(text))) is not None
+    names.parse_job_name(text)
+    assert names.parse_job_name(names.job_name(text, names.cluster_id(text), names.workload_key(text))) is not None
     assert len(names.traceparent(text, text)) == 55
 
 

@@ -69,7 +69,7 @@ def test_any_annotations_become_a_job_or_a_sentence(pod: Pod, owners: tuple[Owne
     assert all(count > 0 for _, count in answer.gres)
     assert answer.nice is None or answer.nice >= 0
     assert answer.time_limit_min is None or answer.time_limit_min == UNLIMITED or answer.time_limit_min >= 1
-    assert names.whose(answer.name) == (CLUSTER, key_of(pod))
+    assert names.parse_job_name(answer.name) == (CLUSTER, key_of(pod))
     assert "singleton" in answer.dependency
     assert "?" not in answer.dependency
     for text in (answer.name, answer.account, answer.partition, answer.constraints, answer.comment, answer.reservation):

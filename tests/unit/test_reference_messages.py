@@ -16,7 +16,7 @@ from integration.reference.texts import IN_ACCOUNTING, IN_LOG, IN_SLURM, Code, S
 PAGE = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
 # Texts of the scheduler that are part of no message, and who sees them.
 NO_MESSAGE = {
-    "scheduler.decide": r"reads of .*|the nudge|nodes in step",  # the log, after an error of our own
+    "scheduler.decide": r"reads of .*|the nudge|the reconfiguration of Slurm",  # the log, after an error of our own
     "scheduler.actions": r"job \{job id\}|(Slurm )?node \{(name|node)\}|\{ref.kind\} \{namespace\}/\{ref.name\}",  # the log
     "scheduler.model.trace_context": r"00-\{trace id\}.*",  # the annotation `traceparent`
     "scheduler.model.anomaly": r"[a-z ,]+",  # values of a metric

@@ -46,7 +46,7 @@ def refusal_of(pod: Pod, *owners: Owner, tenant: Tenant = FREE) -> str:
 
 def test_a_job_name_that_looks_like_another_workloads_mark_does_not_take_its_place() -> None:
     imitation = f"x~{CLUSTER}.{'0' * 16}"
-    assert names.whose(spec_of(annotated({"job-name": imitation})).name) == (CLUSTER, key_of(pod()))
+    assert names.parse_job_name(spec_of(annotated({"job-name": imitation})).name) == (CLUSTER, key_of(pod()))
 
 
 BAD_NUMBERS = ["foo", "NaN", "-1", "1e99", "Infinity", "1.5", "", "٣", "0x10", "9" * 40, "1\n2", "9" * 200_000]

@@ -17,13 +17,13 @@ KEY = names.workload_key("some-uid")
 def test_a_name_is_for_people_and_its_end_is_for_us() -> None:
     name = names.job_name("hpc/train-0", CLUSTER, KEY)
     assert re.fullmatch(r"hpc/train-0~k[0-9a-f]{8}\.[0-9a-f]{16}", name)
-    assert names.whose(name) == (CLUSTER, KEY)
+    assert names.parse_job_name(name) == (CLUSTER, KEY)
 
 
 def test_a_long_readable_part_is_cut_and_the_mark_never_is() -> None:
     name = names.job_name("x" * 5000, CLUSTER, KEY)
     assert len(name) == names.MAX_READABLE + 27
-    assert names.whose(name) == (CLUSTER, KEY)
+    assert names.parse_job_name(name) == (CLUSTER, KEY)
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_a_long_readable_part_is_cut_and_the_mark_never_is() -> None:
     ],
 )
 def test_any_other_name_belongs_to_no_cluster(name: str) -> None:
-    assert names.whose(name) is None
+    assert names.parse_job_name(name) is None
 
 
 def test_what_follows_the_last_tilde_counts() -> None:
     other = names.workload_key("other")
-    assert names.whose(f"a~{CLUSTER}.{other}~{CLUSTER}.{KEY}") == (CLUSTER, KEY)
+    assert names.parse_job_name(f"a~{CLUSTER}.{other}~{CLUSTER}.{KEY}") == (CLUSTER, KEY)
 
 
 def test_two_clusters_share_one_slurm_without_sharing_names() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduler import names
+from scheduler import decide, names
 from scheduler.actions import (
     Action,
     AllocateNow,
@@ -605,6 +605,16 @@ def test_a_node_whose_rule_raises_is_left_alone_and_the_others_are_kept_in_step(
     mend()
     assert [each.node for each in story.acts(SetNodeCondition, NOW + AGAIN_S)] == ["x1"]
     assert quarantined(story) == set()
+
+
+def test_actions_on_nodes_are_done_although_the_reconfiguration_of_slurm_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaks(monkeypatch, decide, "auto_reconfigure", lambda _: True)
+    story = Story(replace(CONFIG, shared_nodes=True), guarded=True)
+    shown = [each.node for each in story.acts(SetNodeCondition, NOW)]
+    assert shown == ["x1", "x2"]
+    assert quarantined(story) == {(ObjectKind.SHARED, "the reconfiguration of Slurm")}
 
 
 # --- what users see -------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def test_a_new_pod_of_the_gang_does_not_replace_relabelled_pods_that_run() -> No
     assert not story.lives(1, 100)
     story.sees(_member(2))
     own = [action for action in story.lives(100, 103) if isinstance(action, AllocateNow)]
-    assert {names.whose(action.spec.name) for action in own} == {(CLUSTER, names.workload_key("uid-w2"))}
+    assert {names.parse_job_name(action.spec.name) for action in own} == {(CLUSTER, names.workload_key("uid-w2"))}
 
 
 def _of_gang_b(rank: int, **fields: Any) -> Pod:
