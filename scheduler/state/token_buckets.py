@@ -1,6 +1,6 @@
 """Limits on attempts: the breaker of immediate allocations, and token buckets of calls (ARCHITECTURE 5, Q2).
 
-Workloads that wait for either are in queues that are fair to namespaces (I7).
+Workloads that wait for their turn in a limit are in queues that are fair to namespaces (I7).
 """
 
 from __future__ import annotations
