@@ -5,7 +5,7 @@ of actions, a quota, or a token bucket.  With everything=True it visits all work
 the same, except for additional reads of owners.  `decide` reads the World, changes nothing in it, and returns a Plan.  RULES
 is the state machine: each rule returns a Decision, which the driver enters in the plan (rules/driver.py).
 
-After the workloads come the periodic work for all of them (PERIODIC) and the nodes that changed.
+After the workloads, the pass does the periodic work for all of them (PERIODIC), and visits the nodes that changed.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from scheduler.state.turns import Turns
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-AGAIN_S = 0.02  # until the next pass, if a pass leaves only workloads that wait in a limit
-SETTLING = 2  # effort of one pod of a group whose members are determined again
-VISIT = 1  # effort of one visit, besides what the rule counts itself
+AGAIN_S = 0.02  # the time to the next pass, if a pass leaves only workloads that wait in a limit
+SETTLING = 2  # the effort for one pod of a group whose members are determined again
+VISIT = 1  # the effort of one visit, besides the effort that the rule counts itself
 
 
 def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     """The plan at *now*, epoch seconds; if there is nothing to do, it has no actions, only the time of the next pass."""
     this_pass = Pass(world, now)
-    if not world.ready:
+    if not world.ready:  # not everything was listed once
         return this_pass.plan()
     away = world.outages.get(Side.KUBERNETES)
-    if away is not None and now - away.since > this_pass.tuning.stale_s:
+    if away is not None and now - away.since > this_pass.tuning.stale_s:  # the facts about pods are too old to act on
         return this_pass.plan()
     tried = list(plan_retries(this_pass)) if world.quarantine else []
     if world.unsettled:

@@ -1,9 +1,9 @@
 """The explanation of one workload, from the facts of the World (O4).
 
-Nothing is translated or judged a second time: the phase is the phase, the job is what `decide` would ask Slurm for, nodes are
-judged by `feasible`.  Why a pod waits is the status of the decision that the phase's rule makes now, and what comes next is
-its actions.  `explain` reads the World and changes nothing.  The running bridge answers with it.  So does a command, from a
-World that the command makes from lists of both clusters.
+The code that decides also explains: the phase is that of the World, the job is the job that `decide` would submit, and
+`feasible` judges the nodes.  The rule of the phase makes its decision: its status says why a pod waits, and its actions are
+what comes next.  `explain` reads the World and changes nothing.  The running bridge answers with it.  So does a command, from
+a World that the command makes from lists of both clusters.
 """
 
 from __future__ import annotations

@@ -76,10 +76,11 @@ def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
 
 
 def read_first(world: World, namespaces: Collection[str] | None = None) -> None:
-    """Schedule reads before pods from before the start get a new job, because they may have a job of another user (V1).
+    """Schedule reads of jobs, because pods that are older than this process may have a job of another user (V1).
 
-    Singleton holds back only jobs of the same user.  The job of the other user may be any job that was not read yet.  If
-    slurmctld lost its state since, it may have an id that other pods show, which no scan reads.
+    Until these reads end, such pods get no new job: singleton holds back only jobs of the same user.  The job of the other
+    user may be any job that was not read yet.  If slurmctld lost its state since, the job may have an id that other pods
+    show, which no scan reads.
 
     namespaces   the namespaces in which identities may have changed; None: all namespaces
     """

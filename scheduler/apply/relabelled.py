@@ -1,8 +1,8 @@
 """Pods whose labels were edited after their bind: the bind, and not the labels, decides their workload (W4, V7).
 
-A process that saw the bind keeps the pod in its workload.  The next process knows only the labels, so at first it takes the
-pod for a part of another workload.  The bind wrote the trace of the workload on the pod, and the name of the job shows the
-key of the workload.  So as soon as the job is proven, the pods that were bound for the job move to the workload of the job.
+A process that saw the bind keeps the pod in its workload.  The next process knows only the labels, so at first it puts the
+pod into another workload.  The bind wrote the trace of the workload on the pod, and the name of the job shows the key of the
+workload.  So as soon as the job is proven, the pods that were bound for the job move to the workload of the job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def gather(world: World, workload: Workload, job: Job) -> None:
     """Move the pods that were bound for the job to the job's workload.
 
     workload   the workload of the job
-    job        the job as it was read
+    job        the job as it was read; other workloads may have pods that show its id
     """
     if workload.group is None and workload.pods:
         return  # a pod by itself
@@ -39,7 +39,8 @@ def gather(world: World, workload: Workload, job: Job) -> None:
 def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> Iterator[Pod]:
     """The pods of the other workload that the bridge bound for the job of this workload.
 
-    Annotations can be edited, too.  So the pod must also be in the namespace of the workload, and of the user of the job.
+    Users can edit annotations, too.  So the pod must also be in the namespace of the workload, and the policy must give the
+    pod the user of the job.
     """
     trace = names.traceparent(world.cluster, workload.key)
     for pod in other.pods.values():

@@ -1,11 +1,11 @@
-"""Nodes that pods do not ask for, although Slurm would grant them: by the kinds of pods that leave them out (F6)."""
+"""Nodes that a workload does not ask for, although Slurm would grant them, and the kinds of pods that leave out each (F6)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 Kind = frozenset[tuple[str, int]]
-"""Pods that need the same: each resource, and how much of it."""
+"""A kind of pods, which all need the same: each resource, and how much of it."""
 LeavesOut = Mapping[str, frozenset[Kind]]
 """Name of a node in Slurm to the kinds of pods that leave it out.  ALL_KINDS: each pod of the workload does."""
 ALL_KINDS: frozenset[Kind] = frozenset()

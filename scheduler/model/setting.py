@@ -19,7 +19,7 @@ def setting(default: object, description: str = "", **limits: object) -> Any:
     description   one line with the meaning, one line when to change it; "": an internal setting (scheduler/tuning.py)
     limits        ge, gt, le: bounds of a number
     """
-    # Strict: true is not 1, and "1" is a text.  YAML has lists where the scheduler has tuples, so those cannot be strict.
+    # Strict: true is not 1, and "1" is a text.  YAML has lists where the scheduler has tuples, so tuples are not strict.
     limits["strict"] = not isinstance(default, bool | tuple)
     metadata = {"description": description, **limits} if description else limits
     if callable(default):

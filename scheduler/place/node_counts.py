@@ -35,10 +35,11 @@ class Counted:
 
 
 def shared(least: int | None, most: int | None, components: Sequence[Counted]) -> list[JobSpec] | Refusal:
-    """The components, each with its share of the gang's least and largest number of nodes; a Refusal: none exist.
+    """The components, each with its share of the gang's least and largest number of nodes; or a Refusal if it is too small.
 
-    Each component has a node, then as many as it cannot do without.  Further nodes go to the components with most pods.  None
-    gets more nodes than it has pods, because Slurm refuses that (2025).  The sums do not depend on what nodes there are.
+    Each component gets one node, then as many as it cannot do without.  Further nodes go to the components with most pods.
+    No component gets more nodes than it has pods, because Slurm refuses that (2025).  The sums do not depend on the nodes
+    that exist.
     """
     specs = [component.spec for component in components]
     needed = [component.fewest for component in components]

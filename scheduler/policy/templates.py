@@ -3,8 +3,8 @@
 A template names its sources in braces: `{namespace}`, `{namespace.labels['KEY']}`, `{serviceAccount}`.  Labels and
 annotations of a pod are no sources, because the creator of a pod chooses them.
 
-A filled text is never parsed.  If the pods of a job are gone, `can_give` returns True if the template can give the job's
-user.  Its time is proportional to the length of the name.
+A filled text is never parsed.  `can_give` tells if a template can give a user: that is asked about a job whose pods are gone.
+Its time is proportional to the length of the name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The decision of a rule, as a value (ARCHITECTURE 3).
 
-A rule reads the World and the pass, changes nothing there but the counted effort, and returns a Decision.  The driver
-(driver.py) enters the Decision in the plan directly after the rule, so the rule of the next workload sees it.  Only the
-driver applies limits and token buckets, and drops reads that are in flight already and conditions that the pods show
-already.
+A rule reads the World and the pass, and returns a Decision.  It changes nothing in the World; in the pass it keeps only what
+it computed (scheduling_pass.py).  The driver (driver.py) enters the Decision in the plan directly after the rule, so the rule
+of the next workload sees it.  Only the driver applies limits and token buckets to a Decision, and drops reads that are in
+flight already and conditions that the pods show already.
 
 A helper that checks a precondition returns `Decision | None`.  None: the precondition holds.  A Decision: the precondition
 does not hold, or is not known yet; then the caller returns this Decision.
@@ -49,7 +49,7 @@ class EvictAlone:
 
 @dataclass(frozen=True, slots=True)
 class BindTogether:
-    """Plan the binds of one workload: all or none.  Several binds are planned together even beyond the limit (W9)."""
+    """Plan the binds of one workload: none if their limit class is full, otherwise all, even beyond the limit (W9)."""
 
     binds: tuple[BindPod, ...]
 

@@ -1,7 +1,7 @@
 """Enters the decision of a rule in the plan.
 
-Here limits and token buckets are applied, reads that are in flight and statuses that the pods show already are dropped, and
-wake-ups are set.  The actions of one workload take room in limits and on nodes, so the rule of the next workload sees
+The driver applies limits and token buckets, drops reads that are in flight and statuses that the pods show already, and sets
+wake-ups.  The actions of one workload take room in limits and on nodes, so the rule of the next workload sees
 less room.
 """
 
@@ -141,7 +141,7 @@ def take_shared(step: SharedStep, this_pass: Pass) -> bool:
     if this_pass.is_read_already(step.action):
         return True
     if this_pass.room(step.action) <= 0:
-        return step.is_optional  # an action that ends makes the next pass
+        return step.is_optional  # the end of an action of this limit class starts the next pass
     if step.bucket and not this_pass.take_token(step.bucket):
         this_pass.wake_shared(this_pass.world.token_buckets[step.bucket].next_at(this_pass.now) + 0.001)
         return False

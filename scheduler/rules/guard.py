@@ -1,6 +1,7 @@
-"""Rules of one pass under guard: if a rule raises, its actions leave the plan and its object comes into quarantine.
+"""Calls the rules of one pass, so that an error in a rule concerns only the object of the rule (X8).
 
-Only in a guarded world; otherwise the exception propagates (quarantine.py).
+If a rule raises, its actions leave the plan, and its object comes into quarantine.  This holds in a guarded World; in another
+World the exception propagates (scheduler/state/quarantine.py).  bridge/guard.py contains exceptions outside the scheduler.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ def visit_node(name: str, this_pass: Pass, rule: Callable[[str, Pass], Actions])
 
 
 def share(work: str, rules: Iterable[SharedRule], this_pass: Pass) -> None:
-    """Run the rules of some work for all workloads together, and enter their steps in the plan as far as limits allow.
+    """Run rules for all workloads together (periodic.py), and enter their steps in the plan as far as limits allow.
 
-    work   the name of that work in the log
+    work   what these rules do, for the log
     """
     guarded(this_pass, ObjectKind.SHARED, work, None, _share, rules, this_pass)
 
@@ -107,7 +108,11 @@ def sentence(again_s: float) -> str:
 
 
 def plan_retries(this_pass: Pass) -> Iterator[tuple[ObjectKind, str]]:
-    """Workloads and nodes in quarantine that are tried again now; for the others, plans a pass at their time."""
+    """Workloads and nodes in quarantine that are visited again now.
+
+    Pods, jobs and dropped objects whose time has come are noted in the plan, which rebuilds them when it is applied.  If the
+    time of an object has not come, a pass is planned for that time.
+    """
     for subject, entry in this_pass.world.quarantine.items():
         if entry.kind is ObjectKind.WORKLOAD and entry.name not in this_pass.world.workloads:
             this_pass.lifted.append(subject)

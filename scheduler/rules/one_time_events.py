@@ -1,4 +1,8 @@
-"""Events and conditions that pods show once, in every phase: rejected observations, proven writes, released grants."""
+"""Events and conditions that pods show once, whatever the phase: rejected observations, proven writes, released grants.
+
+A proven write is a write on a pod whose answer was lost, and whose effect the pod shows (scheduler/state/confirmation.py).
+This file also reads the job that a waiting pod names, because that read, too, is due in several phases.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def read_postponed(this_pass: Pass) -> Iterator[SharedStep]:
 
 
 def read_unknown(this_pass: Pass) -> Iterator[SharedStep]:
-    """Read each job id that no pod names once, newest first: many at start, few later (ARCHITECTURE 4)."""
+    """Read each job id that no pod names, once, newest first: many a second after the start, few later (ARCHITECTURE 4)."""
     world = this_pass.world
     if Side.SLURM in world.outages:
         return
@@ -50,7 +50,7 @@ def read_unknown(this_pass: Pass) -> Iterator[SharedStep]:
 
 
 def read_unsettled(this_pass: Pass) -> Iterator[SharedStep]:
-    """The answer to a bind was lost, and the bind is not repeated: read its pod when the bind can no longer take effect.
+    """Read the pod of each bind whose answer was lost, when the bind can no longer take effect.
 
     Until then the pod takes room on that node (V5), and nothing else is submitted for it.
     """
@@ -58,7 +58,7 @@ def read_unsettled(this_pass: Pass) -> Iterator[SharedStep]:
     for uid, lost in world.unanswered_binds.items():
         workload, bind = world.workloads[world.key_of_pod[uid]], lost.action
         if uid not in workload.pods or workload.is_being_bound(uid) or this_pass.is_being_read(uid):
-            continue  # the pod left the workload, which was dropped (quarantine.py)
+            continue  # the workload was dropped (quarantine.py), or the pod is being bound or read
         if this_pass.now < lost.until:
             yield NextPass(lost.until)
         else:
@@ -69,7 +69,7 @@ def read_unsettled(this_pass: Pass) -> Iterator[SharedStep]:
 def read_details(this_pass: Pass) -> Iterator[SharedStep]:
     """Read the details of waiting jobs: new jobs and the front of the queue first, then round robin (Q2).
 
-    The round takes half of the rate: the fewer jobs wait, the sooner is a new reason read.
+    The round takes half of the rate, so the fewer jobs wait, the sooner a new reason is read.
     """
     world, tuning = this_pass.world, this_pass.tuning
     if Side.SLURM in world.outages:

@@ -1,7 +1,8 @@
 """Reconciles nodes of both clusters (rules N).
 
-A labelled Kubernetes node is registered as an external node of Slurm.  If both clusters have a node without the label, for
-example from slurm.conf, the node is shared: it is drained and resumed with Kubernetes, and otherwise left alone.
+A labelled Kubernetes node is registered as an external node of Slurm.  If both clusters have a node, and its Kubernetes node
+has no label, the node is shared, for example a node of slurm.conf.  A shared node is drained while a cause in Kubernetes
+lasts (`_cause`), resumed after that, and otherwise left alone.
 
 The bridge registers a node with a feature, the mark, which shows that this cluster registered the node.  A node of Slurm
 without the mark is never removed or set down.  The prefix of a drain's reason shows that the bridge drained the node.  If an
@@ -11,7 +12,8 @@ Several bridges of one Kubernetes cluster, each with its own schedulerName, may 
 bridge that registered it.  All bridges drain and resume the other nodes, for the same causes.
 
 A node is set down or removed only while Slurm has no job there, and after a poll has shown it drained, so that no job can
-have started in between.  So nothing here ends a running job.
+have started in between.  A node that has not responded for a time is removed without a drain, because Slurm starts no job
+there.  So nothing here ends a running job.
 
 The rule of a node returns actions.  `visit_node` enters them in the plan, as far as there is room (guard.py).
 """
@@ -87,7 +89,7 @@ def _show_on(nodes: Iterable[Node], condition: Condition, this_pass: Pass) -> Ac
 
 
 def _is_kept(name: str, this_pass: Pass) -> bool:
-    """False for a node that the bridge leaves alone in any case."""
+    """True if the bridge reconciles the node: it is registered or is to be registered, or shared nodes are reconciled."""
     world, node_state = this_pass.world, this_pass.world.node_state
     return world.config.shared_nodes or name in node_state.ours or bool(node_state.to_register(name, world.nodes or {}))
 
@@ -200,7 +202,10 @@ def _cause(node: Node, known: SlurmNode, this_pass: Pass) -> str:
 
 
 def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSlurmNode | None:
-    """The action on the node in Slurm; None: its state is as wanted, or an admin set it."""
+    """The action on the node in Slurm; None: its state is as wanted, or an admin set it.
+
+    cause   why the node must get no new jobs, as the reason of a drain in Slurm; "": it may get jobs
+    """
     drained, down = "DRAIN" in known.states, "DOWN" in known.states
     if not (drained or down):
         if cause:
@@ -338,7 +343,7 @@ def left_on_nodes(world: World) -> Iterator[str]:
 
 
 def _not_before(known: SlurmNode) -> str:
-    """The reason why the removal of the node waits, in words."""
+    """Why the removal of the node waits, as the end of a sentence; "": it does not wait."""
     if known.taken_out and not known.reason.startswith(names.NODE_REASON):
         return (
             f", which an admin took out of service: resume it (scontrol update nodename={known.name} state=resume), or "

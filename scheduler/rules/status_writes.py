@@ -1,7 +1,8 @@
 """When the status of a pod is written: the driver's part of a status (Q2, O1).
 
-A status is written again if its content has changed, not because time passed, and at most once in a few seconds for each pod.
-status.py has the sentences.
+A status is written if its content has changed, at most once in some seconds for each pod.  A status with the same content is
+written again only to renew its event: after `renew_event_s`, or after the time that a JobStatus gives.  status.py has the
+sentences.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def write_statuses(new: PodStatuses, workload: Workload, this_pass: Pass) -> Non
 
 def write_status(new: PodStatus, workload: Workload, this_pass: Pass) -> None:
     """Plan the write of the condition and its event, unless the pod shows that already.
+
+    If it is too early for another write on the pod, the workload is visited again when it is time.
 
     A pod on a node gets only the event: the condition PodScheduled=False would claim that it has no node (Q2).
     """
@@ -96,7 +99,10 @@ def _is_same(last: LastStatus, reason: str, essence: tuple[str, ...], starts: fl
 
 
 def write_job_status(new: JobStatus, workload: Workload, this_pass: Pass) -> None:
-    """Plan the write of the condition and its event, unless this process or a previous one wrote that already."""
+    """Plan the write of the condition and its event, unless this process or a previous one wrote that already.
+
+    If it is too early for another write on the pod, the workload is visited again when it is time.
+    """
     pod, message, now = new.pod, line(new.message), this_pass.now
     last = workload.last_status.get(pod.uid)
     if (

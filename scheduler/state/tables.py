@@ -146,7 +146,7 @@ class Tables:
         self.anti_affinity_namespaces: set[str] = set()
         # workloads with a grant whose pods are not bound yet; None: to be computed
         self.granted_unbound_pods: tuple[GrantedPods, ...] | None = None
-        # workload with a grant to its kinds of pods when `grant_changed` last marked other workloads for them
+        # workload with a grant to its kinds of pods, as they were when `grant_changed` last marked other workloads
         self.granted_pods: dict[str, tuple[Pod, ...]] = {}
         # affinity terms of workloads that wait for nodes
         self.waiting_terms = WaitingTerms()
@@ -196,8 +196,8 @@ class Tables:
         self.expected: set[int] = set()
         # placeholders that the last poll lacks
         self.absent: set[int] = set()
-        # id of a job that is gone and whose record was removed, though the last poll showed it, to when its end became known:
-        # if a later poll shows the id, it is another job
+        # id of a job whose end is known and whose record was removed while polls still showed it, to when its end became
+        # known: if a poll that began later shows that the job of this id lives, it is another job
         self.forgotten_at: dict[int, float] = {}
         # since when no pods are ended for absent jobs, because too many are absent (X6); the same for jobs that only pods
         # name
@@ -218,12 +218,13 @@ class Tables:
         # jobs that are not the bridge's, and for the jobs among them that were read, when the read was sent
         self.foreign: set[int] = set()
         self.foreign_read: dict[int, float] = {}
-        # ids to be read before inherited pods get a new job: one of them may be their job, of another user (`read_first`)
+        # ids to be read before pods that are older than this process get a new job: one of them may be their job, of another
+        # user (apply/policy.py)
         self.hidden: set[int] = set()
         # jobs with a name of the bridge and a user that the policy does not give to their pods
         self.unmapped: set[int] = set()
-        # id that is to be read to when the poll that showed it first was sent; `unread` has the ids that are not postponed,
-        # in order
+        # id of a job that is to be read, to when the poll was sent that showed the id first; `unread` has these ids in the
+        # order of reads, without postponed ids
         self.first_listed_at: dict[int, float] = {}
         self.unread: list[int] = []
         # id to how often its read failed, and the time before which it is not read again
@@ -263,8 +264,8 @@ class Tables:
         self.queued_in: Counter[str] = Counter()
         # the workloads among them whose job is in Slurm's queue, in the order of priority
         self.waiting_order = WaitingOrder()
-        # queued workload to when its job is to be read for the first time; or, once it was read, to when the last read was
-        # planned, oldest first
+        # queued workload to the time of the first read of its job; after that read, to when the last read was planned, oldest
+        # first
         self.detail_new: dict[str, float] = {}
         self.detail_round: dict[str, float] = {}
         # the same for workloads whose pods run (S9)

@@ -17,7 +17,7 @@ class Turns:
     """The keys of workloads, in the order in which they are visited.
 
     keys    namespace and key of each workload; the workloads of one namespace are visited in this order
-    taken   how many turns each namespace has had; a namespace without turns begins beside the namespace with the fewest
+    taken   how many turns each namespace has had; a new namespace begins with the number of the namespace with the fewest
     """
 
     def __init__(self, keys: Iterable[tuple[str, str]], taken: Mapping[str, int]) -> None:
