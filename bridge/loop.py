@@ -22,9 +22,8 @@ from scheduler.state.world import World
 P = ParamSpec("P")
 
 HEARTBEAT_S = 5.0
-PASS_EVERY_S = (
-    0.005  # events that come within this time share one pass, because a pass alone costs as much as two visits
-)
+# Events that come within this time share one pass, because a pass without any visit costs as much as two visits.
+PASS_EVERY_S = 0.005
 AGAIN_S = 1.0  # pause after a pass in which an exception prevented every decision
 
 
@@ -57,7 +56,7 @@ class Loop:
     """Owns the World: no other code changes it.
 
     passed   when the last pass began to decide, by the loop's clock; if that is long ago, the process is not healthy
-    guard    reports the bridge's own errors
+    guard    contains and reports the bridge's own errors
     leads    returns True if this replica may act; otherwise nothing is decided
     """
 
@@ -112,7 +111,8 @@ class Loop:
     async def run(self) -> None:
         """Run passes.  Never returns.
 
-        To cancel this cancels the actions in flight; the next process reads what became of them.
+        If the task of this call is cancelled, the actions in flight are cancelled, too.  The next process reads whether they
+        took effect.
         """
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
@@ -128,7 +128,7 @@ class Loop:
         lag_s = began - self._oldest_at if self._events else 0.0
         self._apply_queued()
         if self._finishing or not self._leads():
-            return None
+            return None  # the facts are kept up to date, and nothing is decided
         now = self._clock()
         try:
             plan = decide(self.world, now)
@@ -177,7 +177,7 @@ class Loop:
         self.emit(ended)
 
     async def _rest(self, wake_at: float | None) -> None:
-        """Wait for an event, or until *wake_at*; at most HEARTBEAT_S, so that /healthz notices a loop that hangs."""
+        """Wait for an event, or until *wake_at*; at most HEARTBEAT_S: then an idle loop does not look like one that hangs."""
         rest_s = HEARTBEAT_S if wake_at is None else min(HEARTBEAT_S, max(0.0, wake_at - self._clock()))
         try:
             async with asyncio.timeout(rest_s):

@@ -36,7 +36,7 @@ def log_stopped(unanswered: int, *, leaving: bool) -> None:
     """Log that the bridge has stopped.
 
     unanswered   how many calls had no answer yet
-    leaving      it was being uninstalled
+    leaving      True if the bridge was being uninstalled
     """
     lives = "" if leaving else "; pods and jobs live on"
     log.info("stopped%s%s", lives, f"; {unanswered:,} calls had no answer yet" if unanswered else "")
@@ -44,7 +44,7 @@ def log_stopped(unanswered: int, *, leaving: bool) -> None:
 
 @contextmanager
 def listening(on_signal: Callable[[], None]) -> Iterator[None]:
-    """Call `on_signal` in the running loop at the first signal.  To be entered in the main thread."""
+    """Call `on_signal` in the running loop at the first signal.  Enter this context in the main thread."""
     loop = asyncio.get_running_loop()
     seen = False
 

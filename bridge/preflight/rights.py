@@ -1,8 +1,8 @@
-"""The rights of the bridge in Kubernetes: which it needs, and in which namespaces one is missing.
+"""The rights in Kubernetes that the bridge needs, and the namespaces in which a right is missing.
 
-CLUSTER     everywhere: to list and watch pods, nodes and namespaces.  Without them the bridge does not start
-NAMESPACE   in each managed namespace: to bind, report on and end its pods.  A RoleBinding in each gives them
-            (manifests/namespace), so one may be missing in one namespace: its pods wait, and all others go on
+CLUSTER     everywhere: to list and watch pods, nodes and namespaces.  Without these rights the bridge does not start
+NAMESPACE   in each managed namespace: to bind its pods, to write on them and to end them.  A RoleBinding in each namespace
+            gives these rights (manifests/namespace).  If one is missing, pods of that namespace wait, and all others go on
 NODE        to taint labelled nodes, and to write their condition SlurmReady
 
 Rights may be withdrawn and granted while the bridge runs: it reports that, and goes on without a restart.
@@ -156,7 +156,7 @@ class RightsMonitor:
             await asyncio.sleep(CHECK_EVERY_S)
 
     async def check(self) -> None:
-        """Check the namespaces that are due, at most MOST_A_LOOK; log and emit what has changed."""
+        """Check the namespaces that are due, at most CHECKED_AT_ONCE; log and emit what has changed."""
         now, world = self._monotonic(), self._world
         wanted = {name for name in world.namespaces or () if world.manages(name)} if world is not None else set()
         if world is not None:
@@ -185,7 +185,7 @@ class RightsMonitor:
             self._emit_missing()
 
     def _forget(self, gone: Iterable[str]) -> bool:
-        """Forget namespaces that are managed no more; True if a right was missing in one of them."""
+        """Forget namespaces that are no longer managed.  True if a right was missing in one of them."""
         was_lacking = False
         for name in list(gone):
             del self._ask_at[name]

@@ -1,8 +1,9 @@
 """The Slurm side: calls to slurmrestd.  The error of each call says whether the call may have had an effect.
 
-transport.py  the interface for one request and its answer  pool.py, connection.py  its implementation over HTTP
-codec.py      the scheduler's nouns <-> Slurm's JSON        responses.py  what status, errors and warnings of an answer mean
-lists.py      lists with items that cannot be decoded       tls.py        authorities and the client certificate
-token.py      the bridge's token                            user_tokens.py  the tokens of Slurm users
-client.py     one method for each call                      poll.py       the one poller
+requests   transport.py: the interface of one request; pool.py, connection.py: HTTP; tls.py
+answers    responses.py: what status, errors and warnings of an answer mean
+decoding   codec.py: the scheduler's nouns from Slurm's JSON, with wire.py; lists.py: items that cannot be decoded
+encoding   bodies.py
+calls      client.py: one method for each call; poll.py: the one poller; limits.py, costs.py, admin_reads.py
+tokens     token.py: the bridge's own; user_tokens.py: of Slurm users
 """

@@ -17,9 +17,8 @@ from scheduler.state.in_flight import InFlight, UnansweredBind
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
-NOT_ABOUT_THE_POD = frozenset(
-    {401, 429}
-)  # rejected credentials, too many requests: the refusal does not concern the pod
+# Rejected credentials, too many requests: the refusal does not concern the pod.
+NOT_ABOUT_THE_POD = frozenset({401, 429})
 BIND_FAILED = "Kubernetes did not accept the bind."
 POD_AGAIN_S = 5.0  # after this time a pod that could not be read is read again
 SHOWN_S = 2.0  # after this time the watch shows what was written on a pod

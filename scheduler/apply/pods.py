@@ -78,9 +78,8 @@ def _pods_listed(world: World, event: ev.PodsListed) -> None:
         world.first_listed = frozenset(world.listed[event.scope])
     note_list(world, event.scope, event.undecoded)
     _inherited(world, event)
-    for (
-        pod
-    ) in event.pods:  # each is an event of its own, so that a pod that cannot be applied does not affect the others
+    # Each pod is an event of its own, so that a pod that cannot be applied does not affect the others.
+    for pod in event.pods:
         world.apply_part(ev.PodSeen(event.scope, pod))
     for uid in sorted(before - world.listed[event.scope]):
         last = _last_known(world, event.scope, uid)

@@ -163,6 +163,30 @@ def test_the_table_of_the_architecture_lists_every_file_and_package_and_no_other
     assert listed == there - {"__init__"}
 
 
+INDEXED = ("bridge/kube", "bridge/slurm", "bridge/webhook", "scheduler/apply", "scheduler/rules", "scheduler/state")
+
+
+def _files_in_index(package: Path) -> set[str]:
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+    return set(re.findall(r"(?<![\w/])\w+\.py\b", docstring))
+
+
+@pytest.mark.parametrize("package", INDEXED)
+def test_the_index_of_a_large_package_lists_every_file(package: str) -> None:
+    there = {path.name for path in (ROOT / package).glob("*.py")} - {"__init__.py"}
+    assert _files_in_index(ROOT / package) == there
+
+
+def test_each_file_that_a_package_names_is_in_it() -> None:
+    packages = [path.parent for top in ("bridge", "scheduler") for path in (ROOT / top).rglob("__init__.py")]
+    assert [
+        f"{package.name}: {name}"
+        for package in packages
+        for name in _files_in_index(package)
+        if not (package / name).exists()
+    ] == []
+
+
 def test_each_row_of_a_table_of_fields_names_a_field() -> None:
     """The docstring of a class lists fields as `name   meaning`: each name is an attribute or a parameter of the class."""
     wrong = []

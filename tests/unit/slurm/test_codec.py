@@ -262,7 +262,7 @@ def test_every_job_option_reaches_slurm_in_its_own_words() -> None:
 
 
 def test_every_field_of_a_spec_but_the_user_can_be_sent() -> None:
-    layout = {"tasks", "tasks_per_node", "min_nodes", "max_nodes", "parts"}  # of a new job alone (edits.py)
+    layout = {"tasks", "tasks_per_node", "min_nodes", "max_nodes", "parts"}  # only of a new job (job_update.py)
     assert set(bodies._FIELDS) == set(JobSpec.__dataclass_fields__) - {"user"} - layout
 
 
