@@ -491,12 +491,12 @@ class Invariants:
         ours = self.ours()
         self.checked["V1"] += len(ours)
         self.checked["V8"] += len(ours)
-        running: dict[str, dict[int, str]] = {}  # job name to its running jobs, with their users
+        running: dict[str, dict[int, SeenJob]] = {}  # job name to its running jobs; a heterogeneous job counts once
         for job in ours:
             if job.holds:
-                running.setdefault(job.name, {})[job.het_id or job.id] = job.user
-        for name, users in running.items():
-            if len(users) > 1 and (count := len(users) - self._of_former_users(name, set(users.values()))) > 1:
+                running.setdefault(job.name, {})[job.het_id or job.id] = job
+        for name, jobs in running.items():
+            if len(jobs) > 1 and (count := len(jobs) - self._of_former_users(jobs.values())) > 1:
                 yield Finding("V1", name, f"{count} running placeholders of {name}")
         self._note_grants(ours)
         for job in ours:
@@ -509,18 +509,25 @@ class Invariants:
                 what = f"job {job.id} ({job.name}) of {job.user} in {job.partition}"
                 yield Finding("V8", str(job.id), what)
 
-    def _of_former_users(self, name: str, users: set[str]) -> int:
-        """The number of these users for whom a former process requested a job of that name (V1).
+    def _of_former_users(self, jobs: Collection[SeenJob]) -> int:
+        """How many users of these jobs of one name count as former users: a former process requested their jobs (V1).
 
         This process soon ends a job of a user whom the policy gives.  A job of any other user is foreign to it.
         """
         former = {
-            user
-            for user in users
-            if self._requested.get((name, user), self.born) < self.born
-            and not self.tenants.gave_for(FORMER_JOB_S, user, self.born, self.clock())
+            job.user
+            for job in jobs
+            if self._is_inherited(job) and not self.tenants.gave_for(FORMER_JOB_S, job.user, self.born, self.clock())
         }
-        return min(len(former), len(users) - 1)
+        return min(len(former), len({job.user for job in jobs}) - 1)
+
+    def _is_inherited(self, job: SeenJob) -> bool:
+        """True if a former process requested the job: the request was sent, or the job started, before this process began.
+
+        The last request of this name and user may be of this process: Slurm refused it, or never received it.
+        """
+        requested = self._requested.get((job.name, job.user), self.born)
+        return requested < self.born or (job.holds and self._of_slurm(job.starts) < self.born)
 
     def _note_grants(self, ours: list[SeenJob]) -> None:
         """Note the grants that ended without a bound pod (L3)."""
@@ -699,8 +706,7 @@ class Invariants:
         unbound = [pod for pod in staying if not pod["spec"].get("nodeName")]
         without = [pod for pod in unbound if not self._waits_for_place(pod, job)]
         taken = len(staying) - len(without) + self._succeeded_in(job)
-        inherited = self._requested.get((job.name, job.user), self.born) < self.born
-        keeps = inherited or len(parts) > 1
+        keeps = self._is_inherited(job) or len(parts) > 1
         waiting = [pod for pod in without if not (keeps and self._has_own_job(pod))]
         made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
         since = max([self._of_slurm(job.starts), *made])
