@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` shows it, `make test` proves it.  Both set up whatever they need.
+# The two main targets: `make demo` shows the bridge at work, `make test` runs all tests.  Both set up everything that they need.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -7,7 +7,7 @@ RIG_NAME ?= rig1
 
 .PHONY: help demo test setup check format lint types contracts unit simulation replicas contract integration checks-then-journeys torture mutants bench pictures rig-build rig-up rig-down dist image chart-schema reference lock clean
 
-help:            ## what there is
+help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
 setup: $(VENV)/.done  ## the Python environment, from the hashed lock files
@@ -16,16 +16,16 @@ $(VENV)/.done: requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("slurm-bridge needs Python 3.11 or newer, this is %d.%d: make PYTHON=python3.12 …" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python has no venv module here: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-# Thousands of its files nobody loads; Python compiles the others when it does.
+# No bytecode for thousands of files that are never imported: Python compiles the other files at their first import.
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m compileall -q bridge scheduler  # as an installed one is, wherever Python may not do it in passing
+	@$(BIN)/python -m compileall -q bridge scheduler  # as in an installed package; Python may have no right to write bytecode later
 	@touch $@
 
 demo: setup      ## see it work: a page with two simulated clusters (prints its URL), and a kubeconfig for kubectl
 	$(BIN)/slurm-bridge dev
 
-check: format lint types contracts unit  ## what a change must pass before it is a commit
+check: format lint types contracts unit  ## the checks that a change must pass before a commit
 
 format: setup
 	$(BIN)/ruff format --check .
@@ -40,7 +40,7 @@ contracts: setup
 	$(BIN)/lint-imports
 
 unit: setup
-# What the core's own tests reach is counted; counting doubles their time.
+# Coverage is measured in the tests of the scheduler only, because it doubles their time.
 	$(BIN)/coverage run -m pytest -q tests/unit/scheduler
 	$(BIN)/coverage report
 	$(BIN)/coverage json -q --fail-under=0 -o - | $(BIN)/python -m tests.branch_coverage
@@ -64,8 +64,8 @@ torture: setup   ## real clusters: Slurm's side answers wrongly, and all process
 mutants: setup   ## changes of the scheduler that no test notices, and the score: [PATHS=scheduler/state] [EVERY=10] [JOBS=2] [BUDGET=2]
 	$(BIN)/python -m tests.mutants $(PATHS) $(if $(EVERY),--every $(EVERY)) $(if $(JOBS),--jobs $(JOBS)) $(if $(BUDGET),--budget $(BUDGET))
 
-test: setup      ## everything that this machine can run; it names what it cannot
-# The simulated lives use the time that the others leave: journeys mostly wait.
+test: setup      ## all tests that this machine can run; the output names the others
+# The simulation runs at low priority beside the journeys, which mostly wait.
 	$(MAKE) --no-print-directory -j2 NICE='nice -n 19' simulation checks-then-journeys
 
 checks-then-journeys: setup
@@ -79,7 +79,7 @@ bench: setup     ## figures beside the floor, on a rig of its own: [SCENARIO=bur
 pictures: setup  ## the pictures of README and docs, from the page of a bridge on a rig
 	PICTURES=$(CURDIR)/docs $(BIN)/python integration/run.py pictures
 
-rig-build: setup # where it is built already, this returns at once
+rig-build: setup # returns at once if the rig is built already
 	$(BIN)/python integration/run.py --prepare
 
 rig-up:          ## real Slurm and real Kubernetes on this machine; prints how to use them

@@ -444,7 +444,7 @@ async def _notify_ready(starting: Starting) -> None:
 
 
 def _in_background(stack: AsyncExitStack, work: Coroutine[object, object, None], name: str) -> None:
-    """Run it as a task until `stack` closes."""
+    """Run the coroutine as a task; the task is cancelled when `stack` closes."""
     task = asyncio.create_task(work, name=name)
 
     async def end() -> None:

@@ -1,8 +1,8 @@
 """Events: what was observed, applied to the World in any order.
 
 Times are epoch seconds of the bridge's clock.  `began` is when the request was sent, `ended` when the answer was read: the
-answer does not contradict a fact that was learned after `began`.  `at` of a watch event is when it came; None: with the
-event before it.
+answer does not contradict a fact that was learned after `began`.  `at` of a watch event is when it came; None: it
+came together with the event before it.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class ActionEnded:
     """The end of an action.
 
     began     when it was sent
-    refusal   if the outcome is REFUSED (or the reason of UNREACHED, UNKNOWN, in words)
+    refusal   why the outcome is REFUSED, UNREACHED or UNKNOWN, in words; None: the outcome is DONE
     job_id    of AllocateNow and SubmitJob, if DONE
     grant     of AllocateNow, if DONE and the grant could be read
     found     of FindJobs: ids of live jobs of that name

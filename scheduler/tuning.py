@@ -38,7 +38,7 @@ class Tuning:
     quiet_s           after the start nothing is cancelled, evicted or released for this time: a request of the previous
                       process may still take effect
     backoff_s, backoff_max_s  first and longest wait after a failed attempt, doubling between
-    absent_s          a job must be absent for this time, in two polls, before its pods are harmed (ARCHITECTURE 6)
+    absent_s          a job must be absent for this time, in two polls, before its pods are ended (ARCHITECTURE 6)
     absent_burst, absent_share, absent_within_s  if more placeholders than the larger of the first two (a count, a share
                       of all) vanish within the third, no pod is ended for it (X6)
     missing_rate, reacquire_rate, absent_rate  reads of vanished jobs a second (X6); resubmissions of lost jobs a second

@@ -1,9 +1,10 @@
 """Classification of slurmrestd's answers: did the request take effect?
 
-By status and Slurm's error *number*, never by text (Slurm facts 4).  Slurm answers 200 to things it did not do (errors are in
-the body), 422 or 500 to the same mistake in two releases, 403 "Operation not permitted" to a cancel while slurmctld is down,
-and 404 both for a job and for a URL that it does not know: only the number distinguishes them.  An answer without a number,
-or with a number below 2000 (of the machine or the connection), proves nothing: the request may have taken effect.
+An answer is classified by its status and Slurm's error *number*, never by its text (Slurm facts 4).  Slurm answers 200 to a
+request that it did not perform (the errors are in the body), 422 or 500 to the same mistake in two releases, 403 "Operation
+not permitted" to a cancel while slurmctld is down, and 404 both for a job and for a URL that it does not know: only the
+number distinguishes these.  An answer without a number, or with a number below 2000 (of the machine or the connection),
+proves nothing: the request may have taken effect.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ DEPENDENCY: Final = 2038
 # Numbers from here on are verdicts of slurmctld or slurmdbd about the request.
 FIRST_VERDICT = 2000
 
-# Slurm's slurm_errno.h.  A verdict that is not here is a plain no: Invalid, with Slurm's own text.
+# Slurm's slurm_errno.h.  A number that is not in this table means Invalid, with Slurm's own text.
 MEANING: Mapping[int, type[RemoteError]] = {
     AUTHENTICATION: Unauthorized,  # "Protocol authentication error": bad, expired or foreign token alike
     1800: Unreachable,  # slurmctld is down: slurmrestd sent nothing on

@@ -4,8 +4,9 @@ A pod may name a node (spec.nodeName), or another scheduler and a toleration of 
 such a pod, but Slurm does not.  In a managed namespace the pod shows that, is counted, and is ended if the settings say
 so.
 
-Another copy of the bridge may have bound the pod, and the pod's job may not be read yet.  So the rule does nothing until
-every job that Slurm listed since then was read, and until no request of a previous process can be in flight.  Static pods and
+Another process of the bridge may have bound the pod, and the pod's job may not be read yet.  So the rule does nothing until
+every job that Slurm listed when the pod came to its node was read, and until no request of a previous process can be in
+flight.  Static pods and
 pods of system namespaces belong to their nodes.
 """
 

@@ -14,9 +14,11 @@ def are_replacements(workload: Workload, unbound: Sequence[Pod], job: Placeholde
     """True if these pods take the places of others that were bound for the job before (W5).
 
     A gang is bound as a whole.  So if as many pods have been bound for the job as it was submitted for, further pods are
-    replacements, whatever their times are.  Of the pods that a previous process bound, some may be gone.  Then a
-    replacement is a pod that the API server created after it bound another member, by its own clock; or, if it does not
-    show when it bound them, after it created all of them.
+    replacements, whatever their times are.
+
+    If a previous process submitted the job, pods that it bound may be gone, so the number proves nothing.  Then times decide,
+    by the clock of the API server: a replacement was created after another member was bound; or, if the time of no bind is
+    shown, after all members that are bound were created.
     """
     if job.spec is not None and job.spec.required_nodes:  # submitted for pods that ran on these nodes already (S7)
         return True

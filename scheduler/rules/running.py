@@ -91,7 +91,7 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
 def _resumed(
     workload: Workload, job: Placeholder, ends: float | None, pods: Sequence[Pod], this_pass: Pass
 ) -> Decision:
-    """The states of the job changed after its read.  A resumed job ends later, so read it now; others in turn."""
+    """The states of the job changed after its read.  A resumed job ends later, so read it now, and other jobs in turn."""
     if any(_shown(workload, pod) == names.SUSPENDED for pod in pods):
         return read_job(job, workload, this_pass, f"when does job {job.id} end, now that it runs again?")
     return _read_before(ends, workload, job, pods, this_pass) if ends is not None else NOTHING

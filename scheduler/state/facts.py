@@ -99,7 +99,7 @@ class Facts(Tables):
         """When a change of a pod happened, by the bridge's clock.
 
         theirs   the time by the clock of Kubernetes
-        pod      the sighting of the pod
+        pod      when this process first saw the pod
         seen     when the bridge saw the change; None: it happened before the bridge first saw the pod
         """
         clock = self.clocks[Side.KUBERNETES]

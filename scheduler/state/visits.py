@@ -185,7 +185,7 @@ class Visits(Occupancy):
             workload.backoff = workload.backoff.after(at, began, self.config.tuning)
 
     def drop_facts(self, workload: Workload) -> None:
-        """Replace the workload by *workload*, which has no pods, and take it out of every index: its phase is DONE."""
+        """Replace the workload that has the key of *workload* by *workload*, which has no pods: its phase is DONE."""
         key = workload.key
         self.workloads[key] = workload
         self.take_out_of_indexes(key)

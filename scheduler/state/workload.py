@@ -79,8 +79,8 @@ class Workload:
     renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
     unanswered  pod UID to a write on the pod whose answer was lost, until the watch proves it or a later write is confirmed
     proven      pod UID to such a write that the watch has proven, until its event is posted
-    releasing   the job whose grant is being released, and the message for the pods after that is confirmed; None: none
-    release_messages  pod UID to that message, after the job has ended, until the condition is set
+    releasing   the job whose grant is being released, and the message that its pods show after the job has ended; None: none
+    release_messages  pod UID to that message, from the end of the job until the condition is set
     story       the last events and actions, each with its time, for `explain` and the page
     """
 
