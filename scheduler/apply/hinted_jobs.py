@@ -41,10 +41,20 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
     if is_new:
         _add_hinted_job(world, workload, pod, job_id)
     if (job := world.placeholders.get(job_id)) is not None:
-        # Several workloads show the id, so at least one of them shows a job that is not its own.
-        if job.hinted_by - {workload.key} and not job.proven and not job.shows_end:
+        # If several workloads show the id, at least one of them shows a job that is not its own.
+        may_be_of_other = bool(job.hinted_by - {workload.key}) or _shows_other_trace(world, workload, pod)
+        if may_be_of_other and not job.proven and not job.shows_end:
             world.schedule_read(job_id, world.last_poll_began)
         _attach(workload, job)
+
+
+def _shows_other_trace(world: World, workload: Workload, pod: Pod) -> bool:
+    """True if the pod was bound as a part of another workload, and its label was edited since (relabelled.py).
+
+    The trace may also be of the user: then the job is read for nothing.
+    """
+    trace = pod.annotations.get(names.TRACEPARENT)
+    return bool(pod.node) and trace is not None and trace != names.traceparent(world.cluster, workload.key)
 
 
 def _attach(workload: Workload, job: Placeholder) -> None:

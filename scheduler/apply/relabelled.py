@@ -11,13 +11,16 @@ from collections.abc import Iterator
 
 from scheduler import names
 from scheduler.apply.membership import move, settle
+from scheduler.apply.reused_ids import detach
+from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Job
-from scheduler.state.named_job import is_bound_for
+from scheduler.model.slurm import Job, is_ended
+from scheduler.state.named_job import is_bound_for, shown_id
+from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
-from scheduler.translate.grouping import Group, size_when_bound
+from scheduler.translate.grouping import Group, in_own_run, size_when_bound
 
 
 def gather(world: World, workload: Workload, job: Job) -> None:
@@ -26,29 +29,56 @@ def gather(world: World, workload: Workload, job: Job) -> None:
     workload   the workload of the job
     job        the job as it was read; other workloads may have pods that show its id
     """
-    if workload.group is None and workload.pods:
-        return  # a pod by itself
     record = world.placeholders.get(job.id)
-    hinted_by = record.hinted_by if record is not None else set()
-    for key in sorted(hinted_by - {workload.key}):
+    if record is None or (workload.group is None and workload.pods):
+        return  # no other workload shows the job, or a pod by itself has it
+    if is_ended(job.states) and workload.hint not in (None, job.id):
+        return  # the workload has a later job, whose pods must not end with this job (V7)
+    for key in sorted(record.hinted_by - {workload.key}):
         other = world.workloads[key]
-        for pod in [*_bound_for(world, workload, other, job)]:
+        pods = [*_bound_for(world, workload, other, job)]
+        for pod in pods:
             _move(world, other, workload, pod, job)
+        if pods:
+            _leave_job(world, other, record)
+            _settle(world, workload)
+
+
+def _leave_job(world: World, other: Workload, job: Placeholder) -> None:
+    """Pods left this workload for the workload of their job: forget that job there, and settle the pods that stay."""
+    if not any(shown_id(pod) == job.id for pod in other.pods.values()):
+        detach(world, other, job, job.read_began)
+    _settle(world, other)
+
+
+def _settle(world: World, workload: Workload) -> None:
+    if settle(world, workload):
+        world.refresh(workload)
 
 
 def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> Iterator[Pod]:
     """The pods of the other workload that the bridge bound for the job of this workload.
 
-    Users can edit annotations, too.  So the pod must also be in the namespace of the workload, and the policy must give the
-    pod the user of the job.
+    Users can edit annotations, too.  So the pod must also be in the namespace of the workload and on a node of the job, and
+    the policy must give the pod the user of the job.
     """
-    trace = names.traceparent(world.cluster, workload.key)
+    trace, nodes = names.traceparent(world.cluster, workload.key), _nodes_of(job)
     for pod in other.pods.values():
         if pod.uid in other.strays or not is_bound_for(pod, job.id) or pod.annotations.get(names.TRACEPARENT) != trace:
+            continue
+        if nodes and world.in_slurm(pod.node) not in nodes:
             continue
         tenant = world.tenant_of(pod)
         if not isinstance(tenant, Refusal) and tenant.user == job.user and workload.namespace in ("", pod.namespace):
             yield pod
+
+
+def _nodes_of(job: Job) -> set[str]:
+    """The nodes of all components of the job, by their names in Slurm; none: they are not known."""
+    try:
+        return {node for component in (job, *job.parts) for node in expand(component.nodes)}
+    except HostlistError:
+        return set()
 
 
 def _move(world: World, before: Workload, gang: Workload, pod: Pod, job: Job) -> None:
@@ -59,8 +89,6 @@ def _move(world: World, before: Workload, gang: Workload, pod: Pod, job: Job) ->
         shown = Group("gang", gang.readable.rpartition("/")[2], "", size_when_bound(pod), run=str(job.id))
         gang.group, gang.size = shown, 0
     before.surplus.pop(pod.uid, None)
-    before.show(pod.uid, shown)
+    before.show(pod.uid, in_own_run(shown, pod))
     move(world, before, gang, pod)
     gang.hint = job.id
-    if settle(world, gang):
-        world.refresh(gang)

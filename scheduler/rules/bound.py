@@ -7,7 +7,7 @@ from scheduler.rules.bypass import beside_its_job, without_a_job
 from scheduler.rules.decision import NOTHING, Decision, combine, wake
 from scheduler.rules.end_record import record_end_of_former_job
 from scheduler.rules.granted import cancel_elsewhere, is_on_its_grant
-from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, read_job
+from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, is_it_its_own, read_job, unproven_jobs
 from scheduler.rules.one_time_events import event_alone
 from scheduler.rules.reacquire import show_new_job, why_not_held
 from scheduler.rules.restore_keys import restore
@@ -43,10 +43,10 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
         return _no_place(workload, f"Slurm lost their job (another job has its id {claimed.id} now)")
     if claimed.has_proven_end(absent_s):
         # the pod may name any other job instead: an annotation does not prove whose job it is
-        unproven = (job for job in world.jobs_of(workload) if job.key is None and not job.has_proven_end(absent_s))
-        if (other := next(unproven, None)) is None:  # another client bound the pods, after that job or beside it
+        other = next(unproven_jobs(workload, world), None)
+        if other is None:  # another client bound the pods, after that job or beside it
             return _bound_by_others(workload, this_pass)
-        return read_job(other, workload, this_pass, _is_it_its_own(other, workload))
+        return read_job(other, workload, this_pass, is_it_its_own(other, workload))
     if claimed.ended or claimed.absent or claimed.denied:
         return read_job(claimed, workload, this_pass, f"does job {claimed.id} live?")
     if claimed.key == workload.key:
@@ -63,16 +63,12 @@ def _left_over(workload: Workload, claimed: Placeholder | None, world: World) ->
 def _read_hint(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """Only the id of the job that the pods name is known: read the job if more is needed."""
     if any(not workload.node_of(pod) for pod in workload.members):  # a member of a gang is to take a place in it
-        return read_job(job, workload, this_pass, _is_it_its_own(job, workload))
+        return read_job(job, workload, this_pass, is_it_its_own(job, workload))
     if job.states != RUNNING:
         return read_job(job, workload, this_pass, f"what became of job {job.id}?")
     if any(edit.right for edit in workload.edited.values()) or is_ending_pods(this_pass):
-        return read_job(job, workload, this_pass, _is_it_its_own(job, workload))
+        return read_job(job, workload, this_pass, is_it_its_own(job, workload))
     return read_hinted(workload, job, this_pass)  # a hint, and RUNNING, is enough (ARCHITECTURE 4)
-
-
-def _is_it_its_own(job: Placeholder, workload: Workload) -> str:
-    return f"is job {job.id} the placeholder of {workload.readable}?"
 
 
 def _bound_by_others(workload: Workload, this_pass: Pass) -> Decision:

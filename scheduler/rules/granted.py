@@ -25,7 +25,9 @@ from scheduler.rules.identity import (
     cancel_of_earlier_pods,
     cancel_twins,
     cancel_twins_of_others,
+    is_it_its_own,
     read_job,
+    unproven_jobs,
 )
 from scheduler.rules.replacements import are_replacements
 from scheduler.rules.restore_keys import restore
@@ -213,7 +215,13 @@ def _watch_bound(workload: Workload, job: Placeholder, this_pass: Pass) -> Decis
 
 
 def cancel_elsewhere(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """End the job, because a pod is on a node that the job does not hold: the job allows it nothing there (V2)."""
+    """End the job, because a pod is on a node that the job does not hold: the job allows it nothing there (V2).
+
+    A pod of a gang whose label was edited may run for another job.  If that job was not read yet, it is read first.
+    """
+    other = next(unproven_jobs(workload, this_pass.world), None) if workload.group is not None else None
+    if other is not None:
+        return read_job(other, workload, this_pass, is_it_its_own(other, workload))
     return cancel(job, workload, this_pass, f"a pod is on a node that job {job.id} was not granted")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from scheduler import actions as act
@@ -18,6 +18,7 @@ from scheduler.state.in_flight import JobSearch
 from scheduler.state.job_ownership import living_job_of_former_user
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
+from scheduler.state.world import World
 
 FORMER_AGAIN_S = 0.5
 UNREAD_S = 9.0  # so long after the first poll a pod of a previous process waits for jobs whose reads failed
@@ -30,7 +31,7 @@ def find_unseen_job(workload: Workload, this_pass: Pass) -> Decision | None:
         own = job.key == workload.key and not job.is_lost(this_pass.tuning.absent_s)
         if hinted or (own and (job.absent or (job.denied and not job.shows_end))):
             why = f"Slurm job {job.id} may have been made for the pod; it is read before another one is asked for."
-            read = read_job(job, workload, this_pass, f"is job {job.id} the placeholder of {workload.readable}?")
+            read = read_job(job, workload, this_pass, is_it_its_own(job, workload))
             return read + (_show_contradiction(job, workload, this_pass) or Decision(why=why))
     return search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
 
@@ -96,6 +97,17 @@ def former_may_live(workload: Workload, this_pass: Pass) -> Decision | None:
 def is_trusted(job: Placeholder, this_pass: Pass) -> bool:
     """True if slurmctld has not been away since the job was read: its id was not reused meanwhile (ARCHITECTURE 4)."""
     return job.known_since >= this_pass.world.trust_since
+
+
+def unproven_jobs(workload: Workload, world: World) -> Iterator[Placeholder]:
+    """The jobs whose ids pods of the workload show, and that were not read: each may be the job of these pods."""
+    absent_s = world.config.tuning.absent_s
+    return (job for job in world.jobs_of(workload) if job.key is None and not job.has_proven_end(absent_s))
+
+
+def is_it_its_own(job: Placeholder, workload: Workload) -> str:
+    """Why a job is read that is known only by its id."""
+    return f"is job {job.id} the placeholder of {workload.readable}?"
 
 
 def read_job(job: Placeholder, workload: Workload, this_pass: Pass, why: str) -> Decision:

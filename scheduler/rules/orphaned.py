@@ -9,13 +9,14 @@ from scheduler.model.kubernetes import Pod
 from scheduler.model.slurm import is_ended
 from scheduler.rules.decision import NOTHING, Decision, combine, note, wake
 from scheduler.rules.end_pod import deletion_awaited_until, end_awaited_until, end_pod, is_out_of_time
-from scheduler.rules.identity import scan_until
+from scheduler.rules.identity import is_it_its_own, read_job, scan_until, unproven_jobs
 from scheduler.rules.reacquire import reacquire
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import over_at
 from scheduler.rules.status import clock, status, statuses
 from scheduler.rules.submission import is_managed, not_managed
 from scheduler.state.backoff import Attempt
+from scheduler.state.named_job import shown_id
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -41,12 +42,15 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     if held_back is not None:
         was_asked_for = workload.reacquired is not None or workload.not_asked_for == job.id
         return held_back if was_asked_for else held_back + note(not_asked_for=job.id)
-    pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
+    unproven = {other.id: other for other in unproven_jobs(workload, world) if other is not job}
+    bound_pods = [pod for pod in workload.unfinished if workload.node_of(pod) and workload.is_bound_for(pod, job)]
+    # A pod whose label was edited may run for a job of its former gang.  That job is read first (V7).
+    pods = [pod for pod in bound_pods if shown_id(pod) not in unproven]
+    reads = (read_job(other, workload, this_pass, is_it_its_own(other, workload)) for other in unproven.values())
     # The other pods wait until these have ended, and then get another job; or another client bound them.
     why = _why_ended(workload, job)
-    return combine(_end_one(workload, pod, job, why, this_pass) for pod in pods) + _wait_for_former_pods(
-        workload, this_pass
-    )
+    ends = (_end_one(workload, pod, job, why, this_pass) for pod in pods)
+    return combine((*reads, *ends)) + _wait_for_former_pods(workload, this_pass)
 
 
 def _end_one(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass: Pass) -> Decision:

@@ -30,7 +30,7 @@ from scheduler.rules.status import status, statuses
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.gang import components, together
-from scheduler.translate.grouping import by_rank, group_of
+from scheduler.translate.grouping import Group, by_rank, group_of
 from scheduler.translate.job_spec import jobspec
 from scheduler.translate.pod_limits import MAX_SHAPES, beyond_limits, number_of_amounts
 
@@ -252,9 +252,9 @@ def _spec_of(workload: Workload, pod: Pod, job_pods: _JobPods, this_pass: Pass) 
     world, pods = this_pass.world, job_pods.pods
     this_pass.effort += TRANSLATION + number_of_amounts(pod) // AMOUNTS_PER_NODE
     shown = group_of(pod)
-    if isinstance(shown, Refusal):
+    if isinstance(shown, Refusal) and not workload.node_of(pod):  # the bind, and not the labels, decides the gang (W4)
         return shown
-    if shown is not None and workload.group is None and (refusal := too_many(world, pod, shown)) is not None:
+    if isinstance(shown, Group) and workload.group is None and (refusal := too_many(world, pod, shown)) is not None:
         return refusal
     spec = translated(workload, pod, pods, this_pass)
     if isinstance(spec, Refusal):

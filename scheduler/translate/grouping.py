@@ -199,6 +199,13 @@ def size_when_bound(pod: Pod) -> int | None:
     return None if isinstance(size, Refusal) else size
 
 
+def in_own_run(group: Group, pod: Pod) -> Group:
+    """The group that another pod shows, with the run of this pod, which may be a later run of the group."""
+    if not group.run:
+        return group
+    return replace(group, run=pod.labels.get(JOBSET_ATTEMPT, group.run) if group.kind == "JobSet" else _run(pod))
+
+
 def _size_shown(notes: Mapping[str, str], key: str) -> int | Refusal | None:
     return _whole(f"Annotation {key}", notes[key], MAX_SIZE) if key in notes else None
 

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, CancelJob, DeletePod, EvictPod, FailByDeadline, ReadJob, SubmitJob
-from scheduler.model.kubernetes import Pod, PodPhase
+from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.translate.grouping import GANG, GANG_SIZE, Group, group_of
 from tests.builders import CLUSTER, OF_A_BIND, START, Story, pod
@@ -215,3 +215,121 @@ def test_a_pod_does_not_join_the_job_of_a_pod_by_itself() -> None:
     story.sees(_showing(_of_gang_b(2), **{names.TRACEPARENT: trace}))
     story.lives(60, 65)
     assert story.world.workloads[key].pods.keys() == {single.uid}
+
+
+# --- the label names another gang that exists -----------------------------------------------------------------------------
+
+
+def _of_b(rank: int) -> Pod:
+    return pod(f"v{rank}", labels={GANG: "b"}, says={"gang-size": "2"})
+
+
+KEY_B = _key(_of_b(0))
+JOB_B = replace(JOB, id=8, name=names.job_name("hpc/b", CLUSTER, KEY_B), nodes="x2")
+CANCELLED = frozenset({"CANCELLED"})
+
+
+def _relabelled(rank: int, size: str = "2", job: Job = JOB) -> Pod:
+    return _edited(_bound(rank, job=job), {GANG: "b"}, {GANG_SIZE: size})
+
+
+def _ended(actions: list[Action]) -> set[str]:
+    return {action.uid for action in actions if isinstance(action, DeletePod | FailByDeadline)}
+
+
+class _SlowReads(_Restarted):
+    """Each read of job 7 fails for the first 30 seconds."""
+
+    def lives(self, since: int, until: int) -> list[Action]:
+        done: list[Action] = []
+        for second in range(since, until):
+            now = RESTARTED + second
+            self.polls(at=now)
+            for action in self.decides(now):
+                if isinstance(action, ReadJob) and (action.job_id != 7 or second > 30):
+                    job = self.jobs[action.job_id]
+                    self.reads(job, at=now, granted=Grant(job.id, (GrantedNode(job.nodes, 2, 200),)))
+                done += [action] if isinstance(action, HARM) else []
+                self.ended(action, at=now)
+        return done
+
+
+def test_a_waiting_gang_does_not_keep_the_size_that_a_relabelled_pod_showed() -> None:
+    story = _Restarted([_relabelled(0, size="3"), _bound(1), _of_b(0), _of_b(1)])
+    asked = [action.spec.name for action in story.lives(1, 60) if isinstance(action, AllocateNow | SubmitJob)]
+    assert {names.parse_job_name(name) for name in asked} == {(CLUSTER, KEY_B)}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_end_of_the_job_of_one_gang_does_not_end_a_pod_whose_job_is_not_read_yet(order: int) -> None:
+    others = [_bound(rank, _of_b(rank), JOB_B) for rank in (0, 1)]
+    pods = [_relabelled(0), _bound(1), *others]
+    story = _SlowReads(pods[::order], JOB, replace(JOB_B, states=CANCELLED))
+    assert _ended(story.lives(1, 60)) == {each.uid for each in others}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_running_gang_keeps_its_job_while_the_job_of_a_relabelled_pod_is_not_read_yet(order: int) -> None:
+    others = [_bound(rank, _of_b(rank), JOB_B) for rank in (0, 1)]
+    story = _SlowReads([_relabelled(0), _bound(1), *others][::order], JOB, JOB_B)
+    assert not story.lives(1, 60)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_pod_of_an_earlier_job_does_not_end_the_pods_of_the_present_job(order: int) -> None:
+    earlier = replace(JOB, id=6, states=CANCELLED, nodes="x2", submitted=START - 100)
+    ending = replace(_relabelled(0, job=earlier), deleting_at=RESTARTED + 3000)
+    story = _Restarted([ending, _bound(0, _member(2)), _bound(1, _member(3))][::order], JOB, earlier)
+    assert not story.lives(1, 100)
+
+
+def test_a_pod_on_a_node_that_the_job_does_not_hold_does_not_join_the_gang() -> None:
+    single = pod("p")
+    key = names.workload_key(single.uid)
+    own = replace(JOB, id=9, name=names.job_name("hpc/p", CLUSTER, key), nodes="x2", tasks=1)
+    shown = _showing(replace(single, node="x2", phase=PodPhase.RUNNING, started=START + 5), **OF_A_BIND)
+    shown = _showing(shown, **{names.JOB_ID: "7", names.TRACEPARENT: names.traceparent(CLUSTER, KEY)})
+    story = _Restarted([_bound(0), _bound(1), shown], JOB, own)
+    assert not story.lives(1, 100), "neither job is cancelled"
+
+
+def test_a_pod_that_succeeded_in_an_earlier_run_does_not_count_for_relabelled_pods() -> None:
+    before, now = (OwnerRef("example.com/v1", "Run", "run", f"uid-of-{run}") for run in ("yesterday", "today"))
+    earlier = [
+        replace(_bound(rank, _member(rank + 4), replace(JOB, id=3)), owner=before, phase=phase)
+        for rank, phase in enumerate((PodPhase.SUCCEEDED, PodPhase.FAILED))
+    ]
+    story = _Restarted([*earlier, *(replace(_relabelled(rank), owner=now) for rank in (0, 1))])
+    assert not story.lives(1, 60)
+    assert story.world.workloads[KEY].size == 2
+
+
+def test_the_only_pod_of_a_gang_that_was_relabelled_keeps_its_place_when_another_pod_of_the_gang_comes() -> None:
+    only = pod("w0", labels={GANG: "a"}, says={"gang-size": "1"})
+    job = replace(JOB, tasks=1)
+    last = _edited(_showing(_bound(0, only, job), **{names.SIZE: "1"}), {}, {})
+    story = _Restarted([last], job)
+    assert not story.lives(1, 5)
+    story.sees(pod("w1", labels={GANG: "a"}, says={"gang-size": "1"}))
+    asked = [action.spec.name for action in story.lives(5, 8) if isinstance(action, AllocateNow)]
+    assert {names.parse_job_name(name) for name in asked} == {(CLUSTER, names.workload_key("uid-w1"))}
+
+
+def test_a_late_relabelled_pod_does_not_change_the_job_of_the_gang_whose_label_it_shows() -> None:
+    others = [_bound(rank, _of_b(rank), JOB_B) for rank in (0, 1)]
+    story = _Restarted([_bound(1), *others], JOB, JOB_B)
+    assert not story.lives(1, 60)
+    for job in (JOB, JOB_B):
+        story.reads(job, at=RESTARTED + 60, granted=Grant(job.id, (GrantedNode(job.nodes, 2, 200),)))
+    story.sees(_relabelled(0))
+    gang = story.world.workloads[KEY_B]
+    assert (gang.hint, gang.jobs, gang.pods.keys()) == (8, {8}, {each.uid for each in others})
+    assert not story.lives(61, 120)
+
+
+@pytest.mark.parametrize("label", [{GANG: ""}, {GANG: "job"}])
+def test_an_unreadable_label_of_a_running_pod_does_not_end_a_gang_of_which_a_pod_is_still_to_be_bound(
+    label: dict[str, str],
+) -> None:
+    story = _Restarted([_edited(_bound(0), label, {GANG_SIZE: "2"}), _member(1)])
+    assert not [action for action in story.lives(1, 100) if isinstance(action, CancelJob)]
