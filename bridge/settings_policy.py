@@ -21,7 +21,7 @@ from scheduler.translate import values
 
 
 class Strict(BaseModel):
-    """Unknown keys are mistakes, and nothing changes after it was read."""
+    """A part of the settings: unknown keys are mistakes, and the values do not change after they were read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -106,7 +106,7 @@ class Tenant(Strict):
     )
 
     def tenant(self) -> core.Tenant:
-        """As the core wants it."""
+        """The same as a value of the scheduler."""
         return core.Tenant(
             self.user,
             accounts=self.account,
@@ -142,7 +142,7 @@ class Tenant(Strict):
 
 
 def _minutes(max_time: str | None) -> int | None:
-    """Not set: no limit.  Raises Unreadable."""
+    """The limit in minutes; None: it is not set, so there is no limit.  Raises Unreadable."""
     minutes = values.time_limit_min(max_time) if max_time is not None else UNLIMITED
     return None if minutes == UNLIMITED else minutes
 
@@ -179,7 +179,7 @@ class Selector(Strict):
     )
 
     def requirements(self) -> tuple[Requirement, ...]:
-        """As the core wants it."""
+        """The same as a value of the scheduler."""
         labels = (Requirement(key, "In", (value,)) for key, value in sorted(self.match_labels.items()))
         return (
             *labels,
@@ -216,7 +216,7 @@ class Rule(Tenant):
     )
 
     def rule(self) -> core.Rule:
-        """As the core wants it."""
+        """The same as a value of the scheduler."""
         selector = self.namespace_selector.requirements() if self.namespace_selector else ()
         return core.Rule(self.namespaces or (), self.tenant(), self.service_accounts, selector)
 

@@ -1,7 +1,8 @@
-"""`slurm-bridge release`: the admin confirms that jobs which Slurm lists no more are gone (X6).
+"""`slurm-bridge release`: the admin confirms that jobs that Slurm no longer lists are gone (X6).
 
 When many jobs vanish within seconds, the bridge ends no pod for it.  This command confirms to the running bridge
-that the jobs missing now are gone.  Their nodes are asked for once more (S7); pods for which Slurm refuses that are ended.
+that the jobs missing now are gone.  Their nodes are asked for once more (S7).  If Slurm refuses that for a pod, the pod is
+ended.
 The bridge accepts the command only from the machine (or the pod) that it runs on, or with the token of the setting
 `http_token_file`.
 """

@@ -35,9 +35,8 @@ from bridge.kube.sources import TRY, Found, Read, file_and_reason
 RELOAD_EVERY_S = 60.0  # the kubelet rewrites a token at 80 % of its life, which is ten minutes at the least
 RENEW_EVERY_S = 5.0  # at most, however many calls are answered 401
 LAST_EPOCH = 1e11  # seconds; a year of four digits
-SETTLE_S = (
-    0.5  # new content is used if it reads the same after this time: the first read may have seen a half-written file
-)
+# New content is used if it reads the same after this time: the first read may have seen a half-written file.
+SETTLE_S = 0.5
 
 log = logging.getLogger("slurm-bridge")
 

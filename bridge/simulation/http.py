@@ -1,7 +1,7 @@
-"""The simulated clusters behind real sockets: what `slurm-bridge dev` and the contract suite talk to.
+"""Serves the simulated clusters on real sockets, for `slurm-bridge dev` and the contract suite.
 
-Only a shell: a request becomes one call of a state machine's `handle`, a watch becomes a stream of lines.  It listens on
-loopback alone and under loopback names; the simulated clusters authenticate no one.
+Nothing is decided here: each request becomes one call of the `handle` of a simulated cluster, and a watch becomes a stream of
+lines.  The simulated clusters check no credentials, so the servers listen on loopback only, under loopback names.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _refused(code: int, reason: str, message: str) -> web.Response:
 async def _served(answer: Callable[[web.Request], object], port: int) -> AsyncIterator[str]:
     app = web.Application(client_max_size=MAX_BODY, middlewares=[loopback_names_alone()])
     app.router.add_route("*", "/{path:.*}", answer)  # type: ignore[arg-type]
-    # Watches never end by themselves: handlers are cancelled as their clients go, and at shutdown at once.
+    # Watches do not end by themselves: a handler is cancelled when its client closes the connection, or at shutdown.
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
     try:

@@ -19,7 +19,10 @@ LABELS_S = 60.0  # the longest outage of the API server in a run, with the backo
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """The Slurm user of a namespace, and the account of pods that name none: None: any account; "": the user's default."""
+    """The Slurm user of a namespace, and the account of its pods that name none.
+
+    account   None: any account; "": the default account of the user
+    """
 
     user: str
     account: str | None = None

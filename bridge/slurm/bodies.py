@@ -13,8 +13,8 @@ from scheduler.translate.job_update import unchangeable
 
 _EXCLUSIVE = {"exclusive": "none", "user": "user", "mcs": "mcs"}
 
-# Each field of a JobSpec in slurmrestd's words.  For a new job a field with nothing in it is left out; in an update it
-# is sent, and clears.  `user` is not a field of a job: the request is sent as that user (I2).
+# Each field of a JobSpec in slurmrestd's words.  A request for a new job leaves out empty fields.  An update sends an empty
+# field, which clears the value.  `user` is not a field of a job: the request is sent as that user (I2).
 _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     "name": lambda spec: {"name": spec.name},
     "cpus_per_task": lambda spec: _cpus(spec),
@@ -36,7 +36,7 @@ _FIELDS: Mapping[str, Callable[[JobSpec], Mapping[str, Any]]] = {
     "excluded_nodes": lambda spec: {"excluded_nodes": [spec.excluded_nodes]},
     "required_nodes": lambda spec: {"required_nodes": [spec.required_nodes]},
     "licenses": lambda spec: {"licenses": ",".join(f"{name}:{count}" for name, count in spec.licenses)},
-    # 0 would leave it as it is; the second after it is long past, which clears
+    # 0 would change nothing; 1 is a time in 1970, which clears the begin time
     "begin": lambda spec: {"begin_time": {"set": True, "number": spec.begin or 1}},
     "dependency": lambda spec: {"dependency": spec.dependency},
     "switches": lambda spec: dict(zip(("required_switches", "wait_for_switch"), spec.switches or (0, 0), strict=True)),
@@ -46,7 +46,7 @@ _ALWAYS = frozenset({"name", "cpus_per_task", "memory_mib"})
 
 
 def is_job(spec: JobSpec) -> bool:
-    """True if a job can be requested as it says, which another version of the bridge may have written."""
+    """True if a job can be requested by this specification, which another version of the bridge may have written."""
     one_user = all(part.user == spec.user and not part.parts for part in spec.parts)
     return one_user and all(each.exclusive in ("", *_EXCLUSIVE) for each in (spec, *spec.parts))
 

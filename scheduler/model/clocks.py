@@ -2,8 +2,8 @@
 
 The clocks of the API server and slurmctld may differ from the bridge's by hours.  So a wait of the bridge counts from the
 observation of an event, not from its time by another clock.  But the time by the other clock is more exact, and for events
-before the bridge's first observation there is no other.  So the bridge uses that time if the offset of the clock is known,
-and before that if the time is near to the observation.
+before the bridge's first observation there is no other time.  So the bridge uses that time if the offset of the clock is
+known.  As long as the offset is not known, the bridge uses that time only if it is near to the observation.
 
 Kubernetes' clock is the API server's; kubelets and controllers are assumed to have the same time, as Kubernetes does.
 """

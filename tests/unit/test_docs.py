@@ -58,17 +58,7 @@ METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 def test_every_metric_is_in_the_documentation_and_no_other() -> None:
-    code = "".join(
-        (ROOT / "bridge" / name).read_text(encoding="utf-8")
-        for name in (
-            "telemetry.py",
-            "latency.py",
-            "world_gauges.py",
-            "bridge_gauges.py",
-            "app.py",
-            "webhook/metrics.py",
-        )
-    )
+    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "bridge").rglob("*.py")))
     made = set(re.findall(r'"(slurm_bridge_\w+)"', code))
     assert len(made) > 10
     assert set(re.findall(r"^\| `(slurm_bridge_\w+?)(?:_total)?`", METRICS, re.MULTILINE)) == made

@@ -1,4 +1,4 @@
-"""Checks of slurm.conf: what slows grants, what stops them, and what the bridge's kind of job does not bear.
+"""Checks of slurm.conf: parameters that delay grants, that prevent them, or that external jobs cannot work with.
 
 A parameter that slurm.conf lacks has Slurm's default (slurm.conf(5)), which the bridge expects: no warning.
 """
@@ -11,7 +11,7 @@ from bridge.cli.doctor.findings import Check, Result, count, error, ok, some, wa
 from bridge.cli.doctor.views import Observations
 from bridge.slurm.admin_reads import Configuration, PartitionDetails
 
-# Slurm's defaults of SchedulerParameters, and beyond what a pod has to wait for more than with them.
+# Slurm's defaults of SchedulerParameters, and limits above which pods wait noticeably longer than with the defaults.
 BATCH_SCHED_DELAY_S = 3
 QUEUE_DEPTH = 100
 BACKFILL_INTERVAL_S = 30
@@ -84,7 +84,7 @@ def _number(conf: Configuration, name: str, default: int) -> int:
 
 
 def _job_limit(seen: Observations) -> Iterator[Result]:
-    """Ended jobs count as long as slurmctld remembers them."""
+    """Is MaxJobCount large enough?  Ended jobs count as long as slurmctld remembers them."""
     conf, jobs = seen.configuration.get(), seen.jobs.get()
     most, age_s = conf.max_job_count, conf.min_job_age_s
     keeps = f"MaxJobCount={most:,}, ended ones stay {age_s:,} s (MinJobAge): {jobs:,} now"

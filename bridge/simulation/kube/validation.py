@@ -19,7 +19,7 @@ LONGEST_WORD, LONGEST_DEADLINE_S = 63, 2**31 - 1
 
 
 class Refusal(Exception):
-    """The server says no: becomes a Status."""
+    """The server refuses the request.  The answer is a Status."""
 
     def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ def invalid(kind: str, name: str, field: str, message: str) -> Refusal:
 
 
 def check_metadata(kind: str, meta: Object) -> None:
-    """Raise Refusal if a name, a label, the key of an annotation, a finalizer or an owner is none."""
+    """Raise Refusal if a name, a label, the key of an annotation, a finalizer or an owner is not valid."""
     name = str(meta.get("name") or "")
     if not _NAME.fullmatch(name):
         raise invalid(kind, name, "metadata.name", f'Invalid value: "{name}": a lowercase RFC 1123 subdomain')
@@ -91,7 +91,7 @@ def _is_qualified(key: str) -> bool:
 
 
 def check_pod(name: str, spec: Object) -> None:
-    """Raise Refusal for the spec of a pod that no pod may have."""
+    """Raise Refusal if the spec of a pod is not valid."""
     if not spec.get("containers"):
         raise invalid("Pod", name, "spec.containers", "Required value")
     deadline = spec.get("activeDeadlineSeconds")
