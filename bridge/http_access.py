@@ -1,14 +1,14 @@
 """Which HTTP requests the bridge's own server answers: by name, peer and bearer token.
 
 /healthz, /readyz and /metrics show no pod and are open to all, and so are the files of the page.  /explain shows a pod's
-user, account and comment, /events and /workloads/KEY show what the page shows of all pods, and /release ends pods, so these
-are answered
+user, account and comment, /events and /workloads/KEY show what the page shows of all pods, and /release ends pods.  So these
+requests are answered only
 
     with a token file       if the request carries that token, from any peer under any name
     without a token file    if the peer is this machine and the request names a loopback address
 
-/nodes shows sums by node, and no pod.  A second token may open it alone.  That one is for users of namespaces, who must not
-have the first, which opens /release.
+/nodes shows sums by node, and no pod.  A second token may open only /nodes.  It is for users of namespaces: they must not
+have the first token, which opens /release.
 
 A browser on this machine is a peer on this machine.  A page of another site can point its own name at a loopback address (DNS
 rebinding), and then the Host header holds that name.  A reverse proxy on this machine is a peer on this machine, too; it

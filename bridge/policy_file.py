@@ -73,7 +73,7 @@ class PolicyFile:
     """The settings file of a running bridge.
 
     path        the file
-    settings    the settings in force: those of the start, with the policy that was read last
+    settings    the settings in force: the settings of the start, with the policy that was read last
     reread      reads the settings again as the start did; raises ConfigError
     slurm_user  SlurmUser of slurm.conf; "": not known
     clock       epoch seconds

@@ -1,9 +1,8 @@
 """Decodes lists of slurmrestd; one item that makes no sense does not hide the others.
 
 A list is decoded as a whole first: that is fast, and nearly always enough.  If that fails, each item is decoded alone, and
-an item that cannot be decoded is left out.  A left-out item is not an absent one: the object exists, and what was known of
-it before stays true.  So the items that were left out are part of the answer, with their ids or names where those can be
-read.
+an item that cannot be decoded is left out.  The object of an item that is left out exists: what was known of it before stays
+true.  So the items that were left out are part of the answer, with their ids or names as far as these can be read.
 
 msgspec refuses a whole text if any part is nested about 1,000 deep (RecursionError) or is not JSON (NaN, a lone surrogate).
 `parts` splits such a text without recursion.

@@ -51,7 +51,7 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
 def _shows_other_trace(world: World, workload: Workload, pod: Pod) -> bool:
     """True if the pod was bound as a part of another workload, and its label was edited since (relabelled.py).
 
-    The trace may also be of the user: then the job is read for nothing.
+    The user may have set the trace, too.  Then a read of the job is not needed, and does no harm.
     """
     trace = pod.annotations.get(names.TRACEPARENT)
     return bool(pod.node) and trace is not None and trace != names.traceparent(world.cluster, workload.key)

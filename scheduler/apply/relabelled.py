@@ -2,7 +2,7 @@
 
 A process that saw the bind keeps the pod in its workload.  The next process knows only the labels, so at first it puts the
 pod into another workload.  The bind wrote the trace of the workload on the pod, and the name of the job shows the key of the
-workload.  So as soon as the job is proven, the pods that were bound for the job move to the workload of the job.
+workload.  So as soon as a read proves whose job it is, the pods that were bound for the job move to the workload of the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def gather(world: World, workload: Workload, job: Job) -> None:
     """
     record = world.placeholders.get(job.id)
     if record is None or (workload.group is None and workload.pods):
-        return  # no other workload shows the job, or a pod by itself has it
+        return  # no pod shows the job, or it is the job of a pod by itself
     if is_ended(job.states) and workload.hint not in (None, job.id):
         return  # the workload has a later job, whose pods must not end with this job (V7)
     for key in sorted(record.hinted_by - {workload.key}):
@@ -45,7 +45,10 @@ def gather(world: World, workload: Workload, job: Job) -> None:
 
 
 def _leave_job(world: World, other: Workload, job: Placeholder) -> None:
-    """Pods left this workload for the workload of their job: forget that job there, and settle the pods that stay."""
+    """Pods moved from *other* to the workload of their job.  Detach the job from *other*, and settle the pods that stay.
+
+    If another pod of *other* shows the id of the job, the job stays attached.
+    """
     if not any(shown_id(pod) == job.id for pod in other.pods.values()):
         detach(world, other, job, job.read_began)
     _settle(world, other)
@@ -74,7 +77,7 @@ def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> I
 
 
 def _nodes_of(job: Job) -> set[str]:
-    """The nodes of all components of the job, by their names in Slurm; none: they are not known."""
+    """The nodes of all components of the job, by their names in Slurm; empty: they are not known."""
     try:
         return {node for component in (job, *job.parts) for node in expand(component.nodes)}
     except HostlistError:

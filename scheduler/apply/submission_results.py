@@ -55,7 +55,7 @@ def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) 
 
 
 def _count_out(world: World, action: _Submission) -> Breaker:
-    """Count the submission as in flight no more.  Returns the breaker of its partition."""
+    """Note that the submission is not in flight any more.  Returns the breaker of its partition."""
     partition = world.immediate_in.pop(action.key, world.partition_asked(action))
     if isinstance(action, act.AllocateNow):
         world.immediate_in_flight[partition] -= 1

@@ -100,13 +100,13 @@ def is_trusted(job: Placeholder, this_pass: Pass) -> bool:
 
 
 def unproven_jobs(workload: Workload, world: World) -> Iterator[Placeholder]:
-    """The jobs whose ids pods of the workload show, and that were not read: each may be the job of these pods."""
+    """The jobs that are known only by the ids that pods of the workload show: each may be the job of these pods."""
     absent_s = world.config.tuning.absent_s
     return (job for job in world.jobs_of(workload) if job.key is None and not job.has_proven_end(absent_s))
 
 
 def is_it_its_own(job: Placeholder, workload: Workload) -> str:
-    """Why a job is read that is known only by its id."""
+    """Why a job that is known only by its id is read, in words."""
     return f"is job {job.id} the placeholder of {workload.readable}?"
 
 

@@ -82,13 +82,13 @@ class SlurmCluster:
         self.accounting = accounting
         self.controller_up = True
         self.accounting_up = accounting
-        self.slurm_conf: dict[str, Any] = {}  # values of slurm.conf that differ from those that follow from the cluster
+        self.slurm_conf: dict[str, Any] = {}  # values of slurm.conf in place of the values that follow from the cluster
         self.reservations: set[str] = set()
         self.operators: set[str] = set()  # users whose AdminLevel is Operator
         self.private_accounts = False  # PrivateData=accounts,usage, of slurmdbd and of slurmctld
         self.max_job_count = max_job_count
         self.min_job_age_s = min_job_age_s
-        self._named: dict[str, list[SimJob]] = {}  # jobs that have, or had, that name; `twin` looks at those that live
+        self._named: dict[str, list[SimJob]] = {}  # jobs that have, or had, that name; `twin` uses only living jobs
         self.accounted: dict[str, list[SimJob]] = {}  # by name; what slurmdbd believes, lost jobs included
         self.accounted_by_id: dict[int, SimJob] = {}
         self.next_id = 1
@@ -255,7 +255,7 @@ class SlurmCluster:
         if not job.het_id:
             return [job]
         found: list[SimJob] = []
-        # Their ids are consecutive; those of ended components may be forgotten.
+        # The ids of the components are consecutive.  Ended components may be forgotten.
         for job_id in range(job.het_id, self.next_id):
             each = self.jobs.get(job_id)
             if each is not None and each.het_id == job.het_id:
