@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduler import names
+from scheduler.apply.hinted_jobs import detach_unproven
 from scheduler.apply.membership import move, settle
-from scheduler.apply.reused_ids import detach
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, is_ended
 from scheduler.state.named_job import is_bound_for, shown_id
 from scheduler.state.placeholder import Placeholder
+from scheduler.state.quarantine import quarantine_job, quarantine_workload
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import Group, in_own_run, size_when_bound
@@ -35,13 +36,29 @@ def gather(world: World, workload: Workload, job: Job) -> None:
     if is_ended(job.states) and workload.hint not in (None, job.id):
         return  # the workload has a later job, whose pods must not end with this job (V7)
     for key in sorted(record.hinted_by - {workload.key}):
-        other = world.workloads[key]
-        pods = [*_bound_for(world, workload, other, job)]
-        for pod in pods:
-            _move(world, other, workload, pod, job)
-        if pods:
-            _leave_job(world, other, record)
-            _settle(world, workload)
+        try:
+            _gather_from(world, world.workloads[key], workload, job, record)
+        except Exception as error:
+            _drop_half_moved(world, world.workloads[key], workload, job, error)
+            raise
+
+
+def _drop_half_moved(world: World, other: Workload, workload: Workload, job: Job, error: Exception) -> None:
+    """A pod may be half in either workload: drop both, and all that show the job, so that they are rebuilt (X8)."""
+    for uid in other.pods.keys() & workload.pods.keys():
+        del workload.pods[uid]
+    quarantine_job(world, job.id, error)
+    for half_written in (workload, other):
+        quarantine_workload(world, half_written.key, error, jobs=[job.id])
+
+
+def _gather_from(world: World, other: Workload, workload: Workload, job: Job, record: Placeholder) -> None:
+    pods = [*_bound_for(world, workload, other, job)]
+    for pod in pods:
+        _move(world, other, workload, pod, job)
+    if pods:
+        _leave_job(world, other, record)
+        _settle(world, workload)
 
 
 def _leave_job(world: World, other: Workload, job: Placeholder) -> None:
@@ -50,7 +67,10 @@ def _leave_job(world: World, other: Workload, job: Placeholder) -> None:
     If another pod of *other* shows the id of the job, the job stays attached.
     """
     if not any(shown_id(pod) == job.id for pod in other.pods.values()):
-        detach(world, other, job, job.read_began)
+        detach_unproven(world, other, job)
+        if other.hint is None:
+            shown = (shown_id(pod) for pod in other.unfinished if pod.node)
+            other.hint = next((job_id for job_id in shown if job_id in other.jobs), None)
     _settle(world, other)
 
 

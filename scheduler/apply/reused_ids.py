@@ -19,6 +19,7 @@ from collections.abc import Collection
 
 from scheduler import actions as act
 from scheduler import events as ev
+from scheduler.actions import ObjectKind
 from scheduler.apply import hinted_jobs
 from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
@@ -28,6 +29,7 @@ from scheduler.state.anomalies import reject
 from scheduler.state.named_job import inexact_s, may_be_its_job, shown_id
 from scheduler.state.phase import chosen
 from scheduler.state.placeholder import CANCELLED, Placeholder
+from scheduler.state.quarantine import is_dropped
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import group_of
@@ -216,9 +218,12 @@ def is_failed_reacquisition(world: World, job: Placeholder, read: Job) -> bool:
 
 
 def detach_others(world: World, key: str, job: Placeholder, at: float) -> None:
-    """The id belongs to a job of workload *key* now: detach it from other workloads that have or show the id."""
+    """The id belongs to a job of workload *key* now: detach it from other workloads that have or show the id.
+
+    A workload whose facts were dropped keeps the id: one of its pods may have been bound for the job (relabelled.py).
+    """
     for workload in world.workloads_of(job):
-        if workload.key != key:
+        if workload.key != key and not is_dropped(world, ObjectKind.WORKLOAD, workload.key):
             detach(world, workload, job, at)
 
 

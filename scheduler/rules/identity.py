@@ -13,6 +13,7 @@ from scheduler.model.text import span
 from scheduler.rules.decision import NOTHING, Decision, plan_action, wake
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import clock, statuses
+from scheduler.state import quarantine
 from scheduler.state.backoff import Attempt
 from scheduler.state.in_flight import JobSearch
 from scheduler.state.job_ownership import living_job_of_former_user
@@ -144,6 +145,8 @@ def cancel(
     until = max(this_pass.world.quiet_until(), workload.retry_from(Attempt.END_JOB))
     if this_pass.now < until:
         return wake(until, f"Slurm job {job.id} is ended at {clock(until, this_pass.now)}: {why}.")
+    if quarantine.keeps_pod_of(this_pass.world, job.id):
+        return wake(this_pass.now + this_pass.tuning.backoff_max_s)
     if not is_trusted(job, this_pass):
         return read_job(job, workload, this_pass, f"is job {job.id} still the same?")
     if workload.in_flight is None and Side.SLURM not in this_pass.world.outages:

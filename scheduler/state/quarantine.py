@@ -30,6 +30,7 @@ from scheduler.model.kubernetes import Node, Pod, owner_key
 from scheduler.place.feasible import slurm_name
 from scheduler.state.derived import count_immediate_under_way, count_under_way
 from scheduler.state.in_flight import JobSearch
+from scheduler.state.named_job import is_bound_for
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.pod_counts import PodCounts
 from scheduler.state.pod_records import deleted_pod
@@ -364,6 +365,15 @@ def kept_pod(world: World, uid: str) -> Pod | None:
     """The last observed state of a pod of a dropped workload; None: it is no such pod."""
     entry = world.quarantine.get((ObjectKind.WORKLOAD, world.key_of_pod.get(uid, "")))
     return entry.pods.get(uid) if entry is not None else None
+
+
+def keeps_pod_of(world: World, job_id: int) -> bool:
+    """True if a pod in quarantine runs, or may run, for that job: it shows the job as a bind of the bridge writes it.
+
+    The labels of the pod may name another gang than the gang of the job (relabelled.py).
+    """
+    kept = (pod for entry in world.quarantine.values() for pod in entry.pods.values())
+    return any(is_bound_for(pod, job_id) and not pod.finished for pod in kept)
 
 
 # --- retries --------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from scheduler.apply import (
     kubernetes_nodes,
     membership,
     pods,
+    relabelled,
     reused_ids,
     submission_results,
 )
@@ -90,6 +91,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (submission, ("jobspec", "feasible")),
     (binding, ("places",)),
     (identity, ("is_trusted",)),
+    (relabelled, ("gather", "move", "settle")),
     (anomalies, ("missing",)),
     (driver, ("apply", "write_status")),
     (guard, ("take_shared",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,10 +11,15 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, CancelJob, DeletePod, EvictPod, FailByDeadline, ReadJob, SubmitJob
+from scheduler.apply import pods as pod_events
+from scheduler.apply import relabelled
 from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
+from scheduler.state.workload import Workload
+from scheduler.state.world import World
 from scheduler.translate.grouping import GANG, GANG_SIZE, Group, group_of
 from tests.builders import CLUSTER, OF_A_BIND, START, Story, pod
+from tests.defects import breaks
 
 RESTARTED = START + 100
 EDITS: list[tuple[Mapping[str, str], Mapping[str, str]]] = [
@@ -81,9 +87,9 @@ def _edited(member: Pod, labels: Mapping[str, str], annotations: Mapping[str, st
 class _Restarted(Story):
     """A bridge that started anew.  Slurm shows these jobs from the first list on."""
 
-    def __init__(self, pods: list[Pod], *jobs: Job) -> None:
+    def __init__(self, pods: list[Pod], *jobs: Job, guarded: bool = False) -> None:
         self.jobs = {job.id: job for job in jobs or (JOB,)}
-        super().__init__(started=RESTARTED, pods=pods)
+        super().__init__(started=RESTARTED, pods=pods, guarded=guarded, checked=not guarded)
 
     def polls(self, states: Mapping[int, str] | None = None, *, at: float) -> None:
         super().polls(states or {job.id: " ".join(job.states) for job in self.jobs.values()}, at=at)
@@ -333,3 +339,68 @@ def test_an_unreadable_label_of_a_running_pod_does_not_end_a_gang_of_which_a_pod
 ) -> None:
     story = _Restarted([_edited(_bound(0), label, {GANG_SIZE: "2"}), _member(1)])
     assert not [action for action in story.lives(1, 100) if isinstance(action, CancelJob)]
+
+
+def test_each_of_several_late_relabelled_pods_keeps_its_job() -> None:
+    story = _Restarted([_of_b(0), _bound(2, _member(2))])
+    story.reads(JOB, at=RESTARTED + 1, granted=Grant(7, (GrantedNode("x1", 3, 300),)))
+    story.sees(_relabelled(0), _relabelled(1))
+    assert story.world.workloads[KEY].pods.keys() == {"uid-w0", "uid-w1", "uid-w2"}
+    assert (story.world.workloads[KEY_B].hint, story.world.workloads[KEY_B].jobs) == (None, set())
+
+
+# --- errors of the bridge itself (X8) -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("owner", "broken"),
+    [
+        (relabelled, "move"),
+        (relabelled, "settle"),
+        (relabelled, "detach_unproven"),
+        (Workload, "take_out"),
+        (World, "note_needs"),
+        (World, "refresh"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("late", [(), ("w0",), ("w0", "w1")], ids=lambda late: f"{len(late)} pods come late")
+@pytest.mark.parametrize("edited", [[0], [0, 1]], ids=["one", "both"])
+@pytest.mark.parametrize("labels", [{GANG: "b"}, {}], ids=["another gang", "no gang"])
+def test_an_error_while_a_relabelled_pod_is_moved_harms_no_gang(
+    owner: Any,
+    broken: str,
+    late: tuple[str, ...],
+    edited: list[int],
+    labels: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = [_bound(rank, _of_b(rank), JOB_B) for rank in (0, 1)]
+    members = [_edited(_bound(rank), labels, {}) if rank in edited else _bound(rank) for rank in (0, 1)]
+    story = _Restarted([*others, *(each for each in members if each.name not in late)], JOB, JOB_B, guarded=True)
+    with monkeypatch.context() as patch:
+        if late:
+            assert not story.lives(1, 5)
+        breaks(patch, owner, broken, lambda *_: "gather" in {frame.name for frame in traceback.extract_stack()})
+        story.sees(*(each for each in members if each.name in late))
+        assert not story.lives(5, 10)
+    assert story.world.quarantine
+    story.world.validate()
+    assert not story.lives(10, 400)
+    assert not story.world.quarantine
+    assert story.world.workloads[KEY].pods.keys() == {each.uid for each in members}
+    assert story.world.workloads[KEY_B].pods.keys() == {each.uid for each in others}
+    story.world.validate()
+
+
+def test_the_job_of_a_relabelled_pod_in_quarantine_lives_although_all_other_pods_of_its_gang_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        breaks(patch, pod_events, "take_hint", lambda _, __, pod: pod.name == "w0")
+        story = _Restarted([_edited(_bound(0), {}, {}), _bound(1)], guarded=True)
+    assert not story.lives(1, 30)
+    story.sees(replace(_bound(1), phase=PodPhase.SUCCEEDED))
+    assert not story.lives(30, 300)
+    story.sees(replace(_edited(_bound(0), {}, {}), phase=PodPhase.SUCCEEDED))
+    assert [type(action) for action in story.lives(300, 305)][:1] == [CancelJob]
