@@ -9,6 +9,7 @@ from scheduler.rules.end_record import record_end_of_former_job
 from scheduler.rules.granted import cancel_elsewhere, is_on_its_grant
 from scheduler.rules.identity import cancel, cancel_broken, cancel_twins, is_it_its_own, read_job, unproven_jobs
 from scheduler.rules.one_time_events import event_alone
+from scheduler.rules.orphaned import end_pods_of_lost_jobs
 from scheduler.rules.reacquire import show_new_job, why_not_held
 from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import read_hinted, watch
@@ -133,7 +134,7 @@ def _may_have_started_until(workload: Workload, job: Placeholder, this_pass: Pas
 
 def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """All is well: the pods run on the nodes of their job."""
-    found = []
+    found = [end_pods_of_lost_jobs(workload, job, this_pass)]
     if job.holds_nodes:
         found.append(show_new_job(workload, job, this_pass))
         if workload.edited and is_managed(workload.pod, this_pass.world):

@@ -29,6 +29,7 @@ from scheduler.rules.identity import (
     read_job,
     unproven_jobs,
 )
+from scheduler.rules.orphaned import end_pods_of_lost_jobs, pods_of_lost_jobs
 from scheduler.rules.replacements import are_replacements
 from scheduler.rules.restore_keys import restore
 from scheduler.rules.running import watch
@@ -61,6 +62,8 @@ def _by_its_grant(workload: Workload, job: Placeholder, this_pass: Pass, *, some
     if some_run and job.grant is not None and not is_on_its_grant(workload, job, this_pass):
         return cancel_elsewhere(workload, job, this_pass)
     members = _bind(workload, job, this_pass)
+    if some_run and len(workload.jobs) > 1:
+        members += end_pods_of_lost_jobs(workload, job, this_pass)
     if some_run and workload.in_flight is None:
         # One thing at a time.  The next visit comes at once: it need not wait for the end of the planned actions.
         members = members.followed_by(if_planned=wake(this_pass.now), if_not=_watch_bound(workload, job, this_pass))
@@ -229,12 +232,13 @@ def is_on_its_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bo
     """True unless a pod is on a node that its job does not hold.
 
     If a granted node is not known in Kubernetes, that proves nothing (V7).  The node of each pod is compared, so that a
-    second Kubernetes node with the same name in Slurm changes nothing.
+    second Kubernetes node with the same name in Slurm changes nothing.  Pods of lost jobs do not count: they are ended alone.
     """
     assert job.grant is not None
     world = this_pass.world
     granted = {node.name for node in job.grant.everywhere}
-    pod_nodes = {node for pod in workload.unfinished if (node := workload.node_of(pod))}
+    lost = {pod.uid for pod, _ in pods_of_lost_jobs(workload, job, world)}
+    pod_nodes = {node for pod in workload.unfinished if (node := workload.node_of(pod)) and pod.uid not in lost}
     nodes = world.nodes or {}
     return not granted <= world.by_slurm_name.keys() or all(
         name in nodes and slurm_name(nodes[name]) in granted for name in pod_nodes

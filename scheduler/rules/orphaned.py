@@ -19,6 +19,7 @@ from scheduler.state.backoff import Attempt
 from scheduler.state.named_job import shown_id
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
+from scheduler.state.world import World
 
 NAMED_MOST = 3  # the most pods that a record names one by one
 
@@ -51,6 +52,42 @@ def end_pods(workload: Workload, this_pass: Pass) -> Decision:
     why = _why_ended(workload, job)
     ends = (_end_one(workload, pod, job, why, this_pass) for pod in pods)
     return combine((*reads, *ends)) + _wait_for_former_pods(workload, this_pass)
+
+
+def pods_of_lost_jobs(workload: Workload, job: Placeholder, world: World) -> list[tuple[Pod, Placeholder]]:
+    """The pods of a gang that were bound for another job, which Slurm has lost, while other pods run for this job.
+
+    Their label was edited before this process started (relabelled.py).  Slurm does not know their job any more, so nothing
+    shows which gang they belong to.  Each pod comes with the lost job that it shows.  If this job holds the node of a pod,
+    this job may have replaced the lost job (S7).
+    """
+    if workload.group is None or job.grant is None or len(workload.jobs) < 2:
+        return []
+    absent_s = world.config.tuning.absent_s
+    unproven = (other for other in world.jobs_of(workload) if other.key is None and other.id != workload.renamed)
+    lost = {other.id: other for other in unproven if other.is_lost(absent_s)}
+    bound_pods = [(pod, shown_id(pod)) for pod in workload.unfinished if workload.node_of(pod)]
+    if not lost or all(job_id != job.id for _, job_id in bound_pods):
+        return []
+    granted = {node.name for node in job.grant.everywhere}
+    elsewhere = [(pod, job_id) for pod, job_id in bound_pods if world.in_slurm(workload.node_of(pod)) not in granted]
+    return [(pod, lost[job_id]) for pod, job_id in elsewhere if job_id in lost]
+
+
+def end_pods_of_lost_jobs(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
+    """End the pods of the gang whose own job is lost.  This job and its pods go on."""
+    world = this_pass.world
+    pods = pods_of_lost_jobs(workload, job, world)
+    if not pods or Side.SLURM in world.outages:
+        return NOTHING
+    if this_pass.now < world.quiet_until():
+        return wake(world.quiet_until())
+    ended = (
+        _end_one(workload, pod, lost, _why_ended(workload, lost), this_pass)
+        for pod, lost in pods
+        if is_managed(pod, world) and _held_back(workload, lost, this_pass) is None
+    )
+    return combine(ended) + wake(this_pass.now + this_pass.tuning.backoff_max_s)
 
 
 def _end_one(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass: Pass) -> Decision:

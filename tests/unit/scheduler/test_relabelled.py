@@ -349,6 +349,24 @@ def test_each_of_several_late_relabelled_pods_keeps_its_job() -> None:
     assert (story.world.workloads[KEY_B].hint, story.world.workloads[KEY_B].jobs) == (None, set())
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_relabelled_pod_whose_job_is_lost_is_ended_without_the_gang_whose_label_it_shows(
+    members: int, order: int
+) -> None:
+    others = [_bound(rank, _of_b(rank), JOB_B) for rank in (0, 1)]
+    pods = [_relabelled(0), *([_bound(1)] if members == 2 else []), *others]
+    done = _Restarted(pods[::order], JOB_B).lives(1, 200)
+    assert _ended(done) == {"uid-w0"}
+    assert not [action for action in done if isinstance(action, CancelJob)]
+
+
+def test_pods_whose_lost_job_was_replaced_run_on_if_only_some_of_them_show_the_new_job() -> None:
+    before, after = replace(JOB_B, id=6), replace(JOB_B, id=9)
+    story = _Restarted([_bound(0, _of_b(0), before), _bound(1, _of_b(1), after)], after)
+    assert not story.lives(1, 100)
+
+
 # --- errors of the bridge itself (X8) -------------------------------------------------------------------------------------
 
 
