@@ -134,7 +134,7 @@ def _may_have_started_until(workload: Workload, job: Placeholder, this_pass: Pas
 
 def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """All is well: the pods run on the nodes of their job."""
-    found = [end_pods_of_lost_jobs(workload, job, this_pass)]
+    found = [end_pods_of_lost_jobs(workload, job, this_pass), _read_named(workload, this_pass)]
     if job.holds_nodes:
         found.append(show_new_job(workload, job, this_pass))
         if workload.edited and is_managed(workload.pod, this_pass.world):
@@ -143,6 +143,17 @@ def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
             found.append(beside_its_job(workload, job, this_pass))
     found += [cancel_twins(workload, job, this_pass) or NOTHING, watch(workload, job, this_pass)]
     return combine((*found, record_end_of_former_job(workload, job, this_pass)))
+
+
+def _read_named(workload: Workload, this_pass: Pass) -> Decision:
+    """Read the job that the pods name if it has ended, was not read, and only its twin is known to be the workload's.
+
+    While the twin waits, its state does not show that the job of the pods is over (L4).
+    """
+    if len(workload.jobs) < 2:
+        return NOTHING
+    named = (job for job in unproven_jobs(workload, this_pass.world) if job.id == workload.hint and job.shows_end)
+    return combine(read_job(job, workload, this_pass, is_it_its_own(job, workload)) for job in named)
 
 
 def _no_place(workload: Workload, why: str) -> Decision:

@@ -345,6 +345,19 @@ def test_a_twin_that_starts_when_the_pods_own_job_ends_does_not_hide_that_end() 
     assert story.world.phase_of[key_of(TRAIN)] is Phase.ORPHANED
 
 
+def test_a_twin_that_waits_when_the_pods_own_job_ends_does_not_hide_that_end() -> None:
+    story = Story()
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=START + 0.1)
+    story.sees(story.bound(TRAIN, 17))
+    story.reads(job_of(TRAIN, 18, "PENDING"), at=START + 0.2)
+    [read] = story.acts(ReadJob, QUIET_END)
+    story.ended(read, Outcome.UNREACHED, at=QUIET_END)
+    story.polls({17: "TIMEOUT", 18: "PENDING"}, at=QUIET_END + 1)
+    assert [each.job_id for each in story.acts(ReadJob, QUIET_END + 1)] == [17]
+    story.reads(job_of(TRAIN, 17, "TIMEOUT"), at=QUIET_END + 2)
+    assert story.world.phase_of[key_of(TRAIN)] is Phase.ORPHANED
+
+
 @pytest.mark.parametrize("states", ["RUNNING SIGNALING", "SUSPENDED", "PENDING"])
 def test_a_job_that_does_more_than_run_is_read_though_thousands_wait_for_their_turn(states: str) -> None:
     """A preemption leaves its pods the rest of its grace, not what a round of reads leaves of it (S5 to S7)."""
