@@ -390,6 +390,8 @@ def try_again(world: World, kind: ObjectKind, name: str) -> None:
     pods, nodes = entry.pods, entry.nodes
     others = kind is ObjectKind.POD or (kind is ObjectKind.WORKLOAD and world.workloads[name].of_other_scheduler)
     entry.dropped, entry.pods, entry.nodes, entry.changed = False, {}, {}, False
+    if kind is ObjectKind.WORKLOAD:
+        _forget_stale_hint(world.workloads[name])
     for pod in pods.values():
         if entry.dropped:
             entry.pods.setdefault(pod.uid, pod)
@@ -410,6 +412,12 @@ def try_again(world: World, kind: ObjectKind, name: str) -> None:
         world.dirty[name] = None
     elif not entry.dropped and not entry.pods:
         world.quarantine.pop((kind, name), None)
+
+
+def _forget_stale_hint(workload: Workload) -> None:
+    """If the record of the job was removed meanwhile, the pods show its id again as a new hint."""
+    if workload.hint not in workload.jobs and workload.lost_job is None:
+        workload.hint = None
 
 
 def note_applied(world: World, event: ev.Event) -> None:

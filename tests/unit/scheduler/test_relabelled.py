@@ -422,3 +422,17 @@ def test_the_job_of_a_relabelled_pod_in_quarantine_lives_although_all_other_pods
     assert not story.lives(30, 300)
     story.sees(replace(_edited(_bound(0), {}, {}), phase=PodPhase.SUCCEEDED))
     assert [type(action) for action in story.lives(300, 305)][:1] == [CancelJob]
+
+
+def test_the_end_of_the_job_of_a_relabelled_pod_in_quarantine_ends_the_pod_after_the_quarantine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        breaks(patch, pod_events, "_follow_relabelled", lambda _, __, pod: pod.name == "w0")
+        story = _Restarted([_edited(_bound(0), {}, {}), _bound(1)], guarded=True)
+    assert not story.lives(1, 30)
+    story.jobs[7] = replace(JOB, states=CANCELLED)
+    story.sees(replace(_bound(1), phase=PodPhase.SUCCEEDED))
+    assert not story.lives(30, 60)
+    story.loses(_bound(1), RESTARTED + 60)
+    assert _ended(story.lives(60, 400)) == {"uid-w0"}
