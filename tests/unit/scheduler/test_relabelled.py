@@ -15,6 +15,7 @@ from scheduler.apply import pods as pod_events
 from scheduler.apply import relabelled
 from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
+from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import GANG, GANG_SIZE, Group, group_of
@@ -365,6 +366,17 @@ def test_pods_whose_lost_job_was_replaced_run_on_if_only_some_of_them_show_the_n
     before, after = replace(JOB_B, id=6), replace(JOB_B, id=9)
     story = _Restarted([_bound(0, _of_b(0), before), _bound(1, _of_b(1), after)], after)
     assert not story.lives(1, 100)
+
+
+def test_a_late_pod_whose_ended_job_is_of_a_gang_with_another_job_has_lost_its_job() -> None:
+    earlier = replace(JOB, id=6, states=CANCELLED, submitted=START - 100)
+    story = _Restarted([_bound(0), _bound(1)], JOB, earlier)
+    for job in (JOB, earlier):
+        story.reads(job, at=RESTARTED + 1, granted=Grant(job.id, (GrantedNode("x1", 2, 200),)))
+    assert not story.lives(2, 20)
+    story.sees(_edited(_bound(0, _member(2), earlier), {}, {}))
+    story.lives(20, 22)
+    assert story.world.phase_of[names.workload_key("uid-w2")] is Phase.ORPHANED
 
 
 # --- errors of the bridge itself (X8) -------------------------------------------------------------------------------------
