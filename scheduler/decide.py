@@ -20,10 +20,10 @@ from scheduler.nodes.observed import NEVER
 from scheduler.rules.bound import bound
 from scheduler.rules.decision import NOTHING, Decision
 from scheduler.rules.done import end_job
-from scheduler.rules.driver import apply
+from scheduler.rules.driver import enter
 from scheduler.rules.gathering import gathering
 from scheduler.rules.granted import granted
-from scheduler.rules.guard import SharedRule, guarded, plan_retries, share, visit, visit_node
+from scheduler.rules.guard import SharedRule, guarded, plan_retries, visit, visit_node, visit_shared
 from scheduler.rules.one_time_events import one_time_events
 from scheduler.rules.orphaned import end_pods
 from scheduler.rules.periodic import (
@@ -31,8 +31,8 @@ from scheduler.rules.periodic import (
     read_details,
     read_postponed,
     read_running,
+    read_unanswered_binds,
     read_unknown,
-    read_unsettled,
 )
 from scheduler.rules.queued import queued
 from scheduler.rules.reconcile_nodes import auto_reconfigure, reconcile_node
@@ -62,7 +62,7 @@ def decide(world: World, now: float, *, everything: bool = False) -> Plan:
     if keys := _choose_visits(this_pass, everything, [name for kind, name in tried if kind is ObjectKind.WORKLOAD]):
         _visit_in_turn(keys, this_pass)
     for work, rules in PERIODIC.items():
-        share(work, rules, this_pass)
+        visit_shared(work, rules, this_pass)
     visit_nodes(this_pass, [name for kind, name in tried if kind is ObjectKind.NODE], everything=everything)
     if world.nodes_stale and now >= world.nodes_polled_from:
         this_pass.add(act.PollNodes("the known state of Slurm's nodes is out of date"))
@@ -141,8 +141,8 @@ def _visit(workload: Workload, this_pass: Pass) -> bool:
     if world.undecoded.among(workload.pods):
         return True  # visited again when that pod is decoded, or is gone
     if (shown := one_time_events(workload, this_pass)) is not NOTHING:
-        apply(shown, workload, this_pass)
-    apply(RULES[world.phase_of[workload.key]](workload, this_pass), workload, this_pass)
+        enter(shown, workload, this_pass)
+    enter(RULES[world.phase_of[workload.key]](workload, this_pass), workload, this_pass)
     return True
 
 
@@ -171,7 +171,7 @@ Rule = Callable[[Workload, Pass], Decision]
 
 PERIODIC: Mapping[str, tuple[SharedRule, ...]] = {
     "reads of unknown jobs": (read_postponed, read_unknown),
-    "reads of pods whose binds were not answered": (read_unsettled,),
+    "reads of pods whose binds were not answered": (read_unanswered_binds,),
     "reads of waiting jobs": (read_details,),
     "reads of running jobs": (read_running,),
     "the nudge": (nudge,),

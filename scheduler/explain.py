@@ -25,7 +25,7 @@ from scheduler.names import LACKS_RIGHTS, MANAGED_LABEL, NOT_MANAGED
 from scheduler.place.feasible import CONTESTED, feasible, slurm_name
 from scheduler.place.fit import checks, kind_of, node_requirements, why_unusable
 from scheduler.rules.decision import NOTHING, Decision, PodStatus, PodStatuses, Status
-from scheduler.rules.driver import apply
+from scheduler.rules.driver import enter
 from scheduler.rules.gathering import why_gathering
 from scheduler.rules.guard import sentence
 from scheduler.rules.pod_state import pod_state
@@ -415,7 +415,7 @@ def _ends(workload: Workload, this_pass: Pass) -> str:
 
 def _next(workload: Workload, decision: Decision, this_pass: Pass) -> tuple[str, ...]:
     """The actions of the decision that the limits allow now."""
-    apply(decision, workload, this_pass)
+    enter(decision, workload, this_pass)
     return tuple(
         dict.fromkeys(action.reason for action in this_pass.actions if not isinstance(action, SetPodCondition))
     )

@@ -11,7 +11,7 @@ from scheduler import decide
 from scheduler.actions import Action, ObjectKind, SetPodCondition
 from scheduler.model.kubernetes import Pod
 from scheduler.rules.decision import Decision
-from scheduler.rules.driver import apply
+from scheduler.rules.driver import enter
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
@@ -43,7 +43,7 @@ def breaks_rule(monkeypatch: pytest.MonkeyPatch, phase: Phase, name: str, *, lat
     def rule(workload: Workload, this_pass: Pass) -> Decision:
         bad = bool(broken) and workload.readable.startswith(f"hpc/{name}")
         if bad and late:
-            apply(whole(workload, this_pass), workload, this_pass)
+            enter(whole(workload, this_pass), workload, this_pass)
         if bad:
             raise Defect(phase.value)
         return whole(workload, this_pass)

@@ -239,7 +239,7 @@ def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float)
     if action.event == names.GRANT_RELEASED:
         workload.release_messages.pop(action.uid, None)
     if action.event in (names.SCHEDULED, names.ENDED):
-        workload.proven.pop(action.uid, None)
+        workload.confirmed_writes.pop(action.uid, None)
         return
     before = workload.last_status.get(action.uid)
     event_at = at if action.event else (before.event_at if before else float("-inf"))

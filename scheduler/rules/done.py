@@ -32,7 +32,7 @@ def end_job(workload: Workload, this_pass: Pass) -> Decision:
         return read_job(claimed, workload, this_pass, why)
     if claimed is not None and is_to_be_recorded(claimed, workload, this_pass):
         return record_end(claimed, workload, this_pass)
-    if workload.pods or workload.unanswered or workload.proven:
+    if workload.pods or workload.unanswered or workload.confirmed_writes:
         return NOTHING
     search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
     return search if search is not None else note(is_forgotten=True)

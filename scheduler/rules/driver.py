@@ -28,7 +28,7 @@ from scheduler.rules.status_writes import write_job_status, write_status, write_
 from scheduler.state.workload import Workload
 
 
-def apply(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
+def enter(decision: Decision, workload: Workload, this_pass: Pass) -> bool:
     """Enter the decision in the plan.  Returns True if that added an action."""
     planned = len(this_pass.actions)
     _take_steps(decision, workload, this_pass)
@@ -73,8 +73,8 @@ def _take(step: Step, workload: Workload, this_pass: Pass) -> bool:
         case EvictAlone():
             this_pass.add(step.action, workload.key)
         case Branch():
-            follows = step.planned if apply(step.first, workload, this_pass) else step.not_planned
-            apply(follows, workload, this_pass)
+            follows = step.planned if enter(step.first, workload, this_pass) else step.not_planned
+            enter(follows, workload, this_pass)
         case InTurn():
             return _take_in_turn(step, workload, this_pass)
     return True
@@ -133,7 +133,7 @@ def _charge(workload: Workload, this_pass: Pass) -> None:
         this_pass.take_token(rate)
 
 
-def take_shared(step: SharedStep, this_pass: Pass) -> bool:
+def enter_shared(step: SharedStep, this_pass: Pass) -> bool:
     """Enter one step of periodic work in the plan.  Returns False if a limit has no room for it, nor for later steps."""
     if isinstance(step, NextPass):
         this_pass.wake_shared(step.at)

@@ -14,7 +14,7 @@ from scheduler.actions import ObjectKind
 from scheduler.model.kubernetes import Pod
 from scheduler.model.text import span
 from scheduler.rules.decision import SharedStep
-from scheduler.rules.driver import apply, take_shared
+from scheduler.rules.driver import enter, enter_shared
 from scheduler.rules.node_condition import Actions
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import statuses
@@ -71,18 +71,18 @@ def visit_node(name: str, this_pass: Pass, rule: Callable[[str, Pass], Actions])
         this_pass.visited_nodes.append(name)
 
 
-def share(work: str, rules: Iterable[SharedRule], this_pass: Pass) -> None:
+def visit_shared(work: str, rules: Iterable[SharedRule], this_pass: Pass) -> None:
     """Run rules for all workloads together (periodic.py), and enter their steps in the plan as far as limits allow.
 
     work   what these rules do, for the log
     """
-    guarded(this_pass, ObjectKind.SHARED, work, None, _share, rules, this_pass)
+    guarded(this_pass, ObjectKind.SHARED, work, None, _visit_shared, rules, this_pass)
 
 
-def _share(rules: Iterable[SharedRule], this_pass: Pass) -> None:
+def _visit_shared(rules: Iterable[SharedRule], this_pass: Pass) -> None:
     for rule in rules:
         for step in rule(this_pass):
-            if not take_shared(step, this_pass):
+            if not enter_shared(step, this_pass):
                 break
 
 
@@ -95,7 +95,7 @@ def _show(workload: Workload, this_pass: Pass) -> None:
     waiting = [pod for pod in concerned if not workload.node_of(pod)]
     running = [pod for pod in concerned if workload.node_of(pod)]
     shown = statuses(waiting, names.QUARANTINED, message) + statuses(running, "", message, event=names.QUARANTINED)
-    apply(shown, workload, this_pass)
+    enter(shown, workload, this_pass)
 
 
 def sentence(again_s: float) -> str:

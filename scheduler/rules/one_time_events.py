@@ -25,7 +25,7 @@ def one_time_events(workload: Workload, this_pass: Pass) -> Decision:
     found = NOTHING
     if workload.anomalies:
         found += _report_anomaly(workload)
-    if workload.proven:
+    if workload.confirmed_writes:
         found += _report_proven(workload)
     if workload.release_messages:
         found += _report_release(workload)
@@ -62,7 +62,7 @@ def _report_proven(workload: Workload) -> Decision:
     If another write on that pod is in flight, the event follows its answer.
     """
     found = []
-    for uid, action in workload.proven.items():
+    for uid, action in workload.confirmed_writes.items():
         in_flight = workload.pods_in_flight.get(uid)
         if in_flight is None or in_flight.until is not None:
             event, message, warning = event_of(action)

@@ -49,7 +49,7 @@ def read_unknown(this_pass: Pass) -> Iterator[SharedStep]:
             yield _read(act.ReadJob(job_id, f"is job {job_id} ours?", bucket=bucket))
 
 
-def read_unsettled(this_pass: Pass) -> Iterator[SharedStep]:
+def read_unanswered_binds(this_pass: Pass) -> Iterator[SharedStep]:
     """Read the pod of each bind whose answer was lost, when the bind can no longer take effect.
 
     Until then the pod takes room on that node (V5), and nothing else is submitted for it.

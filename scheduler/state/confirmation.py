@@ -50,14 +50,14 @@ def note_unanswered(workload: Workload, action: Announced) -> None:
 def note_answered(workload: Workload, uid: str) -> None:
     """Note that the last write on the pod was confirmed, so its event was posted, or that it did not happen."""
     workload.unanswered.pop(uid, None)
-    workload.proven.pop(uid, None)
+    workload.confirmed_writes.pop(uid, None)
 
 
 def observe(workload: Workload, pod: Pod) -> None:
-    """The watch shows the pod: if this proves the unanswered write, move the write from `unanswered` to `proven`."""
+    """The watch shows the pod: if this proves the unanswered write, move the write to `confirmed_writes`."""
     action = workload.unanswered.get(pod.uid)
     if action is not None and _shows(action, pod):
-        workload.proven[pod.uid] = workload.unanswered.pop(pod.uid)
+        workload.confirmed_writes[pod.uid] = workload.unanswered.pop(pod.uid)
 
 
 def observe_deletion(workload: Workload, last: Pod, in_flight: InFlight | None = None) -> None:
@@ -74,7 +74,7 @@ def observe_deletion(workload: Workload, last: Pod, in_flight: InFlight | None =
     ):
         workload.unanswered[last.uid] = in_flight.action
     elif action is not None and (not isinstance(action, BindPod) or _shows(action, last)):
-        workload.proven[last.uid] = action
+        workload.confirmed_writes[last.uid] = action
 
 
 def _shows(action: Announced, pod: Pod) -> bool:

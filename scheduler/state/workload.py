@@ -78,7 +78,7 @@ class Workload:
     edited      pod UID to the annotations of the bridge that another client changed
     renewed     pod UID to what this process writes into these annotations when the job is replaced (reacquire.py)
     unanswered  pod UID to a write on the pod whose answer was lost, until the watch proves it or a later write is confirmed
-    proven      pod UID to such a write that the watch has proven, until its event is posted
+    confirmed_writes  pod UID to such a write that the watch has proven, until its event is posted
     releasing   the job whose grant is being released, and the message that its pods show after the job has ended; None: none
     release_messages  pod UID to that message, from the end of the job until the condition is set
     story       the last events and actions, each with its time, for `explain` and the page
@@ -132,7 +132,7 @@ class Workload:
     edited: dict[str, Edited] = field(default_factory=dict)
     renewed: dict[str, Mapping[str, str]] = field(default_factory=dict)
     unanswered: dict[str, Announced] = field(default_factory=dict)
-    proven: dict[str, Announced] = field(default_factory=dict)
+    confirmed_writes: dict[str, Announced] = field(default_factory=dict)
     releasing: tuple[int, str] | None = None
     release_messages: dict[str, str] = field(default_factory=dict)
     story: list[tuple[float, str]] = field(default_factory=list)

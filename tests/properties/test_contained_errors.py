@@ -94,7 +94,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (relabelled, ("gather", "move", "settle")),
     (anomalies, ("missing",)),
     (driver, ("apply", "write_status")),
-    (guard, ("take_shared",)),
+    (guard, ("enter_shared",)),
     (granted, ("place_and_bind", "_use_grant")),
     (unsubmitted, ("submit",)),
 )

@@ -179,20 +179,20 @@ def unanswered(action: BindPod | DeletePod) -> Workload:
 def test_a_bind_of_a_pod_that_is_gone_is_proven_by_its_last_node_and_job(last: Pod, proven: bool) -> None:
     workload = unanswered(BIND)
     observe_deletion(workload, last)
-    assert workload.proven == ({STANDS.uid: BIND} if proven else {})
+    assert workload.confirmed_writes == ({STANDS.uid: BIND} if proven else {})
     assert workload.unanswered == {}
 
 
 def test_the_end_of_a_pod_that_is_gone_is_proven() -> None:
     workload = unanswered(DELETE)
     observe_deletion(workload, STANDS)
-    assert workload.proven == {STANDS.uid: DELETE}
+    assert workload.confirmed_writes == {STANDS.uid: DELETE}
 
 
 def test_a_pod_that_is_gone_proves_nothing_that_was_not_sent() -> None:
     workload = Workload("key")
     observe_deletion(workload, STANDS)
-    assert (workload.proven, workload.unanswered) == ({}, {})
+    assert (workload.confirmed_writes, workload.unanswered) == ({}, {})
 
 
 def test_an_end_in_flight_is_announced_by_its_answer_and_an_end_that_was_answered_was_announced() -> None:
@@ -201,18 +201,18 @@ def test_an_end_in_flight_is_announced_by_its_answer_and_an_end_that_was_answere
     assert workload.unanswered == {STANDS.uid: DELETE}
     workload = Workload("key")
     observe_deletion(workload, STANDS, InFlight(DELETE, NOW, until=NOW + 30))
-    assert (workload.proven, workload.unanswered) == ({}, {})
+    assert (workload.confirmed_writes, workload.unanswered) == ({}, {})
 
 
 def test_a_bind_in_flight_is_no_end() -> None:
     workload = Workload("key")
     observe_deletion(workload, STANDS, InFlight(BIND, NOW))
-    assert (workload.proven, workload.unanswered) == ({}, {})
+    assert (workload.confirmed_writes, workload.unanswered) == ({}, {})
 
 
 def test_the_deadline_of_a_pod_does_not_prove_that_it_was_deleted() -> None:
     workload = unanswered(DELETE)
     observe(workload, replace(STANDS, set_deadline_s=1))
-    assert workload.proven == {}
+    assert workload.confirmed_writes == {}
     observe(workload, replace(STANDS, deleting_at=NOW))
-    assert workload.proven == {STANDS.uid: DELETE}
+    assert workload.confirmed_writes == {STANDS.uid: DELETE}

@@ -24,7 +24,7 @@ from scheduler.rules.decision import (
     wait_for,
     wake,
 )
-from scheduler.rules.driver import apply
+from scheduler.rules.driver import enter
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.status import status, statuses
 from scheduler.state.phase import Phase
@@ -141,7 +141,7 @@ def test_a_rule_plans_nothing_itself(phase: Phase, story: Callable[[], Story]) -
     assert this_pass.plan() == empty
     assert not any(this_pass.used.values())
     assert not this_pass.reading
-    apply(decision, workload, this_pass)
+    enter(decision, workload, this_pass)
     assert this_pass.plan() != empty
 
 
@@ -150,7 +150,7 @@ def test_a_rule_plans_nothing_itself(phase: Phase, story: Callable[[], Story]) -
 
 def test_a_full_limit_class_makes_the_workload_wait_for_its_turn() -> None:
     workload, this_pass = visit(waiting(reads=1))
-    assert apply(plan_action(read(1)) + plan_action(read(2)), workload, this_pass)
+    assert enter(plan_action(read(1)) + plan_action(read(2)), workload, this_pass)
     assert this_pass.actions == [read(1)]
     assert this_pass.parked == {"reads": [workload.key]}
 
@@ -159,7 +159,7 @@ def test_an_empty_token_bucket_makes_the_workload_wait_for_its_turn() -> None:
     workload, this_pass = visit(waiting())
     while this_pass.take_token("missing"):
         pass
-    assert not apply(plan_action(read(1), "missing"), workload, this_pass)
+    assert not enter(plan_action(read(1), "missing"), workload, this_pass)
     assert this_pass.parked == {"missing": [workload.key]}
 
 
@@ -167,7 +167,7 @@ def test_an_optional_action_waits_for_nothing() -> None:
     workload, this_pass = visit(waiting())
     while this_pass.take_token("missing"):
         pass
-    apply(plan_action(read(1), "missing", is_optional=True), workload, this_pass)
+    enter(plan_action(read(1), "missing", is_optional=True), workload, this_pass)
     assert (this_pass.actions, this_pass.parked) == ([], {})
 
 
@@ -175,7 +175,7 @@ def test_decisions_in_turn_end_at_the_first_empty_token_bucket() -> None:
     workload, this_pass = visit(waiting())
     while this_pass.take_token("missing"):
         pass
-    apply(
+    enter(
         in_turn(
             (plan_action(read(1)) + wake(90.0), plan_action(read(2), "missing") + wake(80.0), plan_action(read(3)))
         ),
@@ -188,8 +188,8 @@ def test_decisions_in_turn_end_at_the_first_empty_token_bucket() -> None:
 
 def test_what_is_being_read_is_not_read_twice() -> None:
     workload, this_pass = visit(waiting())
-    assert apply(plan_action(read(1)), workload, this_pass)
-    assert not apply(plan_action(read(1), "missing"), workload, this_pass)
+    assert enter(plan_action(read(1)), workload, this_pass)
+    assert not enter(plan_action(read(1), "missing"), workload, this_pass)
     assert this_pass.actions == [read(1)]
     assert not this_pass.tokens_taken, "and costs no token"
 
@@ -197,8 +197,8 @@ def test_what_is_being_read_is_not_read_twice() -> None:
 def test_what_follows_depends_on_whether_an_action_came_into_the_plan() -> None:
     workload, this_pass = visit(waiting())
     first = plan_action(read(1)).followed_by(if_planned=plan_action(read(2)), if_not=plan_action(read(3)))
-    apply(first, workload, this_pass)
-    apply(first, workload, this_pass)
+    enter(first, workload, this_pass)
+    enter(first, workload, this_pass)
     assert this_pass.actions == [read(1), read(2), read(3)]
 
 
@@ -206,10 +206,10 @@ def test_a_status_that_the_pod_shows_already_is_no_action() -> None:
     story = waiting()
     workload, this_pass = visit(story)
     said = status(TRAIN, names.PENDING, "It waits.")
-    assert apply(said, workload, this_pass)
+    assert enter(said, workload, this_pass)
     story.world.apply(Planned(this_pass.plan(), NOW))
     workload, this_pass = visit(story, at=NOW + 60)
-    assert not apply(said, workload, this_pass)
+    assert not enter(said, workload, this_pass)
     assert this_pass.wake, "it is renewed later"
 
 
@@ -217,14 +217,14 @@ def test_statuses_beyond_the_limit_are_written_later() -> None:
     story = waiting(pod_conditions=1)
     other = pod("other")
     workload, this_pass = visit(story)
-    apply(statuses((TRAIN, other), names.PENDING, "It waits."), workload, this_pass)
+    enter(statuses((TRAIN, other), names.PENDING, "It waits."), workload, this_pass)
     assert len(this_pass.actions) == 1
     assert this_pass.parked == {"pod_conditions": [workload.key]}
 
 
 def test_the_workload_is_forgotten_and_its_node_left_out_by_the_driver() -> None:
     workload, this_pass = visit(waiting())
-    apply(note(exclude="x1", is_forgotten=True, written_off="u"), workload, this_pass)
+    enter(note(exclude="x1", is_forgotten=True, written_off="u"), workload, this_pass)
     plan = this_pass.plan()
     assert plan.excluded == {workload.key: "x1"}
     assert plan.forgotten == (workload.key,)
@@ -240,7 +240,7 @@ def test_binds_that_go_together_are_actions_and_each_part_in_turn_has_its_reason
 def test_an_optional_read_is_left_out_if_other_reads_take_all_the_room() -> None:
     story = waiting(reads=1)
     workload, this_pass = visit(story)
-    apply(plan_action(read(1)) + plan_action(read(2), is_optional=True), workload, this_pass)
+    enter(plan_action(read(1)) + plan_action(read(2), is_optional=True), workload, this_pass)
     plan = this_pass.plan()
     assert (plan.actions, plan.parked) == ((read(1),), {})
 
