@@ -302,7 +302,9 @@ class Telemetry:
             log.warning("%s", away.why if away is not None else "slurmdbd answers again")
         if (world.held_back_since is not None) != self._held_back:
             self._held_back = not self._held_back
-            log.warning("%s", held_back(world) or "nothing is held back any more: what was missing is settled")
+            log.warning(
+                "%s", held_back(world) or "no job is missing any more: pods are ended again when their jobs are gone"
+            )
         if (world.claims_held_back_since is not None) != self._claims_held_back:
             self._claims_held_back = not self._claims_held_back
             log.warning("%s", claims_held_back(world) or "the jobs that pods from before the start show are settled")

@@ -362,7 +362,7 @@ def _why_gathering(workload: Workload, refusal: Refusal | None, decision: Decisi
 
 def _why_unsubmitted(pod: Pod, refusal: Refusal | None, decision: Decision, this_pass: Pass) -> str:
     if (away := this_pass.world.outages.get(Side.SLURM)) is not None:  # the pod does not show why
-        return f"Slurm cannot be used since {clock(away.since, this_pass.now)}: {away.why}"
+        return f"Slurm has not been usable since {clock(away.since, this_pass.now)}: {away.why}"
     if refusal is not None and (not this_pass.world.ready or refusal.reason == NOT_MANAGED):
         return refusal.message
     shown = _shown(decision, pod)

@@ -80,7 +80,8 @@ def outage(pods: Iterable[Pod], lost: OutageBegan, meanwhile: str, this_pass: Pa
     """Show on the pods that Slurm does not answer, but only after a while: a short outage costs no writes (X1)."""
     shown_at = lost.since + this_pass.tuning.outage_s
     message = (
-        f"Slurm cannot be used since {clock(lost.since, this_pass.now)}. {meanwhile} The admin sees why in /readyz."
+        f"Slurm has not been usable since {clock(lost.since, this_pass.now)}. "
+        f"{meanwhile} The admin sees why in /readyz."
     )
     if this_pass.now < shown_at:
         return wake(shown_at, message)

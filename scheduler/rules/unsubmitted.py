@@ -47,7 +47,7 @@ def unsubmitted(workload: Workload, this_pass: Pass) -> Decision:
     if first is not None:
         return first
     if workload.refused is None and this_pass.free("submits") <= 0:  # a translation now would be thrown away
-        return wait_for("submits", "Other pods are before it: no more submissions may be in flight at a time.")
+        return wait_for("submits", "The pod waits for its turn: no more submissions may be in flight at the same time.")
     return _translate_and_ask(workload, pods, this_pass)
 
 
@@ -76,7 +76,7 @@ def _why_later(workload: Workload, tried_at: float, scanned_at: float, now: floa
     if tried_at < scanned_at:
         return (
             f"The pod is older than this process of slurm-bridge, and a Slurm job of it may be among those that are still to "
-            f"be read: nothing is asked before {exact_clock(scanned_at, now)}."
+            f"be read: no job is requested before {exact_clock(scanned_at, now)}."
         )
     if workload.refused is not None:
         return f"It is tried again at {clock(tried_at, now)}, or when pod or policy change."

@@ -220,7 +220,7 @@ def test_a_rejected_observation_is_logged_once_and_so_is_its_end(caplog: pytest.
         "Slurm no longer lists 11 of 11 jobs: no pod is ended for it. If they are gone: slurm-bridge release",
         "observation rejected: absent job came back, 11 times",
         "observation rejected: id given out again",
-        "nothing is held back any more: what was missing is settled",
+        "no job is missing any more: pods are ended again when their jobs are gone",
     ]
 
 

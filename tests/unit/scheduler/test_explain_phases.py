@@ -133,7 +133,7 @@ def test_a_pod_that_waits_for_the_search_after_a_start_says_so() -> None:
     story.polls({16: "PENDING"}, at=START + 0.1)
     told = explained(story, train, START + 0.2)
     assert story.acts(AllocateNow, START + 0.2) == []
-    assert "nothing is asked before 00:16:43 UTC" in told.sentence
+    assert "no job is requested before 00:16:43 UTC" in told.sentence
     assert "asking Slurm" not in " ".join(told.next)
 
 
@@ -146,7 +146,7 @@ def test_a_pod_whose_owner_is_not_read_yet_says_so() -> None:
 def test_a_pod_that_waits_for_a_full_limit_says_so() -> None:
     story, train = Story(without(CONFIG, submits=0)), pod("train")
     story.sees(train)
-    assert explained(story, train).sentence.startswith("Other pods are before it")
+    assert explained(story, train).sentence.startswith("The pod waits for its turn")
 
 
 def test_a_granted_pod_shows_what_its_bind_waits_for() -> None:

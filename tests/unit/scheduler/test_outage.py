@@ -34,7 +34,7 @@ def test_a_pod_that_comes_in_an_outage_says_so_and_goes_on_by_itself() -> None:
     assert isinstance(said, SetPodCondition)
     assert said.condition == "SlurmUnavailable"
     assert said.message == (
-        "Slurm cannot be used since 00:17 UTC. The pod waits to be submitted. The admin sees why in /readyz."
+        "Slurm has not been usable since 00:17 UTC. The pod waits to be submitted. The admin sees why in /readyz."
     )
     assert story.decides(NOW + 20) == []
     story.sees(UP)
@@ -49,7 +49,7 @@ def test_a_waiting_pod_says_so_and_later_why_it_waits() -> None:
     [said] = story.decides(NOW + 4)
     assert isinstance(said, SetPodCondition)
     assert said.message == (
-        "Slurm cannot be used since 00:17 UTC. The pod waits in its queue as job 17. The admin sees why in /readyz."
+        "Slurm has not been usable since 00:17 UTC. The pod waits in its queue as job 17. The admin sees why in /readyz."
     )
     story.sees(UP)
     story.polls({17: "PENDING"}, at=NOW + 32)
@@ -69,7 +69,7 @@ def test_a_pod_that_was_about_to_be_bound_says_so() -> None:
     [said] = story.decides(NOW + 4)
     assert isinstance(said, SetPodCondition)
     assert said.message == (
-        "Slurm cannot be used since 00:17 UTC. The pod waits to be bound for job 17. The admin sees why in /readyz."
+        "Slurm has not been usable since 00:17 UTC. The pod waits to be bound for job 17. The admin sees why in /readyz."
     )
 
 
