@@ -76,6 +76,9 @@ def _follow_bind(world: World, workload: Workload, pod: Pod) -> Workload:
 
     While the pod waited, this process may have decided otherwise which pods of the group are surplus: a previous process knew
     members that have ended.  Returns the workload of the pod.
+
+    The caller settles the workload that the pod left (`settle_left`) when the present workload has the pod with its node.
+    Otherwise the pod would be taken back as a pod that waits.
     """
     before = workload.pods.get(pod.uid)
     if before is None or before.node or not pod.node:
@@ -86,8 +89,6 @@ def _follow_bind(world: World, workload: Workload, pod: Pod) -> Workload:
     if workload.group is not None and _was_bound_alone(world, pod, group):
         alone = _leave_group(world, workload, before)
         move(world, workload, alone, before)
-        if settle(world, workload):
-            world.refresh(workload)
         return alone
     gang = world.workloads.get(names.workload_key(group.identity))
     if gang is not None and pod.uid in gang.surplus and _was_bound_as_member(world, pod, group):
@@ -228,6 +229,17 @@ def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
             return False
     _settle(world, workload, all_pods=takes_long)
     return True
+
+
+def settle_left(world: World, key: str | None, workload: Workload) -> None:
+    """Settle the workload that a pod left.
+
+    key       of the workload to which the pod belonged; None: the pod is new
+    workload  to which the pod belongs now
+    """
+    left = world.workloads.get(key) if key is not None and key != workload.key else None
+    if left is not None and settle(world, left):
+        world.refresh(left)
 
 
 def pods_of_group(workload: Workload) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.hinted_jobs import take_hint
-from scheduler.apply.membership import counts_the_same, settle, take_workload
+from scheduler.apply.membership import counts_the_same, settle, settle_left, take_workload
 from scheduler.apply.relabelled import gather
 from scheduler.apply.undecoded import note_decoded, note_list
 from scheduler.events import Scope
@@ -176,6 +176,7 @@ def _our_pod(world: World, pod: Pod) -> None:
     world.note_needs(workload, pod)
     if (key == workload.key and counts_the_same(workload, before, pod)) or settle(world, workload, pod):
         world.refresh(workload)
+    settle_left(world, key, workload)
     if before is None and pod.node:
         _follow_relabelled(world, workload, pod)
 

@@ -93,7 +93,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (identity, ("is_trusted",)),
     (relabelled, ("gather", "move", "settle")),
     (anomalies, ("missing",)),
-    (driver, ("apply", "write_status")),
+    (driver, ("enter", "write_status")),
     (guard, ("enter_shared",)),
     (granted, ("place_and_bind", "_use_grant")),
     (unsubmitted, ("submit",)),

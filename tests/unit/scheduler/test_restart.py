@@ -141,6 +141,18 @@ def test_a_late_bind_for_a_job_of_its_own_takes_the_pod_out_of_its_gang_and_the_
     assert story.acts(CancelJob, QUIET_END + 1) == []
 
 
+def test_a_pod_that_leaves_its_running_gang_by_a_late_bind_does_not_take_the_free_place_of_the_gang() -> None:
+    story = Story()
+    runs, waits = story.bound(pod("w-0", **RING), 3), pod("w-2", **RING)
+    story.polls({3: "RUNNING", 9: "RUNNING"}, at=START + 0.1)
+    story.sees(runs, waits)
+    assert story.world.key_of_pod[waits.uid] == story.world.key_of_pod[runs.uid]
+    story.sees(story.bound(replace(waits, annotations={**waits.annotations, names.SIZE: "1"}), 9))
+    story.world.validate()
+    assert story.world.key_of_pod[waits.uid] == key_of(waits)
+    assert list(story.world.workloads[story.world.key_of_pod[runs.uid]].pods) == [runs.uid]
+
+
 def test_a_late_bind_for_the_job_of_its_gang_takes_the_pod_into_the_gang() -> None:
     """The previous process did not know the pod that ranks before it."""
     story = Story()
