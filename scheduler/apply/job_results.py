@@ -108,7 +108,8 @@ def _find_ended(world: World, action: act.FindJobs, event: ev.ActionEnded) -> No
     _note_accounting_outage(world, event)
     for job_id in event.found:
         job = world.placeholders.get(job_id)
-        if (job is None or job.key is None) and job_id not in world.foreign:
+        # If another workload's job, or a foreign job, had the id, Slurm has reused the id between two lists.
+        if (job is None or job.key != workload.key) and job_id not in workload.foreign_jobs:
             world.first_listed_at.setdefault(job_id, event.began)
             world.sort_unread(job_id)
 

@@ -116,6 +116,41 @@ def test_a_job_that_accounting_found_is_adopted() -> None:
     assert [bind.job_id for bind in story.acts(BindPod, NOW + 14)] == [17]
 
 
+@pytest.mark.parametrize("foreign", [False, True], ids=["of another pod", "foreign"])
+def test_a_job_that_accounting_found_is_adopted_although_its_id_was_known_as_another_job(foreign: bool) -> None:
+    """slurmctld lost the former job and gave its id to the job of the lost answer, and all lists show the id."""
+    story = Story(ACCOUNTED)
+    if foreign:
+        story.polls({17: "RUNNING"}, at=NOW - 3)
+        story.reads(Job(17, "lab", "carol", frozenset({"RUNNING"}), nodes="x1"), at=NOW - 3)
+    else:
+        story.runs(pod("former"), 17, at=NOW - 3)
+    lost(story)
+    story.polls({17: "RUNNING"}, at=NOW + 13)
+    [find] = story.acts(FindJobs, NOW + 14)
+    story.ended(find, at=NOW + 14, found=(17,))
+    [read] = story.acts(ReadJob, NOW + 14)
+    story.reads(job_of(TRAIN, 17, nodes="x2"), at=NOW + 14, granted=grant(17, "x2"))
+    story.ended(read, at=NOW + 14)
+    assert [(bind.uid, bind.job_id) for bind in story.acts(BindPod, NOW + 14)] == [(TRAIN.uid, 17)]
+
+
+def test_a_job_of_another_user_that_accounting_finds_by_its_name_is_read_once() -> None:
+    story = Story(ACCOUNTED)
+    lost(story)
+    [find] = story.decides(NOW + 14)
+    story.ended(find, at=NOW + 14, found=(17,))
+    [read] = story.acts(ReadJob, NOW + 14)
+    story.reads(job_of(TRAIN, 17, user="carol"), at=NOW + 14)
+    story.ended(read, at=NOW + 14)
+    story.polls({17: "RUNNING"}, at=NOW + 15)
+    [asked] = story.acts(AllocateNow, NOW + 15)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 15, number=2038)
+    [find] = story.acts(FindJobs, NOW + 15)
+    story.ended(find, at=NOW + 15, found=(17,))
+    assert story.acts(ReadJob, NOW + 15) == []
+
+
 def test_a_twin_is_looked_for_and_not_waited_for() -> None:
     """2038: a job of this name lives (Slurm facts 8)."""
     story = Story(ACCOUNTED)
