@@ -693,8 +693,9 @@ class Invariants:
         A pod that was created after the grant takes a free place of the gang; if it waits for that place, it shows that.  If
         all places are taken, or other pods wait for all free places, a new pod gets a job of its own.  The pod keeps this
         job if a place becomes free after a restart: the new process does not know what the job of the gang asked for (W5).
-        The place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  In a heterogeneous job
-        the free place may be too small for a pod that has its own job; the sizes of the places are not compared here.
+        It also keeps a job of another user than that of the gang's job: the policy changed between the two submissions.  The
+        place of a pod that succeeded is not free: the gang needs no other pod in its stead (W5).  In a heterogeneous job the
+        free place may be too small for a pod that has its own job; the sizes of the places are not compared here.
         """
         parts = self._parts(job)
         tasks = sum(part.tasks for part in parts)
@@ -707,7 +708,7 @@ class Invariants:
         without = [pod for pod in unbound if not self._waits_for_place(pod, job)]
         taken = len(staying) - len(without) + self._succeeded_in(job)
         keeps = self._is_inherited(job) or len(parts) > 1
-        waiting = [pod for pod in without if not (keeps and self._has_own_job(pod))]
+        waiting = [pod for pod in without if not any(keeps or own.user != job.user for own in self._own_jobs(pod))]
         made = (self._of_kube(pod["metadata"]["creationTimestamp"]) for pod in waiting)
         since = max([self._of_slurm(job.starts), *made])
         if bound and waiting and taken < tasks and self.clock() - since > GANG_S:
@@ -724,11 +725,13 @@ class Invariants:
         succeeded = (pod for pod in self.kube.pods() if pod["status"].get("phase") == "Succeeded")
         return sum(_said(pod) == str(job.id) and not self._claims(pod) for pod in succeeded)
 
-    def _has_own_job(self, pod: Object) -> bool:
-        """True if a placeholder of this pod alone lives.  Its user may be another one than the user of the gang's job."""
+    def _own_jobs(self, pod: Object) -> Iterator[SeenJob]:
+        """The living placeholders of this pod alone.  Their user may be another one than the user of the gang's job."""
         key = names.workload_key(pod["metadata"]["uid"])
-        own = (names.parse_job_name(job.name) for job in self.ours())
-        return any(named is not None and named[1] == key for named in own)
+        for job in self.ours():
+            named = names.parse_job_name(job.name)
+            if named is not None and named[1] == key:
+                yield job
 
     def _of_kube(self, shown: str) -> float:
         """A time of Kubernetes, by the clock of the invariants."""

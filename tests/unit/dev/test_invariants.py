@@ -442,6 +442,19 @@ def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_p
     assert "V4" in told, "without its own job it is a member"
 
 
+def test_a_surplus_pod_may_keep_its_own_job_of_another_user_beside_a_free_place_of_its_gang() -> None:
+    """The policy gave the namespace another user between the two submissions."""
+    seen = Seen()
+    kept = invariants(seen)
+    kept.tenants = TenantHistory.always({"dev": "alice", "other": "bob"})
+    seen.has_gangs_job(17, 3, {"x1": 3})
+    gang(seen, kept, "x1", "x1", "")
+    seen.has_job(18, "m2", user="bob")
+    assert not half_bound(kept, seen)
+    seen.listed[18].user = "alice"
+    assert half_bound(kept, seen), "as the same user it takes the place"
+
+
 def test_a_pod_beside_the_free_place_of_a_failed_member_of_its_gang_breaks_v4() -> None:
     seen = Seen()
     kept = invariants(seen)
