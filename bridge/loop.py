@@ -177,7 +177,10 @@ class Loop:
         self.emit(ended)
 
     async def _rest(self, wake_at: float | None) -> None:
-        """Wait for an event, or until *wake_at*; at most HEARTBEAT_S: then an idle loop does not look like one that hangs."""
+        """Wait for an event or for *wake_at*, but for HEARTBEAT_S at most.
+
+        So an idle loop is not taken for a loop that hangs.
+        """
         rest_s = HEARTBEAT_S if wake_at is None else min(HEARTBEAT_S, max(0.0, wake_at - self._clock()))
         try:
             async with asyncio.timeout(rest_s):

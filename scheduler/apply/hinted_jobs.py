@@ -41,9 +41,9 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
     if is_new:
         _add_hinted_job(world, workload, pod, job_id)
     if (job := world.placeholders.get(job_id)) is not None:
+        is_known = job.proven or job.shows_end
         # If several workloads show the id, at least one of them shows a job that is not its own.
-        may_be_of_other = bool(job.hinted_by - {workload.key}) or _shows_other_trace(world, workload, pod)
-        if may_be_of_other and not job.proven and not job.shows_end:
+        if not is_known and (job.hinted_by - {workload.key} or _shows_other_trace(world, workload, pod)):
             world.schedule_read(job_id, world.last_poll_began)
         _attach(workload, job)
 

@@ -231,6 +231,12 @@ def settle(world: World, workload: Workload, pod: Pod | None = None) -> bool:
     return True
 
 
+def settle_and_refresh(world: World, workload: Workload) -> None:
+    """As `settle`, and refresh the workload if its group is settled."""
+    if settle(world, workload):
+        world.refresh(workload)
+
+
 def settle_left(world: World, key: str | None, workload: Workload) -> None:
     """Settle the workload that a pod left.
 
@@ -238,8 +244,8 @@ def settle_left(world: World, key: str | None, workload: Workload) -> None:
     workload  to which the pod belongs now
     """
     left = world.workloads.get(key) if key is not None and key != workload.key else None
-    if left is not None and settle(world, left):
-        world.refresh(left)
+    if left is not None:
+        settle_and_refresh(world, left)
 
 
 def pods_of_group(workload: Workload) -> int:
@@ -370,8 +376,7 @@ def _split(world: World, workload: Workload) -> None:
         after = _take_group(world, pod, group)
         after.put(pod)
         world.note_needs(after, pod)
-        if settle(world, after):
-            world.refresh(after)
+        settle_and_refresh(world, after)
     world.refresh(workload)
 
 

@@ -12,7 +12,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import ObjectKind
 from scheduler.apply import node_results
-from scheduler.apply.membership import settle, settle_by_plan
+from scheduler.apply.membership import settle_and_refresh, settle_by_plan
 from scheduler.apply.submission_results import lost_job_of
 from scheduler.model.amounts import EMPTY
 from scheduler.model.kubernetes import owner_key
@@ -96,8 +96,7 @@ def _leave_nodes_out(world: World, plan: act.Plan, at: float) -> None:
 def _write_off(world: World, key: str, uid: str) -> None:
     if (workload := world.workloads.get(key)) is not None:
         workload.write_off(uid)
-        if settle(world, workload):
-            world.refresh(workload)
+        settle_and_refresh(world, workload)
 
 
 def _action_planned(world: World, action: act.Action, at: float) -> None:

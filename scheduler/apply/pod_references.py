@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler import events as ev
-from scheduler.apply.membership import settle
+from scheduler.apply.membership import settle_and_refresh
 from scheduler.model.kubernetes import Owner, OwnerKey, owner_key
 from scheduler.state import quarantine
 from scheduler.state.phase import Phase
@@ -37,8 +37,7 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
     for key in world.waits_for_owner.pop(owner, ()):
         if key in world.workloads:
             try:
-                if settle(world, world.workloads[key]):
-                    world.refresh(world.workloads[key])
+                settle_and_refresh(world, world.workloads[key])
             except Exception as error:  # noqa: BLE001 - contained to the workload, or raised
                 quarantine.quarantine_workload(world, key, error)
 

@@ -14,7 +14,7 @@ from typing import Any
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.hinted_jobs import take_hint
-from scheduler.apply.membership import counts_the_same, settle, settle_left, take_workload
+from scheduler.apply.membership import counts_the_same, settle, settle_and_refresh, settle_left, take_workload
 from scheduler.apply.relabelled import gather
 from scheduler.apply.undecoded import note_decoded, note_list
 from scheduler.events import Scope
@@ -310,8 +310,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
         index.pop(pod.uid, None)
     confirmation.observe_deletion(workload, pod, in_flight)
     workload.add_to_story(at, f"pod {pod.full_name} is gone")
-    if settle(world, workload):
-        world.refresh(workload)
+    settle_and_refresh(world, workload)
     world.key_of_pod.pop(pod.uid, None)  # last, because the functions above need it
 
 

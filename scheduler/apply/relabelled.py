@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from scheduler import names
 from scheduler.apply.hinted_jobs import detach_unproven
-from scheduler.apply.membership import move, settle
+from scheduler.apply.membership import move, settle_and_refresh
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
@@ -58,7 +58,7 @@ def _gather_from(world: World, other: Workload, workload: Workload, job: Job, re
         _move(world, other, workload, pod, job)
     if pods:
         _leave_job(world, other, record)
-        _settle(world, workload)
+        settle_and_refresh(world, workload)
 
 
 def _leave_job(world: World, other: Workload, job: Placeholder) -> None:
@@ -71,12 +71,7 @@ def _leave_job(world: World, other: Workload, job: Placeholder) -> None:
         if other.hint is None:
             shown = (shown_id(pod) for pod in other.unfinished if pod.node)
             other.hint = next((job_id for job_id in shown if job_id in other.jobs), None)
-    _settle(world, other)
-
-
-def _settle(world: World, workload: Workload) -> None:
-    if settle(world, workload):
-        world.refresh(workload)
+    settle_and_refresh(world, other)
 
 
 def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> Iterator[Pod]:

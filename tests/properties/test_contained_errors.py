@@ -91,7 +91,7 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (submission, ("jobspec", "feasible")),
     (binding, ("places",)),
     (identity, ("is_trusted",)),
-    (relabelled, ("gather", "move", "settle")),
+    (relabelled, ("gather", "move", "settle_and_refresh")),
     (anomalies, ("missing",)),
     (driver, ("enter", "write_status")),
     (guard, ("enter_shared",)),

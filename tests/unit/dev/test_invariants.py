@@ -219,13 +219,18 @@ def requests_job(kept: Invariants, name: str, user: str) -> None:
     kept.sent_to_slurm("POST", "/slurm/v0.0.45/job/allocate", {"X-SLURM-USER-NAME": user}, body)
 
 
-def test_a_job_that_a_killed_process_requested_as_the_former_user_may_run_beside_the_new_one_for_a_while() -> None:
+def a_killed_process_requested_a_job() -> tuple[Seen, Invariants]:
+    """A former process requested job 17 as alice, and it runs.  The policy can give two users; the pod names job 18."""
     seen = Seen()
     kept = invariants(seen)
     kept.tenants = TenantHistory.always({"dev": "alice", "other": "bob"})
     seen.has_pod("train", on="x1", job=18)
-    former = seen.has_job(17, "train", on="x1")
-    requests_job(kept, former.name, "alice")
+    requests_job(kept, seen.has_job(17, "train", on="x1").name, "alice")
+    return seen, kept
+
+
+def test_a_job_that_a_killed_process_requested_as_the_former_user_may_run_beside_the_new_one_for_a_while() -> None:
+    seen, kept = a_killed_process_requested_a_job()
     seen.clock += 1.0
     kept.born = seen.clock
     new = seen.has_job(18, "train", on="x1", user="bob")
@@ -238,11 +243,7 @@ def test_a_job_that_a_killed_process_requested_as_the_former_user_may_run_beside
 
 
 def test_a_job_of_a_former_user_is_foreign_to_a_process_whose_policy_never_gave_that_user() -> None:
-    seen = Seen()
-    kept = invariants(seen)
-    kept.tenants = TenantHistory.always({"dev": "alice", "other": "bob"})
-    seen.has_pod("train", on="x1", job=18)
-    requests_job(kept, seen.has_job(17, "train", on="x1").name, "alice")
+    seen, kept = a_killed_process_requested_a_job()
     kept.tenants.note_policy(lambda _namespace, _labels: Tenant("bob"), seen.clock + 1.0)
     seen.clock += 2.0
     kept.born = seen.clock
@@ -256,15 +257,10 @@ def test_a_job_of_a_former_user_is_foreign_to_a_process_whose_policy_never_gave_
 
 
 def test_a_vain_request_of_this_process_does_not_make_the_running_job_of_a_former_process_its_own() -> None:
-    seen = Seen()
-    kept = invariants(seen)
-    kept.tenants = TenantHistory.always({"dev": "alice", "other": "bob"})
-    seen.has_pod("train", on="x1", job=18)
-    former = seen.has_job(17, "train", on="x1")
-    requests_job(kept, former.name, "alice")
+    seen, kept = a_killed_process_requested_a_job()
     seen.clock += 2.0
     kept.born = seen.clock
-    requests_job(kept, former.name, "alice")
+    requests_job(kept, seen.listed[17].name, "alice")
     kept.tenants.note_policy(lambda _namespace, _labels: Tenant("bob"), seen.clock + 1.0)
     seen.clock += 2.0
     requests_job(kept, seen.has_job(18, "train", on="x1", user="bob").name, "bob")

@@ -437,7 +437,7 @@ def test_an_owner_that_cannot_be_applied_to_one_pod_is_applied_to_the_others(mon
     story = guarded()
     story.sees(replace(BAD, owner=OWNER), replace(GOOD, owner=OWNER))
     [read] = story.acts(ReadOwner, NOW)
-    breaks(monkeypatch, pod_references, "settle", lambda _, workload: workload.readable == "hpc/bad")
+    breaks(monkeypatch, pod_references, "settle_and_refresh", lambda _, workload: workload.readable == "hpc/bad")
     story.sees(OwnerRead(OWNER, None, NOW + 1, "hpc"))
     story.ended(read, at=NOW + 1)
     assert quarantined(story) == {(ObjectKind.WORKLOAD, key(BAD))}
