@@ -6,6 +6,7 @@ names is made from the UID of `kube-system`, so pods are applied only after this
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -13,9 +14,11 @@ from typing import Any
 from scheduler import events as ev
 from scheduler.apply.policy import identity_changed, namespaces_first_listed
 from scheduler.apply.undecoded import note_decoded, note_list, with_undecoded
+from scheduler.model.kubernetes import Namespace
 from scheduler.nodes.observed import NEVER
 from scheduler.state import other_schedulers, quarantine
 from scheduler.state.phase import Phase
+from scheduler.state.tables import FORMER_KEPT
 from scheduler.state.undecoded import NAMESPACE
 from scheduler.state.world import World
 
@@ -27,6 +30,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
         world.namespaces[event.namespace.name] = event.namespace
         world.cluster = world.mark_of_cluster()
         if before is None or before.labels != event.namespace.labels:
+            _note_former_labels(world, before)
             _managed_changed(world)
             identity_changed(world, {event.namespace.name})
         _apply_early_events(world)
@@ -34,6 +38,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
 
 def _namespace_deleted(world: World, event: ev.NamespaceDeleted) -> None:
     world.labels_at.pop(event.name, None)
+    world.former_labels.pop(event.name, None)
     if world.namespaces is not None and event.name != "kube-system":
         world.namespaces.pop(event.name, None)
         _managed_changed(world)
@@ -49,10 +54,18 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     changed = {
         name for name, namespace in namespaces.items() if name not in before or before[name].labels != namespace.labels
     }
+    for name in changed:
+        _note_former_labels(world, before.get(name))
     (namespaces_first_listed if is_first else identity_changed)(world, changed)
     _apply_early_events(world)
     if world.node_state.polled == NEVER:
         world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
+
+
+def _note_former_labels(world: World, before: Namespace | None) -> None:
+    """Keep the labels of a namespace that has others now; None: the namespace was not known before."""
+    if before is not None:
+        world.former_labels.setdefault(before.name, deque(maxlen=FORMER_KEPT)).append(before.labels)
 
 
 def _managed_changed(world: World) -> None:

@@ -23,6 +23,7 @@ CONCERNED = (Phase.GATHERING, Phase.UNSUBMITTED, Phase.QUEUED, Phase.GRANTED, Ph
 
 
 def _policy_changed(world: World, event: ev.PolicyChanged) -> None:
+    world.former_policies.append(world.config.policy)
     world.config = replace(world.config, policy=event.policy)
     world.identities = Identities(event.policy)
     for limit in [name for name in world.parked if Quotas.is_of_policy(name)]:

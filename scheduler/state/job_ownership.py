@@ -12,7 +12,8 @@ foreign            any other job: another client chose its name.  The bridge doe
 
 The policy and the labels of a namespace change while jobs wait and run.  So a job is own, although the policy does not give
 the pods its user, if this process submitted it; if this process submitted a job as that user and has no answer; or if pods
-that a previous process bound name its id, and are as old as the job.
+that a previous process bound name its id and are as old as the job, or are on its nodes and had its user since the start of
+this process.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 from scheduler import names
 from scheduler.actions import AllocateNow, SubmitJob
 from scheduler.events import Side
+from scheduler.model.amounts import NO_TEXT
 from scheduler.model.hostlist import HostlistError, expand
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
@@ -40,8 +42,9 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
     does not manage, and a client that binds a pod itself could make the bridge cancel a job of any user.
 
     If the policy gives the pods another user, the job belongs to the workload in two cases: the bridge bound the pods for the
-    job, and the job is as old as they are (the policy may not be able to give the job's user any more); or the job is of a
-    former user (`_is_of_former_user`) and may hold the nodes of the pods.
+    job, and the job is as old as they are (the policy may not be able to give the job's user any more); or it was submitted
+    before the last change, as a user that the policy can give or could give since the start, and may hold the nodes of the
+    pods.  A job that replaced a lost one (S7) is such a job: it is younger than the pods, and may have its id.
     """
     if _submitted_by_this_process(world, workload, job_id, user, read) or _may_have_submitted_as(
         world, workload, user, read
@@ -56,7 +59,8 @@ def belongs_to(world: World, workload: Workload, job_id: int, user: str, read: J
         return workload.hint == job_id and any(_bridge_wrote_id(workload, pod, job_id) for pod in pods)
     if read is None or read.submitted is None or not world.is_inherited(workload):
         return False
-    if _is_of_former_user(world, workload, read) and _may_hold_pods(world, workload, read):
+    had_user = has_user_of_policy(world, read) or _had_user(world, workload.namespace, user)
+    if had_user and _precedes_change(world, workload, read) and _may_hold_pods(world, workload, read):
         return True
     if workload.hint != job_id:
         return False
@@ -87,13 +91,32 @@ def _is_of_former_user(world: World, workload: Workload, job: Job) -> bool:
 
     A former user is a user that the policy can give to some pods, but does not give to this workload's pods now.
     """
-    changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
-    latest = changed + world.config.tuning.settle_s  # a call that was sent before the change may take effect until then
-    if job.submitted is None or world.clocks[Side.SLURM].ours(job.submitted) > latest:
+    if not _precedes_change(world, workload, job):
         return False
     tenants = [world.tenant_of(pod) for pod in workload.pods.values()]
     users = {tenant.user for tenant in tenants if not isinstance(tenant, Refusal)}
     return bool(users) and job.user not in users and has_user_of_policy(world, job)
+
+
+def _precedes_change(world: World, workload: Workload, job: Job) -> bool:
+    """True if the job was submitted before the start, or before the last change of the policy or of the labels."""
+    changed = max(world.started, world.policy_at, world.labels_at.get(workload.namespace, float("-inf")))
+    latest = changed + world.config.tuning.settle_s  # a call that was sent before the change may take effect until then
+    return job.submitted is not None and world.clocks[Side.SLURM].ours(job.submitted) <= latest
+
+
+def _had_user(world: World, namespace: str, user: str) -> bool:
+    """True if a policy and labels that this process saw gave that user to pods of the namespace.
+
+    Policy and labels are combined freely, because the order of their changes is not kept.
+    """
+    known = (world.namespaces or {}).get(namespace)
+    of_namespace = [known.labels if known is not None else NO_TEXT, *world.former_labels.get(namespace, ())]
+    return any(
+        policy.is_ordinary(user) and policy.gives_in(namespace, labels, user)
+        for policy in (world.config.policy, *world.former_policies)
+        for labels in of_namespace
+    )
 
 
 def former_user_key(workload: Workload, user: str) -> str:

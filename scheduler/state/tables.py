@@ -27,7 +27,7 @@ from scheduler.place.affinity_terms import WaitingTerms
 from scheduler.place.feasible import Feasible
 from scheduler.place.fit import NodeInfo, NodeRequirements
 from scheduler.place.host_ports import HostPorts
-from scheduler.policy.rules import Tenant
+from scheduler.policy.rules import Policy, Tenant
 from scheduler.policy.tenants import Identities
 from scheduler.state.estimates import StartEstimates
 from scheduler.state.in_flight import UnansweredBind
@@ -42,6 +42,7 @@ from scheduler.state.waiting_order import WaitingOrder
 from scheduler.state.workload import Workload
 from scheduler.tuning import Config, Tuning
 
+FORMER_KEPT = 8  # former policies, and former labels of a namespace
 MOST_TRANSLATIONS = 16_384  # some 10 MiB
 Translated = tuple[tuple[object, ...], int | None, JobSpec]
 
@@ -87,6 +88,10 @@ class Tables:
         self.changed_early = False
         # namespace to the time of the last change of its labels, seen by this process
         self.labels_at: dict[str, float] = {}
+        # the last policies before the present one, seen by this process
+        self.former_policies: deque[Policy] = deque(maxlen=FORMER_KEPT)
+        # namespace to its last labels before the present ones, seen by this process
+        self.former_labels: dict[str, deque[Mapping[str, str]]] = {}
         self.token_buckets = _token_buckets(self.config.tuning)
         self.identities = Identities(self.config.policy)
         self.quotas = Quotas(self.config.policy, self.tenant_of)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.actions import AllocateNow, Outcome
-from scheduler.events import PolicyChanged
+from scheduler.events import NamespaceDeleted, NamespaceSeen, NamespacesListed, PolicyChanged
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy, Rule, Tenant
@@ -111,6 +111,42 @@ def test_where_neither_the_pods_nor_the_job_have_a_user_of_the_policy_the_job_mu
     story, workload = story_of(RUNS, Rule(("other",), Tenant("carol")))
     assert is_its(story, workload, job("alice"))
     assert not is_its(story, workload, job("alice", submitted=START - 400))
+
+
+TO_BOB = Policy((Rule(("hpc",), BOB),))
+REPLACEMENT = job("alice", nodes="x1", submitted=START - 100)  # with the id of the lost job; the pod is older
+
+
+def test_a_replacement_of_the_former_user_is_the_pods_although_the_policy_gives_that_user_to_nobody_now() -> None:
+    """The process before was killed before it wrote `job-since`; this one read the job after the change (V7)."""
+    never, workload = story_of(RUNS, *TO_BOB.rules)
+    assert not is_its(never, workload, REPLACEMENT)
+    story, workload = story_of(RUNS)
+    story.sees(PolicyChanged(TO_BOB, START + 10))
+    assert is_its(story, workload, REPLACEMENT)
+    assert not is_its(story, workload, replace(REPLACEMENT, nodes="x2"))
+    assert not is_its(story, workload, replace(REPLACEMENT, states=frozenset({"CANCELLED"})))
+    assert not is_its(story, workload, replace(REPLACEMENT, submitted=START + 11 + CONFIG.tuning.settle_s))
+    assert not is_its(story, workload, replace(REPLACEMENT, user="root"))
+    assert not is_its(story, workload, replace(REPLACEMENT, user="carol"))
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_replacement_of_the_former_user_by_labels_is_the_pods_although_the_namespace_has_other_labels(
+    is_listed: bool,
+) -> None:
+    story, workload = story_of(RUNS, Rule(("*",), Tenant("{namespace.labels['user']}")))
+    namespaces = story.world.namespaces
+    assert namespaces is not None
+    hpc = namespaces["hpc"]
+    others = tuple(each for each in namespaces.values() if each.name != "hpc")
+    for user in ("alice", "bob"):
+        labelled = replace(hpc, labels={**hpc.labels, "user": user})
+        story.sees(NamespacesListed((*others, labelled)) if is_listed else NamespaceSeen(labelled))
+    assert is_its(story, workload, REPLACEMENT)
+    assert not is_its(story, workload, replace(REPLACEMENT, user="carol"))
+    story.sees(NamespaceDeleted("hpc"))
+    assert not story.world.former_labels, "a later namespace of that name has no former labels"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +269,6 @@ def test_a_policy_that_changes_replaces_a_later_job_of_the_former_user() -> None
 
 NEW = pod("train", created=START + 10)
 NOW = START + 20
-TO_BOB = Policy((Rule(("hpc",), BOB),))
 
 
 def submitted_story(story: Story) -> Workload:
