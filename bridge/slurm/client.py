@@ -34,7 +34,7 @@ from bridge.slurm.responses import (
     plain,
     read,
 )
-from bridge.slurm.token import TokenSource, problem
+from bridge.slurm.token import TokenSource, command, problem
 from bridge.slurm.transport import DEFAULT_DEADLINE_S, SIDE, Reply, Transport
 from bridge.slurm.user_tokens import UserToken, UserTokens
 from bridge.slurm.wire import API_VERSIONS, ApiVersion, Envelope, ErrorEntry
@@ -576,7 +576,7 @@ class SlurmClient:
             return self._no_token_of(user, error.operation, why, error.code, tokens.last)
         advice = trouble or (
             f"{error.message}. {tokens.name}: a token of this Slurm cluster, of a user who may do this? If not, replace it: "
-            "scontrol token username=slurm"
+            f"{command(tokens.user)}"
         )
         return Unauthorized(error.operation, SIDE, advice, error.code)
 

@@ -32,10 +32,14 @@ log = logging.getLogger("slurm-bridge")
 
 # A JWT with every claim that Slurm knows is below 1 kB.  A much larger file is not a token file.
 MAX_TOKEN_BYTES = 64 * 1024
-RENEW = "Renew it (scontrol token username=slurm lifespan=900)"
 
 # Three base64url parts.  The pattern also keeps line ends out of a header.
 _JWT = re.compile(r"[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+")
+
+
+def command(user: str) -> str:
+    """The command that makes a token of that Slurm user; "": the old token names no user, so SlurmUser's usual name."""
+    return f"scontrol token username={user or 'slurm'} lifespan=900"
 
 
 class TokenSource(Protocol):
@@ -150,7 +154,11 @@ class FileToken:
             why = "has expired" if has_expired else "is not accepted by Slurm"
             raise ConfigError(f"{trouble.what} The token that was read before {why}.", trouble.do)
         if known.claims.exp is not None and has_expired:
-            raise _expired(self.name, now - known.claims.exp, f"{RENEW} or point {self._option} elsewhere.")
+            raise _expired(
+                self.name,
+                now - known.claims.exp,
+                f"Renew it ({command(known.claims.user)}) or point {self._option} elsewhere.",
+            )
 
     @property
     def trouble(self) -> str:
@@ -197,7 +205,8 @@ class FileToken:
             with open(self._path, "rb") as file:
                 token = _read(file.read(MAX_TOKEN_BYTES + 1), self.name, self._option)
             if self._known is not None and not self._known.refused and _is_cut(token, self._known.token):
-                raise Unfinished(f"{self.name}: the end of the token is missing.", RENEW + ".")
+                renew = f"Renew it ({command(self._known.claims.user)})."
+                raise Unfinished(f"{self.name}: the end of the token is missing.", renew)
         except OSError as error:
             raise ConfigError(f"{self.name}: {_why(error)}.", f"Point {self._option} to a file with a token.") from None
         return Known(stamp, token, claims_of(token))
@@ -241,7 +250,9 @@ class LiteralToken:
         """See TokenSource."""
         expires = self._claims.exp
         if expires is not None and expires <= now:
-            raise _expired(self.name, now - expires, f"{RENEW}; a token file needs no restart for that.")
+            raise _expired(
+                self.name, now - expires, f"Renew it ({command(self.user)}); a token file needs no restart for that."
+            )
 
 
 def _still_used(trouble: ConfigError) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bridge.errors import ConfigError
-from bridge.slurm.token import FileToken, Known, Unfinished, problem
+from bridge.slurm.token import FileToken, Known, Unfinished, command, problem
 from scheduler.events import Event, TokenMissing, TokenUsable
 from scheduler.model.text import line
 
@@ -30,7 +30,7 @@ LONGEST_SHOWN = 64  # characters of a name that a token gives
 
 def advice(user: str) -> str:
     """Advice for the admin about any problem with the token file of that user."""
-    return f"Put a token of {user} there: scontrol token username={user} lifespan=900."
+    return f"Put a token of {user} there: {command(user)}."
 
 
 class UserToken(FileToken):

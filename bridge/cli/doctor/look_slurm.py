@@ -21,7 +21,7 @@ from bridge.slurm import admin_reads
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
-from bridge.slurm.token import RENEW, LiteralToken, TokenSource, claims_of
+from bridge.slurm.token import LiteralToken, TokenSource, claims_of
 from bridge.slurm.transport import DEFAULT_DEADLINE_S
 from bridge.slurm.user_tokens import UserTokens
 
@@ -35,7 +35,9 @@ NOT_ACCEPTED = "Slurm does not accept the token"
 NO_SLURMRESTD = "slurmrestd does not answer"
 NO_ACCOUNTING = "slurmdbd does not answer slurmrestd"
 START_SLURMDBD = "systemctl status slurmdbd on its host, and its database; until then partitions and ends of jobs wait."
-RENEW_OR_REPLACE = f"{RENEW}, on a host of this cluster; slurmctld's log says why it refuses one."
+REPLACE = (
+    "Replace it by a token that was made on a host of this cluster. slurmctld's log says why it refuses the token."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ async def _jobs(client: SlurmClient) -> int:
         return len(await client.states())
     except Unauthorized as error:
         # The check of the token reports it.
-        why = NotSeen(sentence(error), because=NOT_ACCEPTED, failed=False, do=RENEW_OR_REPLACE)
+        why = NotSeen(sentence(error), because=NOT_ACCEPTED, failed=False, do=REPLACE)
         raise why from None
     except RemoteError:
         if client.discovery is not None and client.discovery.responding:

@@ -13,7 +13,7 @@ from bridge.preflight.checks import token_lacks_node_rights
 from bridge.settings import LOOPBACK
 from bridge.slurm.admin_reads import Verdict
 from bridge.slurm.responses import AUTHENTICATION
-from bridge.slurm.token import RENEW, age
+from bridge.slurm.token import age, command
 from bridge.slurm.user_tokens import advice
 from scheduler.policy import unknown_names
 from scheduler.policy.rules import ANY
@@ -112,7 +112,7 @@ def _life(token: Token, now: float) -> Iterator[Result]:
     elif token.issued is not None and token.expires - now < LATE_SHARE * (token.expires - token.issued):
         yield warning(
             f"{whose}, ends in {age(token.expires - now)} and was not renewed since {age(now - token.issued)}.",
-            f"Check that the program that renews it runs. {RENEW}.",
+            f"Check that the program that renews it runs. Renew it ({command(token.user)}).",
         )
     else:
         yield ok(f"{whose}, ends in {age(token.expires - now)}")

@@ -68,6 +68,10 @@ def test_an_expired_token_is_reported_with_its_age_and_what_to_do(tmp_path: Path
         "or point --slurm-token-file elsewhere."
     )
     assert source.token() == jwt(exp=NOW - 3 * 3600)  # whose clock is right is for Slurm to say
+    file.write_text(jwt(username="alice", exp=NOW - 3 * 3600))
+    assert "(scontrol token username=alice lifespan=900)" in (problem(source, NOW) or ""), (
+        "the user whom the old one names"
+    )
 
 
 def test_a_living_token_and_one_without_an_end_have_no_problem(tmp_path: Path) -> None:
