@@ -56,6 +56,7 @@ FORMER_JOB_S = 30.0
 GIVEN_AGAIN_S = 5.0
 # Slurm's times are in whole seconds, by a clock that may differ from the bridge's.
 CLOCKS_S = 2.0
+WHOLE_S = 1.0  # a time that Slurm shows may be so much later
 MAKES_JOBS = ("/job/submit", "/job/allocate")
 # Seconds before the time limit at which services are moved, and other pods ended (S4b); the values of scheduler/tuning.py.
 MOVES_BEFORE_S = 600.0
@@ -171,7 +172,7 @@ class Invariants:
     _reported: set[tuple[str, str]] = field(default_factory=set)
     # Serial of a job that holds nodes without a bound pod, to the job and the jobs of pods that were bound there before.
     _idle: dict[object, tuple[SeenJob, set[str]]] = field(default_factory=dict)
-    # Name and user of a job to the time of its last request by the bridge.
+    # Name and user of a job to the time of its first request by this process, or of its last request by another one.
     _requested: dict[tuple[str, str], float] = field(default_factory=dict)
     _used: set[object] = field(default_factory=set)  # serials of jobs that hold nodes and for which a pod was bound
     # Workload key to the end times and nodes of its unused grants.
@@ -251,8 +252,9 @@ class Invariants:
         sent = self.clock()
         for job in asked.get("jobs") or [asked["job"]]:
             self.note(f"makes {job['name']} as {user}, account {job.get('account', '')!r}")
-            self._requested.pop((job["name"], user), None)
-            self._requested[job["name"], user] = sent
+            if self._requested.get((job["name"], user), float("-inf")) < self.born:
+                self._requested.pop((job["name"], user), None)  # so that the newest entries are the last
+                self._requested[job["name"], user] = sent
             if len(self._requested) > MAX_REMEMBERED:
                 del self._requested[next(iter(self._requested))]
             self._judge("V8", partial(self._not_given, job["name"], user, job.get("account", ""), sent))
@@ -522,12 +524,14 @@ class Invariants:
         return min(len(former), len({job.user for job in jobs}) - 1)
 
     def _is_inherited(self, job: SeenJob) -> bool:
-        """True if a former process requested the job: the request was sent, or the job started, before this process began.
+        """True if a former process requested the job.
 
-        The last request of this name and user may be of this process: Slurm refused it, or never received it.
+        Either this process requested no job of this name and user; or the job started before this process began, or before
+        its first such request, which Slurm refused or never received.
         """
         requested = self._requested.get((job.name, job.user), self.born)
-        return requested < self.born or (job.holds and self._of_slurm(job.starts) < self.born)
+        started = self._of_slurm(job.starts)
+        return requested < self.born or (job.holds and (started < self.born or started + WHOLE_S <= requested))
 
     def _note_grants(self, ours: list[SeenJob]) -> None:
         """Note the grants that ended without a bound pod (L3)."""

@@ -12,9 +12,9 @@ from collections.abc import Collection
 
 from scheduler import names
 from scheduler.actions import ObjectKind
-from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.hostlist import HostlistError
 from scheduler.model.kubernetes import Pod
-from scheduler.model.slurm import Job, is_ended
+from scheduler.model.slurm import Job, is_ended, nodes_of
 from scheduler.state import quarantine
 from scheduler.state.job_ownership import belongs_to
 from scheduler.state.named_job import has_bind_annotations, shown_id
@@ -212,7 +212,7 @@ def _may_be_their_job(world: World, workload: Workload, read: Job) -> bool:
     if workload.renamed != read.id or not belongs_to(world, workload, read.id, read.user, read):
         return False
     try:
-        nodes = set(expand(read.nodes))
+        nodes = nodes_of(read)
     except HostlistError:
         return False
     return bool(bound_pods) and {world.in_slurm(workload.node_of(pod)) for pod in bound_pods} <= nodes

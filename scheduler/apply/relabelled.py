@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from scheduler import names
 from scheduler.apply.hinted_jobs import detach_unproven
 from scheduler.apply.membership import move, settle_and_refresh
-from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.hostlist import HostlistError
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Job, is_ended
+from scheduler.model.slurm import Job, is_ended, nodes_of
 from scheduler.state.named_job import is_bound_for, shown_id
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.quarantine import quarantine_job, quarantine_workload
@@ -80,7 +80,7 @@ def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> I
     Users can edit annotations, too.  So the pod must also be in the namespace of the workload and on a node of the job, and
     the policy must give the pod the user of the job.
     """
-    trace, nodes = names.traceparent(world.cluster, workload.key), _nodes_of(job)
+    trace, nodes = names.traceparent(world.cluster, workload.key), _known_nodes(job)
     for pod in other.pods.values():
         if pod.uid in other.strays or not is_bound_for(pod, job.id) or pod.annotations.get(names.TRACEPARENT) != trace:
             continue
@@ -91,10 +91,10 @@ def _bound_for(world: World, workload: Workload, other: Workload, job: Job) -> I
             yield pod
 
 
-def _nodes_of(job: Job) -> set[str]:
-    """The nodes of all components of the job, by their names in Slurm; empty: they are not known."""
+def _known_nodes(job: Job) -> set[str]:
+    """As `nodes_of`; empty: the nodes are not known."""
     try:
-        return {node for component in (job, *job.parts) for node in expand(component.nodes)}
+        return nodes_of(job)
     except HostlistError:
         return set()
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scheduler.model.amounts import EMPTY, NO_TEXT
+from scheduler.model.hostlist import expand
 
 States = frozenset[str]
 
@@ -141,6 +142,11 @@ class Job:
     parts: tuple[Job, ...] = ()
     as_of: float | None = field(default=None, compare=False)
     priority: int | None = field(default=None, compare=False)
+
+
+def nodes_of(job: Job) -> set[str]:
+    """Slurm's names of the nodes of all components of the job.  Raises HostlistError."""
+    return {node for component in (job, *job.parts) for node in expand(component.nodes)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.hostlist import HostlistError
 from scheduler.model.kubernetes import Node, Pod
+from scheduler.model.slurm import nodes_of
 from scheduler.place.affinity import GrantedPods, violates_anti_affinity
 from scheduler.place.fit import Blocked, NodeInfo, blocked
 from scheduler.state.phase import Phase
@@ -114,7 +115,7 @@ class EarlierBinds:
             if job.key not in self._world.workloads or job.asked_at is not None or not job.shows_end:
                 continue
             unbound = self._unbound(job.key)
-            nodes = frozenset(names[name] for name in _nodes_of(job) if name in names)
+            nodes = frozenset(names[name] for name in _known_nodes(job) if name in names)
             if unbound:
                 yield GrantedPods(job.key, {pod.uid: pod for pod in unbound}, nodes)
 
@@ -123,11 +124,11 @@ class EarlierBinds:
         return [pod for pod in workload.members if not workload.node_of(pod) and pod.uid not in assumed]
 
 
-def _nodes_of(job: Placeholder) -> list[str]:
+def _known_nodes(job: Placeholder) -> Collection[str]:
     """Slurm's names of the job's nodes, as far as the bridge knows them.  Slurm also shows the nodes of an ended job."""
     if job.grant is not None:
         return [node.name for node in job.grant.everywhere]
     try:
-        return expand(job.job.nodes) if job.job is not None else []
+        return nodes_of(job.job) if job.job is not None else []
     except HostlistError:  # Slurm's answer makes no sense
         return []

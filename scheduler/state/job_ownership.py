@@ -22,10 +22,10 @@ from scheduler import names
 from scheduler.actions import AllocateNow, SubmitJob
 from scheduler.events import Side
 from scheduler.model.amounts import NO_TEXT
-from scheduler.model.hostlist import HostlistError, expand
+from scheduler.model.hostlist import HostlistError
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Job, holds_nodes
+from scheduler.model.slurm import Job, holds_nodes, nodes_of
 from scheduler.state.named_job import inexact_s, is_bound_for, may_be_its_job
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
@@ -133,10 +133,10 @@ def living_job_of_former_user(world: World, workload: Workload) -> Placeholder |
 def _may_hold_pods(world: World, workload: Workload, job: Job) -> bool:
     """True if a pod of the workload may be on a node of the job."""
     pod_nodes = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
-    if not pod_nodes or not holds_nodes(job.states):
+    if not pod_nodes or not any(holds_nodes(component.states) for component in (job, *job.parts)):
         return False
     try:
-        return not pod_nodes.isdisjoint(expand(job.nodes))
+        return not pod_nodes.isdisjoint(nodes_of(job))
     except HostlistError:
         return True
 

@@ -271,6 +271,23 @@ def test_a_vain_request_of_this_process_does_not_make_the_running_job_of_a_forme
     assert [broken[:2] for broken in looks(kept, seen)] == ["V1"], "the bridge has known this user for that long"
 
 
+def test_a_request_of_a_killed_process_that_took_effect_late_is_not_the_later_vain_request_of_this_process() -> None:
+    seen = Seen()
+    kept = invariants(seen)
+    kept.tenants = TenantHistory.always({"dev": "alice", "other": "bob"})
+    seen.has_pod("train", on="x1", job=18)
+    kept.born = seen.clock + 1.0
+    seen.clock += 2.0
+    late = seen.has_job(17, "train", on="x1")
+    seen.clock += 2.0
+    requests_job(kept, late.name, "alice")  # slurmrestd is away
+    kept.tenants.note_policy(lambda namespace, _labels: Tenant("alice" if namespace == "other" else "bob"), seen.clock)
+    requests_job(kept, seen.has_job(18, "train", on="x1", user="bob").name, "bob")
+    assert not [broken for broken in (*looks(kept, seen), *looks(kept, seen)) if broken.startswith("V1")]
+    looks(kept, seen, after_s=FORMER_JOB_S)
+    assert [broken[:2] for broken in looks(kept, seen)] == ["V1"], "the bridge has known this user for that long"
+
+
 def test_two_jobs_of_one_user_break_v1_also_if_a_killed_process_requested_one() -> None:
     seen = Seen()
     kept = invariants(seen)

@@ -240,6 +240,32 @@ def test_after_a_restart_the_end_of_a_renamed_job_of_its_user_on_its_node_ends_t
     )
 
 
+@pytest.mark.parametrize(("worker_on", "ends"), [("x2", True), ("x3", False)])
+def test_after_a_restart_the_pods_of_all_components_end_with_their_renamed_job(worker_on: str, ends: bool) -> None:
+    """The user renamed each component.  The leader shows its own node alone."""
+    story = Story()
+    bind = {**OF_A_BIND, names.SIZE: "2", names.JOB_NODES: "x[1-2]"}
+    for number, on in enumerate(("x1", worker_on)):
+        older = story.bound(replace(member(number, 2), created=START - 60), 17, on, started=START - 50)
+        story.sees(replace(older, annotations={**older.annotations, **bind}))
+    part = Job(18, "mine-18", "alice", frozenset({"RUNNING"}), nodes="x2", het_id=17, het_offset=1)
+    renamed = Job(
+        17,
+        "mine-17",
+        "alice",
+        frozenset({"RUNNING"}),
+        nodes="x1",
+        submitted=START - 55,
+        het_id=17,
+        het_offset=0,
+        parts=(part,),
+    )
+    assert reads_all(story, {17: renamed}, NOW) == []
+    over = replace(renamed, states=frozenset({"NODE_FAIL"}), parts=(replace(part, states=frozenset({"NODE_FAIL"})),))
+    done = reads_all(story, {17: over}, NOW + 100)
+    assert len({each.name for each in done if isinstance(each, FailByDeadline)}) == (2 if ends else 0)
+
+
 def test_the_pod_of_a_renamed_job_ends_with_it_although_no_rule_gave_its_user_when_the_job_ended() -> None:
     story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("bob")),))))
     older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)

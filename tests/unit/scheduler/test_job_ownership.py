@@ -72,6 +72,18 @@ def test_a_job_of_the_former_user_is_the_pods_where_they_may_stand_on_its_nodes(
     assert is_to_be_replaced(story.world, workload, found) is not holds
 
 
+@pytest.mark.parametrize(
+    ("nodes", "states", "holds"), [("x1", "RUNNING", True), ("x2", "RUNNING", False), ("x1", "", False)]
+)
+def test_a_job_of_the_former_user_is_the_pods_where_they_may_stand_on_a_node_of_another_component(
+    nodes: str, states: str, holds: bool
+) -> None:
+    story, workload = story_of(replace(RUNS, annotations={}), *HPC_BOB)
+    part = Job(18, "", "alice", frozenset([states or "FAILED"]), nodes=nodes, het_id=17, het_offset=1)
+    found = job("alice", states or "FAILED", nodes="x7", het_id=17, het_offset=0, parts=(part,))
+    assert is_its(story, workload, found) is holds
+
+
 def test_a_job_that_was_made_long_after_the_start_as_another_user_is_neither_the_pods_nor_replaced() -> None:
     story, workload = story_of(RUNS, *HPC_BOB)
     late = job("alice", submitted=START + CONFIG.tuning.settle_s + 1)
