@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from scheduler.actions import NudgeScheduler, ReadJob, SetPodCondition, SubmitJob
 from scheduler.model.kubernetes import Condition, Pod
 from scheduler.model.slurm import Job
@@ -31,13 +33,17 @@ def acts(story: Story, at: float) -> None:
         story.ended(action, at=at)
 
 
-def starts_after(story: Story, number: int, *, told: float, took: float, at: float) -> float:
-    """A job of which Slurm expected that it waits so long, and that waited another time.  Returns when it started."""
+def starts_after(story: Story, number: int, *, told: float, took: float, at: float, then: str = "Priority") -> float:
+    """A job of which Slurm expected that it waits so long, and that waited another time.  Returns when it started.
+
+    then   why the job waits after that
+    """
     name = pod(f"p{number}")
     story.queues(name, number, at=at)
     story.polls({number: "PENDING"}, at=at + 0.5)
     story.reads(waits(name, number, starts=at + 1 + told), at=at + 1)
     acts(story, at + 1)
+    story.reads(waits(name, number, then, starts=at + 1 + told), at=at + 2)
     started = at + 1 + took
     story.polls({number: "RUNNING"}, at=started)
     story.reads(replace(job_of(name, number, "RUNNING"), starts=started), at=started)
@@ -91,6 +97,20 @@ def test_the_expected_start_is_the_interval_and_the_list_shows_the_same() -> Non
     expected = f"; expected start between {earliest.removesuffix(' UTC')} and {latest} on x2"
     assert f"{expected} (from past waits; from time limits {by_limits}). Job 99" in message
     assert brief(message).endswith(f"; expected start {earliest.removesuffix(' UTC')} to {latest} on x2")
+
+
+@pytest.mark.parametrize(
+    ("then", "is_judged"), [("Priority", True), ("JobHeldUser", False), ("BeginTime", False), ("Dependency", False)]
+)
+def test_jobs_that_waited_for_something_else_than_nodes_say_nothing_about_expected_starts(
+    then: str, is_judged: bool
+) -> None:
+    story, at = Story(), NOW
+    for number in range(1, 10):
+        at = starts_after(story, number, told=1000, took=500, at=at, then=then)
+    queued(story, at)
+    [message] = said(story, waits(job_id=99, starts=at + 4001), at + 1)
+    assert (" (from past waits; from time limits " in message) is is_judged
 
 
 def test_a_begin_time_is_no_estimate() -> None:

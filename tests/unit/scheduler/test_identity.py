@@ -221,9 +221,16 @@ def test_a_pod_does_not_outlive_its_job_because_that_was_renamed_before_it_was_r
         ("alice", "x1", OF_A_BIND, True),
         ("carol", "x1", OF_A_BIND, False),
         ("alice", "x2", OF_A_BIND, False),
+        ("alice", "x[", OF_A_BIND, False),
         ("alice", "x1", {names.JOB_NODES: "x1"}, False),
     ],
-    ids=["its job", "of another user", "on another node", "bound by others"],
+    ids=[
+        "its job",
+        "of another user",
+        "on another node",
+        "on nodes that cannot be read",
+        "bound by others",
+    ],
 )
 def test_after_a_restart_the_end_of_a_renamed_job_of_its_user_on_its_node_ends_the_pod(
     user: str, nodes: str, shown: Mapping[str, str], ends: bool

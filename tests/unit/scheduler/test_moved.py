@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from scheduler import names
 from scheduler.actions import BindPod, CancelJob, FailByDeadline, ReadJob
 from scheduler.model.slurm import Grant, Job
-from tests.builders import START, Story, grant, pod
+from tests.builders import START, Story, grant, job_of, pod
 from tests.unit.scheduler.test_gangs import granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -59,6 +61,17 @@ def test_nodes_that_cannot_be_read_prove_nothing() -> None:
     story = Story()
     story.runs(pod(), 17, at=NOW)
     assert slurm_has_it_on(story, "x[", grant(17), LATER) == []
+
+
+@pytest.mark.parametrize("nodes", ["x1", "", "x["], ids=["its nodes", "no nodes", "nodes that cannot be read"])
+def test_a_grant_is_read_once_if_no_read_shows_other_nodes(nodes: str) -> None:
+    story = Story()
+    story.runs(pod(), 17, at=NOW)
+    running = job_of(pod(), 17, nodes=nodes)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    for second in range(1, 10):
+        story.reads(running, at=NOW + second)
+        assert not [each for each in story.acts(ReadJob, NOW + second) if each.grant]
 
 
 def test_a_job_that_moved_is_noticed_while_another_pod_waits_in_vain_for_its_place_in_the_gang() -> None:

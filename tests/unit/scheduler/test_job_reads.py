@@ -1,0 +1,217 @@
+"""What a read of a job changes: how soon the job is read again, and what its pods show (ARCHITECTURE 4, S9, Q2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, CancelJob, FailByDeadline, Outcome, ReadJob, SetJobCondition
+from scheduler.events import PolicyChanged
+from scheduler.model.kubernetes import Condition
+from scheduler.model.slurm import Job
+from scheduler.policy.rules import Policy, Rule, Tenant
+from tests.builders import ALICE, START, Story, grant, job_of, key_of, pod
+
+NOW = START + 20
+TRAIN = pod("train")
+OLD = pod("train", created=START - 60)  # of an earlier process
+RING: Any = {"labels": {names.PREFIX + "gang": "ring"}, "says": {"gang-size": "2"}, "created": START - 60}
+
+
+def reads(story: Story, at: float) -> list[int]:
+    return [each.job_id for each in story.acts(ReadJob, at)]
+
+
+def answered(story: Story, job: Job, at: float, **answer: Any) -> None:
+    """Slurm answers the reads that are due with this job."""
+    for read in story.acts(ReadJob, at):
+        assert read.job_id == job.id
+        story.ended(read, at=at)
+    story.reads(job, at=at, **answer)
+
+
+# --- a job that waits ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "after_s", "soon"),
+    [("None", 1, True), ("", 1, True), ("None", 5, True), ("Priority", 1, False), ("None", 7, False)],
+)
+def test_a_new_job_that_slurm_has_not_considered_yet_is_read_again_after_a_second(
+    reason: str, after_s: float, soon: bool
+) -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 0.5)
+    for read in story.acts(ReadJob, NOW + after_s):
+        story.ended(read, at=NOW + after_s)
+    story.reads(job_of(TRAIN, 17, "PENDING", reason=reason), at=NOW + after_s)
+    assert (17 in reads(story, NOW + after_s + 1)) is soon
+
+
+def test_a_job_that_was_granted_nodes_is_not_read_for_the_reason_why_it_waits() -> None:
+    """Slurm shows no reason for a job that runs, as for a job that it has not considered."""
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 0.5)
+    answered(story, job_of(TRAIN, 17, reason="None"), NOW + 0.5, granted=grant(17))
+    assert story.acts(BindPod, NOW + 0.5)
+    assert not reads(story, NOW + 2)
+
+
+def test_a_job_that_waits_for_a_job_of_its_name_that_runs_is_no_sign_of_an_unknown_job() -> None:
+    """Singleton holds the second job back because of the first one, which is known."""
+    story = Story()
+    story.polls({3: "RUNNING"}, at=NOW)
+    story.reads(Job(3, "not ours", "bob", frozenset({"RUNNING"})), at=NOW)
+    story.runs(TRAIN, 17, at=NOW)
+    states = {3: "RUNNING", 17: "RUNNING", 18: "PENDING"}
+    story.polls(states, at=NOW + 1)
+    twin = job_of(TRAIN, 18, "PENDING", reason="Dependency", dependency="singleton(unfulfilled)")
+    story.reads(twin, at=NOW + 2)
+    assert not reads(story, NOW + 3)
+
+
+@pytest.mark.parametrize(
+    ("states", "before_min", "is_said"), [("PENDING", 60, False), ("RUNNING", 30, False), ("RUNNING", 60, True)]
+)
+def test_a_new_time_limit_is_said_only_if_it_was_changed_while_the_job_ran(
+    states: str, before_min: int, is_said: bool
+) -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    times = {"submitted": NOW, "starts": NOW + 1, "ends": NOW + 1800}
+    granted = grant(17) if states == "RUNNING" else None
+    story.polls({17: states}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 17, states, time_limit_min=before_min), at=NOW + 1, granted=granted)
+    story.polls({17: "RUNNING"}, at=NOW + 2)
+    story.reads(job_of(TRAIN, 17, time_limit_min=30, **times), at=NOW + 2, granted=grant(17))
+    [bind] = story.acts(BindPod, NOW + 2)
+    story.ended(bind, at=NOW + 2)
+    story.sees(replace(story.bound(TRAIN, 17), started=NOW + 2))
+    said = [each.message for second in range(3, 10) for each in story.acts(SetJobCondition, NOW + second)]
+    assert ["is 30 minutes now, and was 60 minutes" in each for each in said] == [True] * is_said
+
+
+def test_a_job_that_an_earlier_process_submitted_stays_the_pods_after_it_was_read_under_another_policy() -> None:
+    """The pod keeps its place in the queue.  The id, the time and the user prove that it is the job that was read before."""
+    story = Story()
+    waits = job_of(OLD, 17, "PENDING", submitted=START - 50, reason="Priority")
+    story.polls({17: "PENDING"}, at=START + 1)
+    story.sees(OLD)
+    story.reads(waits, at=START + 1)
+    to_bob = Policy((Rule(("hpc",), Tenant("bob")), Rule(("other",), ALICE)))
+    story.sees(PolicyChanged(to_bob, START + 20))
+    for second in range(21, 60):
+        story.polls({17: "PENDING"}, at=START + second)
+        for action in story.decides(START + second):
+            assert not isinstance(action, CancelJob | AllocateNow), action
+            if isinstance(action, ReadJob):
+                story.reads(waits, at=START + second)
+            story.ended(action, at=START + second)
+    assert story.world.placeholders[17].key == key_of(OLD)
+
+
+# --- jobs of pods of an earlier process -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("states", "leaves"), [("PENDING", True), ("CANCELLED", False)])
+def test_a_pod_leaves_its_running_gang_for_a_job_of_its_own_only_if_this_job_has_not_ended(
+    states: str, leaves: bool
+) -> None:
+    story = Story()
+    waits, runs = pod("w-2", **RING), story.bound(pod("w-0", **RING), 3)
+    story.polls({3: "RUNNING", 9: "PENDING"}, at=START + 0.1)
+    story.sees(runs, waits)
+    story.reads(job_of(waits, 9, states), at=START + 0.2)
+    assert (story.world.key_of_pod[waits.uid] == key_of(waits)) is leaves
+
+
+def test_a_job_that_a_waiting_pod_shows_and_slurm_does_not_find_is_no_missing_job() -> None:
+    """A list shows the job, and slurmctld removes it before it is read: nothing is held back for it."""
+    story = Story()
+    shows = replace(OLD, scheduled=Condition(False, names.PENDING, "… Job 17, as of …"))
+    story.polls({17: "PENDING"}, at=START + 0.1)
+    story.sees(shows)
+    [read] = story.acts(ReadJob, START + 0.1)
+    story.polls({}, at=START + 0.2)
+    story.reads(None, job_id=17, at=START + 0.2)
+    story.ended(read, at=START + 0.2)
+    assert [type(each) for each in story.decides(START + 0.2)] == [AllocateNow]
+    assert story.world.absent == set()
+
+
+def test_a_listed_job_that_a_waiting_pod_shows_and_a_read_does_not_find_is_no_missing_job() -> None:
+    story = Story()
+    story.polls({17: "PENDING"}, at=START + 0.1)
+    story.sees(replace(OLD, scheduled=Condition(False, names.PENDING, "… Job 17, as of …")))
+    story.reads(None, job_id=17, at=START + 0.2)
+    assert 17 not in story.world.placeholders
+    assert story.world.absent == set()
+
+
+# --- the job that pods run for --------------------------------------------------------------------------------------------
+
+
+def test_pods_that_lost_their_job_do_not_end_with_another_job_of_their_name_that_has_ended() -> None:
+    """The nodes are asked for again first.  An admin, or the bridge, cancelled that other job."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    ended = job_of(TRAIN, 18, "CANCELLED", submitted=NOW + 6, nodes="")
+    done = []
+    for second in range(5, 20):
+        at = NOW + second
+        story.polls({18: "RUNNING"} if second == 9 else {18: "CANCELLED"} if second > 9 else {}, at=at)
+        for action in story.decides(at):
+            if isinstance(action, ReadJob):
+                story.reads(ended if action.job_id == 18 else None, job_id=action.job_id, at=at)
+                story.ended(action, at=at)
+            elif isinstance(action, AllocateNow | FailByDeadline):
+                done.append(type(action))
+    assert done == [AllocateNow]
+    assert story.world.workloads[key_of(TRAIN)].hint == 17
+
+
+def test_pods_whose_id_went_to_another_job_run_on_in_a_job_of_their_name_that_holds_their_node() -> None:
+    """The answer to the attempt to get the node again was lost; a read finds the job that the attempt made."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.queues(pod("other"), 17, at=NOW + 2)
+    [asked] = story.acts(AllocateNow, NOW + 2)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 3)
+    story.polls({17: "PENDING", 30: "RUNNING"}, at=NOW + 4)
+    for read in story.acts(ReadJob, NOW + 4):
+        job = job_of(pod("other"), 17, "PENDING") if read.job_id == 17 else job_of(TRAIN, 30)
+        story.reads(job, at=NOW + 4, granted=grant(30) if read.job_id == 30 else None)
+        story.ended(read, at=NOW + 4)
+    story.decides(NOW + 5)
+    story.polls({17: "PENDING", 30: "CANCELLED"}, at=NOW + 6)
+    story.reads(job_of(TRAIN, 30, "CANCELLED"), at=NOW + 6)
+    [end] = story.acts(FailByDeadline, NOW + 6)
+    assert end.reason == "Slurm job 30 ended: CANCELLED"
+
+
+def test_a_component_that_is_left_over_after_its_leader_left_the_list_is_ended() -> None:
+    """The list after a restart shows the component alone."""
+    story = Story()
+    story.polls({18: "RUNNING"}, at=NOW)
+    [read] = story.acts(ReadJob, NOW)
+    story.reads(replace(job_of(pod("gone"), 18), het_id=17, het_offset=1), at=NOW)
+    story.ended(read, at=NOW)
+    assert [each.job_id for each in story.acts(CancelJob, NOW + 1)] == [18]
+
+
+def test_the_end_of_an_earlier_attempt_is_not_the_answer_to_a_submission_that_was_lost() -> None:
+    """The submission may still take effect, so it is not repeated yet (V1)."""
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.UNKNOWN, at=NOW + 1)
+    story.polls({16: "PENDING"}, at=NOW + 2)
+    answered(story, job_of(TRAIN, 16, "CANCELLED"), NOW + 2)
+    story.polls({16: "CANCELLED"}, at=NOW + 3)
+    assert not story.acts(AllocateNow, NOW + 3)
