@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from scheduler import names
+from scheduler.actions import AllocateNow, BindPod, DeletePod, Outcome, ReadOwner, SubmitJob
 from scheduler.apply import membership, pods
-from scheduler.model.kubernetes import Pod, PodPhase
-from scheduler.translate.grouping import SET_INDEX
-from tests.builders import START, Story, pod
+from scheduler.events import OwnerRead
+from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase
+from scheduler.state.workload import Workload
+from scheduler.translate.grouping import JOBSET, JOBSET_ATTEMPT, JOBSET_UID, MAX_SIZE, POD_GROUP, SET_INDEX
+from tests.builders import CLUSTER, OF_A_BIND, START, Story, job_of, key_of, pod
+from tests.unit.scheduler.test_gangs import asks, granted, runs
 
 NOW = START + 30
 SIZE = names.PREFIX + "gang-size"
@@ -118,3 +122,395 @@ def test_an_event_that_is_not_looked_into_changes_no_membership(
             patched.setattr(pods, "counts_the_same", lambda *_: False)
             patched.setattr(membership, "_takes_long", lambda *_: True)
             assert found == list(members_after_each(told)), seed
+
+
+# --- a pod that comes to a gang that has its size -------------------------------------------------------------------
+
+
+def gang_of(story: Story, member: Pod) -> Workload:
+    return story.world.workloads[story.world.key_of_pod[member.uid]]
+
+
+def with_one_more() -> Story:
+    """A gang of two waits, and a third pod is a workload by itself."""
+    story = Story()
+    story.sees(one(0, 2), one(1, 2), one(2, 2))
+    return story
+
+
+@pytest.mark.parametrize(
+    ("comes", "members", "size"),
+    [
+        ({}, {"w-0", "w-1"}, 2),
+        ({"node": "x1", "phase": PodPhase.RUNNING}, {"w-0", "w-6"}, 2),
+        ({"gated": True}, {"w-0", "w-1"}, 2),
+        ({"phase": PodPhase.FAILED}, {"w-0", "w-1"}, 2),
+        ({"phase": PodPhase.SUCCEEDED}, {"w-0"}, 1),
+        ({"annotations": {SIZE: "3"}}, {"w-0", "w-1", "w-6"}, 0),
+    ],
+    ids=["it waits", "it runs", "it is gated", "it has failed", "it has succeeded", "it shows another size"],
+)
+def test_a_pod_that_comes_to_a_complete_gang_is_surplus_only_if_it_waits_and_agrees_on_the_size(
+    comes: dict[str, Any], members: set[str], size: int
+) -> None:
+    story, late = with_one_more(), replace(one(6, 2), **comes)
+    story.sees(late)
+    gang = gang_of(story, one(0, 2))
+    assert ({each.name for each in gang.members}, gang.size) == (members, size)
+    assert (gang_of(story, late) is gang) is bool(comes)
+
+
+def test_a_pod_that_comes_after_the_size_was_raised_is_a_member() -> None:
+    story = Story()
+    story.sees(one(0, 1), one(1, 1))
+    story.loses(one(1, 1), NOW)
+    story.sees(one(0, 2), one(6, 2))
+    assert {each.name for each in gang_of(story, one(0, 2)).members} == {"w-0", "w-6"}
+
+
+def test_a_pod_that_becomes_surplus_has_a_story_that_says_so() -> None:
+    story = Story()
+    story.sees(one(1, 2), one(2, 2), one(0, 2))
+    alone = gang_of(story, one(2, 2))
+    assert alone.story[-1][1] == "hpc/ring has its 2 pods: hpc/w-2 is a workload by itself"
+    story.loses(one(0, 2), NOW)
+    gang = gang_of(story, one(2, 2))
+    assert (gang.surplus, {each.name for each in gang.members}) == ({}, {"w-1", "w-2"})
+
+
+# --- what changes the size ------------------------------------------------------------------------------------------
+
+
+def of_set(number: int, attempt: str = "0", **fields: Any) -> Pod:
+    labels = {JOBSET: "set", JOBSET_UID: "uid-set", JOBSET_ATTEMPT: attempt}
+    return pod(f"s-{number}", labels=labels, says={"gang-size": "3"}, **fields)
+
+
+@pytest.mark.parametrize(
+    ("pods", "changed", "sizes"),
+    [
+        ([one(0, 2), one(1, 2), one(2, 3)], [replace(one(2, 3), deleting_at=NOW + 60)], (0, 2)),
+        ([one(0, 2), one(1, 2), one(2, 3)], [replace(one(2, 3), phase=PodPhase.FAILED)], (0, 2)),
+        ([one(0, 2), one(1, 2), one(2, 3)], [one(2, 2)], (0, 2)),
+        ([one(0, 2), one(1, 2)], [one(0, 3)], (2, 0)),
+        (
+            [of_set(0, phase=PodPhase.SUCCEEDED), of_set(1), of_set(2)],
+            [of_set(1, attempt="1"), of_set(2, attempt="1")],
+            (2, 3),
+        ),
+    ],
+    ids=["it terminates", "it has ended", "it is corrected", "it is spoiled", "a new attempt of its JobSet"],
+)
+def test_each_change_of_a_pod_that_changes_the_size_of_its_gang_is_looked_into(
+    pods: list[Pod], changed: list[Pod], sizes: tuple[int, int]
+) -> None:
+    story = Story()
+    story.sees(*pods)
+    gang = gang_of(story, pods[0])
+    before = gang.size
+    story.sees(*changed)
+    assert (before, gang.size) == sizes
+
+
+def test_a_pod_that_is_ungated_after_the_gang_has_its_size_is_surplus() -> None:
+    story, gated = Story(), replace(one(2, 2), gated=True)
+    story.sees(one(0, 2), one(1, 2), gated)
+    story.sees(one(2, 2))
+    assert {each.name for each in gang_of(story, one(0, 2)).members} == {"w-0", "w-1"}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_gang_of_which_no_pod_is_left_keeps_its_size(size: int) -> None:
+    story, members = Story(), [one(number, size) for number in range(size)]
+    story.sees(*members)
+    story.sees(*(replace(each, phase=PodPhase.FAILED) for each in members))
+    assert gang_of(story, members[0]).size == size
+
+
+@pytest.mark.parametrize(("more", "members"), [(1, set()), (2, {"w-2", "w-3"}), (3, {"w-2", "w-3"})])
+def test_surplus_pods_are_the_next_run_of_a_gang_if_they_are_enough(more: int, members: set[str]) -> None:
+    story, surplus = Story(), [one(2 + number, 2) for number in range(more)]
+    shown = runs(story, [one(number, 2) for number in range(2)], ("x1", 2))
+    story.sees(*surplus, *(replace(each, phase=PodPhase.SUCCEEDED) for each in shown))
+    gang = gang_of(story, shown[0])
+    assert {each.name for each in gang.members} == members
+
+
+RING_JOB = OwnerRef("batch/v1", "Job", "ring", "uid-job")
+POD_GROUP_RING = OwnerRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ring", "scheduling.x-k8s.io/v1alpha1/hpc/ring")
+SET = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "set", "uid-set")
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "says", "size"),
+    [
+        (Owner(RING_JOB, members=2), {names.PREFIX + "gang": "job"}, {}, 2),
+        (Owner(RING_JOB, members=2), {names.PREFIX + "gang": "job"}, {"gang-size": "4"}, 3),
+        (Owner(SET, members=3), {JOBSET: "set"}, {}, 2),
+        (Owner(SET, members=3), {JOBSET: "set"}, {"gang-size": "5"}, 4),
+        (Owner(POD_GROUP_RING, members=3), {POD_GROUP: "ring"}, {}, 2),
+        (Owner(POD_GROUP_RING, members=MAX_SIZE), {POD_GROUP: "ring"}, {}, MAX_SIZE - 1),
+        (Owner(POD_GROUP_RING, members=None), {POD_GROUP: "ring"}, {}, 0),
+    ],
+    ids=[
+        "a Job does not count pods that succeeded",
+        "the annotation counts all pods of a Job",
+        "a JobSet counts all pods",
+        "the annotation overrides a JobSet",
+        "a PodGroup counts all pods",
+        "the largest gang",
+        "the PodGroup gives no number",
+    ],
+)
+def test_the_size_is_the_number_of_pods_that_are_still_needed_after_one_succeeded(
+    owner: Owner, labels: dict[str, str], says: dict[str, str], size: int
+) -> None:
+    story = Story()
+    story.sees(OwnerRead(owner.ref, owner, NOW, "hpc"))
+    waits, done = (pod(f"w-{number}", labels=labels, says=says, owner=owner.ref) for number in range(2))
+    story.sees(waits, replace(done, phase=PodPhase.SUCCEEDED, node="x1"))
+    assert gang_of(story, waits).size == size
+
+
+def test_pods_that_were_refused_because_their_gang_had_no_size_are_submitted_once_the_size_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(membership, "MAX_SIZE", 3)
+    story = Story()
+    story.sees(*(pod(f"w-{number}", labels={POD_GROUP: "ring"}) for number in range(5)))
+    [read, *others] = sorted(story.decides(NOW), key=lambda each: not isinstance(each, ReadOwner))
+    assert not any(isinstance(each, AllocateNow | SubmitJob) for each in others)
+    for each in others:
+        story.ended(each, at=NOW)
+    story.decides(NOW)
+    story.sees(OwnerRead(POD_GROUP_RING, Owner(POD_GROUP_RING, members=3), NOW + 1, "hpc"))
+    story.ended(read, at=NOW + 1)
+    asked = []
+    for at in (NOW + 1, NOW + 2, NOW + 3):
+        for each in story.decides(at):
+            asked += [each.spec.tasks] if isinstance(each, AllocateNow) else []
+            story.ended(each, Outcome.REFUSED if isinstance(each, AllocateNow) else Outcome.DONE, at=at)
+    assert sorted(asked)[:3] == [1, 1, 3]
+
+
+# --- labels that are edited -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        {"labels": {names.PREFIX + "gang": "other"}, "annotations": {SIZE: "3"}},
+        {"labels": {names.PREFIX + "gang": ""}},
+        {"labels": {}, "annotations": {}},
+    ],
+    ids=["another gang", "no name", "no gang"],
+)
+def test_a_waiting_member_whose_labels_are_edited_stays_a_member_and_does_not_change_the_size(
+    edited: dict[str, Any],
+) -> None:
+    story = Story()
+    story.sees(one(0, 2), one(1, 2))
+    story.sees(replace(one(1, 2), **edited))
+    gang = gang_of(story, one(0, 2))
+    assert ({each.name for each in gang.members}, gang.size) == ({"w-0", "w-1"}, 2)
+
+
+def in_flight(story: Story, asked: AllocateNow) -> None:
+    """Slurm has not answered."""
+
+
+def not_answered(story: Story, asked: AllocateNow) -> None:
+    story.ended(asked, Outcome.UNKNOWN, at=NOW)
+
+
+def queued(story: Story, asked: AllocateNow) -> None:
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2013)
+    [submit] = story.acts(SubmitJob, NOW)
+    story.ended(submit, at=NOW, job_id=18)
+
+
+@pytest.mark.parametrize("submitted", [in_flight, not_answered, queued], ids=lambda each: each.__name__)
+def test_a_pod_by_itself_that_may_have_a_job_does_not_join_a_gang_by_an_edit_of_its_labels(
+    submitted: Callable[[Story, AllocateNow], None],
+) -> None:
+    story, single = Story(), pod("w-1")
+    story.sees(single)
+    [asked] = story.acts(AllocateNow, NOW)
+    submitted(story, asked)
+    story.sees(one(0, 2), resized(one(1, 2), 2))
+    story.sees(replace(single, labels={names.PREFIX + "gang": ""}))
+    story.sees(one(1, 2))
+    assert story.world.workloads[key_of(single)].pods.keys() == {single.uid}
+
+
+def test_a_pod_that_is_labelled_while_it_waits_is_submitted_by_itself_although_the_size_of_that_gang_is_not_known() -> (
+    None
+):
+    story, single = Story(), pod("single")
+    story.sees(single, pod("w-0", labels={names.PREFIX + "gang": "ring"}))
+    story.sees(replace(single, labels={names.PREFIX + "gang": "ring"}))
+    assert [each.key for each in story.acts(AllocateNow, NOW)] == [key_of(single)]
+
+
+# --- what a bind wrote ----------------------------------------------------------------------------------------------
+
+
+def bound_for(member: Pod, key: str, job_id: int, *, size: int) -> Pod:
+    """The pod as a bind of the bridge for the job of that workload leaves it."""
+    wrote = {names.JOB_ID: str(job_id), names.SIZE: str(size), names.TRACEPARENT: names.traceparent(CLUSTER, key)}
+    return replace(member, node="x1", phase=PodPhase.RUNNING, annotations={**member.annotations, **OF_A_BIND, **wrote})
+
+
+def ring_key() -> str:
+    story = Story()
+    story.sees(one(0, 2))
+    return story.world.key_of_pod[one(0, 2).uid]
+
+
+def bound_by(story: Story, pods: list[Pod], job_id: int, at: float) -> list[Pod]:
+    """The pods come, their job is granted nodes, and the watch shows them as the binds wrote them."""
+    story.sees(*pods)
+    story.ended(asks(story, at), at=at, job_id=job_id, grant=granted(job_id, ("x1", len(pods))))
+    binds = {bind.uid: bind for bind in story.acts(BindPod, at)}
+    shown = []
+    for each in pods:
+        story.ended(bind := binds[each.uid], at=at)
+        wrote = {**each.annotations, **bind.annotations}
+        shown.append(replace(each, node=bind.node, phase=PodPhase.RUNNING, annotations=wrote))
+    story.sees(*shown)
+    return shown
+
+
+def test_when_the_binds_of_a_gang_and_of_a_surplus_pod_are_seen_no_pod_moves() -> None:
+    story, pods = Story(), [one(number, 2) for number in range(3)]
+    bound_by(story, pods[:2], 17, NOW)
+    [shown] = bound_by(story, pods[2:], 18, NOW + 2)
+    gang, alone = gang_of(story, pods[0]), gang_of(story, pods[2])
+    assert (list(gang.pods), list(alone.pods)) == ([pods[0].uid, pods[1].uid], [pods[2].uid])
+    story.sees(replace(shown, annotations={**shown.annotations, "note": "mine"}))
+    assert alone.pods.keys() == {pods[2].uid}
+    story.sees(replace(gang.pods[pods[1].uid], phase=PodPhase.SUCCEEDED))
+    assert gang.size == 1, "both still show what they are of the gang"
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_after_a_restart_a_surplus_pod_that_runs_for_its_own_job_is_no_member(number: int) -> None:
+    members = [one(each, 2) for each in range(3) if each != number]
+    own = bound_for(one(number, 2), key_of(one(number, 2)), 18, size=1)
+    story = Story(pods=[*(bound_for(each, ring_key(), 17, size=2) for each in members), own])
+    assert gang_of(story, members[0]).pods.keys() == {each.uid for each in members}
+    assert gang_of(story, own).pods.keys() == {own.uid}
+
+
+def test_a_waiting_pod_whose_manifest_was_copied_from_a_bound_pod_is_a_member() -> None:
+    story = Story()
+    copied = {**one(1, 2).annotations, **OF_A_BIND}
+    story.sees(one(0, 2), replace(one(1, 2), annotations=copied))
+    assert len(gang_of(story, one(0, 2)).members) == 2
+
+
+def test_a_running_member_whose_annotations_are_edited_stays_a_member() -> None:
+    story, key = Story(), ring_key()
+    shown = [bound_for(one(number, 2), key, 17, size=2) for number in range(2)]
+    story.sees(*shown)
+    story.sees(replace(shown[1], annotations={SIZE: "2", names.SIZE: "1"}))
+    assert gang_of(story, shown[0]).pods.keys() == {each.uid for each in shown}
+
+
+def test_when_a_late_bind_of_a_previous_process_shows_that_a_member_runs_by_itself_a_surplus_pod_takes_its_place() -> (
+    None
+):
+    story = Story()
+    story.sees(bound_for(one(0, 2), ring_key(), 17, size=2), one(1, 2), one(2, 2))
+    assert gang_of(story, one(2, 2)).group is None
+    story.sees(bound_for(one(1, 2), key_of(one(1, 2)), 18, size=1))
+    assert gang_of(story, one(0, 2)).pods.keys() == {one(0, 2).uid, one(2, 2).uid}
+    assert gang_of(story, one(1, 2)).pods.keys() == {one(1, 2).uid}
+
+
+# --- the job of a single pod, submitted by a previous process -------------------------------------------------------
+
+
+def restarted(*members: Pod) -> Story:
+    """Job 17 of the gang runs on x1, and job 18 waits, which a previous process submitted for the second pod by itself."""
+    before = Story()
+    before.sees(one(0, 2), one(1, 2))
+    [asked] = before.acts(AllocateNow, NOW)
+    story = Story(pods=members)
+    story.polls({17: "RUNNING", 18: "PENDING"}, at=NOW)
+    own = job_of(one(1, 2), 17, "RUNNING", nodes="x1")
+    story.reads(replace(own, name=asked.spec.name), at=NOW, granted=granted(17, ("x1", 2)))
+    return story
+
+
+def reads_own_job(story: Story, user: str = "alice") -> None:
+    story.reads(job_of(one(1, 2), 18, "PENDING", user=user), at=NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("bound", "leaves"),
+    [({0}, True), (set(), False), ({0, 1}, False), ({1}, False)],
+    ids=["the other member runs", "no member runs", "both run", "it runs"],
+)
+def test_a_pod_leaves_its_gang_for_its_own_job_of_a_previous_process_only_if_it_waits_while_the_other_member_runs(
+    bound: set[int], leaves: bool
+) -> None:
+    members = [
+        bound_for(one(number, 2), ring_key(), 17, size=2) if number in bound else one(number, 2) for number in range(2)
+    ]
+    story = restarted(*members)
+    reads_own_job(story)
+    alone = gang_of(story, one(1, 2))
+    assert (alone.group is None) is leaves
+    assert not leaves or (alone.jobs, alone.readable) == ({18}, "hpc/w-1")
+
+
+def test_a_pod_that_becomes_surplus_keeps_its_own_job_that_was_read_before_its_pods_came() -> None:
+    story = Story()
+    story.polls({18: "PENDING"}, at=NOW)
+    story.reads(job_of(one(2, 2), 18, "PENDING"), at=NOW)
+    story.sees(one(1, 2), one(2, 2), one(0, 2))
+    alone = gang_of(story, one(2, 2))
+    assert (alone.group, alone.jobs, alone.readable) == (None, {18}, "hpc/w-2")
+
+
+def test_a_pod_whose_bind_is_in_flight_does_not_leave_its_gang_for_its_own_job() -> None:
+    story = restarted(bound_for(one(0, 2), ring_key(), 17, size=2), one(1, 2))
+    at = NOW + 1
+    while not (binds := story.acts(BindPod, at)):
+        at += 1
+    assert [bind.name for bind in binds] == ["w-1"]
+    story.reads(job_of(one(1, 2), 18, "PENDING"), at=at)
+    assert gang_of(story, one(1, 2)).group is not None
+
+
+def test_a_pod_does_not_leave_its_gang_for_a_job_of_another_user() -> None:
+    story = restarted(bound_for(one(0, 2), ring_key(), 17, size=2), one(1, 2))
+    reads_own_job(story, user="bob")
+    assert gang_of(story, one(1, 2)).group is not None
+
+
+# --- places of pods that the bridge ends ----------------------------------------------------------------------------
+
+
+def test_pods_that_come_while_the_bridge_ends_the_pods_of_the_gang_are_its_next_members() -> None:
+    story = Story()
+    pods = [replace(one(number, 2), owner=RING_JOB) for number in range(2)]
+    story.sees(OwnerRead(RING_JOB, Owner(RING_JOB), NOW, "hpc"))
+    runs(story, pods, ("x1", 2))
+    story.polls({17: "PREEMPTED"}, at=NOW + 20)
+    story.reads(replace(job_of(pods[0], 17, "PREEMPTED"), name=story.world.placeholders[17].name), at=NOW + 20)
+    assert len(story.acts(DeletePod, NOW + 20)) == 2
+    again = [replace(each, uid=f"{each.uid}-new", created=NOW + 21) for each in pods]
+    story.sees(*again)
+    assert all(gang_of(story, each) is gang_of(story, pods[0]) for each in again)
+
+
+def test_a_pod_that_comes_while_the_last_member_is_being_bound_is_surplus() -> None:
+    story = Story()
+    story.sees(one(0, 2), one(1, 2))
+    story.ended(asks(story), at=NOW, job_id=17, grant=granted(17, ("x1", 2)))
+    first, _ = story.acts(BindPod, NOW)
+    story.ended(first, at=NOW)
+    story.sees(one(8, 2))
+    assert gang_of(story, one(8, 2)).group is None

@@ -15,7 +15,7 @@ from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
 from scheduler.model.slurm import Job
 from scheduler.state.phase import Phase
-from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_RANK
+from scheduler.translate.grouping import GANG_SIZE, JOBSET, JOBSET_PART, JOBSET_RANK, JOBSET_UID
 from tests.builders import CLUSTER, START, Story, pod
 from tests.unit.scheduler.test_gangs import granted
 
@@ -145,6 +145,43 @@ def test_a_number_on_the_pods_does_not_make_them_wait_for_a_later_stage(sizes: t
     story.sees(*(replace(each, annotations=later) for each in NODES))
     read(story)
     assert [each.spec.tasks for each in requests(story, NOW + 1)] == [3]
+
+
+def test_pods_of_a_later_job_of_a_known_job_set_are_in_the_gang_of_their_stage_before_their_job_is_read() -> None:
+    story = Story()
+    story.sees(*FIRST)
+    read(story)
+    story.sees(*(replace(each, labels={**each.labels, JOBSET_UID: SET.uid}) for each in NODES))
+    [stage] = {story.world.key_of_pod[each.uid] for each in NODES}
+    assert story.world.workloads[stage].readable == "hpc/train-node"
+
+
+def test_a_gang_by_its_own_label_is_not_split_into_the_stages_of_the_job_set_of_its_pods() -> None:
+    story = Story()
+    own = {names.PREFIX + "gang": "mine"}
+    pods = [replace(each, labels={**each.labels, **own}, annotations={GANG_SIZE: "5"}) for each in (*FIRST, *NODES)]
+    for owner in (Owner(SET, members=5, stages=STAGES), *(Owner(batch(part), owner=SET) for part in RANKS)):
+        story.sees(OwnerRead(owner.ref, owner, NOW, "hpc"))
+    story.sees(*pods)
+    [asked] = requests(story, NOW)
+    assert (asked.spec.tasks, asked.spec.name.partition("~")[0]) == (5, "hpc/mine")
+
+
+@pytest.mark.parametrize("seen", ["before the stages were read", "after the stages were read", "after a restart"])
+def test_pods_that_were_bound_as_one_gang_stay_one_gang_although_their_job_set_has_stages(seen: str) -> None:
+    story, pods = Story(), [*FIRST, *NODES]
+    story.sees(*pods)
+    read(story, Owner(SET, members=5))
+    [asked] = requests(story, NOW)
+    shows = [shown(each, bind) for each, bind in zip(pods, grant_to(story, asked, 17, NOW), strict=True)]
+    if seen == "after a restart":
+        story = Story()
+        for owner in (TRAIN, *(Owner(batch(part), owner=SET) for part in RANKS)):
+            story.sees(OwnerRead(owner.ref, owner, NOW, "hpc"))
+    story.sees(*(shows if seen == "before the stages were read" else ()))
+    story.sees(OwnerRead(SET, TRAIN, NOW + 1, "hpc"))
+    story.sees(*shows)
+    assert len({story.world.key_of_pod[each.uid] for each in pods}) == 1
 
 
 # --- the next life ----------------------------------------------------------------------------------------------------
