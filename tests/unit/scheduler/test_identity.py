@@ -284,6 +284,18 @@ def test_the_pod_of_a_renamed_job_ends_with_it_although_no_rule_gave_its_user_wh
     assert [each.reason for each in done if isinstance(each, FailByDeadline)][:1] == ["Slurm job 17 ended: NODE_FAIL"]
 
 
+def test_the_pod_of_a_renamed_job_ends_with_it_although_the_job_ended_before_it_was_read_by_the_new_policy() -> None:
+    story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("bob")),))))
+    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
+    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    runs = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 55)
+    assert not [each for each in reads_all(story, {17: runs}, NOW) if isinstance(each, FailByDeadline)]
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), ALICE),)), NOW + 100))
+    story.polls({17: "NODE_FAIL"}, at=NOW + 101)
+    done = reads_all(story, {17: replace(runs, states=frozenset({"NODE_FAIL"}))}, NOW + 102)
+    assert [each.reason for each in done if isinstance(each, FailByDeadline)][:1] == ["Slurm job 17 ended: NODE_FAIL"]
+
+
 def test_the_pod_of_a_renamed_job_that_slurm_lost_ends_although_an_attempt_to_replace_the_job_got_its_id() -> None:
     story = Story()
     older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
