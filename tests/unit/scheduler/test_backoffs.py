@@ -120,3 +120,41 @@ def test_a_pause_that_one_answer_asks_for_counts_though_another_call_sent_with_i
     story.ended(ends[0], Outcome.REFUSED, at=NOW, number=429, later=True, retry_after_s=20.0)
     story.ended(ends[1], Outcome.UNKNOWN, at=NOW + 1, began=NOW)
     assert story.world.workloads[key_of(TRAIN)].retry_from(Attempt.END_POD) == NOW + 20
+
+
+def test_a_pause_that_slurm_asks_for_before_the_next_update_of_a_job_delays_no_bind() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    story.sees(replace(TRAIN, annotations={names.PREFIX + names.COMMENT: "edited"}))
+    [update] = story.acts(UpdateJob, NOW + 3)
+    refused_often(story, update, NOW + 3, times=1)
+    story.polls({17: "RUNNING"}, at=NOW + 4)
+    story.reads(job_of(TRAIN, 17, "RUNNING"), at=NOW + 4, granted=grant(17))
+    assert len(story.acts(BindPod, NOW + 4)) == 1
+
+
+def test_after_an_update_that_succeeds_the_pause_after_the_next_failure_is_short_again() -> None:
+    story = Story()
+    story.queues(TRAIN, 17, at=NOW)
+    story.polls({17: "PENDING"}, at=NOW + 1)
+    at = NOW + 3
+
+    def fails(comment: str, times: int) -> float:
+        """How long the attempts take until the last of them."""
+        nonlocal at
+        story.sees(replace(TRAIN, annotations={names.PREFIX + names.COMMENT: comment}))
+        began = at
+        for _ in range(times):
+            while not (updates := story.acts(UpdateJob, at)):
+                at += 0.5
+                assert at < began + 300
+            story.ended(updates[0], Outcome.UNKNOWN, at=at)
+        return at - began
+
+    assert fails("first", 5) > 10
+    while not (updates := story.acts(UpdateJob, at)):
+        at += 0.5
+    story.ended(updates[0], at=at)
+    at += 5
+    assert fails("second", 2) < 5

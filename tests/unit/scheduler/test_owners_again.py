@@ -112,6 +112,20 @@ def test_a_refused_job_is_submitted_again_as_soon_as_the_correction_is_read() ->
     assert again.spec.account == "teama-dev"
 
 
+def test_an_owner_that_is_read_again_unchanged_makes_no_refused_job_be_submitted_again() -> None:
+    story = Story()
+    owners = Owners(story, account="teama")
+    story.sees(pod("a", owner=JOB))
+    [read] = story.decides(NOW)
+    assert isinstance(read, ReadOwner)
+    owners._answer(read, NOW)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
+    owners.live(NOW + 1, NOW + 90)
+    assert len(owners.reads) > 1
+    assert not owners.of(AllocateNow)
+
+
 def test_while_a_job_waits_in_slurms_queue_its_owners_edit_changes_it_in_place() -> None:
     story = Story()
     owners = Owners(story, comment="old")

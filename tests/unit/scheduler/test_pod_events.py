@@ -10,6 +10,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, SetPodCondition
 from scheduler.apply.events import new_world
 from scheduler.events import (
+    AccountingOutageBegan,
     NamespaceDeleted,
     NamespaceSeen,
     NamespacesListed,
@@ -82,3 +83,12 @@ def test_pods_that_came_before_the_cluster_was_known_are_submitted_under_its_mar
     story.sees(TRAIN)
     [asked] = story.acts(AllocateNow, NOW)
     assert f"~{CLUSTER}." in asked.spec.name, "the mark stays, whatever becomes of the namespace"
+
+
+def test_a_pod_that_comes_after_a_late_event_has_come_now() -> None:
+    """An outage of slurmdbd is reported late, after a newer list of jobs."""
+    story = Story()
+    story.polls({}, at=NOW + 100)
+    story.sees(AccountingOutageBegan(NOW, "away"))
+    story.sees(TRAIN)
+    assert story.world.first_seen[TRAIN.uid].first == NOW + 100

@@ -214,6 +214,18 @@ def test_what_slurm_refused_is_asked_for_again_by_another_policy() -> None:
     assert asked.spec.account == ""
 
 
+@pytest.mark.parametrize(("namespace", "is_asked"), [("hpc", True), ("other", False)])
+def test_what_slurm_refused_is_asked_for_again_when_the_labels_of_its_namespace_change(
+    namespace: str, is_asked: bool
+) -> None:
+    story = story_of()
+    story.sees(TRAIN)
+    [asked] = submissions(story, NOW)
+    story.ended(asked, Outcome.REFUSED, at=NOW, number=2045)
+    labelled(story, namespace, user="bob")
+    assert [each.spec.user for each in submissions(story, NOW + 30)] == ["bob"] * is_asked
+
+
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_a_grant_is_judged_by_the_policy_that_holds_when_the_pod_is_bound(is_answered: bool) -> None:
     """What the submission decided of the pod's identity holds only until the policy changes."""
@@ -463,6 +475,38 @@ def test_a_job_that_a_hint_hides_is_read_first_though_the_policy_changed_before_
             story.reads(job, at=at)
             story.ended(read, at=at)
     assert [type(each) for each in acts if getattr(each, "key", "") != key_of(runs)] == [CancelJob]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "created", "is_read"),
+    [("hpc", START - 100, True), ("other", START - 100, False), ("hpc", START + 5, False)],
+    ids=["its namespace", "another namespace", "a pod of this process"],
+)
+def test_other_labels_make_a_waiting_pod_of_an_earlier_process_wait_for_reads_of_the_jobs_that_pods_hide(
+    namespace: str, created: float, is_read: bool
+) -> None:
+    """One of these jobs may be of another user and the pod's.  Jobs whose pods are proven are not read again."""
+    story = story_of()
+    labelled(story)
+    story.sees(replace(TRAIN, created=created))
+    story.sees(story.bound(pod("hides", namespace="other", created=START - 200), 17, started=START - 190))
+    story.polls({17: "RUNNING"}, at=NOW)
+    assert not story.acts(ReadJob, NOW)
+    labelled(story, namespace, user="alice")
+    found = story.decides(NOW + 1)
+    assert [each.job_id for each in found if isinstance(each, ReadJob)] == [17] * is_read
+    assert bool([each for each in found if isinstance(each, AllocateNow)]) is (namespace == "hpc" and not is_read)
+
+
+def test_after_a_change_of_policy_no_job_is_read_again_that_is_proven() -> None:
+    story = story_of(Rule(("other",), Tenant("bob")))
+    story.runs(pod("proven", namespace="other"), 18, at=NOW)
+    story.sees(replace(TRAIN, created=START - 100))
+    story.sees(story.bound(pod("hides", created=START - 200), 17, started=START - 190))
+    story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW)
+    assert not story.acts(ReadJob, NOW)
+    story.sees(PolicyChanged(Policy((Rule(("hpc",), Tenant("alice")), Rule(("other",), Tenant("bob")))), NOW + 1))
+    assert [each.job_id for each in story.acts(ReadJob, NOW + 1)] == [17]
 
 
 def test_lists_of_namespaces_before_the_first_poll_are_no_change_of_labels() -> None:

@@ -127,6 +127,7 @@ def test_relabelled_running_pods_keep_their_job_after_a_restart(
     )
     assert not story.lives(1, 200), "their job lives"
     assert story.world.workloads[KEY].pods.keys() == {each.uid for each in members}
+    assert story.world.workloads[KEY].readable == "hpc/a"
 
 
 @pytest.mark.parametrize("edited", [(0,), (0, 1)], ids=["one", "both"])
