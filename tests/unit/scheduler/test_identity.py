@@ -497,6 +497,19 @@ def test_a_pod_that_names_a_job_older_than_itself_does_not_stay_without_a_job(
     assert [type(each) for each in answers_reads(story, {9: older}, START + 62)] == [FailByDeadline]
 
 
+def test_a_gang_whose_pods_were_all_replaced_keeps_its_renamed_job_that_is_older_than_the_pods() -> None:
+    """A replacement takes the free place of the job, so the age of the job proves nothing."""
+    story = Story()
+    knows_the_clocks(story)
+    for each in ring(2):
+        shown = story.bound(replace(each, created=START - 60), 17, started=START - 50)
+        story.sees(replace(shown, annotations={**shown.annotations, **OF_A_BIND, names.SIZE: "2"}))
+    older = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 500)
+    story.polls({17: "RUNNING"}, at=START + 1)
+    story.reads(older, at=START + 1)
+    assert answers_reads(story, {17: older}, START + 2) == []
+
+
 def knows_the_clocks(story: Story) -> None:
     for clock in story.world.clocks.values():
         clock.is_known = True

@@ -99,16 +99,6 @@ def test_a_component_that_changes_while_it_lives_does_not_end_the_job_of_its_gan
     assert [each.job_id for each in story.acts(CancelJob, NOW + 21)] == [17]
 
 
-def test_the_end_of_another_job_makes_no_component_be_read() -> None:
-    story = Story()
-    for bind in launched(story):
-        story.ended(bind, at=NOW + 1)
-    states = {17: "RUNNING", 18: "RUNNING", 30: "RUNNING"}
-    story.polls(states, at=NOW + 20)
-    story.polls(states | {30: "COMPLETED"}, at=NOW + 21)
-    assert not [job_id for second in range(21, 26) for job_id in reads(story, NOW + second) if job_id == 18]
-
-
 def test_of_a_heterogeneous_job_many_ends_at_once_do_not_prove_its_end() -> None:
     """Its other component may run on: a read shows that."""
     story = Story()

@@ -8,12 +8,22 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, FailByDeadline, Outcome, ReadJob, SetJobCondition
+from scheduler.actions import (
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    FailByDeadline,
+    Outcome,
+    ReadJob,
+    SetJobCondition,
+    SubmitJob,
+)
 from scheduler.events import PolicyChanged
 from scheduler.model.kubernetes import Condition
 from scheduler.model.slurm import Job
 from scheduler.policy.rules import Policy, Rule, Tenant
 from tests.builders import ALICE, START, Story, grant, job_of, key_of, pod
+from tests.unit.scheduler.test_gangs import ring
 
 NOW = START + 20
 TRAIN = pod("train")
@@ -213,5 +223,22 @@ def test_the_end_of_an_earlier_attempt_is_not_the_answer_to_a_submission_that_wa
     story.ended(asked, Outcome.UNKNOWN, at=NOW + 1)
     story.polls({16: "PENDING"}, at=NOW + 2)
     answered(story, job_of(TRAIN, 16, "CANCELLED"), NOW + 2)
-    story.polls({16: "CANCELLED"}, at=NOW + 3)
-    assert not story.acts(AllocateNow, NOW + 3)
+    for second in range(3, 12):
+        story.polls({16: "CANCELLED"}, at=NOW + second)
+        assert not [each for each in story.decides(NOW + second) if isinstance(each, AllocateNow | SubmitJob)]
+
+
+@pytest.mark.parametrize(("memory", "tasks_per_node"), [(100, None), (0, 2)], ids=["counts memory", "does not"])
+def test_where_a_grant_shows_that_slurm_does_not_count_memory_the_next_gang_says_how_many_pods_fit_on_a_node(
+    memory: int, tasks_per_node: int | None
+) -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17)
+    story.reads(job_of(TRAIN, 17), at=NOW + 1, granted=grant(17, memory=memory))
+    for bind in story.acts(BindPod, NOW + 1):
+        story.ended(bind, at=NOW + 1)
+    story.sees(*ring(4, memory=200_000))  # of 512,000 MiB
+    [gang] = [each for each in story.decides(NOW + 2) if isinstance(each, AllocateNow | SubmitJob)]
+    assert gang.spec.tasks_per_node == tasks_per_node

@@ -9,7 +9,7 @@ import pytest
 from scheduler import names
 from scheduler.actions import BindPod, CancelJob, FailByDeadline, ReadJob
 from scheduler.model.slurm import Grant, Job
-from tests.builders import START, Story, grant, job_of, pod
+from tests.builders import START, Story, grant, pod
 from tests.unit.scheduler.test_gangs import granted, member, ring
 from tests.unit.scheduler.test_gangs import runs as gang_runs
 
@@ -64,14 +64,17 @@ def test_nodes_that_cannot_be_read_prove_nothing() -> None:
 
 
 @pytest.mark.parametrize("nodes", ["x1", "", "x["], ids=["its nodes", "no nodes", "nodes that cannot be read"])
-def test_a_grant_is_read_once_if_no_read_shows_other_nodes(nodes: str) -> None:
+def test_a_replacement_is_bound_at_once_after_a_read_that_shows_no_other_nodes(nodes: str) -> None:
+    """The grant is known still, and has a free place."""
     story = Story()
-    story.runs(pod(), 17, at=NOW)
-    running = job_of(pod(), 17, nodes=nodes)
-    story.polls({17: "RUNNING"}, at=NOW + 1)
-    for second in range(1, 10):
-        story.reads(running, at=NOW + second)
-        assert not [each for each in story.acts(ReadJob, NOW + second) if each.grant]
+    _, second = gang_runs(story, ring(2), ("x1", 2), at=NOW)
+    known = story.world.placeholders[17].spec
+    assert known is not None
+    story.reads(Job(17, known.name, "alice", frozenset({"RUNNING"}), partition="main", nodes=nodes), at=LATER)
+    story.loses(second, LATER)
+    story.polls({17: "RUNNING"}, at=LATER + 1)
+    story.sees(member(1, 2, uid="uid-new", created=LATER))
+    assert [each.uid for each in story.acts(BindPod, LATER + 1)] == ["uid-new"]
 
 
 def test_a_job_that_moved_is_noticed_while_another_pod_waits_in_vain_for_its_place_in_the_gang() -> None:

@@ -285,6 +285,14 @@ def test_a_pod_of_an_earlier_job_does_not_end_the_pods_of_the_present_job(order:
     assert not story.lives(1, 100)
 
 
+def test_relabelled_pods_join_their_gang_although_a_pod_of_its_earlier_job_is_still_ending_there() -> None:
+    earlier = replace(JOB, id=6, states=CANCELLED, nodes="x1", submitted=START - 100)
+    ending = replace(_bound(0, _member(2), earlier), deleting_at=RESTARTED + 3000)
+    story = _Restarted([ending, _relabelled(0), _relabelled(1)], JOB, earlier)
+    assert not story.lives(1, 60)
+    assert story.world.workloads[KEY].pods.keys() >= {"uid-w0", "uid-w1"}
+
+
 def test_a_pod_on_a_node_that_the_job_does_not_hold_does_not_join_the_gang() -> None:
     single = pod("p")
     key = names.workload_key(single.uid)

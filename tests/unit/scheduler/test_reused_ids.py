@@ -64,6 +64,24 @@ def test_many_ends_at_once_are_believed_without_reads_if_slurmctld_kept_its_stat
     assert bool(story.acts(FailByDeadline, NOW + 2)) is believed
 
 
+def test_a_pod_is_not_told_of_another_job_if_the_end_of_its_job_was_only_listed_and_the_next_list_shows_the_job() -> (
+    None
+):
+    """The first list was wrong: no read proved the end."""
+    story = Story()
+    story.runs(TRAIN, 17, at=NOW)
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.polls({17: "CANCELLED"}, at=NOW + 2)
+    for read in story.acts(ReadJob, NOW + 2):
+        story.ended(read, Outcome.UNREACHED, at=NOW + 2)
+    story.polls({17: "RUNNING"}, at=NOW + 3)
+    for second in range(3, 20):
+        for action in story.decides(NOW + second):
+            assert isinstance(action, ReadJob)
+            story.reads(job_of(TRAIN, 17), at=NOW + second)
+            story.ended(action, at=NOW + second)
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------------
 
 
