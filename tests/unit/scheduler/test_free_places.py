@@ -123,13 +123,14 @@ def test_in_a_gang_of_several_shapes_a_surplus_pod_takes_only_the_place_of_a_pod
 
 
 def bound_by_another_client(story: Story) -> list[Pod]:
-    """Two members of which another client bound one, or both.  The bridge knows no job that they run for."""
+    """Another client bound both members, so the bridge knows no job for which they run."""
     shown = [replace(each, node="x1", phase=PodPhase.RUNNING) for each in ring(2)]
     story.sees(*shown)
     return shown
 
 
 def bound_while_their_job_waits(story: Story) -> list[Pod]:
+    """Another client bound both members, and their job holds no nodes."""
     first, second = ring(2)
     story.sees(first)
     story.queues(second, 17, at=NOW)
@@ -139,6 +140,7 @@ def bound_while_their_job_waits(story: Story) -> list[Pod]:
 
 
 def submitted_by_a_previous_process(story: Story) -> list[Pod]:
+    """Only a read shows the job of the gang, so its specification is not known."""
     before = Story()
     shown = runs(before, ring(2), ("x1", 1), ("x2", 1))
     story.sees(*shown)

@@ -315,6 +315,15 @@ def test_a_waiting_member_whose_labels_are_edited_stays_a_member_and_does_not_ch
     assert ({each.name for each in gang.members}, gang.size) == ({"w-0", "w-1"}, 2)
 
 
+def test_a_surplus_pod_that_became_a_member_by_edits_of_its_labels_is_not_taken_for_surplus_again() -> None:
+    story, first = with_one_more(), {**one(2, 2).labels, SET_INDEX: "0"}
+    story.sees(replace(one(2, 2), labels={names.PREFIX + "gang": ""}), replace(one(2, 2), labels=first))
+    gang = gang_of(story, one(2, 2))
+    assert {each.name for each in gang.members} == {"w-0", "w-2"}
+    story.loses(one(0, 2), NOW)
+    assert {each.name for each in gang.members} == {"w-1", "w-2"}
+
+
 def in_flight(story: Story, asked: AllocateNow) -> None:
     """Slurm has not answered."""
 
@@ -337,7 +346,7 @@ def test_a_pod_by_itself_that_may_have_a_job_does_not_join_a_gang_by_an_edit_of_
     story.sees(single)
     [asked] = story.acts(AllocateNow, NOW)
     submitted(story, asked)
-    story.sees(one(0, 2), resized(one(1, 2), 2))
+    story.sees(one(0, 2))
     story.sees(replace(single, labels={names.PREFIX + "gang": ""}))
     story.sees(one(1, 2))
     assert story.world.workloads[key_of(single)].pods.keys() == {single.uid}
@@ -390,7 +399,7 @@ def test_when_the_binds_of_a_gang_and_of_a_surplus_pod_are_seen_no_pod_moves() -
     story.sees(replace(shown, annotations={**shown.annotations, "note": "mine"}))
     assert alone.pods.keys() == {pods[2].uid}
     story.sees(replace(gang.pods[pods[1].uid], phase=PodPhase.SUCCEEDED))
-    assert gang.size == 1, "both still show what they are of the gang"
+    assert gang.size == 1, "both still count as pods of the gang"
 
 
 @pytest.mark.parametrize("number", [0, 2])

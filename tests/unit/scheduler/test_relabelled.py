@@ -325,6 +325,19 @@ def test_the_only_pod_of_a_gang_that_was_relabelled_keeps_its_place_when_another
     assert {names.parse_job_name(name) for name in asked} == {(CLUSTER, names.workload_key("uid-w1"))}
 
 
+def test_a_pod_that_comes_to_the_gang_of_relabelled_pods_may_correct_its_size() -> None:
+    only = pod("w0", labels={GANG: "a"}, says={"gang-size": "1"})
+    job = replace(JOB, tasks=1)
+    story = _Restarted([_edited(_showing(_bound(0, only, job), **{names.SIZE: "1"}), {}, {})], job)
+    assert not story.lives(1, 5)
+    gang = story.world.workloads[KEY]
+    sizes = []
+    for size in ("2", "1"):
+        story.sees(pod("w1", labels={GANG: "a"}, says={"gang-size": size}))
+        sizes.append(gang.size)
+    assert sizes == [0, 1]
+
+
 def test_a_late_relabelled_pod_does_not_change_the_job_of_the_gang_whose_label_it_shows() -> None:
     others = [_bound(rank, _of_b(rank), JOB_B) for rank in (0, 1)]
     story = _Restarted([_bound(1), *others], JOB, JOB_B)
