@@ -186,6 +186,15 @@ def test_accounting_that_does_not_answer_is_called_again_a_few_times_and_then_no
     assert told == 17
 
 
+def test_a_record_that_never_reached_slurm_is_no_attempt() -> None:
+    story = Story(ACCOUNTED)
+    finished(story)
+    for attempt in range(20):
+        [record] = story.acts(RecordEnd, NOW + 6 + 65 * attempt)
+        story.ended(record, Outcome.UNREACHED, at=NOW + 6 + 65 * attempt)
+    assert len(story.acts(RecordEnd, NOW + 6 + 65 * 20)) == 1
+
+
 def test_why_a_pod_never_started_is_recorded_though_its_kubelet_says_it_no_more() -> None:
     story = Story(ACCOUNTED)
     shown = story.runs(TRAIN, 17, at=NOW)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scheduler.actions import AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadPod, SetPodCondition, SubmitJob
 from scheduler.events import NodeSeen, PodsListed, Scope
+from scheduler.model.kubernetes import PodPhase
 from scheduler.state.phase import Phase
 from tests.builders import START, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import granted, member
@@ -58,6 +60,25 @@ def test_a_lost_bind_frees_its_room_once_a_read_shows_the_pod_without_a_node() -
     assert story.world.node_info == {}
     [asked] = asks(story, SETTLED + 1)
     assert asked.key == key_of(BIG)
+
+
+def test_a_change_of_the_pod_that_shows_no_node_does_not_show_that_the_bind_never_happened() -> None:
+    """The watch may show a label that was edited before the bind."""
+    story = Story(nodes=ONE_NODE)
+    lost(story)
+    preempted(story, NOW + 10.5)
+    story.sees(replace(BIG, labels={"edited": "before"}))
+    assert asks(story, NOW + 20) == []
+    assert story.world.node_info["x1"].pods.keys() == {BIG.uid}
+    assert len(looks(story, SETTLED)) == 1
+
+
+@pytest.mark.parametrize("shown", [{"node": "x1"}, {"phase": PodPhase.FAILED}], ids=["it is bound", "it ended unbound"])
+def test_a_pod_of_which_the_watch_shows_what_became_of_its_bind_is_not_read(shown: dict[str, Any]) -> None:
+    story = Story(nodes=ONE_NODE)
+    bind = lost(story)
+    story.sees(replace(BIG, annotations=dict(bind.annotations), **shown))
+    assert looks(story, SETTLED) == []
 
 
 def test_its_grant_is_kept_though_the_node_cannot_be_used_until_the_pod_was_looked_at() -> None:

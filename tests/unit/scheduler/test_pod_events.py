@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, SetPodCondition
+from scheduler.actions import AllocateNow, BindPod, ReadJob, SetPodCondition
 from scheduler.apply.events import new_world
 from scheduler.events import (
-    AccountingOutageBegan,
     NamespaceDeleted,
     NamespaceSeen,
     NamespacesListed,
@@ -50,6 +49,23 @@ def test_only_pods_of_the_first_list_may_be_bound_by_an_earlier_process_whatever
     story = Story(pods=(shown,) if is_first else ())
     story.sees(PodsListed(Scope.OURS, (shown,), NOW))
     assert (names.BYPASS in events(story, {}, NOW, 60)) is not is_first
+    assert story.world.bypassing == (set() if is_first else {TRAIN.uid})
+
+
+def test_the_lost_job_of_a_pod_of_the_first_list_is_replaced_whatever_the_clock_of_kubernetes_shows() -> None:
+    """Lists of other pods, and later lists, change nothing about which pods came first."""
+    shown = on_node(TRAIN)
+    story = Story(pods=(shown,))
+    story.sees(PodsListed(Scope.OURS, (shown,), START + 1))
+    asked: list[AllocateNow] = []
+    for second in range(20, 26):
+        story.polls({}, at=START + second)
+        for action in story.decides(START + second):
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=9000, at=START + second)
+                story.ended(action, at=START + second)
+            asked += [action] if isinstance(action, AllocateNow) else []
+    assert [each.spec.required_nodes for each in asked] == ["x1"]
 
 
 @pytest.mark.parametrize("is_bound", [True, False])
@@ -68,7 +84,8 @@ def test_only_a_change_after_the_bind_came_too_late(is_bound: bool) -> None:
         [bind] = story.acts(BindPod, NOW)
         story.ended(bind, at=NOW)
         story.sees(story.bound(replace(TRAIN, annotations=longer), 17))
-    assert events(story, {17: "RUNNING"}, NOW + 1).count(names.CHANGE_IGNORED) == is_bound, "said once"
+    assert events(story, {17: "RUNNING"}, NOW + 1).count(names.CHANGE_IGNORED) == is_bound
+    assert names.CHANGE_IGNORED not in events(story, {17: "RUNNING"}, NOW + 4000), "it is said once"
 
 
 def test_pods_that_came_before_the_cluster_was_known_are_submitted_under_its_mark() -> None:
@@ -86,9 +103,9 @@ def test_pods_that_came_before_the_cluster_was_known_are_submitted_under_its_mar
 
 
 def test_a_pod_that_comes_after_a_late_event_has_come_now() -> None:
-    """An outage of slurmdbd is reported late, after a newer list of jobs."""
+    """A list of pods that was requested earlier is applied after a newer list of jobs."""
     story = Story()
     story.polls({}, at=NOW + 100)
-    story.sees(AccountingOutageBegan(NOW, "away"))
+    story.sees(PodsListed(Scope.OTHERS, (), NOW))
     story.sees(TRAIN)
     assert story.world.first_seen[TRAIN.uid].first == NOW + 100

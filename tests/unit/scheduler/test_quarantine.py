@@ -35,6 +35,7 @@ from scheduler.state.workload import Workload
 from tests.builders import CONFIG, OWNER, START, Story, grant, job_of, node, pod
 from tests.builders import key_of as key
 from tests.defects import Defect, about, breaks, breaks_rule, quarantined
+from tests.unit.scheduler.test_gangs import granted, ring
 
 NOW = START + 20
 AGAIN_S = CONFIG.tuning.quarantine_s
@@ -477,6 +478,29 @@ def test_what_could_not_be_placed_is_not_performed(monkeypatch: pytest.MonkeyPat
     assert story.world.is_under_way(asked[key(GOOD)])
     assert story.world.under_way["submits"] == 1
     assert story.world.immediate_in_flight["main"] == 1
+
+
+def test_no_bind_of_a_gang_is_performed_if_another_bind_of_the_gang_could_not_be_placed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The gang would be bound in part.  The pod that has nothing to do with the gang is bound."""
+    whole = plans._ON_PLANNED[BindPod]
+
+    def broken(world: Any, action: BindPod, at: float) -> None:
+        whole(world, action, at)
+        if action.name == "w-1":
+            raise Defect("placing")
+
+    story = known_to_have_room()
+    story.sees(GOOD, *ring(2))
+    for asked in story.acts(AllocateNow, NOW):
+        two = granted(17, ("x2", 2))
+        is_gang = asked.spec.tasks == 2
+        story.ended(asked, at=NOW, job_id=17 if is_gang else 18, grant=two if is_gang else grant(18))
+    monkeypatch.setitem(plans._ON_PLANNED, BindPod, broken)  # type: ignore[arg-type]
+    binds = story.acts(BindPod, NOW)
+    assert {each.name for each in binds} == {"good", "w-0", "w-1"}
+    assert {each.name for each in binds if story.world.is_under_way(each)} == {"good"}
 
 
 def test_one_job_of_a_poll_that_cannot_be_applied_does_not_lose_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,19 @@ def test_a_bind_for_a_job_whose_id_is_anothers_now_leaves_its_pod_without_a_job(
     runs_on(story, NOW + 4)
 
 
+def test_a_refused_bind_for_a_job_whose_id_is_anothers_now_is_no_trouble_of_that_job() -> None:
+    story = Story()
+    story.sees(OLD)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=5, grant=grant(5))
+    [bind] = story.acts(BindPod, NOW)
+    takes_over_id(story, 5, NOW + 1)
+    story.ended(bind, Outcome.REFUSED, at=NOW + 2, began=NOW, number=500)
+    taken = story.world.placeholders[5]
+    assert (taken.key, taken.bind_trouble, not taken.bind_refused) == (key_of(RUN), "", True)
+    runs_on(story, NOW + 4)
+
+
 def test_a_no_to_a_lost_jobs_nodes_is_a_no_for_that_job_alone() -> None:
     """Meanwhile another job of the pod was found; when that job is lost too, its nodes are requested."""
     story = Story()
