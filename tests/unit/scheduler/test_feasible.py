@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from scheduler import names
+from scheduler.actions import AllocateNow
+from scheduler.events import SlurmNodesPolled
 from scheduler.model.kubernetes import HostPort, Node, NodeTerm, Pod, Requirement, Taint, Toleration
-from scheduler.model.slurm import JobSpec, SlurmNode
+from scheduler.model.slurm import JobSpec, Partition, SlurmNode
 from scheduler.place.feasible import Feasible, feasible, slurm_name
 from scheduler.place.fit import NodeInfo, blocked, checks, matcher, node_requirements, untolerated
 from scheduler.place.host_ports import HostPorts
 from scheduler.place.host_ports import ports_conflict as ports_conflict_
-from tests.builders import amounts, node, pod, slurm_node
+from tests.builders import START, Story, amounts, node, pod, slurm_node
 
 
 def ask(
@@ -332,3 +334,27 @@ def test_an_update_of_a_terminating_pod_does_not_prolong_its_grace() -> None:
     assert there.grace_ends("uid-leaving") == ends
     there.put(pod("leaving", deleting_at=70.0, grace_s=0.0), at=20.0)
     assert there.grace_ends("uid-leaving") != ends
+
+
+# --- nodes and partitions change in Slurm ---------------------------------------------------------------------------------
+
+GPU_THEN_MAIN = (Partition("gpu"), Partition("main", default=True))
+BY_DEFAULT_GPU = (Partition("gpu", default=True), Partition("main"))
+
+
+@pytest.mark.parametrize(
+    ("of_node", "partitions", "then_of_node", "then_partitions"),
+    [(("gpu",), GPU_THEN_MAIN, ("main",), GPU_THEN_MAIN), (("main",), BY_DEFAULT_GPU, ("main",), GPU_THEN_MAIN)],
+    ids=["a node joins the default partition", "another partition is the default"],
+)
+def test_a_pod_that_no_node_could_run_is_asked_for_as_soon_as_slurm_shows_that_one_can(
+    of_node: tuple[str, ...],
+    partitions: tuple[Partition, ...],
+    then_of_node: tuple[str, ...],
+    then_partitions: tuple[Partition, ...],
+) -> None:
+    story = Story(nodes=(node("x1"),))
+    story.sees(SlurmNodesPolled((slurm_node("x1", partitions=of_node),), partitions, START + 1), pod())
+    assert not story.acts(AllocateNow, START + 2)
+    story.sees(SlurmNodesPolled((slurm_node("x1", partitions=then_of_node),), then_partitions, START + 3))
+    assert len(story.acts(AllocateNow, START + 3)) == 1
