@@ -709,7 +709,9 @@ class Invariants:
         staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
         bound = [pod for pod in staying if pod["spec"].get("nodeName")]
         unbound = [pod for pod in staying if not pod["spec"].get("nodeName")]
-        without = [pod for pod in unbound if not self._waits_for_place(pod, job)]
+        starts = (shown for pod in bound if (shown := pod["status"].get("startTime")))
+        granted = min([self._of_slurm(job.starts), *map(self._of_kube, starts)])  # the job may be a replacement (S7)
+        without = [pod for pod in unbound if not self._waits_for_place(pod, granted)]
         taken = len(staying) - len(without) + self._succeeded_in(job)
         keeps = self._is_inherited(job) or len(parts) > 1
         waiting = [pod for pod in without if not any(keeps or own.user != job.user for own in self._own_jobs(pod))]
@@ -719,10 +721,11 @@ class Invariants:
             what = f"{len(bound)} pods are bound for job {job.id} of {tasks} tasks; pods that wait: {len(waiting)}"
             yield Finding("V4", str(job.id), what)
 
-    def _waits_for_place(self, pod: Object, job: SeenJob) -> bool:
+    def _waits_for_place(self, pod: Object, granted: float) -> bool:
+        """True if the pod shows that it waits for a place, and was created after the grant of the gang, at *granted*."""
         reasons = {condition.get("reason") for condition in pod["status"].get("conditions", [])}
         made = self._of_kube(pod["metadata"]["creationTimestamp"])
-        return made > self._of_slurm(job.starts) and names.GRANT_WAITS in reasons
+        return made > granted and names.GRANT_WAITS in reasons
 
     def _succeeded_in(self, job: SeenJob) -> int:
         """The number of pods that succeeded on a place of the job."""

@@ -438,6 +438,24 @@ def test_a_gang_that_stays_half_bound_breaks_v4() -> None:
     assert told == ["V4: 2 pods are bound for job 17 of 3 tasks; pods that wait: 1"]
 
 
+@pytest.mark.parametrize("bound_before", [True, False])
+def test_a_pod_that_came_after_the_bound_pods_may_wait_for_their_free_place_though_slurm_lost_their_first_job(
+    bound_before: bool,
+) -> None:
+    """Job 17 replaced that job after the pod was created.  The place is too small for the pod, which says so."""
+    seen = Seen()
+    kept = invariants(seen)
+    gang(seen, kept, "x1", "x1", "")
+    for name in ("m0", "m1"):
+        seen.there[name]["status"]["startTime"] = objects.rfc3339(seen.clock + (-10.0 if bound_before else 10.0))
+    seen.there["m2"]["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "reason": names.GRANT_WAITS}
+    ]
+    seen.clock += 5.0
+    seen.has_gangs_job(17, 3, {"x1": 3})
+    assert bool(half_bound(kept, seen)) is not bound_before
+
+
 @pytest.mark.parametrize("user", ["alice", "bob"])
 def test_after_a_restart_a_surplus_pod_may_wait_with_its_own_job_beside_a_free_place_of_its_gang(user: str) -> None:
     """The policy may have given the pods another user since the gang was bound."""
