@@ -26,6 +26,7 @@ from scheduler.translate.grouping import (
     JOBSET_PART,
     JOBSET_UID,
     MAX_SIZE,
+    SIZES,
     Group,
     group_of,
     in_stage,
@@ -200,7 +201,7 @@ def counts_the_same(workload: Workload, before: Pod | None, pod: Pod) -> bool:
         and before.gated == pod.gated
         and (before.deleting_at is None) == (pod.deleting_at is None)
         and before.labels == pod.labels
-        and before.annotations.get(GANG_SIZE) == pod.annotations.get(GANG_SIZE)
+        and all(before.annotations.get(size) == pod.annotations.get(size) for size in SIZES)
         and not workload.surplus
     )
 
@@ -402,6 +403,14 @@ def rejoin_gang(world: World, alone: Workload) -> None:
         gang = world.workloads.get(names.workload_key(group.identity))
         if gang is not None and uid in gang.surplus:
             settle(world, gang)
+
+
+def forget_surplus(world: World, alone: Workload, uid: str) -> None:
+    """The gang of a surplus pod forgets the pod, because the pod is gone."""
+    if alone.group is None and (group := alone.shown.get(uid)) is not None:
+        gang = world.workloads.get(names.workload_key(group.identity))
+        if gang is not None:
+            gang.surplus.pop(uid, None)
 
 
 def leave_running_gang(world: World, key: str, user: str) -> Workload | None:

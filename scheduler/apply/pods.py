@@ -14,7 +14,14 @@ from typing import Any
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.hinted_jobs import take_hint
-from scheduler.apply.membership import counts_the_same, settle, settle_and_refresh, settle_left, take_workload
+from scheduler.apply.membership import (
+    counts_the_same,
+    forget_surplus,
+    settle,
+    settle_and_refresh,
+    settle_left,
+    take_workload,
+)
 from scheduler.apply.relabelled import gather
 from scheduler.apply.undecoded import note_decoded, note_list
 from scheduler.events import Scope
@@ -291,6 +298,7 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     workload = world.workloads.get(world.key_of_pod.get(pod.uid, ""))
     if workload is None:
         return
+    forget_surplus(world, workload, pod.uid)
     last = workload.take_out(pod.uid)
     if last is not None and stays(last):
         workload.left_at = at

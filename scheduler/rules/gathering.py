@@ -19,6 +19,7 @@ from scheduler.state.workload import Workload
 from scheduler.translate.grouping import GANG_SIZE, MAX_SIZE, Natural, natural
 
 GATHER_SHOWN_S = 3.0  # pods show that members are missing once none has come for so long: most gather within a second
+JOINS_S = 10.0  # within this time a surplus pod joins: its own job is read again that often
 NAMES_COMPARED = 8  # characters of names that are put in natural order in the time in which one node is judged
 SIZE_READ_EVERY_S = 30.0  # while pods are missing, the object that defines the size is read again so often
 WHOLE = "Their job is submitted when all of them are here."
@@ -47,8 +48,13 @@ def gathering(workload: Workload, this_pass: Pass) -> Decision:
 
 
 def _keep_for_a_while(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
-    """Keep the job of an incomplete gang, and so its age in the queue, for as long as the lost member may be replaced."""
-    until = max(workload.left_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s
+    """Keep the job of an incomplete gang, and so its age in the queue, for as long as the lost member may be replaced.
+
+    A surplus pod with a job of its own joins the gang when no controller replaces the member any more
+    (`_stays_with_free_places`).  The job is kept until then, because otherwise both lose their turn.
+    """
+    joins_s = JOINS_S if workload.surplus else 0.0
+    until = max(workload.left_at, this_pass.world.started) + this_pass.tuning.gang_bind_deadline_s + joins_s
     if this_pass.now < until:
         return wake(until)
     why = f"{len(workload.members):,} of {workload.size:,} pods of {workload.readable} are left"

@@ -42,6 +42,7 @@ KUEUE_SIZE = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_RANK = "kueue.x-k8s.io/pod-group-pod-index"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 SET_INDEX = "apps.kubernetes.io/pod-index"
+SIZES = (GANG_SIZE, LWS_SIZE, KUEUE_SIZE)  # annotations with the size of a group; people may correct them
 # Annotations and labels that are read here, besides the bridge's own.
 ANNOTATIONS = frozenset({LWS_SIZE, KUEUE_SIZE, COMPLETION_INDEX, names.MIRROR})
 LABELS = frozenset(

@@ -65,6 +65,25 @@ def test_a_surplus_pod_in_the_queue_joins_a_gang_that_waits_in_the_queue_too() -
     assert (is_member(story, surplus), 18 in cancelled) == (True, True)
 
 
+def test_the_job_of_a_gang_outlives_the_time_after_which_a_surplus_pod_gives_up_its_own_turn_for_it() -> None:
+    story = Story()
+    first, second, surplus = (member(number, 2) for number in range(3))
+    story.sees(first)
+    story.queues(second, 17, at=NOW)
+    story.queues(surplus, 18, at=NOW + 2)
+    jobs = {17: "PENDING", 18: "PENDING"}
+    story.loses(second, NOW + 3)
+    cancelled = []
+    for at in (NOW + 3 + seconds for seconds in range(60)):
+        story.polls(jobs, at=at)
+        for action in story.decides(at):
+            if isinstance(action, CancelJob):
+                cancelled.append(action.job_id)
+                jobs[action.job_id] = "CANCELLED"
+            story.ended(action, at=at)
+    assert (is_member(story, surplus), cancelled) == (True, [18])
+
+
 def test_a_surplus_pod_without_a_job_joins_a_running_gang_although_its_needs_were_not_determined_yet() -> None:
     story = Story()
     shown = runs(story, ring(2), ("x1", 1), ("x2", 1))

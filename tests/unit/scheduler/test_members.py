@@ -15,7 +15,20 @@ from scheduler.apply import membership, pods
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase
 from scheduler.state.workload import Workload
-from scheduler.translate.grouping import JOBSET, JOBSET_ATTEMPT, JOBSET_UID, MAX_SIZE, POD_GROUP, SET_INDEX
+from scheduler.translate.grouping import (
+    GANG,
+    GANG_SIZE,
+    JOBSET,
+    JOBSET_ATTEMPT,
+    JOBSET_UID,
+    KUEUE_GROUP,
+    KUEUE_SIZE,
+    LWS_GROUP,
+    LWS_SIZE,
+    MAX_SIZE,
+    POD_GROUP,
+    SET_INDEX,
+)
 from tests.builders import CLUSTER, OF_A_BIND, START, Story, job_of, key_of, pod
 from tests.unit.scheduler.test_gangs import asks, granted, runs
 
@@ -178,7 +191,27 @@ def test_a_pod_that_becomes_surplus_has_a_story_that_says_so() -> None:
     assert (gang.surplus, {each.name for each in gang.members}) == ({}, {"w-1", "w-2"})
 
 
+def test_a_gang_forgets_surplus_pods_that_are_gone() -> None:
+    """A controller may make pods in vain for months beside a gang that runs."""
+    story = with_one_more()
+    gang = gang_of(story, one(0, 2))
+    assert gang.surplus == {"uid-w-2": None}
+    story.loses(one(2, 2), NOW)
+    assert gang.surplus == {}
+
+
 # --- what changes the size ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group", "size"), [(GANG, GANG_SIZE), (KUEUE_GROUP, KUEUE_SIZE), (LWS_GROUP, LWS_SIZE)])
+def test_a_gang_is_submitted_when_the_size_that_its_pods_show_is_corrected(group: str, size: str) -> None:
+    story = Story()
+    waiting = [pod(f"w-{number}", labels={group: "g"}, annotations={size: "3"}) for number in range(2)]
+    story.sees(*waiting)
+    assert not [each for each in story.decides(START + 10) if isinstance(each, AllocateNow | SubmitJob)]
+    story.sees(*(replace(each, annotations={size: "2"}) for each in waiting))
+    [asked] = [each for each in story.decides(START + 11) if isinstance(each, AllocateNow | SubmitJob)]
+    assert asked.spec.tasks == 2
 
 
 def of_set(number: int, attempt: str = "0", **fields: Any) -> Pod:
