@@ -38,6 +38,7 @@ from scheduler.rules.silent_nodes import end_job_of_silent_node, silent_until
 from scheduler.rules.status import outage, statuses
 from scheduler.rules.submission import is_managed, job_like_bound_pods, not_managed, read_first, spec_for
 from scheduler.rules.uninstall import end_running, is_ending_pods, releases_grant, withdraw
+from scheduler.state.named_job import shown_id
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
 
@@ -233,12 +234,17 @@ def is_on_its_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bo
 
     If a granted node is not known in Kubernetes, that proves nothing (V7).  The node of each pod is compared, so that a
     second Kubernetes node with the same name in Slurm changes nothing.  Pods of lost jobs do not count: they are ended alone.
+    Nor does a pod that terminates after its own job, an earlier one of the gang, has ended: its node may be dead (S8).
     """
     assert job.grant is not None
     world = this_pass.world
     granted = {node.name for node in job.grant.everywhere}
     lost = {pod.uid for pod, _ in pods_of_lost_jobs(workload, job, world)}
-    pod_nodes = {node for pod in workload.unfinished if (node := workload.node_of(pod)) and pod.uid not in lost}
+    ended = {other.id for other in world.jobs_of(workload) if other is not job and other.shows_end}
+    terminating = (pod for pod in workload.unfinished if pod.deleting_at is not None) if ended else ()
+    former = {pod.uid for pod in terminating if shown_id(pod) in ended}
+    pods = (pod for pod in workload.unfinished if pod.uid not in lost | former)
+    pod_nodes = {node for pod in pods if (node := workload.node_of(pod))}
     nodes = world.nodes or {}
     return not granted <= world.by_slurm_name.keys() or all(
         name in nodes and slurm_name(nodes[name]) in granted for name in pod_nodes

@@ -13,13 +13,14 @@ from scheduler import names
 from scheduler.actions import Action, AllocateNow, CancelJob, DeletePod, EvictPod, FailByDeadline, ReadJob, SubmitJob
 from scheduler.apply import pods as pod_events
 from scheduler.apply import relabelled
+from scheduler.events import NodeSeen
 from scheduler.model.kubernetes import OwnerRef, Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
 from scheduler.translate.grouping import GANG, GANG_SIZE, Group, group_of
-from tests.builders import CLUSTER, OF_A_BIND, START, Story, pod
+from tests.builders import CLUSTER, OF_A_BIND, START, Story, node, pod
 from tests.defects import breaks
 
 RESTARTED = START + 100
@@ -464,3 +465,12 @@ def test_the_end_of_the_job_of_a_relabelled_pod_in_quarantine_ends_the_pod_after
     assert not story.lives(30, 60)
     story.loses(_bound(1), RESTARTED + 60)
     assert _ended(story.lives(60, 400)) == {"uid-w0"}
+
+
+def test_after_a_restart_a_running_gang_keeps_its_job_beside_a_pod_of_its_earlier_job_that_does_not_end() -> None:
+    """The node of that pod is dead, and the process before had written the pod off (S8)."""
+    earlier = replace(JOB, id=6, states=CANCELLED, nodes="x2", submitted=START - 900)
+    stuck = replace(_bound(0, _member(2), earlier), deleting_at=START - 800, created=START - 1000, started=START - 890)
+    story = _Restarted([stuck, _bound(0), _bound(1)], JOB, earlier)
+    story.sees(NodeSeen(node("x2", ready=False)))
+    assert not story.lives(1, 100)
