@@ -5,7 +5,6 @@ CYCLES says how many faults: 50 among the other journeys, 500 in `make torture`.
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import subprocess
@@ -65,8 +64,6 @@ def crashing(
     process.stop()
 
 
-# urllib3 leaves a socket open if its server dies during the TLS handshake.  The test collects such sockets itself.
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.usefixtures("own_rig")
 def test_nothing_is_doubled_left_or_wrongly_ended_whatever_crashes(
     crashing: BridgeProcess, lines: tuple[Line, Line], kube: Kube, slurm: Slurm
@@ -103,7 +100,6 @@ def test_nothing_is_doubled_left_or_wrongly_ended_whatever_crashes(
     for job in churn.foreign:
         slurm.cancel(job)
     eventually("no job is left", lambda: not slurm.live(f"{NS}/"))
-    gc.collect()
 
 
 def _unsettled(kube: Kube, slurm: Slurm, bridge: BridgeProcess) -> list[str]:
