@@ -159,6 +159,16 @@ spread is large. The ratio is the median of the ratios of the repeats.
 A restart had become 11 % more expensive: the status of a bound pod is read for traces, and there are more modules to load.
 At a67b51e a start loads less of the `kubernetes` package; the reading of the status was mended after that (above).
 
+Measured again in one run at f832e1bd, on a quiet machine with Debian's Python (two bursts, three times five restarts):
+
+| figure                           | 0eadaee          | f832e1bd         | ratio |
+|----------------------------------|------------------|------------------|-------|
+| alone-4000: CPU a pod, ms        | 1.62 (1.54–1.69) | 1.08 (1.00–1.17) | 0.67  |
+| alone-4000: peak memory, MiB     | 111 (111–111)    | 108 (106–109)    | 0.97  |
+| alone-bound: restart, s          | 1.88 (1.79–1.92) | 1.76 (1.67–1.78) | 0.94  |
+| alone-bound: CPU of a restart, s | 1.77 (1.70–1.81) | 1.63 (1.56–1.65) | 0.92  |
+| alone-bound: peak memory, MiB    | 129 (129–129)    | 124 (124–125)    | 0.97  |
+
 ## Measure again
 
     make bench                                # everything: about 45 minutes; needs what `make integration` needs
