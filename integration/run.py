@@ -107,16 +107,18 @@ PICTURES = _journeys("page", "pictures")
 UNCOUNTED = _journeys("uncounted")
 MONITORING = _journeys("monitoring", "tracing")
 SUITES = (
-    Suite("installed", (*INSTALLED, "-rP"), ("--kubelets", "1", "--kwok", "1"), image=True),  # it says how long it took
-    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
     Suite("faults", FAULTS, ("--no-kubelets",)),
-    Suite("commands", COMMANDS, ("--no-kubelets",)),
     Suite("replicas", (*REPLICAS, "-rP"), ("--no-kubelets",)),  # they say how soon another one took over
-    Suite("workloads", WORKLOADS, ("--no-kubelets",)),
-    Suite("lives", LIVES, image=True),
+    Suite("commands", COMMANDS, ("--no-kubelets",)),
+    Suite("installed", (*INSTALLED, "-rP"), ("--kubelets", "1", "--kwok", "1"), image=True),  # it says how long it took
+    Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",), proved=False),  # no bridge runs
     # They say how soon all went on.
     Suite("torture", (*TORTURE, "-rP", "-W", UNCLOSED), ("--no-kubelets",)),
+    Suite("nodes", NODES, ("--kubelets", "1", "--kwok", "1")),
+    Suite("lives", LIVES, image=True),
+    Suite("workloads", WORKLOADS, ("--no-kubelets",)),
     Suite("ends", ENDS),
+    Suite("page", ("integration/page",), None, browser=True),
     Suite(
         "journeys",
         (
@@ -139,13 +141,9 @@ SUITES = (
         ),
     ),
     Suite("compose", ("integration/compose",), None, compose=True),
-    Suite("contract-slurm", _contract("slurm"), ("--no-kubelets",), proved=False),  # no bridge runs
-    Suite("page", ("integration/page",), None, browser=True),
-    Suite("pictures", PICTURES, ("--no-kubelets",), browser=True),
+    # No bridge runs.  The Slurm of this rig is for generated sequences alone, which have partitions of their own.
     Suite(
-        "uncounted",
-        UNCOUNTED,
-        ("--no-kubelets", "--kwok", "2", "--slurm-conf", str(ROOT / "integration/rigging/conf/uncounted.conf")),
+        "contract-kube", (*_contract("kube"), SEQUENCES), ("--no-kubelets", "--slurmd", "0"), lanes=True, proved=False
     ),
     Suite(
         "monitoring",
@@ -153,9 +151,11 @@ SUITES = (
         ("--no-kubelets", "--slurm-conf", str(ROOT / "integration/rigging/conf/licenses.conf")),
         programs=("prometheus", "collector"),
     ),
-    # No bridge runs.  The Slurm of this rig is for generated sequences alone, which have partitions of their own.
+    Suite("pictures", PICTURES, ("--no-kubelets",), browser=True),
     Suite(
-        "contract-kube", (*_contract("kube"), SEQUENCES), ("--no-kubelets", "--slurmd", "0"), lanes=True, proved=False
+        "uncounted",
+        UNCOUNTED,
+        ("--no-kubelets", "--kwok", "2", "--slurm-conf", str(ROOT / "integration/rigging/conf/uncounted.conf")),
     ),
 )
 
