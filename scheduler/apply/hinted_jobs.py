@@ -221,5 +221,5 @@ def _may_be_their_job(world: World, workload: Workload, read: Job) -> bool:
 def holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> bool:
     """True if the job was granted every node on which a pod of the workload runs."""
     granted = {node.name for node in job.grant.everywhere} if job.grant is not None else set()
-    pod_nodes = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    pod_nodes = world.slurm_nodes_under(workload)
     return bool(pod_nodes) and pod_nodes <= granted

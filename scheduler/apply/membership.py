@@ -91,7 +91,7 @@ def _follow_bind(world: World, workload: Workload, pod: Pod) -> Workload:
         alone = _leave_group(world, workload, before)
         move(world, workload, alone, before)
         return alone
-    gang = world.workloads.get(names.workload_key(group.identity))
+    gang = _gang_of(world, group)
     if gang is not None and pod.uid in gang.surplus and _was_bound_as_member(world, pod, group):
         move(world, workload, gang, before)
         return gang
@@ -166,7 +166,7 @@ def _is_surplus(workload: Workload, pod: Pod, group: Group) -> bool:
 
 def too_many(world: World, pod: Pod, group: Group) -> Refusal | None:
     """Why a pod of the group does not run by itself; None: it is no surplus pod, or its group has its size."""
-    gang = world.workloads.get(names.workload_key(group.identity))
+    gang = _gang_of(world, group)
     if gang is None or gang.size or pod.uid not in gang.surplus:
         return None
     return Refusal(
@@ -391,6 +391,11 @@ def _ending_pods(workload: Workload) -> list[Pod]:
     return [workload.pods[uid] for uid in ends if uid in workload.pods and uid not in workload.written_off]
 
 
+def _gang_of(world: World, group: Group) -> Workload | None:
+    """The workload of the members of that group; None: no member is known."""
+    return world.workloads.get(names.workload_key(group.identity))
+
+
 def rejoin_gang(world: World, alone: Workload) -> None:
     """If the pod of *alone* is surplus and its gang has a free place now, let the pod take that place.
 
@@ -400,7 +405,7 @@ def rejoin_gang(world: World, alone: Workload) -> None:
     if alone.group is not None:
         return
     for uid, group in list(alone.shown.items()):
-        gang = world.workloads.get(names.workload_key(group.identity))
+        gang = _gang_of(world, group)
         if gang is not None and uid in gang.surplus:
             settle(world, gang)
 
@@ -408,7 +413,7 @@ def rejoin_gang(world: World, alone: Workload) -> None:
 def forget_surplus(world: World, alone: Workload, uid: str) -> None:
     """The gang of a surplus pod forgets the pod, because the pod is gone."""
     if alone.group is None and (group := alone.shown.get(uid)) is not None:
-        gang = world.workloads.get(names.workload_key(group.identity))
+        gang = _gang_of(world, group)
         if gang is not None:
             gang.surplus.pop(uid, None)
 

@@ -239,12 +239,11 @@ def is_on_its_grant(workload: Workload, job: Placeholder, this_pass: Pass) -> bo
     assert job.grant is not None
     world = this_pass.world
     granted = {node.name for node in job.grant.everywhere}
-    lost = {pod.uid for pod, _ in pods_of_lost_jobs(workload, job, world)}
+    apart = {pod.uid for pod, _ in pods_of_lost_jobs(workload, job, world)}
     ended = {other.id for other in world.jobs_of(workload) if other is not job and other.shows_end}
     terminating = (pod for pod in workload.unfinished if pod.deleting_at is not None) if ended else ()
-    former = {pod.uid for pod in terminating if shown_id(pod) in ended}
-    pods = (pod for pod in workload.unfinished if pod.uid not in lost | former)
-    pod_nodes = {node for pod in pods if (node := workload.node_of(pod))}
+    apart |= {pod.uid for pod in terminating if shown_id(pod) in ended}
+    pod_nodes = {node for pod in workload.unfinished if (node := workload.node_of(pod)) and pod.uid not in apart}
     nodes = world.nodes or {}
     return not granted <= world.by_slurm_name.keys() or all(
         name in nodes and slurm_name(nodes[name]) in granted for name in pod_nodes

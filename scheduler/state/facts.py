@@ -159,6 +159,10 @@ class Facts(Tables):
             return min(own, key=lambda job: (not job.alive, job.id))
         return claimed
 
+    def slurm_nodes_under(self, workload: Workload) -> set[str]:
+        """Slurm's names of the nodes on which unfinished pods of the workload are."""
+        return {self.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+
     def workloads_of(self, job: Placeholder) -> list[Workload]:
         keys = job.hinted_by | {job.key} if job.key is not None else job.hinted_by
         return [self.workloads[key] for key in sorted(keys) if key in self.workloads]

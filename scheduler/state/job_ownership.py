@@ -132,7 +132,7 @@ def living_job_of_former_user(world: World, workload: Workload) -> Placeholder |
 
 def _may_hold_pods(world: World, workload: Workload, job: Job) -> bool:
     """True if a pod of the workload may be on a node of the job."""
-    pod_nodes = {world.in_slurm(node) for pod in workload.unfinished if (node := workload.node_of(pod))}
+    pod_nodes = world.slurm_nodes_under(workload)
     if not pod_nodes or not any(holds_nodes(component.states) for component in (job, *job.parts)):
         return False
     try:

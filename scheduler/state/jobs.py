@@ -27,8 +27,9 @@ class Jobs(Visits):
             job.ended_seen = at
             if job.proven:
                 self.ended_jobs[min(states & ENDED)] += 1
+            # Only a read shows if the pods of a renamed job end with it (L4).
             if not any(workload.renamed == job.id for workload in self.workloads_of(job)):
-                self.stop_reading(job.id)  # otherwise only this read shows if the pods end with the job (L4)
+                self.stop_reading(job.id)
             if (workload := self.workloads.get(job.key or "")) is not None:
                 self._wait_before_next_job(workload, job, at)
             self._wake_one_held_back(job)

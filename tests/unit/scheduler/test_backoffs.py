@@ -88,13 +88,19 @@ def test_an_end_waits_half_a_minute_at_most_however_long_the_far_side_asks_for()
     assert len(story.acts(CancelJob, NOW + 32)) == 1
 
 
-def test_a_grant_is_bound_at_once_though_updates_of_the_job_were_refused() -> None:
+def updates_are_refused(times: int = 6) -> Story:
+    """The job of the pod waits, and updates of it were refused so often at NOW + 3."""
     story = Story()
     story.queues(TRAIN, 17, at=NOW)
     story.polls({17: "PENDING"}, at=NOW + 1)
     story.sees(replace(TRAIN, annotations={names.PREFIX + names.COMMENT: "edited"}))
     [update] = story.acts(UpdateJob, NOW + 3)
-    refused_often(story, update, NOW + 3)
+    refused_often(story, update, NOW + 3, times)
+    return story
+
+
+def test_a_grant_is_bound_at_once_though_updates_of_the_job_were_refused() -> None:
+    story = updates_are_refused()
     assert story.acts(UpdateJob, NOW + 300) == [], "the server asked for five minutes"
     story.polls({17: "RUNNING"}, at=NOW + 301)
     story.reads(job_of(TRAIN, 17, "RUNNING"), at=NOW + 301, granted=grant(17))
@@ -123,12 +129,7 @@ def test_a_pause_that_one_answer_asks_for_counts_though_another_call_sent_with_i
 
 
 def test_a_pause_that_slurm_asks_for_before_the_next_update_of_a_job_delays_no_bind() -> None:
-    story = Story()
-    story.queues(TRAIN, 17, at=NOW)
-    story.polls({17: "PENDING"}, at=NOW + 1)
-    story.sees(replace(TRAIN, annotations={names.PREFIX + names.COMMENT: "edited"}))
-    [update] = story.acts(UpdateJob, NOW + 3)
-    refused_often(story, update, NOW + 3, times=1)
+    story = updates_are_refused(times=1)
     story.polls({17: "RUNNING"}, at=NOW + 4)
     story.reads(job_of(TRAIN, 17, "RUNNING"), at=NOW + 4, granted=grant(17))
     assert len(story.acts(BindPod, NOW + 4)) == 1

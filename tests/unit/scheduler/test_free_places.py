@@ -53,7 +53,8 @@ def goes_on(story: Story, jobs: dict[int, str], since: float) -> tuple[list[tupl
 # --- the place serves the pod ---------------------------------------------------------------------------------------
 
 
-def test_a_surplus_pod_in_the_queue_joins_a_gang_that_waits_in_the_queue_too() -> None:
+def waits_beside_an_incomplete_gang() -> tuple[Story, Pod, dict[int, str]]:
+    """A surplus pod waits as job 18, and its gang of two, which has lost a member at NOW + 3, as job 17."""
     story = Story()
     first, second, surplus = (member(number, 2) for number in range(3))
     story.sees(first)
@@ -61,18 +62,17 @@ def test_a_surplus_pod_in_the_queue_joins_a_gang_that_waits_in_the_queue_too() -
     story.queues(surplus, 18, at=NOW + 2)
     jobs = {17: "PENDING", 18: "PENDING"}
     story.loses(second, NOW + 3)
+    return story, surplus, jobs
+
+
+def test_a_surplus_pod_in_the_queue_joins_a_gang_that_waits_in_the_queue_too() -> None:
+    story, surplus, jobs = waits_beside_an_incomplete_gang()
     _, cancelled = goes_on(story, jobs, NOW + 3)
     assert (is_member(story, surplus), 18 in cancelled) == (True, True)
 
 
 def test_the_job_of_a_gang_outlives_the_time_after_which_a_surplus_pod_gives_up_its_own_turn_for_it() -> None:
-    story = Story()
-    first, second, surplus = (member(number, 2) for number in range(3))
-    story.sees(first)
-    story.queues(second, 17, at=NOW)
-    story.queues(surplus, 18, at=NOW + 2)
-    jobs = {17: "PENDING", 18: "PENDING"}
-    story.loses(second, NOW + 3)
+    story, surplus, jobs = waits_beside_an_incomplete_gang()
     cancelled = []
     for at in (NOW + 3 + seconds for seconds in range(60)):
         story.polls(jobs, at=at)

@@ -37,6 +37,12 @@ NAME = job_of(TRAIN, 17).name
 CHANGES = (CancelJob, UpdateJob, NudgeScheduler)
 
 
+def sees_older_pod(story: Story) -> None:
+    """A previous process bound the pod for job 17, and wrote all annotations of a bind."""
+    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
+    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+
+
 def changes(actions: list[Action]) -> list[Action]:
     return [each for each in actions if isinstance(each, CHANGES)]
 
@@ -275,8 +281,7 @@ def test_after_a_restart_the_pods_of_all_components_end_with_their_renamed_job(w
 
 def test_the_pod_of_a_renamed_job_ends_with_it_although_no_rule_gave_its_user_when_the_job_ended() -> None:
     story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("bob")),))))
-    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
-    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    sees_older_pod(story)
     ended = Job(17, "pretty", "alice", frozenset({"NODE_FAIL"}), nodes="x1", submitted=START - 55)
     assert not [each for each in reads_all(story, {17: ended}, NOW) if isinstance(each, FailByDeadline)]
     story.sees(PolicyChanged(Policy((Rule(("hpc",), ALICE),)), NOW + 100))
@@ -286,8 +291,7 @@ def test_the_pod_of_a_renamed_job_ends_with_it_although_no_rule_gave_its_user_wh
 
 def test_the_pod_of_a_renamed_job_ends_with_it_although_the_job_ended_before_it_was_read_by_the_new_policy() -> None:
     story = Story(replace(CONFIG, policy=Policy((Rule(("hpc",), Tenant("bob")),))))
-    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
-    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    sees_older_pod(story)
     runs = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 55)
     assert not [each for each in reads_all(story, {17: runs}, NOW) if isinstance(each, FailByDeadline)]
     story.sees(PolicyChanged(Policy((Rule(("hpc",), ALICE),)), NOW + 100))
@@ -298,8 +302,7 @@ def test_the_pod_of_a_renamed_job_ends_with_it_although_the_job_ended_before_it_
 
 def test_the_pod_of_a_renamed_job_that_slurm_lost_ends_although_an_attempt_to_replace_the_job_got_its_id() -> None:
     story = Story()
-    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
-    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    sees_older_pod(story)
     renamed = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 55)
     assert reads_all(story, {17: renamed}, NOW) == []
     failed = job_of(TRAIN, 17, "FAILED", submitted=NOW + 110, nodes="")
@@ -337,8 +340,7 @@ def test_a_job_that_is_renamed_while_its_bind_has_no_answer_leaves_its_pod_in_pe
 def test_only_the_pods_of_its_user_and_nodes_end_with_a_renamed_job() -> None:
     """Another client bound a pod, which invents the id: it is left in peace."""
     story = Story()
-    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
-    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    sees_older_pod(story)
     story.sees(story.bound(pod("liar", created=START - 60), 17, started=START - 50))
     renamed = Job(17, "pretty", "alice", frozenset({"RUNNING"}), nodes="x1", submitted=START - 55)
     assert reads_all(story, {17: renamed}, NOW) == []
@@ -349,8 +351,7 @@ def test_only_the_pods_of_its_user_and_nodes_end_with_a_renamed_job() -> None:
 def test_a_pod_waits_for_no_renamed_job_of_another_pod_whose_id_another_client_wrote() -> None:
     """A pod of the gang was bound by another client, which wrote the id, and is gone; the renamed job lives on."""
     story = Story()
-    older = story.bound(replace(TRAIN, created=START - 60), 17, started=START - 50)
-    story.sees(replace(older, annotations={**older.annotations, **OF_A_BIND}))
+    sees_older_pod(story)
     first, second = ring(size=2)
     liar = story.bound(replace(first, uid="liar", name="liar", created=START - 60), 17, started=START - 50)
     story.sees(liar)

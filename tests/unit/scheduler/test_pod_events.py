@@ -85,7 +85,7 @@ def test_only_a_change_after_the_bind_came_too_late(is_bound: bool) -> None:
         story.ended(bind, at=NOW)
         story.sees(story.bound(replace(TRAIN, annotations=longer), 17))
     assert events(story, {17: "RUNNING"}, NOW + 1).count(names.CHANGE_IGNORED) == is_bound
-    assert names.CHANGE_IGNORED not in events(story, {17: "RUNNING"}, NOW + 4000), "it is said once"
+    assert names.CHANGE_IGNORED not in events(story, {17: "RUNNING"}, NOW + 4000), "the event is written once"
 
 
 def test_pods_that_came_before_the_cluster_was_known_are_submitted_under_its_mark() -> None:

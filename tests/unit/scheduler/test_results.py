@@ -153,14 +153,19 @@ def test_a_read_that_was_sent_before_the_job_was_made_does_not_call_it_foreign()
     assert not story.world.placeholders[5].denied
 
 
-def test_a_bind_for_a_job_whose_id_is_anothers_now_leaves_its_pod_without_a_job() -> None:
-    """The pod is on a node, and Slurm lost its job: the same node is requested once more (S7)."""
+def binds_for_a_job_whose_id_is_anothers_now() -> tuple[Story, BindPod]:
     story = Story()
     story.sees(OLD)
     [asked] = story.acts(AllocateNow, NOW)
     story.ended(asked, at=NOW, job_id=5, grant=grant(5))
     [bind] = story.acts(BindPod, NOW)
     takes_over_id(story, 5, NOW + 1)
+    return story, bind
+
+
+def test_a_bind_for_a_job_whose_id_is_anothers_now_leaves_its_pod_without_a_job() -> None:
+    """The pod is on a node, and Slurm lost its job: the same node is requested once more (S7)."""
+    story, bind = binds_for_a_job_whose_id_is_anothers_now()
     story.ended(bind, at=NOW + 2, began=NOW)
     story.sees(story.bound(OLD, 5))
     assert story.world.phase_of[key_of(OLD)] is Phase.ORPHANED
@@ -170,12 +175,7 @@ def test_a_bind_for_a_job_whose_id_is_anothers_now_leaves_its_pod_without_a_job(
 
 
 def test_a_refused_bind_for_a_job_whose_id_is_anothers_now_is_no_trouble_of_that_job() -> None:
-    story = Story()
-    story.sees(OLD)
-    [asked] = story.acts(AllocateNow, NOW)
-    story.ended(asked, at=NOW, job_id=5, grant=grant(5))
-    [bind] = story.acts(BindPod, NOW)
-    takes_over_id(story, 5, NOW + 1)
+    story, bind = binds_for_a_job_whose_id_is_anothers_now()
     story.ended(bind, Outcome.REFUSED, at=NOW + 2, began=NOW, number=500)
     taken = story.world.placeholders[5]
     assert (taken.key, taken.bind_trouble, not taken.bind_refused) == (key_of(RUN), "", True)
