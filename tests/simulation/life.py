@@ -33,7 +33,7 @@ from bridge.simulation.tenant_history import Tenant, TenantHistory, TenantOf
 from bridge.simulation.virtual_time import START, VirtualLoop, run
 from scheduler import names
 from scheduler.actions import Action
-from scheduler.events import AbsenceConfirmed, ActionEnded, Event, PodsListed, PolicyChanged
+from scheduler.events import AbsenceConfirmed, ActionEnded, Event, PodsListed, PolicyChanged, Scope
 from scheduler.state.world import World
 from tests.simulation.arrivals import ArrivalInvariants
 from tests.simulation.clients import connected
@@ -194,8 +194,8 @@ class _Listener:
         self.invariants.note(f"{type(event.action).__name__} ended {event.outcome.value}{job} {why}")
 
     def on_observed(self, event: Event, world: World) -> None:
-        """The first list of pods sets the time before which pods belong to an earlier process."""
-        if isinstance(event, PodsListed) and not self.listed:
+        """The first list of our pods sets the time before which pods belong to an earlier process."""
+        if isinstance(event, PodsListed) and event.scope is Scope.OURS and not self.listed:
             self.listed, self.invariants.born = True, self.invariants.clock()
 
     def on_passed(self, world: World, took_s: float, lag_s: float) -> None:
