@@ -756,7 +756,7 @@ class Plan:
     written_off  (workload key, pod UID) of pods of a former job that count as over, because their node is dead (S8)
     adopted    ids of jobs of another process, and what their pods ask for, with which later edits are compared (K8)
     not_asked_for  keys of workloads, and their lost jobs for whose nodes no job can be submitted (S7)
-    settled    keys of the large groups whose members are determined again (membership.py)
+    settled    keys of the large groups whose members are determined again (settling.py)
     visited_nodes  Slurm names of the nodes that were visited: their marks are cleared
     failed     rules that raised, and for which object: nothing is planned for that object (quarantine.py)
     lifted     objects that leave quarantine

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from scheduler import actions as act
 from scheduler.actions import ObjectKind, Plan
-from scheduler.apply.membership import pods_of_group
+from scheduler.apply.settling import pods_of_group
 from scheduler.events import Side
 from scheduler.nodes.observed import NEVER
 from scheduler.rules.bound import bound

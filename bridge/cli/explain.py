@@ -39,7 +39,7 @@ from bridge.slurm.costs import Costs, Terms, billing_of, terms_of
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.events import new_world
-from scheduler.apply.membership import settle, settle_all
+from scheduler.apply.settling import settle, settle_all
 from scheduler.events import Scope
 from scheduler.explain import Explanation, explain, key_of
 from scheduler.model.kubernetes import Claim, Pod, owner_key

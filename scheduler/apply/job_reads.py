@@ -12,7 +12,7 @@ from typing import Any
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply import hinted_jobs, relabelled, reused_ids
-from scheduler.apply.membership import leave_running_gang
+from scheduler.apply.surplus import leave_running_gang
 from scheduler.events import Side
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.hostlist import HostlistError, expand

@@ -12,7 +12,7 @@ from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import ObjectKind
 from scheduler.apply import node_results
-from scheduler.apply.membership import settle_and_refresh, settle_by_plan
+from scheduler.apply.settling import settle_and_refresh, settle_by_plan
 from scheduler.apply.submission_results import lost_job_of
 from scheduler.model.amounts import EMPTY
 from scheduler.model.kubernetes import owner_key

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler import events as ev
-from scheduler.apply.membership import settle_and_refresh
+from scheduler.apply.settling import settle_and_refresh
 from scheduler.model.kubernetes import Owner, OwnerKey, owner_key
 from scheduler.state import quarantine
 from scheduler.state.phase import Phase

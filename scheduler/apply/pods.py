@@ -14,15 +14,10 @@ from typing import Any
 from scheduler import events as ev
 from scheduler import names
 from scheduler.apply.hinted_jobs import take_hint
-from scheduler.apply.membership import (
-    counts_the_same,
-    forget_surplus,
-    settle,
-    settle_and_refresh,
-    settle_left,
-    take_workload,
-)
+from scheduler.apply.membership import take_workload
 from scheduler.apply.relabelled import gather
+from scheduler.apply.settling import counts_the_same, settle, settle_and_refresh, settle_left
+from scheduler.apply.surplus import forget_surplus
 from scheduler.apply.undecoded import note_decoded, note_list
 from scheduler.events import Scope
 from scheduler.model import kubelet

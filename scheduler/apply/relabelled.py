@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from scheduler import names
 from scheduler.apply.hinted_jobs import detach_unproven
-from scheduler.apply.membership import move, settle_and_refresh
+from scheduler.apply.settling import settle_and_refresh
+from scheduler.apply.surplus import move
 from scheduler.model.hostlist import HostlistError
 from scheduler.model.kubernetes import Pod
 from scheduler.model.refusal import Refusal

@@ -40,8 +40,8 @@ from scheduler import events as ev
 from scheduler.actions import Outcome
 from scheduler.apply import job_results, node_results, pod_results, submission_results
 from scheduler.apply.backoff import ATTEMPTS, wait_as_requested
-from scheduler.apply.membership import rejoin_gang
 from scheduler.apply.pod_results import workload_of
+from scheduler.apply.settling import rejoin_gang
 from scheduler.state.world import World
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.apply.membership import members_of
+from scheduler.apply.gang_size import members_of
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.rules.decision import NOTHING, Decision, combine, note, plan_action, wake
 from scheduler.rules.identity import cancel, find_unseen_job

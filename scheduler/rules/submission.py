@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from scheduler import actions as act
 from scheduler import names
-from scheduler.apply.membership import too_many
+from scheduler.apply.surplus import too_many
 from scheduler.model.hostlist import expand, folded
 from scheduler.model.kubernetes import Pod, owner_key
 from scheduler.model.left_out import ALL_KINDS, LeavesOut, left_out_of

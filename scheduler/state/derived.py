@@ -9,7 +9,7 @@ INDEXES has the indexes that follow from the facts, with one function each.  Oth
 before; CHECKS has the statements about these indexes that hold in every World.
 
 The pods of an unsettled group are counted at once.  Its phase and its indexes are updated when it is settled
-(`membership.settle`).
+(`settling.settle`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ from scheduler.apply import (
     pods,
     relabelled,
     reused_ids,
+    settling,
     submission_results,
+    surplus,
 )
 from scheduler.events import AbsenceConfirmed, Event, OutageEnded, Planned, Side
 from scheduler.model.kubernetes import Pod
@@ -87,7 +89,9 @@ FRAGILE: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (job_reads, ("_decide_whose", "_adopt", "_disprove", "_take_details")),
     (reused_ids, ("detach_others", "note_arrivals", "suspect_reuse")),
     (hinted_jobs, ("drop_hint",)),
-    (membership, ("move", "_size", "rank_of", "group_of", "_take_group", "_take_alone")),
+    (membership, ("move", "group_of", "take_group", "_take_alone")),
+    (settling, ("size_of", "take_group")),
+    (surplus, ("move", "size_of", "rank_of")),
     (submission, ("jobspec", "feasible")),
     (binding, ("places",)),
     (identity, ("is_trusted",)),

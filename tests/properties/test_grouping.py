@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import names
-from scheduler.apply import membership
+from scheduler.apply import settling
 from scheduler.events import PodDeleted, PodSeen, Scope
 from scheduler.model.kubernetes import Pod, PodPhase
 from tests.builders import START, Story, pod
@@ -74,9 +74,9 @@ def test_the_same_news_in_another_order_makes_the_same_workloads(lives: list[Lif
 def test_groups_that_are_settled_once_after_all_news_have_the_same_members(lives: list[Life], rng: Random) -> None:
     one, other = Story(), Story()
     told(one, lives, Random(0))
-    with patch.multiple(membership, SETTLED_AT_ONCE=0, PODS_PER_NEWS=0):
+    with patch.multiple(settling, SETTLED_AT_ONCE=0, PODS_PER_NEWS=0):
         told(other, lives, rng)
-        membership.settle_all(other.world)
+        settling.settle_all(other.world)
     assert workloads(one) == workloads(other)
 
 

@@ -31,7 +31,7 @@ NO_MESSAGE = {
     "scheduler.model.limits": r"(.* of \{of\}|QOS \{qos\}|.*account \{account\})",  # the value of a limit: docs/reasons.md
     "scheduler.translate.job_spec": r"\{(have|count)\} \{name\}",  # amounts
     "scheduler.rules.uninstall": r".*",  # `uninstall`
-    "scheduler.apply.membership": r".* is a workload by itself",  # traces
+    "scheduler.apply.surplus": r".* is a workload by itself",  # traces
     "scheduler.names": r".*\\d.*|\{kube system uid\}.*",  # a pattern, a key
     # `uninstall`
     "scheduler.rules.reconcile_nodes": (

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, SetPodCondition, SubmitJob
-from scheduler.apply import membership
+from scheduler.apply import gang_size, surplus
 from scheduler.events import OwnerRead
 from scheduler.explain import explain
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodTerm, Requirement
@@ -60,7 +60,7 @@ def test_a_gang_label_on_many_pods_costs_each_of_them_the_same(size: str | None)
 def test_pods_beyond_what_a_gang_may_have_say_so_and_are_not_submitted_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (grouping, membership):
+    for module in (grouping, gang_size, surplus):
         monkeypatch.setattr(module, "MAX_SIZE", 3)
     story = Story()
     story.sees(*[member(number) for number in range(5)])

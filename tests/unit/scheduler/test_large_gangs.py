@@ -12,7 +12,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, ObjectKind, Plan, SubmitJob
-from scheduler.apply import membership
+from scheduler.apply import membership, settling, surplus
 from scheduler.decide import decide
 from scheduler.events import OwnerRead, PodsListed, Scope
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
@@ -30,7 +30,14 @@ NOW = START + 30
 FEW = 100  # more than are settled at once
 JOB = OwnerRef("batch/v1", "Job", "set-w-0", "uid-job")
 SET = OwnerRef("jobset.x-k8s.io/v1alpha2", "JobSet", "set", "uid-set")
-LOOKS = ("rank_of", "_shown_by", "_waits", "stays")  # each is called once for each pod that is looked at
+# Each is called once for each pod that is looked at.
+LOOKS = (
+    (surplus, "rank_of"),
+    (membership, "shown_by"),
+    (settling, "shown_by"),
+    (surplus, "_waits"),
+    (settling, "stays"),
+)
 
 Make = Callable[[int], list[Pod]]
 Tell = Callable[[Story, list[Pod]], None]
@@ -48,9 +55,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return counting
 
-    monkeypatch.setattr(membership, "SETTLED_AT_ONCE", 8)
-    for name in LOOKS:
-        monkeypatch.setattr(membership, name, counted(name, getattr(membership, name)))
+    monkeypatch.setattr(settling, "SETTLED_AT_ONCE", 8)
+    for module, name in LOOKS:
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
     return found
 
 
@@ -221,12 +228,12 @@ def test_a_gang_that_lost_a_member_prefers_who_waited_longer_to_who_came_in_the_
     story = Story()
     pods = of_size(lambda count: count - 10)(FEW)
     story.sees(*pods)
-    membership.settle_all(story.world)
+    settling.settle_all(story.world)
     story.loses(pods[-1], NOW)
     late = labelled(FEW, 10 * FEW, FEW - 10)  # of a higher index than all others
     story.sees(late)
     assert story.world.unsettled
-    membership.settle_all(story.world)
+    settling.settle_all(story.world)
     assert members_of(story) == sorted(each.uid for each in pods[9:-1])
     assert story.world.workloads[story.world.key_of_pod[late.uid]].group is None, "it is a workload by itself"
 
@@ -235,7 +242,7 @@ def test_an_error_while_a_gang_is_settled_concerns_that_gang_alone(monkeypatch: 
     story = Story(guarded=True)
     story.sees(*of_size(lambda count: count - 10)(FEW))
     key = the_gang(story).key
-    monkeypatch.setattr(membership, "rank_of", lambda _: 1 / 0)
+    monkeypatch.setattr(surplus, "rank_of", lambda _: 1 / 0)
     story.plan(NOW)
     assert list(story.world.quarantine) == [(ObjectKind.WORKLOAD, key)]
     assert not story.world.unsettled

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, DeletePod, Outcome, ReadOwner, SubmitJob
-from scheduler.apply import membership, pods
+from scheduler.apply import gang_size, pods, settling, surplus
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase
 from scheduler.state.workload import Workload
@@ -86,7 +86,7 @@ def members_after_each(changes: Iterable[Pod | str]) -> Iterator[dict[str, tuple
             story.sees(each)
         else:
             story.loses(last[each], NOW)
-        membership.settle_all(story.world)
+        settling.settle_all(story.world)
         workloads = story.world.workloads.items()
         yield {key: (each.size, sorted(pod.uid for pod in each.members)) for key, each in workloads if each.members}
 
@@ -129,11 +129,11 @@ def test_an_event_that_is_not_looked_into_changes_no_membership(
     for seed in range(8):
         told = list(history(Random(seed), changes, 20))
         with monkeypatch.context() as patched:
-            patched.setattr(membership, "SETTLED_AT_ONCE", at_once)
+            patched.setattr(settling, "SETTLED_AT_ONCE", at_once)
             found = list(members_after_each(told))
         with monkeypatch.context() as patched:
             patched.setattr(pods, "counts_the_same", lambda *_: False)
-            patched.setattr(membership, "_takes_long", lambda *_: True)
+            patched.setattr(settling, "_takes_long", lambda *_: True)
             assert found == list(members_after_each(told)), seed
 
 
@@ -308,7 +308,8 @@ def test_the_size_is_the_number_of_pods_that_are_still_needed_after_one_succeede
 def test_pods_that_were_refused_because_their_gang_had_no_size_are_submitted_once_the_size_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(membership, "MAX_SIZE", 3)
+    for module in (gang_size, surplus):
+        monkeypatch.setattr(module, "MAX_SIZE", 3)
     story = Story()
     story.sees(*(pod(f"w-{number}", labels={POD_GROUP: "ring"}) for number in range(5)))
     [read, *others] = sorted(story.decides(NOW), key=lambda each: not isinstance(each, ReadOwner))

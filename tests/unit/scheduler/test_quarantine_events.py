@@ -31,13 +31,13 @@ from scheduler.actions import (
 from scheduler.apply import (
     job_polls,
     job_reads,
-    membership,
     plans,
     pod_references,
     pods,
     results,
     slurm_nodes,
     submission_results,
+    surplus,
 )
 from scheduler.events import (
     AbsenceConfirmed,
@@ -466,7 +466,7 @@ def test_a_pod_that_cannot_leave_its_gang_is_of_the_gang_alone(monkeypatch: pyte
     first, third, second = (pod(f"g-{number}", **ring) for number in (0, 2, 1))
     story.sees(first, third)
     with monkeypatch.context() as broken:
-        breaks(broken, membership, "move", anything)
+        breaks(broken, surplus, "move", anything)
         story.sees(second)
     world, gang = story.world, story.world.key_of_pod[first.uid]
     assert [world.key_of_pod[each.uid] for each in (second, third)] == [gang, gang]

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler import names
 from scheduler.actions import Action, AllocateNow, BindPod, CancelJob, Outcome, ReadJob, ReadOwner, SubmitJob
-from scheduler.apply import membership
+from scheduler.apply import settling
 from scheduler.decide import decide
 from scheduler.events import OwnerRead
 from scheduler.model.kubernetes import Owner, OwnerRef, Pod, PodPhase, Stage
@@ -96,12 +96,12 @@ def test_the_initializers_of_a_train_job_run_before_its_nodes_exist_and_the_node
 def test_pods_that_came_before_their_job_set_was_read_go_to_the_gangs_of_their_stages(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(membership, "SETTLED_AT_ONCE", at_once)
+    monkeypatch.setattr(settling, "SETTLED_AT_ONCE", at_once)
     story = Story()
     story.sees(*FIRST, *NODES)
     for _ in RANKS:  # each pass settles a large gang, and then the Job of its next pod is read
         read(story)
-        membership.settle_all(story.world)
+        settling.settle_all(story.world)
     workloads = {key: story.world.workloads[key] for key in story.world.key_of_pod.values()}.values()
     stages = {each.group.stage: {one.name for one in each.pods.values()} for each in workloads if each.group}
     assert stages == {
