@@ -45,9 +45,13 @@ def _by_its_job(workload: Workload, this_pass: Pass) -> Decision:
     if claimed.has_proven_end(absent_s):
         # the pod may name any other job instead: an annotation does not prove whose job it is
         other = next(unproven_jobs(workload, world), None)
-        if other is None:  # another client bound the pods, after that job or beside it
-            return _bound_by_others(workload, this_pass)
-        return read_job(other, workload, this_pass, is_it_its_own(other, workload))
+        if other is not None:
+            return read_job(other, workload, this_pass, is_it_its_own(other, workload))
+        # Another client bound the pods, after that job or beside it.  The workload may have a later job.
+        later = chosen(workload, world.jobs_of(workload))
+        return (
+            _hold_together(workload, later, this_pass) if later is not None else _bound_by_others(workload, this_pass)
+        )
     if claimed.ended or claimed.absent or claimed.denied:
         return read_job(claimed, workload, this_pass, f"does job {claimed.id} live?")
     if claimed.key == workload.key:

@@ -296,6 +296,25 @@ def test_a_member_that_another_client_binds_lives_on_when_the_job_of_its_gang_en
     assert ended(goes_on(story, since=NOW + 4, seconds=5, jobs={17: over})) == [shown[0].name]
 
 
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_a_job_whose_id_was_not_answered_is_cancelled_if_another_client_binds_its_pod(state: str) -> None:
+    """The pod had another job before, which was cancelled, and whose id it therefore still has (life 700823)."""
+    story = Story()
+    story.queues(pod(), 17, at=NOW)
+    first = job_of(pod(), 17, "CANCELLED", submitted=NOW)
+    story.polls({17: "CANCELLED"}, at=NOW + 1)
+    story.reads(first, at=NOW + 1)
+    [again] = story.acts(AllocateNow, NOW + 30)
+    story.ended(again, Outcome.UNKNOWN, at=NOW + 30)
+    second = job_of(pod(), 18, state, submitted=NOW + 30, nodes="x1" if state == "RUNNING" else "")
+    story.polls({17: "CANCELLED", 18: state}, at=NOW + 31)
+    story.reads(second, at=NOW + 31)
+    story.sees(pod(phase=PodPhase.RUNNING, node="x2", started=NOW + 32))
+    acts = goes_on(story, since=NOW + 33, jobs={17: first, 18: second})
+    assert [each.job_id for each in acts if isinstance(each, CancelJob)] == [18]
+    assert ended(acts) == []
+
+
 @pytest.mark.parametrize("seen_waiting", [True, False])
 def test_an_older_pod_that_another_client_bound_is_not_ended(seen_waiting: bool) -> None:
     """It names a job that never was, and this process saw it wait; or it names no job, as no bind of the bridge does."""
