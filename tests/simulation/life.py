@@ -491,7 +491,9 @@ class Life:
         if not waiting:
             return
         pod, node = rng.choice(waiting), rng.choice(self.nodes)
-        foreign = [job.id for job in self.slurm.jobs.values() if not self.invariants.is_for(job, pod)]
+        # Slurm may have reused the id of an earlier job of the pod.  A pod that names its own ended job may be ended.
+        own = {job.id for jobs in self.slurm.accounted.values() for job in jobs if self.invariants.is_for(job, pod)}
+        foreign = [job_id for job_id in self.slurm.jobs if job_id not in own]
         shown = rng.choice([None, None, NOBODYS_ID, rng.choice([*foreign, NOBODYS_ID])])
         self.invariants.note_bound_by_other(pod, node, shown)
         meta: dict[str, Any] = {"uid": pod["metadata"]["uid"]}
