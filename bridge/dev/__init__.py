@@ -1,6 +1,6 @@
 """`slurm-bridge dev`: the real bridge between two clusters, each simulated (`bridge/simulation`) or real.
 
-The simulation tests and `dev` check the same invariants (`bridge/simulation/invariants.py`), on observations of either kind
+The simulation tests and `dev` check the same invariants (`bridge/simulation/invariants`), on observations of either kind
 of cluster (`bridge/simulation/observations.py`).
 
     command.py                 from the options to a session with a page (`web.py`) or without one (`headless.py`)

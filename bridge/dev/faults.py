@@ -13,7 +13,7 @@ from typing import Protocol
 from bridge.dev.backends import KubeBackend, SlurmBackend
 from bridge.errors import RemoteError, said
 from bridge.simulation.fault_injection import Cable, Outage
-from bridge.simulation.invariants import Invariants
+from bridge.simulation.invariants.checks import Invariants
 from bridge.simulation.slurm.cluster import SlurmCluster
 
 ON_SLURM = "Only in a simulated Slurm: `slurm-bridge dev` does not break a real one."

@@ -25,7 +25,8 @@ from bridge.kube.transport import opened
 from bridge.page.feed import Entry, Item, entries_of
 from bridge.page.source import detail_of_bridge, entries_of_bridge
 from bridge.simulation.fault_injection import Cable, KubeFaults, Outage, SlurmFaults
-from bridge.simulation.invariants import INVARIANTS, Invariants, Violation
+from bridge.simulation.invariants.checks import Invariants
+from bridge.simulation.invariants.violation import INVARIANTS, Violation
 from bridge.telemetry import Telemetry
 from scheduler import actions as act
 from scheduler.actions import Action, Outcome

@@ -16,7 +16,7 @@ from bridge.errors import Unanswered, Unreachable
 from bridge.kube.transport import NO_PARAMS, SIDE, Call
 from bridge.kube.transport import Reply as KubeReply
 from bridge.kube.transport import Transport as KubeTransport
-from bridge.simulation.invariants import Invariants
+from bridge.simulation.invariants.checks import Invariants
 from bridge.slurm.transport import SIDE as SLURM
 from bridge.slurm.transport import Reply as SlurmReply
 from bridge.slurm.transport import Transport as SlurmTransport

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from bridge.simulation.invariants import Invariants, is_settled
+from bridge.simulation.invariants.checks import Invariants
+from bridge.simulation.invariants.pod_facts import is_settled
 
 
 class ArrivalInvariants(Invariants):
@@ -17,6 +18,6 @@ class ArrivalInvariants(Invariants):
         if match is None or sent_in != self.process:
             return
         sent = json.loads(body or b"{}")
-        pod, node = self._pod(match[1], match[2], sent["metadata"]["uid"]), sent["target"]["name"]
+        pod, node = self.pod(match[1], match[2], sent["metadata"]["uid"]), sent["target"]["name"]
         if pod is not None and not is_settled(pod):
-            self._judge("V3", lambda: self._too_much(pod, node))
+            self.judge("V3", lambda: self._to_kube.too_much(pod, node))

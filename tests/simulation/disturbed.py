@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bridge.errors import Unanswered
 from bridge.kube.transport import NO_PARAMS
-from bridge.simulation.invariants import Violation
+from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.virtual_time import run

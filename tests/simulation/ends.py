@@ -19,7 +19,7 @@ from bridge.errors import Unanswered, Unreachable
 from bridge.kube.transport import NO_PARAMS, Call
 from bridge.kube.transport import Reply as KubeReply
 from bridge.simulation.fault_injection import Outage
-from bridge.simulation.invariants import Violation
+from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster

@@ -20,7 +20,7 @@ from bridge.errors import RemoteError
 from bridge.preflight.rights import RightsMonitor
 from bridge.settings import Settings
 from bridge.settings_policy import Policy as SettingsPolicy
-from bridge.simulation.invariants import Violation
+from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.kube.in_process import InProcessKube

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.simulation.invariants import Violation
+from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.virtual_time import run
 from scheduler import names

@@ -18,7 +18,9 @@ from functools import partial
 
 import pytest
 
-from bridge.simulation.invariants import DELETED_S, GRANTS_IN_VAIN, Violation
+from bridge.simulation.invariants.patience import DELETED_S
+from bridge.simulation.invariants.unused_grants import GRANTS_IN_VAIN
+from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.kube.cluster import KubeCluster
 from bridge.simulation.slurm import rest

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bridge.settings import Settings
-from bridge.simulation.invariants import INVARIANTS
+from bridge.simulation.invariants.violation import INVARIANTS
 from integration.readme import ROOT
 from scheduler import names
 from scheduler.tuning import Tuning

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from bridge.simulation.invariants import FORMER_JOB_S, GANG_S, GRANTS_IN_VAIN, SAYS_S, SOON_S, Invariants
+from bridge.simulation.invariants.checks import Invariants
+from bridge.simulation.invariants.patience import FORMER_JOB_S, GANG_S, SAYS_S, SOON_S
+from bridge.simulation.invariants.unused_grants import GRANTS_IN_VAIN
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimJob
 from bridge.simulation.slurm.nodes import Holding, Wanted

@@ -21,7 +21,7 @@ from bridge.dev.workload_client import WorkloadClient
 from bridge.kube.access import anonymous
 from bridge.kube.transport import HttpTransport
 from bridge.page.feed import sections_of
-from bridge.simulation.invariants import Violation
+from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.observations import KubeSimulatedObservations, SlurmPolledObservations
 from bridge.simulation.slurm import rest
