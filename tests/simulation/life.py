@@ -27,7 +27,7 @@ from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.observations import KubeSimulatedObservations, SlurmSimulatedObservations
 from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
-from bridge.simulation.slurm.jobs import SimPartition, SimUser
+from bridge.simulation.slurm.jobs import SimJob, SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.simulation.tenant_history import Tenant, TenantHistory, TenantOf
 from bridge.simulation.virtual_time import START, VirtualLoop, run
@@ -214,6 +214,7 @@ class Life:
     policy   that of its bridge, now
     identities   namespaces may become other users
     leaving  as of Config: its bridge is being uninstalled
+    former_jobs   the jobs that slurmctld had when it lost jobs; ids of lost jobs are reused
     kube_ahead, slurm_ahead   by how many seconds the clocks of the two clusters are ahead of the bridge's
     clock    that of the event loop
     """
@@ -238,6 +239,7 @@ class Life:
     kill: Callable[[], object] | None = None
     lives: int = 0
     made: int = 0
+    former_jobs: list[SimJob] = field(default_factory=list)
     kube_ahead: float = field(init=False)
     slurm_ahead: float = field(init=False)
     clock: Callable[[], float] = field(init=False)
@@ -492,7 +494,8 @@ class Life:
             return
         pod, node = rng.choice(waiting), rng.choice(self.nodes)
         # Slurm may have reused the id of an earlier job of the pod.  A pod that names its own ended job may be ended.
-        own = {job.id for jobs in self.slurm.accounted.values() for job in jobs if self.invariants.is_for(job, pod)}
+        jobs = (*self.slurm.jobs.values(), *self.former_jobs)
+        own = {job.id for job in jobs if self.invariants.is_for(job, pod)}
         foreign = [job_id for job_id in self.slurm.jobs if job_id not in own]
         shown = rng.choice([None, None, NOBODYS_ID, rng.choice([*foreign, NOBODYS_ID])])
         self.invariants.note_bound_by_other(pod, node, shown)
@@ -897,15 +900,15 @@ class Life:
 
     def _lose_jobs(self) -> None:
         """slurmctld crashes: what it had not saved is gone, and those ids are given out again."""
-        self.slurm.lose_state(self.slurm_clock())
-        self._jobs_are_lost()
+        self._jobs_are_lost(self.slurm.lose_state)
 
     def _lose_all_jobs(self) -> None:
         """slurmctld comes back without its state."""
-        self.slurm.lose_everything(self.slurm_clock())
-        self._jobs_are_lost()
+        self._jobs_are_lost(self.slurm.lose_everything)
 
-    def _jobs_are_lost(self) -> None:
+    def _jobs_are_lost(self, lose: Callable[[float], list[int]]) -> None:
+        self.former_jobs += self.slurm.jobs.values()
+        lose(self.slurm_clock())
         for each in (self, *self.sharers):
             each.invariants.lost_at = self.clock()
 
