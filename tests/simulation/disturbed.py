@@ -23,8 +23,8 @@ from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.virtual_time import run
 from scheduler import names
 from tests.simulation.calm import Calm
+from tests.simulation.chaos import GANG
 from tests.simulation.ends import Faults
-from tests.simulation.life import GANG
 
 T = TypeVar("T")
 SEED = 16  # clocks that agree, Slurm as shipped, with accounting

@@ -31,7 +31,8 @@ from scheduler.events import PolicyChanged
 from tests.simulation.arrivals import ArrivalInvariants
 from tests.simulation.clients import connected
 from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
-from tests.simulation.life import HASTY_SETTINGS, SETTINGS, AnyPolicy, Life, _Listener
+from tests.simulation.life import HASTY_SETTINGS, Life, _Listener
+from tests.simulation.policies import SETTINGS, AnyPolicy
 from tests.simulation.processes import Process, outside
 
 NAMES = ("slurm-bridge-0", "slurm-bridge-1")

@@ -12,7 +12,8 @@ from bridge.simulation.kube import objects as objects
 from bridge.simulation.virtual_time import run
 from scheduler import names
 from scheduler.rules import uninstall
-from tests.simulation.life import CHAOS_S, Life, _live
+from tests.simulation.chaos import CHAOS_S
+from tests.simulation.life import Life, _live
 from tests.simulation.test_nodes import Clusters
 
 SEEDS = 12
