@@ -11,16 +11,18 @@ from scheduler import actions as act
 from scheduler import events as ev
 from scheduler import names
 from scheduler.actions import ObjectKind
-from scheduler.apply import node_results
+from scheduler.apply import node_results, reused_ids
 from scheduler.apply.settling import settle_and_refresh, settle_by_plan
 from scheduler.apply.submission_results import lost_job_of
 from scheduler.model.amounts import EMPTY
 from scheduler.model.kubernetes import owner_key
+from scheduler.model.refusal import Refusal
 from scheduler.state import quarantine
-from scheduler.state.in_flight import InFlight
+from scheduler.state.in_flight import InFlight, JobSearch
 from scheduler.state.left_out import LeftOut, after_unusable_grant
 from scheduler.state.phase import Phase
 from scheduler.state.pod_records import LastStatus
+from scheduler.state.workload import Workload
 from scheduler.state.world import World
 
 
@@ -41,7 +43,7 @@ def _planned(world: World, event: ev.Planned) -> None:
     _adopt(world, event.plan)
     for key, job_id in event.plan.not_asked_for:
         if (workload := world.workloads.get(key)) is not None:
-            workload.not_asked_for = job_id
+            _not_asked_for(world, workload, job_id, event.at)
     for key in event.plan.settled:
         _settle(world, key, event.at)
     for name in event.plan.visited_nodes:
@@ -53,6 +55,24 @@ def _planned(world: World, event: ev.Planned) -> None:
         except Exception as error:  # noqa: BLE001 - contained to what the action is about, or raised
             _planning_failed(world, event.plan, action, error)
     quarantine.apply_plan(world, event.plan)
+
+
+def _not_asked_for(world: World, workload: Workload, job_id: int, at: float) -> None:
+    """Note that no job is submitted for the nodes of the lost job (S7).
+
+    So no refusal shows that another job of these pods lives.  If a previous process may have submitted such a job, it is
+    searched by its name (V7).
+    """
+    if workload.not_asked_for == job_id:
+        return
+    workload.not_asked_for = job_id
+    if world.is_inherited(workload) and workload.job_search is None:
+        tenant = world.tenant_of(workload.pod)
+        user = tenant.user if not isinstance(tenant, Refusal) else ""
+        name = names.job_name(workload.readable, world.cluster, workload.key)
+        workload.job_search = JobSearch(at, at, name, user, twin=True)
+        reused_ids.read_hinted(world, at)
+        world.refresh(workload)
 
 
 def _wait_in_turn(world: World, plan: act.Plan) -> None:

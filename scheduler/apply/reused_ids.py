@@ -124,6 +124,18 @@ def schedule_all_reads(world: World, at: float) -> None:
     world.scan_until = at + tuning.scan_s + len(world.unread) / tuning.scan_rate
 
 
+def read_hinted(world: World, began: float) -> bool:
+    """Schedule reads of the live jobs that are known only by the ids that pods show, because no scan reads these jobs.
+
+    Returns True if there are such jobs.  Each of them may be the job of a pod other than the pod that shows it.
+    """
+    hinted = [job.id for job in world.placeholders.values() if job.key is None and job.alive]
+    for job_id in hinted:
+        world.first_listed_at.setdefault(job_id, began)
+    world.sort_unread()
+    return bool(hinted)
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 

@@ -83,7 +83,7 @@ def _submission_unanswered(
     workload.job_search = JobSearch(event.began, until, action.spec.name, action.spec.user)
     if action.spec.required_nodes:
         _not_reacquired(workload, in_flight, "it is not known whether Slurm granted them again")
-        _read_hinted(world, event.began)
+        reused_ids.read_hinted(world, event.began)
 
 
 def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | None, event: ev.ActionEnded) -> None:
@@ -99,7 +99,7 @@ def _reacquire_refused(world: World, workload: Workload, in_flight: InFlight | N
         return
     _not_reacquired(workload, in_flight, event.refusal.message if event.refusal is not None else "")
     world.back_off(workload, event.at)
-    if _read_hinted(world, event.began):
+    if reused_ids.read_hinted(world, event.began):
         workload.job_search = JobSearch(
             event.began, event.at, event.action.spec.name, event.action.spec.user, twin=True
         )
@@ -210,19 +210,7 @@ def _queue_instead(
 def _search_twin(world: World, workload: Workload, action: act.AllocateNow, event: ev.ActionEnded) -> None:
     until = event.at + world.config.tuning.absent_s
     workload.job_search = JobSearch(event.began, until, action.spec.name, action.spec.user, twin=True)
-    _read_hinted(world, event.began)
-
-
-def _read_hinted(world: World, began: float) -> bool:
-    """Schedule reads of the live jobs that are known only by the ids that pods show, because no scan reads these jobs.
-
-    Returns True if there are such jobs.  Each of them may be the job of a pod other than the pod that shows it.
-    """
-    hinted = [job.id for job in world.placeholders.values() if job.key is None and job.alive]
-    for job_id in hinted:
-        world.first_listed_at.setdefault(job_id, began)
-    world.sort_unread()
-    return bool(hinted)
+    reused_ids.read_hinted(world, event.began)
 
 
 ON_ENDED: Mapping[type, Callable[[World, Any, ev.ActionEnded], None]] = {

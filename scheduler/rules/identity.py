@@ -51,7 +51,11 @@ def _show_contradiction(job: Placeholder, workload: Workload, this_pass: Pass) -
 def search_for_job(workload: Workload, search: JobSearch, this_pass: Pass) -> Decision | None:
     """Search for a job after an unknown outcome, or for a twin (ARCHITECTURE 4).  None: the search ended without a job."""
     world = this_pass.world
-    searched = f"A submission was not answered; a job named {search.name} is looked for before it is repeated."
+    searched = (
+        f"Slurm may have a job named {search.name} already: it is looked for first."
+        if search.twin
+        else f"A submission was not answered; a job named {search.name} is looked for before it is repeated."
+    )
     database = world.config.accounting and world.accounting_outage is None
     if not search.asked_database and database and (search.twin or this_pass.now >= search.until):
         return plan_action(

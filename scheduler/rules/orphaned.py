@@ -176,7 +176,19 @@ def _may_live_on(workload: Workload, job: Placeholder, this_pass: Pass, *, is_he
         return _left_alone(workload, job)
     if this_pass.world.config.leaving or not is_managed(workload.pod, this_pass.world):
         return None
-    return reacquire(workload, job, this_pass, is_held=is_held)
+    decision = reacquire(workload, job, this_pass, is_held=is_held)
+    return decision if decision is not None else _search_replacement(workload, job, this_pass)
+
+
+def _search_replacement(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision | None:
+    """Begin the search for a job that a previous process submitted in place of this lost job; None: it is not needed.
+
+    The search ends before the next call (`reacquire`).  A refused submission for the same nodes has begun it already.
+    """
+    was_asked_for = workload.reacquired is not None and workload.reacquired[0] == job.id
+    if was_asked_for or workload.not_asked_for == job.id or not this_pass.world.is_inherited(workload):
+        return None
+    return note(not_asked_for=job.id)
 
 
 def _left_alone(workload: Workload, job: Placeholder) -> Decision:

@@ -653,7 +653,9 @@ def test_a_gang_of_which_one_waits_follows_its_lost_job_whose_id_is_anothers_now
     [read] = story.acts(ReadJob, NOW)
     story.reads(job_of(pod("other"), 17), at=NOW)
     story.ended(read, at=NOW)
-    ends = story.acts(FailByDeadline, NOW + 20)
+    assert story.acts(FailByDeadline, NOW + 20) == [], "a job of their name is searched first"
+    story.polls({17: "RUNNING"}, at=NOW + 21)
+    ends = story.acts(FailByDeadline, NOW + 21)
     assert [(end.name, end.reason) for end in ends] == [
         ("w-0", "Slurm lost the job of this pod (17)"),
         ("w-1", "Slurm lost the job of this pod (17)"),

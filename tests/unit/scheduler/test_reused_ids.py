@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from scheduler import names
-from scheduler.actions import AllocateNow, BindPod, CancelJob, FailByDeadline, Outcome, ReadJob, SubmitJob
+from scheduler.actions import (
+    Action,
+    AllocateNow,
+    BindPod,
+    CancelJob,
+    DeletePod,
+    FailByDeadline,
+    FindJobs,
+    Outcome,
+    ReadJob,
+    SubmitJob,
+)
 from scheduler.events import ActionEnded, JobsPolled
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
@@ -205,3 +216,37 @@ def test_a_second_job_whose_id_went_to_another_pod_costs_the_running_pod_nothing
                 job = job_of(old, 17) if action.job_id == 17 else job_of(OTHER, 18, "PENDING")
                 story.reads(job, at=START + second)
             story.ended(action, at=START + second)
+
+
+@pytest.mark.parametrize("is_terminating", [True, False])
+def test_a_pod_whose_id_went_to_another_pod_runs_on_in_the_job_that_replaced_its_own(is_terminating: bool) -> None:
+    """A process begins after two jobs got each other's ids, and the pods show the former ones (life 740823).
+
+    The nodes of a terminating pod are not asked for again, so no refusal shows that its job lives.
+    """
+    train, other = (replace(each, created=START - 60, node="x1") for each in (TRAIN, OTHER))
+    keys = {"train": {names.JOB_ID: "5"}, "other": {names.JOB_ID: "3"}}
+    shown = [
+        replace(each, phase=PodPhase.RUNNING, annotations={**OF_A_BIND, **keys[each.name]}, started=START - 50)
+        for each in (train, other)
+    ]
+    if is_terminating:
+        shown[0] = replace(shown[0], deleting_at=NOW + 3600, grace_s=3600)
+    story = Story(pods=shown)
+    jobs = {3: job_of(train, 3, submitted=START - 30), 5: job_of(other, 5, submitted=START - 30)}
+    acts: list[Action] = []
+    for second in range(30):
+        story.polls(dict.fromkeys(jobs, "RUNNING"), at=NOW + second)
+        if second == 0:
+            story.reads(jobs[5], at=NOW, granted=grant(5))
+        for action in story.decides(NOW + second):
+            acts.append(action)
+            found = ()
+            if isinstance(action, ReadJob):
+                story.reads(jobs[action.job_id], at=NOW + second, granted=grant(action.job_id))
+            elif isinstance(action, FindJobs):
+                found = tuple(job_id for job_id, job in jobs.items() if job.name == action.name)
+            outcome = Outcome.REFUSED if isinstance(action, AllocateNow) else Outcome.DONE
+            story.ended(action, outcome, at=NOW + second, found=found)
+    assert not [each for each in acts if isinstance(each, DeletePod | FailByDeadline | CancelJob)]
+    assert story.world.workloads[key_of(train)].hint == 3
