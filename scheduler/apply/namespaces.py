@@ -37,8 +37,7 @@ def _namespace_seen(world: World, event: ev.NamespaceSeen) -> None:
 
 
 def _namespace_deleted(world: World, event: ev.NamespaceDeleted) -> None:
-    world.labels_at.pop(event.name, None)
-    world.former_labels.pop(event.name, None)
+    _forget_labels(world, event.name)
     if world.namespaces is not None and event.name != "kube-system":
         world.namespaces.pop(event.name, None)
         _managed_changed(world)
@@ -54,12 +53,20 @@ def _namespaces_listed(world: World, event: ev.NamespacesListed) -> None:
     changed = {
         name for name, namespace in namespaces.items() if name not in before or before[name].labels != namespace.labels
     }
+    for name in before.keys() - namespaces.keys():
+        _forget_labels(world, name)
     for name in changed:
         _note_former_labels(world, before.get(name))
     (namespaces_first_listed if is_first else identity_changed)(world, changed)
     _apply_early_events(world)
     if world.node_state.polled == NEVER:
         world.observe_slurm_nodes(partial(quarantine.quarantine_slurm_node, world))
+
+
+def _forget_labels(world: World, name: str) -> None:
+    """The namespace is gone: one of this name that is created later has nothing to do with its labels."""
+    world.labels_at.pop(name, None)
+    world.former_labels.pop(name, None)
 
 
 def _note_former_labels(world: World, before: Namespace | None) -> None:

@@ -157,7 +157,8 @@ def test_a_replacement_of_the_former_user_by_labels_is_the_pods_although_the_nam
         story.sees(NamespacesListed((*others, labelled)) if is_listed else NamespaceSeen(labelled))
     assert is_its(story, workload, REPLACEMENT)
     assert not is_its(story, workload, replace(REPLACEMENT, user="carol"))
-    story.sees(NamespaceDeleted("hpc"))
+    story.sees(NamespacesListed(others) if is_listed else NamespaceDeleted("hpc"))
+    assert "hpc" not in story.world.labels_at
     assert not story.world.former_labels, "a later namespace of that name has no former labels"
 
 
