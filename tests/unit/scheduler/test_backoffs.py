@@ -21,7 +21,7 @@ from scheduler.actions import (
 )
 from scheduler.events import Planned
 from scheduler.model.kubernetes import PodPhase
-from scheduler.state.backoff import Attempt
+from scheduler.state.backoff import NO_FAILURE, Attempt
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod
 
 NOW = START + 60
@@ -130,6 +130,7 @@ def test_a_pause_that_one_answer_asks_for_counts_though_another_call_sent_with_i
 
 def test_a_pause_that_slurm_asks_for_before_the_next_update_of_a_job_delays_no_bind() -> None:
     story = updates_are_refused(times=1)
+    assert story.world.workloads[key_of(TRAIN)].backoff == NO_FAILURE, "reads of owners do not wait, either"
     story.polls({17: "RUNNING"}, at=NOW + 4)
     story.reads(job_of(TRAIN, 17, "RUNNING"), at=NOW + 4, granted=grant(17))
     assert len(story.acts(BindPod, NOW + 4)) == 1
