@@ -16,6 +16,7 @@ Space = Callable[[str], str]
 STAYS = table("Neither ends")
 # Jobs of running pods are read in turn; here it is soon the turn of each.
 SOON = {"running_fresh_s": 2, "running_every_s": 4}
+READS_OF_ALL = 30  # after so many reads of single jobs, the job of each of nine pods was read in its turn
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,17 +26,20 @@ def soon(bridge: BridgeProcess) -> Iterator[None]:
 
 
 def test_pods_of_a_job_that_is_suspended_resumed_or_given_more_time_run_on_and_say_so(
-    kube: Kube, slurm: Slurm, space: Space, own_rig: None
+    kube: Kube, slurm: Slurm, bridge: BridgeProcess, space: Space, own_rig: None
 ) -> None:
     rows = ("an admin suspends it", "an admin resumes it", "an admin gives it more time")
     three = {row: Three(kube, slurm, space("alice")) for row in rows}
     suspended, resumed, longer = three.values()
     for each in three.values():
         each.run()
+    at_first = _reads(bridge)
     try:
         _scontrol("suspend", suspended, resumed)
         eventually("they say so", lambda: resumed.say() == STAYS[rows[0]])
         _scontrol("resume", resumed)
+        # A new limit is shown only if the bridge knows the former one.
+        eventually("all are read", lambda: _reads(bridge) >= at_first + READS_OF_ALL)
         for job in longer.jobs.values():
             slurm_says("scontrol", "update", f"jobid={job}", "timelimit=120")
         for row in rows:
@@ -51,6 +55,14 @@ def test_pods_of_a_job_that_is_suspended_resumed_or_given_more_time_run_on_and_s
     eventually("slurmctld answers", slurm.responding)
     eventually("all jobs run", lambda: all(each.states() == {"RUNNING"} for each in three.values()))
     assert all(each.unharmed() for each in three.values())
+
+
+def _reads(bridge: BridgeProcess) -> float:
+    """How often the bridge has read a single job."""
+    status, text = bridge.ask("metrics")
+    assert status == 200
+    counted = (line for line in text.splitlines() if line.startswith("slurm_bridge_call_seconds_count{"))
+    return sum(float(line.rpartition(" ")[2]) for line in counted if 'operation="job"' in line)
 
 
 def _scontrol(verb: str, *which: Three) -> None:
