@@ -10,7 +10,7 @@ from scheduler.model.slurm import is_ended
 from scheduler.rules.decision import NOTHING, Decision, combine, note, wake
 from scheduler.rules.end_pod import deletion_awaited_until, end_awaited_until, end_pod, is_out_of_time
 from scheduler.rules.identity import is_it_its_own, read_job, scan_until, unproven_jobs
-from scheduler.rules.reacquire import reacquire
+from scheduler.rules.reacquire import reacquire, was_tried
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.rules.silent_nodes import over_at
 from scheduler.rules.status import clock, status, statuses
@@ -103,7 +103,7 @@ def _end_one(workload: Workload, pod: Pod, job: Placeholder, why: str, this_pass
 
 def _why_ended(workload: Workload, job: Placeholder) -> str:
     if not job.ended or job.requeued:
-        tried = workload.reacquired is not None and workload.reacquired[0] == job.id
+        tried = was_tried(workload, job)
         asked = f"; its nodes were asked for again: {workload.reacquired[1]}" if tried and workload.reacquired else ""
         return f"Slurm {'requeued' if job.requeued else 'lost'} the job of this pod ({job.id}){asked}"
     state = ", ".join(sorted(job.states & {flag for flag in job.states if is_ended(frozenset({flag}))}))
@@ -185,8 +185,8 @@ def _search_replacement(workload: Workload, job: Placeholder, this_pass: Pass) -
 
     The search ends before the next call (`reacquire`).  A refused submission for the same nodes has begun it already.
     """
-    was_asked_for = workload.reacquired is not None and workload.reacquired[0] == job.id
-    if was_asked_for or workload.not_asked_for == job.id or not this_pass.world.is_inherited(workload):
+    is_searched = was_tried(workload, job) or workload.not_asked_for == job.id
+    if is_searched or not this_pass.world.is_inherited(workload):
         return None
     return note(not_asked_for=job.id)
 

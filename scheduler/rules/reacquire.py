@@ -48,8 +48,7 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass, *, is_held
     search = search_for_job(workload, workload.job_search, this_pass) if workload.job_search is not None else None
     if search is not None:
         return search
-    was_tried = workload.reacquired is not None and workload.reacquired[0] == lost.id
-    if was_tried and (not is_held or this_pass.now < workload.backoff.until):
+    if was_tried(workload, lost) and (not is_held or this_pass.now < workload.backoff.until):
         return None
     if (former := former_may_live(workload, this_pass)) is not None:
         return former
@@ -73,6 +72,11 @@ def reacquire(workload: Workload, lost: Placeholder, this_pass: Pass, *, is_held
     return plan_action(
         act.AllocateNow(workload.key, spec, f"{why}: {spec.required_nodes} is asked for again"), "reacquire"
     )
+
+
+def was_tried(workload: Workload, lost: Placeholder) -> bool:
+    """True if the nodes of this lost job were requested again, and Slurm refused them or its answer was lost (S7)."""
+    return workload.reacquired is not None and workload.reacquired[0] == lost.id
 
 
 def pods_that_run_first(workload: Workload, this_pass: Pass) -> Decision | None:

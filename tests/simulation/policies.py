@@ -44,9 +44,9 @@ def by_names(alice: Tenant | None, bob: Tenant | None) -> AnyPolicy:
     """A policy with one rule for each of the two namespaces."""
     spaces = {"alice-a": alice, "bob-b": bob}
     rules = [
-        {"namespaces": [space], "user": who.user, "account": {"default": who.account}}
-        for space, who in spaces.items()
-        if who is not None
+        {"namespaces": [space], "user": tenant.user, "account": {"default": tenant.account}}
+        for space, tenant in spaces.items()
+        if tenant is not None
     ]
     return policy(*rules, gives=lambda space, _: spaces.get(space))
 
@@ -83,5 +83,5 @@ OTHERS = (
 
 
 def of_managed(gives: TenantOf) -> TenantOf:
-    """The same for managed namespaces; no user for others."""
+    """The tenant that *gives* returns for a managed namespace; None for any other namespace."""
     return lambda namespace, labels: gives(namespace, labels) if labels.get(MANAGED) == "true" else None
