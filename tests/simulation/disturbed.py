@@ -29,7 +29,7 @@ from tests.simulation.ends import Faults
 T = TypeVar("T")
 SEED = 16  # clocks that agree, Slurm as shipped, with accounting
 SETTLES_S = 60.0  # after the story: what is still to do is done within a minute
-LATE_S = 8.0  # within the settle time: a request is not known to take effect later than that (ARCHITECTURE 3)
+LATE_S = 8.0  # within the settle time: a request is not known to take effect later than that (docs/core.md)
 GIVEN_UP_S = 1.0
 LOST_WATCH_S = 10.0
 LONGEST_DELAY_S = 15.0

@@ -27,7 +27,7 @@ from bridge.slurm.transport import Reply as SlurmReply
 from tests.simulation.arrivals import ArrivalInvariants
 
 T = TypeVar("T")
-LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time is for (ARCHITECTURE 3)
+LATEST_EFFECT_S = 10.0  # within the settle time: that is what the settle time is for (docs/core.md)
 
 
 @dataclass(slots=True)
