@@ -17,6 +17,6 @@ instead, and another run compares these counters with the relay.
     __main__.py    rigs up and down                      inside.py    one scenario, within a rig's network
     scenarios/     a file for each family                subjects.py  the two that are measured: floor and bridge
     simulated.py   both clusters in this process, for the bridge alone
-    load.py        pods at fixed times, and a stopwatch  ends.py      the far sides as cheap as can be
+    load.py        pods at fixed times, and a stopwatch  clients.py   clients of both clusters, at the least cost
     figures.py, report.py  measured, asked and printed   processes.py, audit.py, relay.py  what is counted
 """

@@ -20,7 +20,7 @@ import msgspec
 
 from integration.bench import report
 from integration.bench.catalogue import chosen
-from integration.bench.ends import BenchError
+from integration.bench.clients import BenchError
 from integration.bench.figures import Figure, Measured, merged, table
 from integration.bench.scenarios import Scenario
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from integration.bench.ends import BenchError
+from integration.bench.clients import BenchError
 
 WRITES = frozenset(("create", "update", "patch", "delete", "deletecollection"))
 

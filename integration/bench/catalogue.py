@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from integration.bench.ends import BenchError
+from integration.bench.clients import BenchError
 from integration.bench.figures import at_most, at_most_floors
 from integration.bench.scenarios import Scenario
 from integration.bench.scenarios.alone import (

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import msgspec
 
-from integration.bench.ends import PODS, TENANT, BenchError, Kube, Metadata, Slurm
+from integration.bench.clients import PODS, TENANT, BenchError, Kube, Metadata, Slurm
 from integration.bench.load import MEMORY_MIB
 from integration.clusters import ENDED
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from integration.bench.ends import BenchError, Kube, Pod
+from integration.bench.clients import BenchError, Kube, Pod
 
 
 class Following:

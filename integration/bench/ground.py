@@ -17,7 +17,7 @@ from typing import TypeVar
 import aiohttp
 
 from integration.bench import subjects
-from integration.bench.ends import NAMESPACE, PODS, TENANT, Kube, Slurm
+from integration.bench.clients import NAMESPACE, PODS, TENANT, Kube, Slurm
 from integration.bench.floor import SCHEDULER as FLOOR
 from integration.bench.following import eventually
 from integration.bench.load import Stopwatch

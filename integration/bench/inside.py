@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from integration.bench.catalogue import chosen
-from integration.bench.ends import BenchError
+from integration.bench.clients import BenchError
 from integration.bench.figures import Measured, merged
 from integration.bench.ground import furnished
 from integration.bench.scenarios import Scenario

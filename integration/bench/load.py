@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from integration.bench.ends import PODS, Kube, Pod
+from integration.bench.clients import PODS, Kube, Pod
 from integration.bench.following import Following
 
 CREATORS = 16  # creations under way at once in a burst

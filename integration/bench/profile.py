@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from integration.bench.ends import BenchError
+from integration.bench.clients import BenchError
 
 RATE = 250
 SHOWN = 30

@@ -25,7 +25,7 @@ from bridge.simulation.slurm.cluster import SlurmCluster
 from bridge.simulation.slurm.job_request import job_of
 from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
-from integration.bench.ends import NAMESPACE, TENANT, BenchError
+from integration.bench.clients import NAMESPACE, TENANT, BenchError
 from integration.bench.subjects import POLICY
 from integration.clusters import BridgeProcess
 from scheduler import names

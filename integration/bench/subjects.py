@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from integration import own_account
 from integration.bench import floor
-from integration.bench.ends import NAMESPACE, TENANT, BenchError, Kube
+from integration.bench.clients import NAMESPACE, TENANT, BenchError, Kube
 from integration.bench.following import eventually
 from integration.clusters import BridgeProcess
 from scheduler.events import Side

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from integration.bench import costs
-from integration.bench.ends import NAMESPACE, PODS, TENANT, BenchError, Kube, Pod, Slurm
+from integration.bench.clients import NAMESPACE, PODS, TENANT, BenchError, Kube, Pod, Slurm
 from integration.bench.figures import Figure, Target, at_most
 from integration.bench.following import eventually
 from integration.bench.ground import Ground

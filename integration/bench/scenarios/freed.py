@@ -11,7 +11,7 @@ import asyncio
 import time
 from functools import partial
 
-from integration.bench.ends import PODS, TENANT
+from integration.bench.clients import PODS, TENANT
 from integration.bench.figures import Figure, at_most, never_more_than
 from integration.bench.following import eventually
 from integration.bench.ground import Ground

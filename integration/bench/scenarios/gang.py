@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from integration.bench import floor, relay
-from integration.bench.ends import PODS, Pod
+from integration.bench.clients import PODS, Pod
 from integration.bench.figures import Figure, Target, never_more_than
 from integration.bench.ground import Ground
 from integration.bench.load import JobOptions, Stopwatch

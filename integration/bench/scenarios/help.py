@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from integration.bench.ends import BenchError
+from integration.bench.clients import BenchError
 from integration.bench.figures import Figure, at_most
 from integration.bench.load import percentile
 from integration.bench.scenarios import Scenario

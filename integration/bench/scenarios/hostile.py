@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from integration.bench.ends import NAMESPACE, Kube
+from integration.bench.clients import NAMESPACE, Kube
 from integration.bench.figures import Figure, at_most
 from integration.bench.following import eventually
 from integration.bench.ground import Ground

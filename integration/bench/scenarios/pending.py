@@ -9,7 +9,7 @@ from functools import partial
 
 from integration.bench import costs, relay
 from integration.bench.audit import Audit
-from integration.bench.ends import Condition, Kube, Pod
+from integration.bench.clients import Condition, Kube, Pod
 from integration.bench.figures import Figure, at_most, never_more_than
 from integration.bench.following import Following, eventually
 from integration.bench.ground import Ground
