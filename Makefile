@@ -97,7 +97,7 @@ image:           ## the container image, built by buildah on Debian's Python; pr
 chart-schema: setup  ## write values.schema.json of the Helm chart, from the settings
 	$(BIN)/python -m integration.chart
 
-reference: chart-schema  ## write docs/settings.md, annotations.md, messages.md, reasons.md and the chart's schema, from the code
+reference: chart-schema  ## write the generated documents (settings, annotations, messages, reasons, findings, parts of others) and the chart's schema
 	$(BIN)/python -m integration.reference
 
 lock:            ## resolve the dependencies again, into the lock files

@@ -1,1 +1,1 @@
-"""The reference pages in docs/, generated from the code (`make reference`); a unit test fails while one is out of date."""
+"""The generated pages in docs/ (`make reference`), from code and records; a unit test fails while one is out of date."""

@@ -6,11 +6,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from integration.readme import ROOT
-from integration.reference import page_annotations, page_messages, page_reasons, page_settings
+from integration.reference import (
+    page_annotations,
+    page_findings,
+    page_messages,
+    page_reasons,
+    page_reliability,
+    page_settings,
+)
 
 PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "settings.md": page_settings.text,
     ROOT / "docs" / "annotations.md": page_annotations.text,
     ROOT / "docs" / "messages.md": page_messages.text,
     ROOT / "docs" / "reasons.md": page_reasons.text,
+    ROOT / "docs" / "findings.md": page_findings.text,
+    ROOT / "docs" / "reliability.md": page_reliability.text,
 }

@@ -1,4 +1,4 @@
-"""The pages that are generated from the code are up to date and complete."""
+"""The generated pages are up to date and complete."""
 
 from __future__ import annotations
 
