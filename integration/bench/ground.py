@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
@@ -14,10 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import aiohttp
-
-from integration.bench import subjects
-from integration.bench.clients import NAMESPACE, PODS, TENANT, Kube, Slurm
+from integration.bench import costs, subjects
+from integration.bench.clients import NAMESPACE, PODS, TENANT, Cut, Kube, Slurm
 from integration.bench.floor import SCHEDULER as FLOOR
 from integration.bench.following import eventually
 from integration.bench.load import Stopwatch
@@ -32,6 +31,8 @@ STRANGER = "carol"  # a Slurm user without jobs of the bridge
 BREAK_IN = 1000
 WARM_UP = [f"warm-{number}" for number in range(20)]
 AT_ONCE = "gracePeriodSeconds=0"
+LOOK_S, QUIET_LOOKS = 1.0, 3
+AT_REST = 0.25  # cores; beside 10,000 pods and an idle bridge the servers use 0.2 of a core
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,21 @@ class Ground:
         best = await floor()
         return best, await bridge()
 
+    async def servers_at_rest(self) -> None:
+        """Wait until the servers of both clusters have used little processor time for some seconds.  Raises BenchError."""
+        quiet = 0
+
+        async def rest() -> bool:
+            nonlocal quiet
+            meter = self.processes.meter()
+            await asyncio.sleep(LOOK_S)  # the time over which processor time is counted
+            spent = meter.read()
+            used = sum(spent.cpu_s[name] for name in costs.SERVERS) / spent.seconds
+            quiet = quiet + 1 if used < AT_REST else 0
+            return quiet >= QUIET_LOOKS
+
+        await eventually("the servers have nothing left to do", rest, within_s=600)
+
     async def _warm_up(self, subject: Subject) -> None:
         """A few pods there and gone again, so that connections are open and code is loaded.
 
@@ -137,7 +153,7 @@ class Ground:
         async def none() -> bool:
             # The simulated kubelet is not asked.  The server gives up after a minute, in the middle of its answer or
             # before; the rest is for the next time.
-            with suppress(aiohttp.ClientPayloadError):
+            with suppress(Cut):
                 await self.kube.call("DELETE", f"{PODS}?{AT_ONCE}&{which}", may=(504,))
             return not (await self.kube.json("GET", f"{PODS}?limit=1&{which}"))["items"]
 
