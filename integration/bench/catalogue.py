@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from integration.bench.clients import BenchError
-from integration.bench.figures import at_most, at_most_floors
+from integration.bench.figures import at_most, at_most_times
 from integration.bench.scenarios import Scenario
 from integration.bench.scenarios.alone import (
     alone,
@@ -44,7 +44,7 @@ def scenarios(pods: int = 0, seconds: float = 0) -> list[Scenario]:
         packed(pods or 1000),
         gang(64, granted=at_most(0.3), created=at_most(0.5)),
         gang(512, granted=at_most(1.5), created=at_most(2)),
-        gang(2048, granted=at_most_floors(2)),
+        gang(2048, granted=at_most_times(2)),
         freed(pods or 20),
         pending(pods or 1000, seconds or 60),
         hostile(pods or 150),

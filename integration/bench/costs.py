@@ -25,8 +25,8 @@ def per_pod(
     """
 
     def figure(name: str, beside: str, target: Target | None) -> Figure:
-        value, floors = (spent / pods * MS_PER_S for spent in (bridge.cpu_s[name], floor.cpu_s[beside]))
-        return Figure(scenario, f"{name}: CPU a pod", "ms", (value,), target, (floors,))
+        value, compared = (spent / pods * MS_PER_S for spent in (bridge.cpu_s[name], floor.cpu_s[beside]))
+        return Figure(scenario, f"{name}: CPU a pod", "ms", (value,), target, (compared,))
 
     return [
         figure("bridge", "floor", target),
@@ -39,8 +39,8 @@ def of_ends(scenario: str, what: str, spent: Spent, floor: Spent, ends: int) -> 
     """Processor time for each end, of the bridge (the floor) and of the servers while it (the floor) follows the ends."""
 
     def figure(name: str, beside: str) -> Figure:
-        value, floors = (each.cpu_s[which] / ends * MS_PER_S for each, which in ((spent, name), (floor, beside)))
-        return Figure(scenario, f"{what}: {name}: CPU an end", "ms", (value,), None, (floors,))
+        value, compared = (each.cpu_s[which] / ends * MS_PER_S for each, which in ((spent, name), (floor, beside)))
+        return Figure(scenario, f"{what}: {name}: CPU an end", "ms", (value,), None, (compared,))
 
     others = Figure(scenario, f"{what}: others on this machine", "cores", (spent.others,), None, (floor.others,))
     return [figure("bridge", "floor"), *(figure(name, name) for name in (*SERVERS, "bench")), others]

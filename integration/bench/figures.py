@@ -1,4 +1,4 @@
-"""A figure: the measured value of each repeat, with the target and the value of the floor."""
+"""A figure: the measured value of each repeat, with the target and the value that it is compared with."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+FLOOR = "floor"
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """The target of a figure.
 
-    bound      in the figure's unit, or as a multiple of the floor
+    bound      in the figure's unit, or as a multiple of the value that the figure is compared with
     at_least   more is better
-    of_floor   the bound is a multiple of the floor in the same repeat
-    or_floors  a larger value meets the target, too, up to this multiple of the floor in the same repeat
+    relative   the bound is a multiple of the compared value of the same repeat
+    or_times   a larger value meets the target, too, up to this multiple of the compared value of the same repeat
     always     True: no repeat may miss it; False: the median of the repeats may not
     """
 
     bound: float
     at_least: bool = False
-    of_floor: bool = False
-    or_floors: float | None = None
+    relative: bool = False
+    or_times: float | None = None
     always: bool = False
 
-    def asked(self, unit: str) -> str:
+    def asked(self, unit: str, compared_with: str) -> str:
+        """The target as it is printed, of a figure with this unit that is compared with this."""
         sign = "≥" if self.at_least else "≤"
-        asked = f"{sign} {self.bound:g} × floor" if self.of_floor else f"{sign} {self.bound:g} {unit}".rstrip()
-        return asked if self.or_floors is None else f"{asked}, or {self.or_floors:g} × floor"
+        of = f"× {compared_with}" if self.relative else unit
+        asked = f"{sign} {self.bound:g} {of}".rstrip()
+        return asked if self.or_times is None else f"{asked}, or {self.or_times:g} × {compared_with}"
 
 
-def at_most(bound: float, *, or_floors: float | None = None) -> Target:
-    return Target(bound, or_floors=or_floors)
+def at_most(bound: float, *, or_times: float | None = None) -> Target:
+    return Target(bound, or_times=or_times)
 
 
 def at_least(bound: float) -> Target:
@@ -44,20 +48,21 @@ def never_more_than(bound: float) -> Target:
     return Target(bound, always=True)
 
 
-def at_most_floors(bound: float) -> Target:
-    return Target(bound, of_floor=True)
+def at_most_times(bound: float) -> Target:
+    return Target(bound, relative=True)
 
 
-def at_least_floors(bound: float) -> Target:
-    return Target(bound, at_least=True, of_floor=True)
+def at_least_times(bound: float) -> Target:
+    return Target(bound, at_least=True, relative=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One line of the report.
 
-    values  one a repeat
-    floor   the floor's, one a repeat, or none at all
+    values         one a repeat
+    compared       the values that these are compared with, one a repeat, or none at all
+    compared_with  what was measured there: the floor, or, for example, "without metrics"
     """
 
     scenario: str
@@ -65,7 +70,8 @@ class Figure:
     unit: str
     values: tuple[float, ...]
     target: Target | None = None
-    floor: tuple[float, ...] = ()
+    compared: tuple[float, ...] = ()
+    compared_with: str = FLOOR
 
     @property
     def median(self) -> float:
@@ -73,20 +79,20 @@ class Figure:
 
     @property
     def ratios(self) -> list[float]:
-        """The ratios to the floor, repeat by repeat: the state of the machine at that moment affects both."""
-        if not self.floor or not all(self.floor):  # of nothing there is no share
+        """The ratios to the compared values, repeat by repeat: the state of the machine at that moment affects both."""
+        if not self.compared or not all(self.compared):  # of nothing there is no share
             return []
-        return [value / floor for value, floor in zip(self.values, self.floor, strict=True)]
+        return [value / compared for value, compared in zip(self.values, self.compared, strict=True)]
 
     @property
     def met(self) -> bool | None:
         """True if the target is met; None: there is no target.  The three shown digits are compared: no more are measured."""
         if self.target is None:
             return None
-        values = self.ratios if self.target.of_floor else self.values
+        values = self.ratios if self.target.relative else self.values
         if not values:
             return None
-        more = self.target.or_floors
+        more = self.target.or_times
         return self._holds(values, self.target.bound) or bool(more and self.ratios and self._holds(self.ratios, more))
 
     def _holds(self, values: Sequence[float], bound: float) -> bool:
@@ -98,7 +104,7 @@ class Figure:
     def plain(self) -> dict[str, Any]:
         """The fields, and the values that follow from them, for JSON."""
         return asdict(self) | {
-            "asked": self.target.asked(self.unit) if self.target else None,
+            "asked": self.target.asked(self.unit, self.compared_with) if self.target else None,
             "median": self.median,
             "ratio": statistics.median(self.ratios) if self.ratios else None,
             "met": self.met,
@@ -110,16 +116,16 @@ class Figure:
         return (
             self.scenario,
             self.name,
-            self.target.asked(self.unit) if self.target else "",
+            self.target.asked(self.unit, self.compared_with) if self.target else "",
             f"{short(self.median)} {self.unit}".rstrip(),
             f"{'–'.join(shown)} ({many})" if many > 1 else "(1)",
-            short(statistics.median(self.floor)) if self.floor else "",
+            f"{self.compared_with}: {short(statistics.median(self.compared))}" if self.compared else "",
             f"{statistics.median(self.ratios):.2f}" if self.ratios else "",
             {None: "", True: "yes", False: "NO"}[self.met],
         )
 
 
-HEADINGS = ("scenario", "figure", "asked", "median", "spread (repeats)", "floor", "ratio", "met")
+HEADINGS = ("scenario", "figure", "asked", "median", "spread (repeats)", "compared with", "ratio", "met")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,9 @@ def merged(figures: Iterable[Figure]) -> list[Figure]:
         key = figure.scenario, figure.name
         known = found.get(key)
         found[key] = (
-            replace(known, values=known.values + figure.values, floor=known.floor + figure.floor) if known else figure
+            replace(known, values=known.values + figure.values, compared=known.compared + figure.compared)
+            if known
+            else figure
         )
     return list(found.values())
 

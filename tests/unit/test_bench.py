@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from integration.bench.figures import Figure, at_least_floors, at_most, at_most_floors, merged, never_more_than
+from integration.bench.figures import Figure, at_least_times, at_most, at_most_times, merged, never_more_than
 from integration.bench.load import percentile
 from integration.bench.relay import Call, busiest_second, rate
 from integration.bench.report import Run, known, page, plain
@@ -26,24 +26,31 @@ def test_where_no_repeat_may_miss_it_the_worst_counts() -> None:
     assert not figure(0, 0, 1, target=never_more_than(0)).met
 
 
-def test_the_floor_of_the_same_repeat_is_what_a_value_is_compared_with() -> None:
-    slow_machine_in_the_second = figure(80, 8, target=at_least_floors(0.8), floor=(100, 10))
+def test_a_value_is_compared_with_that_of_the_same_repeat() -> None:
+    slow_machine_in_the_second = figure(80, 8, target=at_least_times(0.8), compared=(100, 10))
     assert slow_machine_in_the_second.ratios == [0.8, 0.8]
     assert slow_machine_in_the_second.met
-    assert not figure(21, target=at_most_floors(2), floor=(10,)).met
+    assert not figure(21, target=at_most_times(2), compared=(10,)).met
 
 
 def test_a_value_beyond_the_bound_meets_a_target_that_also_allows_a_multiple_of_the_floor() -> None:
-    target = at_most(2.5, or_floors=1.3)
-    assert figure(2.4, target=target, floor=(1.0,)).met, "within the bound"
-    assert figure(3.2, target=target, floor=(2.5,)).met, "the floor is slow, too"
-    assert figure(3.3, target=target, floor=(2.5,)).met is False
+    target = at_most(2.5, or_times=1.3)
+    assert figure(2.4, target=target, compared=(1.0,)).met, "within the bound"
+    assert figure(3.2, target=target, compared=(2.5,)).met, "the floor is slow, too"
+    assert figure(3.3, target=target, compared=(2.5,)).met is False
     assert figure(2.6, target=target).met is False, "no floor was measured"
-    assert target.asked("s") == "≤ 2.5 s, or 1.3 × floor"
+    assert target.asked("s", "floor") == "≤ 2.5 s, or 1.3 × floor"
+
+
+def test_the_table_says_with_what_a_figure_is_compared() -> None:
+    cells = figure(90, target=at_least_times(0.98), compared=(100,), compared_with="without metrics").cells()
+    assert "≥ 0.98 × without metrics" in cells
+    assert "without metrics: 100" in cells
+    assert "floor: 100" in figure(90, compared=(100,)).cells()
 
 
 def test_of_a_floor_of_nothing_there_is_no_share() -> None:
-    idle = figure(0.2, floor=(0.0,))
+    idle = figure(0.2, compared=(0.0,))
     assert idle.ratios == []
     assert "" in idle.cells()
 
@@ -54,8 +61,8 @@ def test_no_more_digits_are_judged_than_are_shown() -> None:
 
 
 def test_repeats_that_were_measured_apart_are_one_figure() -> None:
-    [one] = merged([figure(1, floor=(10,)), figure(2, floor=(20,))])
-    assert (one.values, one.floor) == ((1, 2), (10, 20))
+    [one] = merged([figure(1, compared=(10,)), figure(2, compared=(20,))])
+    assert (one.values, one.compared) == ((1, 2), (10, 20))
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
@@ -83,7 +90,7 @@ def test_the_busiest_second_may_begin_anywhere() -> None:
 
 def run_of(scenario: str, value: float, commit: str = "1a2b3c4") -> Run:
     about = {"date": "2026-11-21", "commit": commit, "machine": "2 cores", "slurm": "26.05", "kubernetes": "1.36"}
-    return Run(about, [Figure(scenario, "pods a second", "pods/s", (value,), at_least_floors(0.8), (100.0,))])
+    return Run(about, [Figure(scenario, "pods a second", "pods/s", (value,), at_least_times(0.8), (100.0,))])
 
 
 def test_figures_are_kept_as_they_were_measured(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from integration.bench.figures import Figure
 from integration.bench.ground import Ground
 
+REPEATS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -20,7 +22,7 @@ class Scenario:
     count     measure once what cannot be counted while time is measured; or nothing such
     nodes     how many nodes its rig has, of 64 CPUs each
     repeats   how often it is measured, unless somebody asks otherwise
-    why       why fewer than five, where it is fewer
+    why       how long a repeat takes and why there are fewer, if there are fewer than REPEATS
     apart     a rig of its own for each repeat: the records of ended jobs, which slurmctld keeps, would slow the next
     """
 
@@ -29,6 +31,6 @@ class Scenario:
     alone: Callable[[Path, Path | None], Awaitable[list[Figure]]] | None = None
     count: Callable[[Ground], Awaitable[list[Figure]]] | None = None
     nodes: int = 100
-    repeats: int = 5
+    repeats: int = REPEATS
     why: str = ""
     apart: bool = False

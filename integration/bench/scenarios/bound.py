@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 from functools import partial
 
 from integration.bench import costs, relay, subjects
-from integration.bench.figures import Figure, at_most, at_most_floors, never_more_than
+from integration.bench.figures import Figure, at_most, at_most_times, never_more_than
 from integration.bench.ground import Ground
 from integration.bench.load import Stopwatch, percentile, pod
 from integration.bench.relay import Relay
@@ -27,7 +28,14 @@ def bound(pods: int, seconds: float) -> Scenario:
     """So many pods, idle for so long."""
     repeat = partial(_repeat, "bound", pods, seconds)
     nodes = pods // PODS_A_NODE + 4
-    return Scenario("bound", repeat, nodes=nodes, repeats=2, why="each takes some five minutes", apart=True)
+    return Scenario(
+        "bound",
+        repeat,
+        nodes=nodes,
+        repeats=2,
+        why="one takes some five minutes, because 10,000 pods are bound first",
+        apart=True,
+    )
 
 
 async def _repeat(scenario: str, pods: int, seconds: float, ground: Ground) -> list[Figure]:
@@ -44,12 +52,23 @@ async def _repeat(scenario: str, pods: int, seconds: float, ground: Ground) -> l
 
 
 async def _one_more(scenario: str, ground: Ground) -> list[Figure]:
-    async with ground.floor(cleared=False) as floor:
-        best = await waits(ground, floor, SINGLE, "floor")
-    async with ground.bridge(cleared=False) as bridge:
-        reached = await waits(ground, bridge, SINGLE, "single")
+    """Each of the two is measured twice, once as the first, and begins when the servers have nothing left to do."""
+    best, reached = list[float](), list[float]()
+
+    async def floor(turn: int) -> None:
+        await ground.servers_at_rest()
+        async with ground.floor(cleared=False) as subject:
+            best.extend(await waits(ground, subject, SINGLE // 2, f"floor{turn}-"))
+
+    async def bridge(turn: int) -> None:
+        await ground.servers_at_rest()
+        async with ground.bridge(cleared=False) as subject:
+            reached.extend(await waits(ground, subject, SINGLE // 2, f"single{turn}-"))
+
+    for turn in (ground.turn, ground.turn + 1):
+        await replace(ground, turn=turn).in_turn(partial(floor, turn), partial(bridge, turn))
     return [
-        latency(scenario, 0.5, reached, at_most_floors(3), best),
+        latency(scenario, 0.5, reached, at_most_times(3), best),
         latency(scenario, 0.99, reached, None, best),
     ]
 

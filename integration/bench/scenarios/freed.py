@@ -30,7 +30,7 @@ ENDED = b'{"status":{"phase":"Succeeded"}}'
 def freed(ends: int) -> Scenario:
     """So many in a repeat."""
     repeat = partial(_repeat, "freed", ends)
-    return Scenario("freed", repeat, nodes=NODES, repeats=3, why="each takes a minute and a half")
+    return Scenario("freed", repeat, nodes=NODES)
 
 
 async def _repeat(scenario: str, ends: int, ground: Ground) -> list[Figure]:

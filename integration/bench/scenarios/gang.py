@@ -1,7 +1,7 @@
 """A gang of one shape on free nodes: how long until all of it is bound, and what it asks of Slurm.
 
-A gang is one job, and what is left to do is a burst of binds.  So the floor is as many binds of pods that exist, sent by the
-benchmark itself, all at once over its own connections.
+A gang is one job, and what is left to do is a burst of binds.  So it is compared with as many binds of pods that exist, sent
+by the benchmark itself, all at once over its own connections.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -41,13 +42,14 @@ async def _repeat(
     scenario: str, pods: int, nodes: int, granted: Target, created: Target | None, ground: Ground
 ) -> list[Figure]:
     binds_s, figures = await ground.in_turn(
-        partial(_floor, pods, nodes, ground), partial(_bridge, scenario, pods, created, ground)
+        partial(_binds_alone, pods, nodes, ground), partial(_bridge, scenario, pods, created, ground)
     )
     since_grant, *others = figures
-    return [Figure(scenario, since_grant.name, "s", since_grant.values, granted, (binds_s,)), *others]
+    compared = replace(since_grant, target=granted, compared=(binds_s,), compared_with="binds alone")
+    return [compared, *others]
 
 
-async def _floor(pods: int, nodes: int, ground: Ground) -> float:
+async def _binds_alone(pods: int, nodes: int, ground: Ground) -> float:
     """Seconds from the first bind to the last pod that is seen on a node."""
     await ground.clear()
     names = [f"ring-{number}" for number in range(pods)]

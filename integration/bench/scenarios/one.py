@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from integration.bench import costs
-from integration.bench.figures import Figure, Target, at_most, at_most_floors
+from integration.bench.figures import Figure, Target, at_most, at_most_times
 from integration.bench.ground import Ground
 from integration.bench.load import PLAIN, JobOptions, Stopwatch, percentile
 from integration.bench.processes import Spent
@@ -36,7 +36,7 @@ async def _repeat(scenario: str, pods: int, ground: Ground) -> list[Figure]:
 
     (best, best_spent), (reached, spent) = await ground.in_turn(floor, bridge)
     return [
-        latency(scenario, 0.5, reached, at_most_floors(2), best),
+        latency(scenario, 0.5, reached, at_most_times(2), best),
         latency(scenario, 0.9, reached, None, best),
         latency(scenario, 0.99, reached, at_most(100), best),
         latency(scenario, 1, reached, None, best),
