@@ -40,7 +40,10 @@ def _cancel_ended(world: World, action: act.CancelJob, event: ev.ActionEnded) ->
             job.read_began, job.end_proven = event.at, True  # the answer to the cancel proves the end
         if workload is not None and action.record:
             workload.backoff = workload.backoff.after_success()
-    elif workload is not None:
+        return
+    if event.outcome is Outcome.UNKNOWN and job is not None:
+        job.cancel_until = event.at + world.config.tuning.settle_s
+    if workload is not None:
         world.back_off(workload, event.at, attempt=Attempt.END_JOB)
 
 

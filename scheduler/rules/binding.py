@@ -34,6 +34,7 @@ from scheduler.translate.grouping import by_rank
 
 RETRY_PLACE_S = 5.0  # a member of a running gang whose place is taken tries again after this time
 SHOWN_AFTER_FAILURES = 3  # after this many failed binds in a row, the pod shows the failure
+LOOK_AGAIN_S = 0.5  # a bind that waits for a poll looks for it after this time
 MAX_BIND_FAILURES = 5  # after so many refused binds of one pod the grant is released for other pods
 
 
@@ -328,6 +329,8 @@ def _send_binds(
     workload, job, unbound = binding.workload, binding.job, binding.unbound
     if not binding.replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in unbound):
         return release_grant(workload, job, this_pass, "Kubernetes refused the bind again and again")
+    if (waits := _cancel_may_land(binding, this_pass)) is not None:
+        return waits
     if this_pass.now < workload.backoff.until:
         message = f"The bind for Slurm job {job.id} failed and is tried again: {job.bind_trouble}"
         is_shown = job.bind_trouble and workload.backoff.failures >= SHOWN_AFTER_FAILURES
@@ -339,6 +342,28 @@ def _send_binds(
         place = found[pod.uid]
         binds.append(_bind_of(binding, pod, place, _keys_of(pod, place, gpus, common), created_at, this_pass))
     return Decision((BindTogether(tuple(binds)),))
+
+
+def _cancel_may_land(binding: Binding, this_pass: Pass) -> Decision | None:
+    """The wait while a cancel that was sent before may still end the job, and the pods with it.  None: no cancel may.
+
+    The answer to a cancel was lost; or a previous process made the job, and may have cancelled it just before it was killed.
+    But if it bound a pod of the gang for the job, it used the grant, and the other members must not come late (W9).  Once no
+    such cancel can take effect any more, a poll or a read has to show that the job lives.
+    """
+    world, job = this_pass.world, binding.job
+    is_used = job.asked_at is not None or bool(binding.nodes)
+    sent_before = float("-inf") if is_used else world.quiet_until()
+    until = max(job.cancel_until, sent_before)
+    polled = world.polled.began if world.polled is not None else float("-inf")
+    if max(polled, job.read_began) >= until:
+        return None
+    why = (
+        f"the answer to a cancel of Slurm job {job.id} was lost, so the job may still end"
+        if job.cancel_until >= sent_before
+        else f"slurm-bridge has just started, and a cancel that it sent before may still end Slurm job {job.id}"
+    )
+    return wake(max(until, this_pass.now + LOOK_AGAIN_S), f"The bind waits: {why}.")
 
 
 def _gpus(

@@ -106,8 +106,10 @@ class SlurmEnd:
         self, method: str, target: str, headers: Mapping[str, str], body: bytes, *, deadline_s: float
     ) -> SlurmReply:
         self._invariants.sent_to_slurm(method, target, headers, body)
+        sent = self._invariants.clock()
 
         def act() -> SlurmReply:
+            self._invariants.reaches_slurm(method, target, body, sent)
             reply = SlurmReply(*rest.answer(self._cluster, self._clock(), method, target, headers, body))
             if method != "GET":
                 self._invariants.after()

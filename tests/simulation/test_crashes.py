@@ -40,6 +40,10 @@ async def submitted(life: Calm, count: int = 1) -> None:
     await life.until(lambda: len([job for job in life.slurm.jobs.values() if job.pending]) == count)
 
 
+async def started_or_failed(life: Calm, kind: str) -> None:
+    await life.until(lambda: life.pods_of(kind)[0]["status"]["phase"] != "Pending", 200)
+
+
 async def one_pod_runs_and_ends(life: Calm) -> None:
     life.creates("alone", RUNS)
     await life.first("alone", "Succeeded")
@@ -98,7 +102,23 @@ async def no_node_can_be_used_when_the_pod_is_bound(life: Calm) -> None:
     await asyncio.sleep(40)
     for node in life.slurm.nodes:
         life.cordons(node, False)
-    await life.first("alone", within=100)
+    await started_or_failed(life, "alone")
+
+
+async def the_room_comes_back_while_the_grant_is_released(life: Calm) -> None:
+    """Other pods have all room, so the grant is released; they go while that cancel is on its way."""
+    others = []
+    for node in life.slurm.nodes:
+        made = objects.pod(SPACE, f"other-{node}", scheduler="other", requests={"cpu": "8"}, nodeName=node)
+        others.append(life.kube.create(life.kube_clock(), "pods", made))
+    life.inner.wake()
+    await asyncio.sleep(20)  # the bridge has seen them, however late
+    life.creates("alone")
+    await life.until(lambda: any("plans CancelJob" in what for _, what in life.invariants.log), 120)
+    for other in others:
+        life.kube.remove(life.kube_clock(), "pods", other, 0)
+    life.inner.wake()
+    await started_or_failed(life, "alone")
 
 
 async def jobs_are_cancelled(life: Calm) -> None:
@@ -239,6 +259,7 @@ STORIES: tuple[Story, ...] = (
     a_waiting_pod_is_edited,
     an_admin_holds_and_releases_a_waiting_job,
     no_node_can_be_used_when_the_pod_is_bound,
+    the_room_comes_back_while_the_grant_is_released,
     jobs_are_cancelled,
     a_job_is_preempted_with_a_grace,
     time_limits_are_reached,

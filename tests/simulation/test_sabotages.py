@@ -29,7 +29,11 @@ from scheduler.state.world import World
 from tests.simulation import test_replicas as replicas
 from tests.simulation.calm import SPACE, Calm
 from tests.simulation.disturbed import Place, Story, play
-from tests.simulation.test_crashes import no_node_can_be_used_when_the_pod_is_bound, one_pod_runs_and_ends
+from tests.simulation.test_crashes import (
+    no_node_can_be_used_when_the_pod_is_bound,
+    one_pod_runs_and_ends,
+    the_room_comes_back_while_the_grant_is_released,
+)
 
 WHOLE = {"cpu": "8"}  # of a node
 
@@ -144,19 +148,23 @@ def by_id(decide_whose: Callable[[World, Job], str | None]) -> Callable[[World, 
 
 
 def test_a_bridge_that_takes_an_unknown_outcome_for_a_failure_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives the grant of a late bind back."""
-    late = no_node_can_be_used_when_the_pod_is_bound, "/binding", "unanswered-late"
-    assert wrong(*late) == ""
+    """It releases the grant of a late bind, so the pod ends; and it binds a pod for the job of a late cancel."""
+    late_bind = no_node_can_be_used_when_the_pod_is_bound, "/binding", "unanswered-late"
+    late_cancel = the_room_comes_back_while_the_grant_is_released, "/jobs/", "unanswered-late"
+    assert wrong(*late_bind) == wrong(*late_cancel) == ""
     monkeypatch.setattr(executor, "_outcome", lambda _: Outcome.UNREACHED)
-    assert wrong(*late)
+    assert "pod alone `Failed`" in wrong(*late_bind)
+    assert "V7: alice-a/alone was bound for job 1" in wrong(*late_cancel)
 
 
 def test_a_bridge_without_a_quiet_period_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives the grant of a bind of the process before back, which takes effect later."""
-    late = no_node_can_be_used_when_the_pod_is_bound, "/binding", "killed-late"
-    assert wrong(*late) == ""
+    """The process before sent a bind or a cancel, which takes effect later: as in the test above."""
+    late_bind = no_node_can_be_used_when_the_pod_is_bound, "/binding", "killed-late"
+    late_cancel = the_room_comes_back_while_the_grant_is_released, "/jobs/", "killed-late"
+    assert wrong(*late_bind) == wrong(*late_cancel) == ""
     monkeypatch.setattr(Facts, "quiet_until", lambda facts: facts.started)
-    assert wrong(*late)
+    assert "pod alone `Failed`" in wrong(*late_bind)
+    assert "V7: alice-a/alone was bound for job 1" in wrong(*late_cancel)
 
 
 def test_a_bridge_that_does_not_look_at_the_room_on_a_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

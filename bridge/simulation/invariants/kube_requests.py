@@ -78,7 +78,7 @@ class KubeRequests:
         if self.seen.exact and (pod is None or is_settled(pod)):
             return  # the API server refuses this bind
         self.seen.note(f"bind {full_name} to {node} for job {job_id}")
-        self.seen.bind_sent.add(uid)
+        self.seen.bind_sent[uid] = sent
         if sent - self.seen.lost_at < ON_ITS_WAY_S:
             return  # slurmctld has just lost jobs, which the bridge could not know
         self.seen.slurm.job(job_id)  # an observer that does not know the job reads it from now on

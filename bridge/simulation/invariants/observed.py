@@ -35,7 +35,7 @@ class Observed:
     stands_s     the longest grace that counts, as `silent_node_s` of scheduler/tuning.py
     renamed      serial of a job to its name before its user gave it another name
     checked      number of checks, by invariant
-    bind_sent    uids of pods whose bind was sent
+    bind_sent    uid of a pod whose bind was sent to the time of the last one
     bound_by_others   uid of a pod that another client bound, to the time and the job id in its annotations
     requested    name and user of a job to the time of its first request by this process, or of its last request by another
     """
@@ -60,7 +60,7 @@ class Observed:
     log: list[tuple[float, str]] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
     tenants: TenantHistory = field(init=False)
-    bind_sent: set[str] = field(default_factory=set)
+    bind_sent: dict[str, float] = field(default_factory=dict)
     bound_by_others: dict[str, tuple[float, int | None]] = field(default_factory=dict)
     requested: dict[tuple[str, str], float] = field(default_factory=dict)
     _homes: dict[str, str] = field(default_factory=dict)  # workload key to namespace

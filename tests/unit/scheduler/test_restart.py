@@ -33,6 +33,7 @@ from scheduler.events import (
     Side,
     SlurmNodesPolled,
 )
+from scheduler.explain import explain
 from scheduler.model.kubernetes import Condition, Container, HostPort, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.slurm import Job
 from scheduler.place.fit import NodeInfo
@@ -209,7 +210,47 @@ def test_pods_that_are_older_than_this_process_wait_until_the_unknown_jobs_were_
     assert story.acts(SubmitJob, START + 0.2) == []
     story.reads(job_of(TRAIN, 15), at=START + 0.2, granted=grant(15))
     story.ended(reads[1], at=START + 0.2)
-    assert [bind.job_id for bind in story.acts(BindPod, START + 0.2)] == [15]
+    assert story.acts(AllocateNow, START + 0.2) == []
+    story.polls({15: "RUNNING"}, at=QUIET_END)
+    assert [bind.job_id for bind in story.acts(BindPod, QUIET_END)] == [15]
+
+
+def _why(story: Story, at: float) -> str:
+    return explain(story.world, key_of(TRAIN), at).sentence
+
+
+def test_no_pod_is_bound_for_the_job_of_a_process_before_while_its_cancel_may_land() -> None:
+    """That process may have cancelled the job just before it was killed: a later poll shows that it did not."""
+    story = Story()
+    story.polls({17: "RUNNING"}, at=START + 0.1)
+    story.sees(TRAIN)
+    story.reads(job_of(TRAIN, 17), at=START + 0.2, granted=grant(17))
+    assert story.decides(START + 0.3) == []
+    assert "a cancel that it sent before may still end Slurm job 17" in _why(story, START + 0.3)
+    story.polls({17: "RUNNING"}, at=START + 11.9)
+    assert story.acts(BindPod, START + 12.5) == [], "that poll began too early"
+    story.polls({17: "RUNNING"}, at=START + 12.6)
+    assert [bind.job_id for bind in story.acts(BindPod, START + 13)] == [17]
+
+
+def test_a_pod_is_not_bound_for_a_job_whose_cancel_was_not_answered() -> None:
+    """The grant was to be released; then the room came back, and the cancel may still take effect."""
+    story = Story()
+    story.polls({}, at=START + 0.1)
+    other = pod("other", cpu=64000, node="x1")
+    story.sees(PodsListed(Scope.OTHERS, (other,), START + 0.1))
+    story.sees(TRAIN)
+    [ask] = story.acts(AllocateNow, START + 20)
+    story.ended(ask, at=START + 20, job_id=17, grant=grant(17))
+    story.polls({17: "RUNNING"}, at=START + 21)
+    [cancel] = story.acts(CancelJob, START + 40)
+    story.sees(PodDeleted(Scope.OTHERS, other, START + 41))
+    story.ended(cancel, Outcome.UNKNOWN, at=START + 42)
+    story.polls({17: "RUNNING"}, at=START + 53.9)
+    assert story.acts(BindPod, START + 54.5) == []
+    assert "the answer to a cancel of Slurm job 17 was lost" in _why(story, START + 54.5)
+    story.polls({17: "RUNNING"}, at=START + 54.6)
+    assert [bind.job_id for bind in story.acts(BindPod, START + 55)] == [17]
 
 
 def test_the_search_over_and_nothing_found_they_go_on_at_once() -> None:
@@ -240,7 +281,9 @@ def test_what_a_standby_knew_of_the_pods_is_listed_again_before_a_pod_is_bound()
     story.ended(read, at=START + 0.2)
     assert story.decides(START + 0.2) == []
     story.sees(PodsListed(Scope.OURS, (TRAIN,), START + 0.3))
-    assert [bind.job_id for bind in story.acts(BindPod, START + 0.3)] == [17]
+    assert story.decides(START + 0.3) == []
+    story.polls({17: "RUNNING"}, at=QUIET_END)
+    assert [bind.job_id for bind in story.acts(BindPod, QUIET_END)] == [17]
 
 
 def test_nothing_is_cancelled_or_evicted_in_the_quiet_period() -> None:
