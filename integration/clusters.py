@@ -428,8 +428,10 @@ class BridgeProcess:
         path, new = self._folder / "settings.yaml", self._folder / "new.yaml"
         new.write_text(text)
         with suppress(yaml.YAMLError, AttributeError):  # a file that cannot be used: the policy before stays in force
-            if policy := yaml.safe_load(text).get("policy"):
-                journal.policy(policy, scheduler=self._settings.get("scheduler_name", journal.BRIDGE))
+            settings = yaml.safe_load(text)
+            if policy := settings.get("policy"):
+                scheduler = self._settings.get("scheduler_name", journal.BRIDGE)
+                journal.policy(policy, scheduler=scheduler, tuning=settings.get("tuning"))
         return new.replace(path)
 
     @contextmanager

@@ -6,6 +6,7 @@ what a policy allows is written here a second time, from docs/behaviour.md and d
 * the API server's audit log: pods, nodes, settings of installed bridges, and every request on them, with its client;
 * slurmctld's log: every change of a job's state, to the millisecond, and every start of slurmctld;
 * slurmdbd, by sacct: what each job was: name, user, account, nodes, resources, and who cancelled it;
+* slurmrestd's log: if a bridge cancelled a job of which slurmdbd does not say who did;
 * the journal: what the run itself did on purpose (`journal`).
 
 A bridge, and its schedulerName, are known by its user agent.  In Slurm a bridge acts as its tenants, and the journeys

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from integration.checker import accounting, audit, journal, slurm_log
+from integration.checker import accounting, audit, journal, rest_log, slurm_log
 from integration.checker.evidence import Evidence
 from integration.checker.invariants import judge
-from integration.checker.verdict import Verdict
+from integration.checker.verdict import LACKS, Verdict
 from integration.rigging.places import Rig, cache
 
 RIG = Path(__file__).resolve().parent.parent / "rig"
@@ -21,18 +21,35 @@ MOST = 5  # violations of an invariant that are printed
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 1: an invariant was violated, or an announced violation did not occur."""
+    """Exit code 1: an invariant was violated, an announced violation did not occur, or too little was judged."""
     parser = argparse.ArgumentParser(prog="python -m integration.checker")
     parser.add_argument("rig", help="its name, or the folder of logs that were kept of one")
     parser.add_argument("--rest", type=float, help="seconds of calm after which L2, L3 and L4 must hold")
+    parser.add_argument(
+        "--must", type=_names, help='invariants that must be judged, as in "V1,V2"; default: any of them'
+    )
     asked = parser.parse_args(arguments)
     folder = Path(asked.rig) if "/" in asked.rig else ask(Rig(asked.rig))
     evidence = read(folder)
     verdict = judge(evidence, rest_s=asked.rest)
-    print(summary(evidence, verdict), flush=True)
+    missing = verdict.missing(asked.must) if asked.must is not None else _nothing(verdict)
+    print(
+        "\n".join([summary(evidence, verdict), *(f"checker: MISSING {sentence}" for sentence in missing)]), flush=True
+    )
     if verdict.broken and "/" not in asked.rig:
         print(f"checker: the logs are kept in {keep(folder, asked.rig)}", flush=True)
-    return 1 if verdict.broken or verdict.unused else 0
+    return 1 if verdict.broken or verdict.unused or missing else 0
+
+
+def _names(shown: str) -> list[str]:
+    names = [each for each in shown.split(",") if each]
+    if unknown := set(names) - LACKS.keys():
+        raise argparse.ArgumentTypeError(f"no invariant is called {', '.join(sorted(unknown))}")
+    return names
+
+
+def _nothing(verdict: Verdict) -> list[str]:
+    return [] if verdict.judged.total() else ["everything: the logs show nothing that can be judged"]
 
 
 def ask(rig: Rig) -> Path:
@@ -53,6 +70,7 @@ def read(folder: Path) -> Evidence:
         accounting.parse((folder / RECORDS).read_text()),
         journal.read(folder / journal.FILE),
         frozenset(pod["metadata"]["uid"] for pod in here["items"]),
+        rest_log.read(folder / "slurmrestd.log"),
     )
 
 
@@ -73,7 +91,7 @@ def _says(rig: Rig, command: str, option: str, *, after: tuple[str, ...]) -> str
 def summary(evidence: Evidence, verdict: Verdict) -> str:
     """What was judged, and each violation in a sentence."""
     pods, jobs = len(evidence.audit.pods), len(evidence.jobs)
-    judged = ", ".join(f"{name} {number}" for name, number in sorted(verdict.judged.items()))
+    judged = ", ".join(f"{name} {number}" for name, number in sorted(verdict.judged.items()) if number)
     lines = [f"checker: {pods} pods and {jobs} jobs in the logs; judged: {judged or 'nothing'}"]
     if evidence.unnamed:
         lines.append(f"checker: {evidence.unnamed} jobs of slurmctld's log are not in slurmdbd, and are not judged")

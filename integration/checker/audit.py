@@ -16,15 +16,28 @@ from integration.checker.quantities import host_ports, requests
 from integration.checker.rooms import Rooms
 
 BRIDGE = "slurm-bridge"
+DEADLINE = "given a deadline"
+# What a request of a bridge does to a pod, by verb and subresource.
+WRITES = {
+    ("create", "binding"): "bound",
+    ("create", "eviction"): "evicted",
+    ("patch", None): "given other annotations",
+    ("update", None): "given other annotations",
+    ("patch", "status"): "given a condition",
+    ("update", "status"): "given a condition",
+    ("delete", None): "deleted",
+}
 # The user agent of a bridge; that of a command names no scheduler.
 BRIDGES = re.compile(r"slurm-bridge/\S+ \((?P<scheduler>[-a-z0-9.]+)\)")
 COMMAND = "a command of slurm-bridge"
 JOB_ID = "slurm-bridge/job-id"
 SIZE = "slurm-bridge/size"
 GANG_SIZE = "slurm-bridge/gang-size"
+SIGNAL = "slurm-bridge/signal"
 SLURM_NODE = "slurm-bridge/slurm-node"
 # How the name of the ConfigMap of an installed bridge begins, and the key in it.
 SETTINGS = ("slurm-bridge-settings", "settings.yaml")
+OWNERS = frozenset({"apps", "batch"})  # API groups whose objects the audit log has as they were sent
 KUBELETS = ("kubelet", "kwok")
 REFUSED, UNKNOWN = 300, 500  # from this code on
 FINISHED = ("Succeeded", "Failed")
@@ -35,7 +48,11 @@ Entry = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A bind that took effect.  job, size: what the annotations that came with it say of its job; None, 0: nothing."""
+    """A bind that took effect.
+
+    job     the id of the annotation that came with it; None: it has none
+    size    the number of pods of the annotation that came with it; 0: it has none
+    """
 
     at: float
     node: str
@@ -57,6 +74,21 @@ class Harm:
     seconds: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A request of a bridge that changed a pod, or may have changed it.
+
+    bridge  schedulerName of the bridge
+    what    what was done to the pod, as in "the pod was bound"
+    """
+
+    at: float
+    pod: Pod
+    bridge: str
+    what: str
+    line: str
+
+
 @dataclass(slots=True, eq=False)
 class Pod:
     """One pod, as far as requests show it; times are None if no request showed the event.
@@ -64,8 +96,12 @@ class Pod:
     requests   CPUs, bytes of memory, and so on, by Kubernetes' names; the least, if they were changed
     ports      ports of its node: number, protocol, address
     gang_size  the number of pods of its gang that its annotation showed when it was bound; 0: it showed none
+    signal_s   the most seconds that its own annotation `signal` ever asked for
+    owners     API groups of its owners, which may have the annotation `signal`, too
+    service    its containers always restart, and it has a controller
     gated      it was created with scheduling gates
     explained  when the bridge first wrote to it why it waits
+    begun      its startTime, from which kubelet counts its deadline
     succeeded  it ended, and without a failure
     ending     when the request came by which it ended; `finished` and `gone` are when that was answered
     jobs       job ids that the bridge wrote to it, and when
@@ -80,11 +116,15 @@ class Pod:
     requests: Mapping[str, float] = field(default_factory=dict)
     ports: frozenset[tuple[int, str, str]] = frozenset()
     gang_size: int = 0
+    signal_s: float = 0.0
+    owners: frozenset[str] = frozenset()
+    service: bool = False
     gated: bool = False
     grace_s: float = 30.0
     created: float | None = None
     explained: float | None = None
     bind: Bind | None = None
+    begun: float | None = None
     started: float | None = None
     finished: float | None = None
     succeeded: bool = False
@@ -123,17 +163,23 @@ class Audit:
     watches   watches of pods that have ended, by the schedulerName of their bridge: from, until
     nodes     names of nodes in Slurm where they differ
     rooms     what each node has room for
+    writes    requests of bridges that changed pods
     policies  the policies of installed bridges, by schedulerName, and since when: those of their ConfigMaps
+    tunings   the setting `tuning` of installed bridges, likewise
+    signals   the most seconds of the annotation `signal` of owners of pods, by namespace
     takeovers when a lease of bridges got another holder, or its holder led anew
     system    UID of the namespace kube-system
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
     harms: list[Harm] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
     watches: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
     rooms: Rooms = field(default_factory=Rooms)
     policies: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
+    tunings: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
+    signals: dict[str, float] = field(default_factory=dict)
     takeovers: list[float] = field(default_factory=list)
     system: str = ""
     end: float = 0.0
@@ -158,9 +204,7 @@ class Audit:
         elif code >= REFUSED:
             return
         elif resource == "pods":
-            handler = _PODS.get((verb, what.get("subresource")))
-            if handler:
-                handler(self, entry, line)
+            self._served(entry, line)
         elif resource == "nodes":
             self._node(entry, at)
         elif resource == "configmaps":
@@ -171,6 +215,15 @@ class Audit:
             meta = (entry.get("responseObject") or {}).get("metadata") or {}
             if meta.get("name") == "kube-system":
                 self.system = meta["uid"]
+        elif what.get("apiGroup") in OWNERS and isinstance(sent := entry.get("requestObject"), dict):
+            space = what.get("namespace", "")
+            self.signals[space] = max(self.signals.get(space, 0.0), _signal_s(sent.get("metadata") or {}))
+
+    def signal_s(self, pod: Pod) -> float:
+        """The most seconds before a time limit at which the annotation `signal` may ask for SIGTERM; inf: not known."""
+        if pod.owners - OWNERS:
+            return float("inf")
+        return max(pod.signal_s, self.signals.get(pod.namespace, 0.0) if pod.owners else 0.0)
 
     def watched(self) -> dict[str, list[tuple[float, float]]]:
         """When each bridge had an open watch of pods: it ran, and reached the API server.  By its schedulerName."""
@@ -206,15 +259,31 @@ class Audit:
         text = (sent.get("data") or {}).get(key)
         if entry["verb"] in ("create", "update", "patch") and shown.startswith(name) and text:
             settings = yaml.safe_load(text)
-            self.policies.setdefault(settings.get("scheduler_name", BRIDGE), []).append(
-                (at, settings.get("policy") or {})
-            )
+            scheduler = settings.get("scheduler_name", BRIDGE)
+            self.policies.setdefault(scheduler, []).append((at, settings.get("policy") or {}))
+            self.tunings.setdefault(scheduler, []).append((at, settings.get("tuning") or {}))
+
+    def _served(self, entry: Entry, line: str) -> None:
+        """A request on a pod that took effect."""
+        self._written(entry, line)
+        if handler := _PODS.get((entry["verb"], entry["objectRef"].get("subresource"))):
+            handler(self, entry, line)
+
+    def _written(self, entry: Entry, line: str) -> None:
+        """Notes a request of a bridge on a pod.  It comes before the request takes effect here: a deletion frees the name."""
+        bridge, sent = _scheduler(entry), entry.get("requestObject")
+        what = WRITES.get((entry["verb"], entry["objectRef"].get("subresource")))
+        if bridge and what and (pod := self._named(entry)) is not None:
+            if isinstance(sent, dict) and "activeDeadlineSeconds" in (sent.get("spec") or {}):
+                what = DEADLINE
+            self.writes.append(Write(seconds(entry["requestReceivedTimestamp"]), pod, bridge, what, line))
 
     def _unknown(self, entry: Entry, line: str) -> None:
         """A request on a pod that may have taken effect: an end of it is judged, and what it says counts as said.
 
         If its kubelet starts it, it was bound.
         """
+        self._written(entry, line)
         what, sent = entry["objectRef"], entry.get("requestObject")
         kind = entry["verb"], what.get("subresource")
         if kind == ("create", "binding"):
@@ -222,7 +291,10 @@ class Audit:
         elif kind == ("create", "eviction") or (kind == ("patch", None) and isinstance(sent, dict)):
             _PODS[kind](self, entry, line)
         elif kind == ("patch", "status"):
-            self._explained(entry, self._named(entry))
+            pod, status = self._named(entry), _status_of(sent)
+            self._explained(entry, pod)
+            if pod is not None and status.get("phase") in FINISHED:
+                pod.ending = min(pod.ending, seconds(entry["requestReceivedTimestamp"]))
         elif kind == ("delete", None) and (pod := self._named(entry)) is not None:
             self.harms.append(Harm(seconds(entry["requestReceivedTimestamp"]), pod, "deleted", _client(entry), line))
 
@@ -242,6 +314,11 @@ class Audit:
         pod.requests, pod.ports = requests(spec), host_ports(spec)
         pod.grace_s = float(spec.get("terminationGracePeriodSeconds", 30))
         pod.gated, pod.gang_size = bool(spec.get("schedulingGates")), _whole(meta, GANG_SIZE)
+        owners = meta.get("ownerReferences") or ()
+        pod.owners = frozenset(owner["apiVersion"].rpartition("/")[0] for owner in owners)
+        pod.signal_s = _signal_s(meta)
+        controlled = any(owner.get("controller") for owner in owners)
+        pod.service = spec.get("restartPolicy", "Always") == "Always" and controlled
         if spec.get("nodeName"):
             pod.bind = Bind(at, spec["nodeName"], None, _client(entry), line)
 
@@ -264,19 +341,22 @@ class Audit:
         meta = sent.get("metadata") or {}
         if client == BRIDGE and (job := _whole(meta, JOB_ID)):
             pod.jobs.append((at, job))
+        pod.signal_s = max(pod.signal_s, _signal_s(meta))
         if GANG_SIZE in (meta.get("annotations") or {}) and pod.bind is None:
             pod.gang_size = _whole(meta, GANG_SIZE)
         deadline = (sent.get("spec") or {}).get("activeDeadlineSeconds")
         if deadline is not None and entry["verb"] == "patch":
-            self.harms.append(Harm(at, pod, "given a deadline", client, line, float(deadline)))
+            self.harms.append(Harm(at, pod, DEADLINE, client, line, float(deadline)))
 
     def _status(self, entry: Entry, line: str) -> None:
         pod, sent = self._named(entry), entry.get("requestObject")
         if pod is not None and pod.bind is None and _client(entry) in KUBELETS and pod.path in self._tentative:
             self._bound(*self._tentative.pop(pod.path))
-        status = (sent.get("status") or {}) if isinstance(sent, dict) else {}
+        status = _status_of(sent)
         if pod is None:
             return
+        if shown := status.get("startTime"):
+            pod.begun = pod.begun or seconds(shown)
         if status.get("phase") in FINISHED:
             pod.succeeded = pod.succeeded or (status["phase"] == "Succeeded" and not pod.finished)
             pod.finished = pod.finished or seconds(entry["stageTimestamp"])
@@ -405,6 +485,18 @@ def _scheduler(entry: Entry) -> str:
     """The schedulerName of the bridge that sent the request; "": no bridge did."""
     found = BRIDGES.fullmatch(entry.get("userAgent", ""))
     return found["scheduler"] if found else ""
+
+
+def _status_of(sent: Any) -> Mapping[str, Any]:
+    """The status in a patch or in a whole object; {}: there is none."""
+    return (sent.get("status") or {}) if isinstance(sent, dict) else {}
+
+
+def _signal_s(meta: Entry) -> float:
+    """The seconds of the annotation `signal`: "USR1@300" and "300" -> 300, "USR1" -> 60; 0: it is absent."""
+    shown = str((meta.get("annotations") or {}).get(SIGNAL) or "").strip()
+    found = re.search(r"(?:\A|@)([0-9]{1,5})\Z", shown)
+    return float(found[1]) if found else (60.0 if shown else 0.0)
 
 
 def _explains(condition: Entry) -> bool:

@@ -10,14 +10,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from integration.checker.accounting import Record, hosts
-from integration.checker.audit import BRIDGE, Audit, Pod
+from integration.checker.audit import BRIDGE, Audit, Harm, Pod
 from integration.checker.journal import Interval, Journal, without
+from integration.checker.rest_log import RestLog
 from integration.checker.slurm_log import Life, SlurmLog
 
 OURS = re.compile(r"~(k[0-9a-f]{8})\.([0-9a-f]{16})\Z")
 CLOCKS_S = 1.1  # slurmdbd's times are whole seconds, rounded down
-# A bind, or the end of a pod, is decided by facts that are at most so old when the request is seen.
-ON_ITS_WAY_S = 30.0
+# A bind, or the end of a pod, is decided by facts that are at most so old when the request is seen: while something is
+# broken on purpose, and otherwise.  Slurm is polled once a second, and a request may wait for others (X1).
+ON_ITS_WAY_S, CALM_WAY_S = 30.0, 5.0
+IN_FORCE_S = 120.0  # settings may have effects for so long after they were changed
 DOWN_S = 5.0  # slurmctld is considered away for so long before the start that the log shows
 
 
@@ -28,6 +31,7 @@ class Job:
     key        of its workload, from its name; "": it is no placeholder of this cluster
     scheduler  schedulerName of the bridge whose mark its name has; "" likewise
     serves     pods of its bridge that were bound for it
+    named_by   pods on which a bridge wrote its id, with the bind or later
     """
 
     life: Life
@@ -35,6 +39,7 @@ class Job:
     key: str = ""
     scheduler: str = ""
     serves: list[Pod] = field(default_factory=list)
+    named_by: list[Pod] = field(default_factory=list)
 
     @property
     def last(self) -> Record:
@@ -62,6 +67,9 @@ class Job:
         ]
 
 
+History = list[tuple[float, Mapping[str, Any]]]  # settings, and since when
+
+
 class Users(frozenset[Any]):
     """The users that policies name; everybody, if none was recorded or one is a template."""
 
@@ -76,8 +84,10 @@ class Evidence:
     unnamed   jobs of slurmctld's log that slurmdbd does not know: nothing can be said of them
     calm      when a bridge ran and nothing was broken, stopped or frozen, by its schedulerName
     here      UIDs of the pods at the end; None: unknown
+    ran       when each bridge ran and reached the API server, by its schedulerName
     policies  those of the journal and of installed bridges, by schedulerName, and since when, the oldest first
-    tenants   Slurm users that the policies name
+    tunings   their settings `tuning`, likewise
+    tenants   Slurm users that the policies of each bridge name, by its schedulerName
     """
 
     audit: Audit
@@ -85,38 +95,40 @@ class Evidence:
     records: list[Record]
     journal: Journal = field(default_factory=Journal)
     here: frozenset[str] | None = None
+    rest: RestLog = field(default_factory=RestLog)
     jobs: list[Job] = field(default_factory=list)
     unnamed: int = 0
     calm: dict[str, list[Interval]] = field(default_factory=dict)
-    policies: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
-    tenants: Users = field(init=False)
+    ran: dict[str, list[Interval]] = field(default_factory=dict)
+    policies: dict[str, History] = field(default_factory=dict)
+    tunings: dict[str, History] = field(default_factory=dict)
+    tenants: dict[str, Users] = field(default_factory=dict)
     _by_id: dict[int, list[tuple[Life, Job | None]]] = field(default_factory=dict)  # None: slurmdbd does not know it
     _by_leader: dict[int, list[Job]] = field(default_factory=dict)
     _by_name: dict[str, list[Job]] = field(default_factory=dict)
     _own: dict[str, Pod] = field(default_factory=dict)  # by workload key
     _gangs: dict[str, list[Pod]] = field(default_factory=dict)
+    _harms: dict[str, list[Harm]] = field(default_factory=dict)  # by the UID of the pod
 
     def __post_init__(self) -> None:
         self._take_policies()
         self._take_jobs()
         for pod in self.audit.pods.values():
             self._take_pod(pod)
+        for harm in self.audit.harms:
+            self._harms.setdefault(harm.pod.uid, []).append(harm)
         away = [(start - DOWN_S, served) for start, served in self.slurm.starts]
         # A replica that takes over knows nothing of what its predecessor was about to do: the limits begin anew.
         taken_over = [(at, at) for at in self.audit.takeovers]
-        self.calm = {
-            scheduler: without(_merged(watches), away + taken_over + self.journal.faults)
-            for scheduler, watches in self.audit.watched().items()
-        }
+        self.ran = {scheduler: _merged(watches) for scheduler, watches in self.audit.watched().items()}
+        holes = away + taken_over + self.journal.faults
+        self.calm = {scheduler: without(ran, holes) for scheduler, ran in self.ran.items()}
 
     def _take_policies(self) -> None:
-        for of in (self.journal.policies, self.audit.policies):
-            for scheduler, policies in of.items():
-                self.policies[scheduler] = sorted(
-                    [*self.policies.get(scheduler, ()), *policies], key=lambda each: each[0]
-                )
-        every = (policy for policies in self.policies.values() for _, policy in policies)
-        self.tenants = Users(rule.get("user") for policy in every for rule in rules_of(policy))
+        self.policies = _together(self.journal.policies, self.audit.policies)
+        self.tunings = _together(self.journal.tunings, self.audit.tunings)
+        for scheduler, policies in self.policies.items():
+            self.tenants[scheduler] = Users(rule.get("user") for _, policy in policies for rule in rules_of(policy))
 
     def _take_jobs(self) -> None:
         schedulers = {BRIDGE, *(pod.scheduler for pod in self.audit.pods.values())} - {""}
@@ -142,6 +154,9 @@ class Evidence:
         if pod.bind and pod.bind.client == BRIDGE and (job := self.job(pod.bind.job, pod.bind.at)):
             for part in self.parts(job) if job.may_serve(pod) else ():
                 part.serves.append(pod)
+        named = (job for since, number in pod.jobs if (job := self.job(number, since)))
+        for part in dict.fromkeys(part for job in named for part in self.parts(job)):
+            part.named_by.append(pod)
 
     def _records(self) -> dict[Life, list[Record]]:
         """The records of each life.  A record belongs to the last life of its id that had begun when it was submitted."""
@@ -158,6 +173,29 @@ class Evidence:
     def ours(self) -> Iterator[Job]:
         """The placeholders, by their name."""
         return (job for job in self.jobs if job.key)
+
+    def is_own(self, job: Job) -> bool:
+        """True if it is a placeholder, and of a user of its bridge's policies."""
+        return bool(job.key) and job.last.user in self.tenants.get(job.scheduler, Users())
+
+    def is_cancelled(self, job: Job) -> bool:
+        """True if the bridge cancelled it: as its user, because journeys act as the administrator."""
+        life, last = job.life, job.last
+        if life.over == float("inf") or last.state != "CANCELLED":
+            return False
+        if last.ended_by is None:
+            return self.rest.a_bridge_cancelled({life.id, life.leader}, life.over)
+        return last.ended_by == last.uid
+
+    def facts_since(self, scheduler: str, at: float) -> float:
+        """The earliest time of the facts on which a request of that bridge at that time may rest."""
+        oldest = at - ON_ITS_WAY_S
+        calm = [(max(begin, oldest), min(end, at)) for begin, end in self.calm.get(scheduler, ())]
+        return max([oldest, *(end - CALM_WAY_S for begin, end in calm if end - begin > CALM_WAY_S)])
+
+    def harms_of(self, pod: Pod) -> list[Harm]:
+        """The requests that ended the pod, or were to end it."""
+        return self._harms.get(pod.uid, [])
 
     def job(self, number: int | None, at: float) -> Job | None:
         """The job that had this id then, or last before; None also if slurmdbd does not know that job."""
@@ -204,6 +242,12 @@ def workload_keys(uid: str, namespace: str, labels: Mapping[str, str]) -> tuple[
     return (_sha(uid, 16), *gang_keys(namespace, labels))
 
 
+def in_force(history: History, begin: float, end: float) -> list[Mapping[str, Any]]:
+    """The settings that may have had an effect at any time between the two."""
+    ends = [at for at, _ in history[1:]] + [float("inf")]
+    return [each for (at, each), until in zip(history, ends, strict=False) if at <= end and until >= begin]
+
+
 def rules_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Its rules in order, and the default at the end."""
     return [*policy.get("rules", ()), *([policy["default"]] if policy.get("default") else [])]
@@ -212,6 +256,14 @@ def rules_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def clock(at: float) -> str:
     """A time in UTC, as both logs show it."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S.%f")[:-3] if at < float("inf") else "ever"
+
+
+def _together(*sources: Mapping[str, History]) -> dict[str, History]:
+    """The settings of all sources by schedulerName, the oldest first."""
+    found: dict[str, History] = {}
+    for scheduler, history in (each for source in sources for each in source.items()):
+        found[scheduler] = sorted([*found.get(scheduler, ()), *history], key=lambda each: each[0])
+    return found
 
 
 def _sha(text: str, digits: int) -> str:

@@ -22,7 +22,7 @@ def whole_gangs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     seen: set[int] = set()
     for job in evidence.ours():
         parts = evidence.parts(job)
-        size = max((pod.gang_size or pod.bind.size for pod in job.serves if pod.bind), default=0)
+        size = _size(job)
         if size < 2 or id(parts[0]) in seen or evidence.pod_of(job):
             continue
         seen.add(id(parts[0]))
@@ -39,6 +39,17 @@ def whole_gangs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
                 f"{half_s:.0f} calm seconds after {clock(first)} only {len(bound)} of {size} pods of a gang were bound for "
                 f"{job.shown}, which was not released: {who}",
             )  # fmt: skip
+
+
+def is_whole(evidence: Evidence, job: Job, at: float) -> bool:
+    """False if the job is that of a gang, of which not all pods had been bound by then."""
+    size = _size(job)
+    return size < 2 or sum(bound <= at for bound in _bound(evidence, job)) >= size
+
+
+def _size(job: Job) -> int:
+    """The number of pods of the gang whose job it is; less than 2: of no gang, or not known."""
+    return max((pod.gang_size or pod.bind.size for pod in job.serves if pod.bind), default=0)
 
 
 def _bound(evidence: Evidence, job: Job) -> list[float]:

@@ -7,18 +7,15 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Any
 
-from integration.checker.audit import BRIDGE, Harm
-from integration.checker.evidence import ON_ITS_WAY_S, Evidence, Job, clock, rules_of
+from integration.checker.audit import BRIDGE, Pod
+from integration.checker.bridges import own_jobs, own_pods
+from integration.checker.ends import SAME_MOMENT_S, ended_jobs, ended_pods
+from integration.checker.evidence import IN_FORCE_S, Evidence, Job, clock, in_force, rules_of
 from integration.checker.fits import fits
 from integration.checker.gangs import whole_gangs
 from integration.checker.liveness import LIVENESS
-from integration.checker.slurm_log import HOLDS
 from integration.checker.verdict import Broken, Verdict
 
-SAME_MOMENT_S = 0.02  # two log lines of one moment
-EARLIEST_SHARE = 0.5  # of its time limit: before that no pod is ended for the limit (S4b)
-PREEMPTED_S = 60.0  # more than the longest GraceTime of a partition of the rig
-POLICY_LAG_S = 120.0  # a job may be made so long after the policy changed: it was asked for before
 # Slurm's name of a resource to that of Kubernetes, and Slurm's unit in that of Kubernetes.
 TRES = {
     "cpu": ("cpu", 1),
@@ -36,7 +33,7 @@ def judge(evidence: Evidence, *, rest_s: float | None = None) -> Verdict:
     rest_s  L1 to L4 hold after so many calm seconds; None: after those that their rules give
     """
     verdict = Verdict()
-    for rule in (_one_job, _on_its_grant, fits, whole_gangs, _not_twice, _foreign_jobs, _evidence, _policy):
+    for rule in RULES:
         verdict.broken += rule(evidence, verdict.judged)
     for live in LIVENESS:
         verdict.broken += live(evidence, verdict.judged, rest_s)
@@ -60,7 +57,7 @@ def _one_job(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     """V1: of the jobs of one name and user, at most one holds nodes at a time; components of one job count as one."""
     same: dict[tuple[str, str], list[tuple[float, float, str, Job]]] = {}
     for job in evidence.ours():
-        if job.last.user in evidence.tenants:
+        if evidence.is_own(job):
             for change, end in job.life.holds():
                 same.setdefault((job.name, job.last.user), []).append((change.at, end, change.line, job))
     for (name, _), runs in same.items():
@@ -84,36 +81,43 @@ def _on_its_grant(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         bind = pod.bind
         if bind is None or bind.client != BRIDGE:
             continue
-        judged["V2"] += 1
         job = evidence.job(bind.job, bind.at)
-        what = f"pod {pod.who} was bound to {bind.node} at {clock(bind.at)} ({bind.line}) for job {bind.job}"
-        if job is None:
-            known = any(life.id == bind.job for life in evidence.slurm.lives)
-            if not known:
-                yield Broken("V2", pod.who, bind.at, f"{what}, which slurmctld's log does not have")
-            continue
-        if not job.key:
-            yield Broken("V2", pod.who, bind.at, f"{what}, which is foreign: {job.shown}")
-            continue
-        if not job.may_serve(pod):
-            yield Broken(
-                "V2", pod.who, bind.at, f"{what}, which is that of another bridge, {job.scheduler} ({job.name})"
-            )
-            continue
-        owner = evidence.pod_of(job)
-        if owner is not None and owner is not pod:
-            yield Broken("V2", pod.who, bind.at, f"{what}, which is that of pod {owner.who} ({job.name})")
-            continue
-        held = [
-            nodes for part in evidence.parts(job) for nodes in part.had(bind.at - ON_ITS_WAY_S, bind.at + SAME_MOMENT_S)
-        ]
-        if not held:
-            state = job.life.change_at(bind.at)
-            yield Broken(
-                "V2", pod.who, bind.at, f"{what}, which was {state.state} since {clock(state.at)} ({state.line})"
-            )
-        elif evidence.audit.nodes.get(bind.node, bind.node) not in (nodes := frozenset[str]().union(*held)):
-            yield Broken("V2", pod.who, bind.at, f"{what}, which has {', '.join(sorted(nodes)) or 'no node'}")
+        if job is None and any(life.id == bind.job for life in evidence.slurm.lives):
+            continue  # slurmdbd does not know the job
+        judged["V2"] += 1
+        wrong = _not_its_own(evidence, pod, job) or _not_granted(evidence, pod, job)
+        if wrong:
+            what = f"pod {pod.who} was bound to {bind.node} at {clock(bind.at)} ({bind.line}) for job {bind.job}"
+            yield Broken("V2", pod.who, bind.at, f"{what}, which {wrong}")
+
+
+def _not_its_own(evidence: Evidence, pod: Pod, job: Job | None) -> str:
+    """Why the job is not the pod's; "": it is."""
+    if job is None:
+        return "slurmctld's log does not have"
+    if not job.key:
+        return f"is foreign: {job.shown}"
+    if not job.may_serve(pod):
+        return f"is that of another bridge, {job.scheduler} ({job.name})"
+    owner = evidence.pod_of(job)
+    return f"is that of pod {owner.who} ({job.name})" if owner is not None and owner is not pod else ""
+
+
+def _not_granted(evidence: Evidence, pod: Pod, job: Job | None) -> str:
+    """Why the job did not have the node of the pod at the bind; "": it had.
+
+    What ended while the bind was on its way counts as not ended, unless the bridge itself has cancelled the job.
+    """
+    assert pod.bind is not None
+    assert job is not None
+    at, bound_to = pod.bind.at, evidence.audit.nodes.get(pod.bind.node, pod.bind.node)
+    known = at if evidence.is_cancelled(job) else evidence.facts_since(job.scheduler, at)
+    held = [nodes for part in evidence.parts(job) for nodes in part.had(known, at + SAME_MOMENT_S)]
+    if not held:
+        state = job.life.change_at(at)
+        return f"was {state.state} since {clock(state.at)} ({state.line})"
+    nodes = frozenset[str]().union(*held)
+    return "" if bound_to in nodes else f"has {', '.join(sorted(nodes)) or 'no node'}"
 
 
 def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
@@ -133,7 +137,7 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             given.update(part.last.tres)
         for pod in job.serves:
             assert pod.bind is not None
-            judged["V5"] += 1
+            judged["V5"] += bool(given)
             at = pod.bind.at
             there = [
                 each for each in job.serves if each.bind and each.bind.at <= at < each.over and evidence.certain(each)
@@ -161,9 +165,9 @@ def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
     After a start of slurmctld its database no longer says who cancelled a job that had ended before.
     """
     for job in evidence.jobs:
-        if job.key and job.last.user in evidence.tenants:
+        if evidence.is_own(job):
             continue
-        judged["V6"] += 1
+        judged["V6"] += any(record.ended_by is not None or record.state != "CANCELLED" for record in job.records)
         for record in job.records:
             if record.ended_by == record.uid:
                 end = job.life.changes[-1]
@@ -173,62 +177,12 @@ def _foreign_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
                 )  # fmt: skip
     for update in evidence.slurm.updates:
         changed = evidence.job(update.id, update.at)
-        if (
-            changed is not None
-            and update.uid == changed.last.uid
-            and not (changed.key and changed.last.user in evidence.tenants)
-        ):
+        if changed is not None and update.uid == changed.last.uid and not evidence.is_own(changed):
             yield Broken(
                 "V6", changed.name, update.at,
                 f"{changed.shown}, which is foreign, was changed as {changed.last.user} at {clock(update.at)} "
                 f"({update.line})",
             )  # fmt: skip
-
-
-def _evidence(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
-    """V7: no pod is ended by the bridge while its job has the nodes, apart from S4b, S5, S12 and W9."""
-    for harm in evidence.audit.harms:
-        pod = harm.pod
-        if harm.client != BRIDGE or harm.at >= pod.over:
-            continue
-        judged["V7"] += 1
-        what = f"pod {pod.who} was {harm.kind} by the bridge at {clock(harm.at)} ({harm.line})"
-        named = pod.job_at(harm.at)
-        if named is None:
-            yield Broken("V7", pod.who, harm.at, f"{what}, though the bridge had never bound it")
-            continue
-        since, number = named
-        job = evidence.job(number, since)  # slurmctld may have lost it, and given its id to another one since
-        if job is None:
-            continue
-        change = job.life.change_at(harm.at)
-        if change.state in HOLDS and not _may_end(evidence, harm, job):
-            yield Broken(
-                "V7",
-                pod.who,
-                harm.at,
-                f"{what} while its {job.shown} was {change.state} since {clock(change.at)} ({change.line})",
-            )
-
-
-def _may_end(evidence: Evidence, harm: Harm, job: Job) -> bool:
-    """S4b: its time limit is near.  S5: it is being preempted.  S12: it never started.  W9: its gang is not whole.
-
-    Also if the bridge has seen its end, and slurmctld has just forgotten that end.
-    """
-    pod, change = harm.pod, job.life.change_at(harm.at)
-    if any(0 <= harm.at - forgotten <= ON_ITS_WAY_S for forgotten in job.life.end_forgotten()):
-        return True
-    if pod.started is None:
-        return True
-    if any(other.bind is None and harm.at < other.over for other in evidence.members(job)):
-        return True
-    if any(0 <= harm.at - notice <= PREEMPTED_S for notice in job.life.notices):
-        return True
-    given = [limit for since, limit in job.life.limits if since <= harm.at]
-    limit_s = given[-1] if given else job.last.limit_s
-    ends = harm.at if harm.seconds is None else max(harm.at, (pod.started or harm.at) + harm.seconds)
-    return limit_s is not None and ends >= change.at + limit_s * EARLIEST_SHARE - 2
 
 
 def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
@@ -238,12 +192,7 @@ def _policy(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
         pod = evidence.pod_of(job) or next(iter(job.serves), None)
         namespace = pod.namespace if pod else job.name.partition("/")[0]
         first = job.life.begun
-        ends = [at for at, _ in policies[1:]] + [float("inf")]
-        then = [
-            policy
-            for (at, policy), end in zip(policies, ends, strict=False)
-            if at <= first + 2 and end >= first - POLICY_LAG_S
-        ]
+        then = in_force(policies, first - IN_FORCE_S, first + 2)
         verdicts = {_allows(policy, namespace, job) for policy in then}
         if not then or (None in verdicts and True not in verdicts):
             continue
@@ -276,3 +225,18 @@ def _within(given: Any, value: str) -> bool:
     if isinstance(given, str):
         return value == given
     return "default" not in given or value in (given["default"], *given.get("allowed", ()))
+
+
+RULES = (
+    own_pods,
+    _one_job,
+    _on_its_grant,
+    fits,
+    whole_gangs,
+    _not_twice,
+    _foreign_jobs,
+    own_jobs,
+    ended_pods,
+    ended_jobs,
+    _policy,
+)

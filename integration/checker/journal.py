@@ -45,9 +45,9 @@ def breaking(invariant: str, about: str, why: str) -> Iterator[None]:
         note("holds", invariant=invariant, about=about)
 
 
-def policy(says: Mapping[str, Any], *, scheduler: str = BRIDGE) -> None:
-    """The bridge of that schedulerName has this policy from now on."""
-    note("policy", policy=says, scheduler=scheduler)
+def policy(says: Mapping[str, Any], *, scheduler: str = BRIDGE, tuning: Mapping[str, Any] | None = None) -> None:
+    """The bridge of that schedulerName has this policy, and this setting `tuning`, from now on."""
+    note("policy", policy=says, scheduler=scheduler, tuning=tuning or {})
 
 
 @contextmanager
@@ -80,10 +80,12 @@ class Journal:
     """The journal of one run.
 
     policies    the policies of each bridge that was started or reconfigured, by schedulerName, and since when
+    tunings     the setting `tuning` of each, likewise
     faults      when something was stopped, frozen or broken on purpose
     """
 
     policies: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
+    tunings: dict[str, list[tuple[float, Mapping[str, Any]]]] = field(default_factory=dict)
     breaches: list[Breach] = field(default_factory=list)
     faults: list[Interval] = field(default_factory=list)
 
@@ -97,6 +99,7 @@ def read(path: Path) -> Journal:
         at, kind = entry["at"], entry["kind"]
         if kind == "policy":
             found.policies.setdefault(entry["scheduler"], []).append((at, entry["policy"]))
+            found.tunings.setdefault(entry["scheduler"], []).append((at, entry.get("tuning") or {}))
         elif kind == "breaks":
             found.breaches.append(Breach(at, entry["invariant"], entry["about"], entry["why"]))
         elif kind == "holds":

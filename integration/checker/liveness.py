@@ -53,11 +53,9 @@ def _no_leftovers(evidence: Evidence, judged: Counter[str], rest_s: float | None
     """L2: no placeholder stays without an unfinished pod of its workload."""
     for job in evidence.ours():
         pods = evidence.members(job)
-        if job.last.user not in evidence.tenants or not pods:
-            continue  # the log does not show whose it is
+        if not evidence.is_own(job) or not pods or not all(evidence.certain(pod) for pod in pods):
+            continue  # the log does not show whose it is, or if the pods have ended
         judged["L2"] += 1
-        if not all(evidence.certain(pod) for pod in pods):
-            continue
         since = max([job.life.begun, *(_leaves(pod) for pod in pods)])
         left_s = longest(since, job.life.over, evidence.calm.get(job.scheduler, []))
         if left_s > (rest_s or LEFT_S):
@@ -79,7 +77,7 @@ def _is_bound(evidence: Evidence, judged: Counter[str], rest_s: float | None) ->
     """L3: a pod whose job has nodes is bound, and of a gang at least one (all of them: V4)."""
     for job in evidence.ours():
         pods = evidence.members(job)
-        if not pods or job.last.user not in evidence.tenants:
+        if not pods or not evidence.is_own(job):
             continue
         for change, end in job.life.holds():
             judged["L3"] += 1
@@ -106,11 +104,11 @@ def _ended(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> It
         jobs = [job for since, number in pod.jobs if (job := evidence.job(number, since))]
         if not jobs:
             continue
-        judged["L4"] += 1
         # A job that takes the place of a lost one has its name, and need not be named on the pod at once (S7).
         jobs += evidence.named(jobs[-1].name)
         if any(job.life.unsure for job in jobs):
             continue
+        judged["L4"] += 1
         over = max(job.life.over for job in jobs)
         stays_s = longest(over, pod.over, evidence.calm.get(pod.scheduler, []))
         if stays_s > (rest_s or STAYS_S):

@@ -102,6 +102,21 @@ class Life:
             found.append((each, next(later, float("inf"))))
         return found
 
+    def ends(self, at: float, limit_s: float) -> float:
+        """When the time limit of a job that has its nodes at that time is over: time in which it is suspended does not count.
+
+        If starts of slurmctld have forgotten its end, it goes on as before.
+        """
+        began, suspended_s = at, 0.0
+        known = [change for change in self.changes if change.at <= at]
+        for number in range(len(known) - 1, -1, -1):
+            if known[number].state == "PENDING":
+                break
+            until = known[number + 1].at if number + 1 < len(known) else at
+            suspended_s += until - known[number].at if known[number].state == "SUSPENDED" else 0.0
+            began = known[number].at if known[number].state in HOLDS else began
+        return began + suspended_s + limit_s
+
     def end_forgotten(self) -> list[float]:
         """When starts of slurmctld made it run again though it had ended."""
         return [

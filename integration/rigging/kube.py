@@ -16,9 +16,9 @@ from .daemons import Daemon, start
 from .places import Rig
 from .shell import output
 
-# Every request, for the benchmarks' counts.  Of writes on pods, nodes and namespaces also what was sent, and the object where
-# nothing else names it: the checker reads from the log the life of each pod, the policy of an installed bridge, and which
-# replica leads.
+# Every request, for the benchmarks' counts.  Of writes on pods, their owners, nodes and namespaces also what was sent, and
+# the object where nothing else names it: the checker reads from the log the life of each pod, the policy of an installed
+# bridge, and which replica leads.
 AUDIT = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -37,6 +37,11 @@ rules:
 - level: Request
   verbs: [create, update, patch]
   resources: [{group: "", resources: [pods, pods/binding, pods/eviction, pods/status, nodes, nodes/status]}]
+- level: Request
+  verbs: [create, update, patch]
+  resources:
+  - {group: apps, resources: [daemonsets, deployments, replicasets, statefulsets]}
+  - {group: batch, resources: [cronjobs, jobs]}
 - level: Request
   verbs: [create, update, patch]
   resources: [{group: "", resources: [configmaps]}, {group: coordination.k8s.io, resources: [leases]}]

@@ -13,13 +13,16 @@ from integration.checker.audit import Audit
 from integration.checker.evidence import Evidence
 from integration.checker.invariants import judge
 from integration.checker.journal import Breach, Journal
+from integration.checker.rest_log import RestLog
 from integration.checker.slurm_log import SlurmLog
 from integration.checker.verdict import Verdict
 
 SYSTEM = "11111111-aaaa"
 BRIDGE = "slurm-bridge"
+SECOND = "second"  # the schedulerName of another bridge
 POLICY = {"rules": [{"namespaces": ["alice-*"], "user": "alice", "partition": {"default": "main", "allowed": ["gpu"]}}]}
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003}
+NOTHING: Mapping[str, Any] = {}
 EPOCH = 1_800_000_000.0  # second 0 of the run
 
 
@@ -45,7 +48,7 @@ class Run:
     """A run of pods and jobs, told in order; seconds count from its beginning."""
 
     def __init__(self, *, policy: Mapping[str, Any] = POLICY) -> None:
-        self.audit, self.slurm, self.journal = Audit(), SlurmLog(), Journal()
+        self.audit, self.slurm, self.journal, self.rest = Audit(), SlurmLog(), Journal(), RestLog()
         self.journal.policies[BRIDGE] = [(EPOCH - 1, policy)]
         self.sacct: dict[tuple[int, float], dict[str, str]] = {}
         self.numbers = {"audit.log": 0, "slurmctld.log": 0}
@@ -63,7 +66,7 @@ class Run:
         self.numbers["audit.log"] += 1
         entry = {
             "auditID": str(self.numbers["audit.log"]), "stage": "ResponseComplete", "verb": verb, "requestURI": "/x",
-            "userAgent": f"{by}/1" + f" ({BRIDGE})" * (by == BRIDGE),
+            "userAgent": f"{BRIDGE}/1 ({by})" if by in (BRIDGE, SECOND) else f"{by}/1",
             "responseStatus": {"code": more.pop("code", 201)},
             "requestObject": sent, "responseObject": answer,
             "objectRef": {"resource": part, **({"subresource": sub} if sub else {}), **more.pop("ref", {})},
@@ -83,8 +86,7 @@ class Run:
 
     def second_bridge(self, at: float, *, stage: str = "ResponseStarted") -> None:
         """A bridge with another schedulerName opens its watch of pods."""
-        agent = "slurm-bridge/1 (second)"
-        self.entry(at, "watch", "pods", None, None, userAgent=agent, stage=stage, auditID="second")
+        self.entry(at, "watch", "pods", None, None, by=SECOND, stage=stage, auditID="second")
 
     def second_bridge_ends(self, at: float) -> None:
         self.second_bridge(at, stage="ResponseComplete")
@@ -111,20 +113,22 @@ class Run:
         scheduler: str = BRIDGE,
         size: int = 0,
         silent: bool = False,
+        annotations: Mapping[str, str] = NOTHING,
+        meta: Mapping[str, Any] = NOTHING,
         **spec: Any,
     ) -> str:
         """A pod is created; returns its UID.  size: its annotation gang-size; silent: nothing says why it waits."""
         uid = f"uid-{name}"
         wants = {"cpu": cpu, "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpu)} if gpu else {})
         labels = {"slurm-bridge/gang": gang} if gang else {}
-        notes = {"slurm-bridge/gang-size": str(size)} if size else {}
-        meta = {"uid": uid, "namespace": space, "name": name, "labels": labels, "annotations": notes}
+        notes = dict(annotations) | ({"slurm-bridge/gang-size": str(size)} if size else {})
+        meta = {"uid": uid, "namespace": space, "name": name, "labels": labels, "annotations": notes, **meta}
         containers = [{"resources": {"requests": wants}}]
         spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 2, "containers": containers} | spec
         made = {"metadata": meta, "spec": spec, "status": {}}
         self.entry(at, "create", "pods", made, made, ref={"namespace": space})
         if not silent:
-            self.explain(at, name, space=space)
+            self.explain(at, name, space=space, by=scheduler if scheduler == SECOND else BRIDGE)
         return uid
 
     def explain(
@@ -136,20 +140,38 @@ class Run:
         self.entry(at, "patch", "pods/status", sent, None, **{"by": BRIDGE, "ref": ref} | more)
 
     def bind(
-        self, at: float, name: str, node: str, job: int, *, by: str = BRIDGE, code: int = 201, size: int = 1
+        self,
+        at: float,
+        name: str,
+        node: str,
+        job: int,
+        *,
+        by: str = BRIDGE,
+        code: int = 201,
+        size: int = 1,
+        starts: bool = True,
     ) -> None:
+        """starts: its containers run at once."""
         notes = {"slurm-bridge/job-id": str(job), "slurm-bridge/size": str(size)}
         meta = {"uid": f"uid-{name}", "annotations": notes}
         sent = {"metadata": meta, "target": {"name": node}}
         self.entry(at, "create", "pods/binding", sent, {}, by=by, code=code, ref=_at(name))
-        self.phase(at + 0.01, name, "Running")
+        if starts:
+            self.phase(at + 0.01, name, "Running")
 
-    def phase(self, at: float, name: str, phase: str) -> None:
-        self.entry(at, "patch", "pods/status", {"status": {"phase": phase}}, None, by="kwok", ref=_at(name))
+    def phase(self, at: float, name: str, phase: str, **status: str) -> None:
+        self.entry(at, "patch", "pods/status", {"status": {"phase": phase} | status}, None, by="kwok", ref=_at(name))
 
-    def deadline(self, at: float, name: str, seconds: int) -> None:
+    def deadline(self, at: float, name: str, seconds: int, *, by: str = BRIDGE) -> None:
         sent = {"spec": {"activeDeadlineSeconds": seconds}}
-        self.entry(at, "patch", "pods", sent, None, by=BRIDGE, ref=_at(name))
+        self.entry(at, "patch", "pods", sent, None, by=by, ref=_at(name))
+
+    def annotate(self, at: float, name: str, *, by: str = BRIDGE, code: int = 200, **annotations: str) -> None:
+        meta = {"annotations": {f"slurm-bridge/{key.replace('_', '-')}": value for key, value in annotations.items()}}
+        self.entry(at, "patch", "pods", {"metadata": meta}, None, by=by, code=code, ref=_at(name))
+
+    def evict(self, at: float, name: str, *, by: str = BRIDGE) -> None:
+        self.entry(at, "create", "pods/eviction", {}, None, by=by, ref=_at(name))
 
     def delete(self, at: float, name: str, *, by: str, gone: bool = False, code: int = 200) -> None:
         """gone: with its object; else it has its grace."""
@@ -181,9 +203,10 @@ class Run:
     def grant(self, at: float, number: int, node: str, tres: str = "billing=1,cpu=1,mem=64M,node=1") -> None:
         self.state(at, number, "RUNNING", NodeList=node, AllocTRES=tres, Start=stamp(at)[:19])
 
-    def cancel(self, at: float, number: int, by: int = 2001) -> None:
+    def cancel(self, at: float, number: int, by: int | None = 2001) -> None:
+        """by: UID of who cancelled it; None: slurmdbd does not say it"""
         self.state(at, number, "CANCELLED")
-        self.sacct[self.now[number]]["State"] = f"CANCELLED by {by}"
+        self.sacct[self.now[number]]["State"] = "CANCELLED" if by is None else f"CANCELLED by {by}"
 
     def restart(self, at: float, *known: int) -> None:
         """slurmctld was killed, and knows these jobs when it is back."""
@@ -194,6 +217,10 @@ class Run:
 
     # --- the checker ----------------------------------------------------------------------------------------------
 
+    def tune(self, at: float, *, scheduler: str = BRIDGE, **tuning: float) -> None:
+        """The bridge has this setting `tuning` from now on."""
+        self.journal.tunings.setdefault(scheduler, []).append((EPOCH + at, tuning))
+
     def announce(self, invariant: str, about: str) -> None:
         self.journal.breaches.append(Breach(EPOCH, invariant, about, "on purpose"))
 
@@ -202,7 +229,7 @@ class Run:
         self.entry(until, "list", "pods", None, None)
         records = parse("\n".join("\x1f".join(record.values()) for record in self.sacct.values()))
         here = frozenset(uid for uid, pod in self.audit.pods.items() if not pod.gone)
-        return judge(Evidence(self.audit, self.slurm, records, self.journal, here), rest_s=rest_s)
+        return judge(Evidence(self.audit, self.slurm, records, self.journal, here, self.rest), rest_s=rest_s)
 
     def broken(self, until: float = 60.0, *, rest_s: float | None = None) -> list[str]:
         """The violations, as sentences."""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.unit.checker.forged import BRIDGE, EPOCH, RING, Run, key, mark
+from tests.unit.checker.forged import BRIDGE, EPOCH, RING, SECOND, Run, key, mark
 
 
 @pytest.fixture
@@ -31,10 +31,11 @@ def test_a_run_in_which_all_goes_well_breaks_nothing(run: Run) -> None:
 
 
 def test_a_second_bridge_has_jobs_of_its_own_mark(run: Run) -> None:
-    uid = run.pod(3, "other", scheduler="second")
-    run.submit(3.5, 8, uid, name=f"alice-x/other~{mark('second')}.{key(uid)}")
+    run.second_bridge(2)
+    uid = run.pod(3, "other", scheduler=SECOND)
+    run.submit(3.5, 8, uid, name=f"alice-x/other~{mark(SECOND)}.{key(uid)}")
     run.grant(3.8, 8, "k2")
-    run.bind(4, "other", "k2", 8)
+    run.bind(4, "other", "k2", 8, by=SECOND)
     run.delete(20, "other", by="test")
     run.delete(22, "other", by="kubelet", gone=True)
     run.cancel(23, 8)
@@ -141,7 +142,7 @@ def test_a_bind_for_a_gang_of_another_bridge_is_found() -> None:
     run.submit(2, 7, "", name=RING)
     run.grant(3, 7, "k1")
     run.bind(4, "mine", "k1", 7)
-    run.bind(4, "theirs", "k1", 7)
+    run.bind(4, "theirs", "k1", 7, by=SECOND)
     [sentence] = run.broken(20)
     assert sentence.endswith(f"for job 7, which is that of another bridge, slurm-bridge ({RING})")
 
@@ -153,6 +154,37 @@ def test_a_bind_long_after_the_job_has_ended_is_found(run: Run) -> None:
     run.cancel(4, 8)
     run.bind(50, "late", "k2", 8)
     assert any("which was CANCELLED since 08:00:04.000 (slurmctld.log:5)" in each for each in run.broken())
+
+
+@pytest.mark.parametrize(
+    ("at", "by", "fault", "found"),
+    [
+        (8, 64030, (0, 0), []),
+        (24, 64030, (0, 0), ["V2"]),
+        (24, 64030, (15, 30), ["V2"]),
+        (24, 64030, (5, 20), []),
+        (40, 64030, (5, 45), ["V2"]),
+        (4.5, 2001, (0, 0), ["V2"]),
+    ],
+    ids=[
+        "it was on its way",
+        "later",
+        "a fault after five seconds",
+        "a fault meanwhile",
+        "longer than any fault explains",
+        "the bridge cancelled it",
+    ],
+)
+def test_a_bind_may_arrive_soon_after_somebody_else_cancelled_the_job(
+    run: Run, at: float, by: int, fault: tuple[float, float], found: list[str]
+) -> None:
+    uid = run.pod(3, "late")
+    run.submit(3.1, 8, uid)
+    run.grant(3.2, 8, "k2")
+    run.cancel(4, 8, by=by)
+    run.journal.faults.append((EPOCH + fault[0], EPOCH + fault[1]))
+    run.bind(at, "late", "k2", 8)
+    assert [each[:2] for each in run.broken()] == found
 
 
 def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
@@ -252,12 +284,12 @@ def test_a_pod_may_be_ended_when_its_job_has_ended_or_its_time_is_nearly_over(ru
     run.submit(3, 8, uid, Timelimit="00:02:00")
     run.grant(3.5, 8, "k2")
     run.bind(4, "long", "k2", 8)
-    run.deadline(30, "long", 100)
-    run.phase(104, "long", "Failed")
-    run.cancel(105, 8)
-    run.cancel(106, 7, by=64030)
-    run.delete(107, "train", by="slurm-bridge")
-    run.delete(109, "train", by="kwok", gone=True)
+    run.deadline(30, "long", 106)
+    run.phase(110, "long", "Failed")
+    run.cancel(111, 8)
+    run.cancel(112, 7, by=64030)
+    run.delete(113, "train", by="slurm-bridge")
+    run.delete(115, "train", by="kwok", gone=True)
     assert run.broken(150) == []
 
 
@@ -393,7 +425,7 @@ def test_a_pod_that_stays_on_its_node_after_its_job_is_found(run: Run) -> None:
 
 @pytest.mark.parametrize("shown", [True, False], ids=["a read shows that it runs", "nothing shows it"])
 def test_a_job_whose_end_a_killed_slurmctld_has_forgotten_runs_again(run: Run, shown: bool) -> None:
-    run.cancel(9, 7)
+    run.cancel(9, 7, by=64030)
     run.restart(10, 7)
     if shown:
         run.log(11, "_slurm_rpc_request_resource_layout: JobId=7 running!")
@@ -402,7 +434,7 @@ def test_a_job_whose_end_a_killed_slurmctld_has_forgotten_runs_again(run: Run, s
 
 
 def test_a_pod_may_be_ended_just_after_slurmctld_has_forgotten_that_its_job_ended(run: Run) -> None:
-    run.cancel(9, 7)
+    run.cancel(9, 7, by=64030)
     run.restart(10, 7)
     run.log(11, "_slurm_rpc_request_resource_layout: JobId=7 running!")
     run.delete(12, "train", by="slurm-bridge")
@@ -412,7 +444,7 @@ def test_a_pod_may_be_ended_just_after_slurmctld_has_forgotten_that_its_job_ende
 
 
 def test_a_pod_that_stays_after_a_job_that_ended_long_before_slurmctld_was_killed_is_found(run: Run) -> None:
-    run.cancel(9, 7)
+    run.cancel(9, 7, by=64030)
     run.restart(50, 7)
     assert [each[:2] for each in run.broken(600)] == ["L4"]
 

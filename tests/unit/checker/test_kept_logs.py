@@ -25,8 +25,35 @@ def _logs(folder: Path) -> Path:
 
 
 def test_kept_logs_are_judged_without_their_rig(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert checker.main([str(_logs(tmp_path / "log"))]) == 0
-    assert capsys.readouterr().out.startswith("checker: 0 pods and 1 jobs in the logs; judged: ")
+    assert checker.main([str(_logs(tmp_path / "log")), "--must", "V6"]) == 0
+    assert capsys.readouterr().out == "checker: 0 pods and 1 jobs in the logs; judged: V6 1\n"
+
+
+def test_a_suite_in_which_nothing_was_judged_of_an_invariant_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert checker.main([str(_logs(tmp_path / "log")), "--must", "V2,V6"]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "checker: MISSING V2 was not judged: the logs have no bind by a bridge, which its user agent shows, for a job of "
+        "slurmdbd"
+    ]
+
+
+def test_logs_that_show_nothing_at_all_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = _logs(tmp_path / "log")
+    (folder / "slurmctld.log").write_text("")
+    assert checker.main([str(folder)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "checker: 0 pods and 0 jobs in the logs; judged: nothing",
+        "checker: MISSING everything: the logs show nothing that can be judged",
+    ]
+    assert checker.main([str(folder), "--must", ""]) == 0, "a part of a suite may be without bridge and pods"
+
+
+def test_a_name_that_is_no_invariant_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        checker.main([str(_logs(tmp_path / "log")), "--must", "V2,X-ray"])
+    assert "no invariant is called X-ray" in capsys.readouterr().err
 
 
 def test_kept_logs_replace_older_ones_of_the_same_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

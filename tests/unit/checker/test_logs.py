@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.checker import accounting, audit, journal, slurm_log
+from integration.checker import accounting, audit, journal, rest_log, slurm_log
 
 HETEROGENEOUS = """\
 [2026-11-24T09:03:55.046] _slurm_rpc_submit_batch_het_job: JobId=11 SLUID=s3ESM86CR95500 usec=277
@@ -105,7 +105,7 @@ def test_half_a_line_and_a_refused_request_say_nothing(tmp_path: Path) -> None:
 def test_the_journal_says_what_was_done_on_purpose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIG_STATE", str(tmp_path))
     journal.policy({"rules": []})
-    journal.policy({"default": {}}, scheduler="second")
+    journal.policy({"default": {}}, scheduler="second", tuning={"start_timeout_s": 8})
     with journal.breaking("V6", "hpc/*", "a simulated cluster"):
         pass
     journal.breaks("V7", "alice-x/*", "an admin lets bypassing pods be ended")
@@ -116,6 +116,10 @@ def test_the_journal_says_what_was_done_on_purpose(tmp_path: Path, monkeypatch: 
     assert {scheduler: [each for _, each in policies] for scheduler, policies in found.policies.items()} == {
         "slurm-bridge": [{"rules": []}],
         "second": [{"default": {}}],
+    }
+    assert {scheduler: [each for _, each in tunings] for scheduler, tunings in found.tunings.items()} == {
+        "slurm-bridge": [{}],
+        "second": [{"start_timeout_s": 8}],
     }
     over, breach = found.breaches
     assert over.excuses("V6", "hpc/train~k1.2", over.until)
@@ -139,3 +143,18 @@ def test_a_hostile_patch_that_is_nested_too_deep_is_read_without_its_depths() ->
     read = json.loads(audit.shallow(line))
     assert read["verb"] == "patch"
     assert read["requestObject"]["metadata"]["name"] == 'a]"b'
+
+
+def test_slurmrestd_says_how_jobs_were_cancelled(tmp_path: Path) -> None:
+    (path := tmp_path / "slurmrestd.log").write_text(
+        "[2026-11-28T00:25:16.128] operations_router: [127.0.0.1:6820(fd:12)] DELETE /slurm/v0.0.45/job/17\n"
+        "[2026-11-28T00:25:17.000] operations_router: [127.0.0.1:6820(fd:12)] GET /slurm/v0.0.45/jobs/state/\n"
+        "[2026-11-28T00:25:20.060] operations_router: [127.0.0.1:6820(fd:16)] DELETE /slurm/v0.0.45/jobs/\n"
+    )
+    found = rest_log.read(path)
+    [at] = found.together
+    assert (list(found.by_id), found.by_id[17]) == ([17], [pytest.approx(at - 3.932)])
+    assert found.a_bridge_cancelled([18], at + 0.1)
+    assert not found.a_bridge_cancelled([17, 18], at + 0.1)
+    assert not found.a_bridge_cancelled([18], at - 0.1)
+    assert rest_log.read(tmp_path / "no-such.log").together == []

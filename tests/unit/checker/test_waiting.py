@@ -98,7 +98,7 @@ def test_a_job_of_a_bridge_that_no_longer_runs_may_stay_and_one_of_the_other_may
         uid = run.pod(2, name, scheduler=scheduler)
         run.submit(3, number, uid, name=f"alice-x/{name}~{mark(scheduler)}.{key(uid)}")
         run.grant(4, number, "k1")
-        run.bind(5, name, "k1", number)
+        run.bind(5, name, "k1", number, by=scheduler)
         run.phase(20, name, "Succeeded")
     run.second_bridge_ends(21)
     [sentence] = run.broken(120)
