@@ -134,9 +134,9 @@ def _run(scenario: Scenario, asked: argparse.Namespace, *arguments: str) -> Meas
 
 def _prove(scenario: Scenario, asked: argparse.Namespace) -> None:
     """The invariants, from the logs of the rig that is still up.  Raises BenchError."""
-    checker = [sys.executable, "-m", "integration.checker", asked.name]
+    checker = [sys.executable, "-m", "integration.checker", asked.name, "--must", ",".join(scenario.judges)]
     if scenario.repeat is not None and subprocess.run(checker, cwd=ROOT, check=False).returncode:
-        raise BenchError("an invariant was violated; the lines above say which")
+        raise BenchError("an invariant was violated, or too little was judged; the lines above say which")
 
 
 @contextmanager

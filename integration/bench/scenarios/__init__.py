@@ -12,6 +12,9 @@ from integration.bench.ground import Ground
 REPEATS = 5
 
 
+BINDS = ("K1", "V1", "V2", "V3", "V5", "V8", "L3", "L4")  # the bridge binds pods
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One thing to measure.
@@ -24,6 +27,7 @@ class Scenario:
     repeats   how often it is measured, unless somebody asks otherwise
     why       how long a repeat takes and why there are fewer, if there are fewer than REPEATS
     apart     a rig of its own for each repeat: the records of ended jobs, which slurmctld keeps, would slow the next
+    judges    invariants of which the checker must judge something in the logs of its rig
     """
 
     name: str
@@ -34,3 +38,4 @@ class Scenario:
     repeats: int = REPEATS
     why: str = ""
     apart: bool = False
+    judges: tuple[str, ...] = BINDS

@@ -27,7 +27,8 @@ DETAIL_RATE = 8
 def pending(pods: int, seconds: float) -> Scenario:
     """So many pods for so long."""
     repeat = partial(_repeat, "pending", pods, seconds)
-    return Scenario("pending", repeat, nodes=4, repeats=3, why="each takes some five minutes", apart=True)
+    why = "each takes some five minutes"
+    return Scenario("pending", repeat, nodes=4, repeats=3, why=why, apart=True, judges=("K1", "V8", "L1"))
 
 
 async def _repeat(scenario: str, pods: int, seconds: float, ground: Ground) -> list[Figure]:
