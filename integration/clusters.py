@@ -220,8 +220,8 @@ class Kube:
         answer = self.api.rest_client.pool_manager.request(method, url, body=body, headers=headers)
         return answer.status, answer.data
 
-    def namespace(self, name: str, *, managed: bool = True) -> None:
-        labels = {PREFIX + "managed": "true"} if managed else {}
+    def namespace(self, name: str, *, managed: bool = True, labels: Mapping[str, str] = MappingProxyType({})) -> None:
+        labels = {PREFIX + "managed": "true", **labels} if managed else dict(labels)
         self.core.create_namespace({"metadata": {"name": name, "labels": labels}})
         eventually(f"{name} has its service account", lambda: self.core.list_namespaced_service_account(name).items)
 

@@ -44,9 +44,39 @@ def write_kubeconfig(kubectl: Callable[..., str], server: str, authority: str, p
     write_kubeconfig_of(NAME, kubectl, server, authority, path)
 
 
-def write_kubeconfig_of(account: str, kubectl: Callable[..., str], server: str, authority: str, path: Path) -> None:
-    """Write a kubeconfig with a token of a service account that is there, in the bridge's namespace."""
-    token = kubectl("create", "token", account, f"--namespace={NAME}", "--duration=24h").strip()
+def of_another(bridge: str) -> str:
+    """The manifest of the account of another bridge, which `make` does not make: in a namespace of the bridge's name.
+
+    It has the same rights, in every namespace, and those to a Lease of the bridge's name.  It needs the roles of `make`.
+    """
+    base = MANIFESTS / "base"
+    namespace, *rights = (
+        each for name in ("namespace.yaml", "rbac.yaml") for each in yaml.safe_load_all((base / name).read_text())
+    )
+    namespace["metadata"]["name"] = bridge
+    own = [namespace, *(each for each in rights if each["kind"] != "ClusterRole")]
+    [everywhere] = (each for each in own if each["kind"] == "ClusterRoleBinding")
+    role = everywhere["roleRef"]
+    own.append(
+        everywhere | {"roleRef": role | {"name": f"{NAME}-namespace"}, "metadata": {"name": f"{NAME}-namespace"}}
+    )
+    for each in own[1:]:
+        if each["metadata"].get("namespace") == NAME:
+            each["metadata"]["namespace"] = bridge
+        else:
+            each["metadata"] = each["metadata"] | {"name": f"{bridge}-{each['metadata']['name']}"}
+        for subject in each.get("subjects", ()):
+            subject["namespace"] = bridge
+        for rule in each.get("rules", ()):
+            rule.update({"resourceNames": [bridge]} if "resourceNames" in rule else {})
+    return yaml.safe_dump_all(own)
+
+
+def write_kubeconfig_of(
+    account: str, kubectl: Callable[..., str], server: str, authority: str, path: Path, namespace: str = NAME
+) -> None:
+    """Write a kubeconfig with a token of a service account that is there, in that namespace."""
+    token = kubectl("create", "token", account, f"--namespace={namespace}", "--duration=24h").strip()
     path.touch(mode=0o600)
     content = {
         "apiVersion": "v1",

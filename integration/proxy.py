@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from integration.checker import journal
 from integration.loopback import LONGEST_LINE, LoopbackServer
 
 CONTENT_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+USER = re.compile(rb"x-slurm-user-name: *(\S+)", re.IGNORECASE)
 
 Answer = bytes | None  # as it goes over the wire; None: never
 Fault = Callable[[str, bytes], Answer]  # from the request's target and slurmrestd's whole answer to what comes back
@@ -113,6 +115,30 @@ class FaultProxy(LoopbackServer):
             writer.write(request)
             head, body = await _message(reader)
             return head + body
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to slurmrestd.  user: whom its header names; "": nobody"""
+
+    method: str
+    path: str
+    user: str
+    body: bytes
+
+
+class RecordingProxy(FaultProxy):
+    """Keeps every request."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.requests: list[Request] = []
+
+    async def _answer(self, head: bytes, body: bytes) -> Answer:
+        method, target, _ = head.decode().split(" ", 2)
+        user = USER.search(head)
+        self.requests.append(Request(method, target.partition("?")[0], user[1].decode() if user else "", body))
+        return await super()._answer(head, body)
 
 
 async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:

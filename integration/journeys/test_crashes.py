@@ -13,25 +13,23 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from integration.checker.evidence import workload_keys
-from integration.clusters import PREFIX, BridgeProcess, Kube, Slurm, condition, eventually, rig
+from integration.clusters import BridgeProcess, Kube, Slurm, eventually, rig
 from integration.journeys.conftest import POLICY
 from integration.torture.churn import Churn
 from integration.torture.faults import Wrecker, cycles, torn
 from integration.torture.line import Line
+from integration.torture.rest import unsettled
 from tests.patience import PATIENCE_S
 
 CYCLES = int(os.environ.get("CYCLES") or 50)
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(10**6))
 NS = "alice-crashes"
 REST_S = 30  # after the last fault, alone on its machine
-OVER = ("Succeeded", "Failed")
 
 
 @pytest.fixture
@@ -103,28 +101,9 @@ def test_nothing_is_doubled_left_or_wrongly_ended_whatever_crashes(
 
 
 def _unsettled(kube: Kube, slurm: Slurm, bridge: BridgeProcess) -> list[str]:
-    """What is not as it should be at rest, in sentences."""
     if not bridge.runs:
         bridge.launch()
-    pods = [each for each in kube.pods(NS) if each.status.phase not in OVER]
-    jobs = slurm.live(f"{NS}/")
-    wanted = {key for each in pods for key in workload_keys(each.metadata.uid, NS, each.metadata.labels or {})}
-    found = [f"{job['name']} has no pod" for job in jobs if job["name"].rpartition(".")[2] not in wanted]
-    running = Counter(job["name"] for job in jobs if "RUNNING" in job["job_state"])
-    found += [f"{name} runs {count} times" for name, count in running.items() if count > 1]
-    return found + [said for each in pods if (said := _unsettled_pod(each, {job["job_id"]: job for job in jobs}))]
-
-
-def _unsettled_pod(each: Any, jobs: dict[int, dict[str, Any]]) -> str:
-    name, said = each.metadata.name, condition(each, "PodScheduled")
-    if each.metadata.deletion_timestamp:
-        return f"{name} is being deleted"
-    if not each.spec.node_name:
-        return "" if said and said.message else f"{name} waits and does not say why"
-    job = jobs.get(int(each.metadata.annotations[PREFIX + "job-id"]))
-    if job is None or "RUNNING" not in job["job_state"]:
-        return f"{name} is bound, and its job does not run"
-    return ""
+    return unsettled(kube, slurm, NS)
 
 
 def _judged() -> None:

@@ -5,9 +5,10 @@ It goes on while servers are down.  If no server answers, the act happened or di
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +17,7 @@ import requests
 import urllib3
 from kubernetes.client import ApiException
 
+from integration.checker.journal import BRIDGE
 from integration.clusters import ENDED, PREFIX, Kube, Slurm, pod, replica_set
 
 EVERY_S = 0.2  # between two acts, on average
@@ -23,6 +25,7 @@ MOST_PODS = 40
 MOST_FOREIGN = 6
 REPLICAS = 4
 CALL_S = 5.0
+UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"  # of the others there are ever more
 GPUS = (0, 0, 0, 0, 1, 8)
 ACTS = {"pod": 6, "gang": 2, "finish": 3, "delete": 2, "scancel": 4, "cordon": 1, "foreign": 1}
 
@@ -30,12 +33,27 @@ ACTS = {"pod": 6, "gang": 2, "finish": 3, "delete": 2, "scancel": 4, "cordon": 1
 class Churn:
     """Acts as users and admins, in a thread, while it is entered.
 
+    scheduler  schedulerName that its pods name; "": they name none
+    weights    how often it does what
+    gpus       the requests of pods, one of which is drawn
+
     acts     how many acts of each kind an answer confirmed
     foreign  ids of jobs that are no placeholders, and that only this object may end
     """
 
-    def __init__(self, kube: Kube, slurm: Slurm, namespace: str, rng: Random) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        slurm: Slurm,
+        namespace: str,
+        rng: Random,
+        *,
+        scheduler: str = BRIDGE,
+        weights: Mapping[str, int] = ACTS,
+        gpus: Sequence[int] = GPUS,
+    ) -> None:
         self._kube, self._slurm, self._space, self._rng = kube, slurm, namespace, rng
+        self._scheduler, self._weights, self._gpus = scheduler, weights, gpus
         self.acts: Counter[str] = Counter()
         self.foreign: list[int] = []
         self._number = 0
@@ -45,7 +63,8 @@ class Churn:
         self._error: BaseException | None = None
 
     def __enter__(self) -> Self:
-        self._kube.apps.create_namespaced_replica_set(self._space, replica_set("service", REPLICAS))
+        service = replica_set("service", REPLICAS, scheduler=self._scheduler)
+        self._kube.apps.create_namespaced_replica_set(self._space, service)
         self._thread.start()
         return self
 
@@ -58,7 +77,7 @@ class Churn:
             raise self._error
 
     def _run(self) -> None:
-        kinds, weights = list(ACTS), list(ACTS.values())
+        kinds, weights = list(self._weights), list(self._weights.values())
         while not self._over.wait(self._rng.uniform(0, 2 * EVERY_S)):
             [kind] = self._rng.choices(kinds, weights)
             act: Callable[[], bool] = getattr(self, f"_{kind}")
@@ -70,18 +89,23 @@ class Churn:
                 self._error = error
                 return
 
-    def _pods(self) -> list[Any]:
-        found: list[Any] = self._kube.core.list_namespaced_pod(self._space, _request_timeout=CALL_S).items
-        return [each for each in found if each.status.phase not in ("Succeeded", "Failed")]
+    def _pods(self) -> list[dict[str, Any]]:
+        """Those that have not ended, as they are sent: to make objects of them for each act takes half a core."""
+        answer = self._kube.core.list_namespaced_pod(
+            self._space, field_selector=UNFINISHED, _request_timeout=CALL_S, _preload_content=False
+        )
+        found: list[dict[str, Any]] = json.loads(answer.data)["items"]
+        return found
 
     def _create(self, name: str, **options: Any) -> None:
-        self._kube.core.create_namespaced_pod(self._space, pod(name, **options), _request_timeout=CALL_S)
+        made = pod(name, scheduler=self._scheduler, **options)
+        self._kube.core.create_namespaced_pod(self._space, made, _request_timeout=CALL_S)
 
     def _pod(self) -> bool:
         if len(self._pods()) >= MOST_PODS:
             return False
         self._number += 1
-        self._create(f"pod{self._number}", gpu=self._rng.choice(GPUS))
+        self._create(f"pod{self._number}", gpu=self._rng.choice(self._gpus))
         return True
 
     def _gang(self) -> bool:
@@ -96,23 +120,24 @@ class Churn:
     def _finish(self) -> bool:
         """Ends a pod, or all members of a gang, as their containers would."""
         bound = [
-            each for each in self._pods() if each.spec.node_name and each.metadata.name.startswith(("pod", "gang"))
+            each["metadata"]["name"]
+            for each in self._pods()
+            if each["spec"].get("nodeName") and each["metadata"]["name"].startswith(("pod", "gang"))
         ]
         if not bound:
             return False
-        chosen = self._rng.choice(bound).metadata.name
-        group = chosen.partition("-")[0]
-        for each in bound:
-            if each.metadata.name.partition("-")[0] == group:
+        group = self._rng.choice(bound).partition("-")[0]
+        for name in bound:
+            if name.partition("-")[0] == group:
                 self._kube.core.patch_namespaced_pod_status(
-                    each.metadata.name, self._space, {"status": {"phase": "Succeeded"}}, _request_timeout=CALL_S
+                    name, self._space, {"status": {"phase": "Succeeded"}}, _request_timeout=CALL_S
                 )
         return True
 
     def _delete(self) -> bool:
         pods = self._pods()
         if pods:
-            chosen = self._rng.choice(pods).metadata.name
+            chosen = self._rng.choice(pods)["metadata"]["name"]
             self._kube.core.delete_namespaced_pod(chosen, self._space, _request_timeout=CALL_S)
         return bool(pods)
 
