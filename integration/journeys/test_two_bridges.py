@@ -44,7 +44,7 @@ GAP_S = 30.0  # the machine may be busy with other suites
 NODES = 2  # that come and go meanwhile, at least
 POLLS = 3
 QUICK = {"nodes_interval_s": 1, "tuning": {"node_settle_s": 1, "node_gone_s": 2, "node_retry_s": 5}}
-OF_A_JOB, OF_A_NODE = re.compile(r"/(?:job|resources)/(\d+)\Z"), re.compile(r"/v[0-9.]+/node/([^/]+)\Z")
+OF_A_JOB, OF_A_NODE = re.compile(r"/job/(\d+)\Z"), re.compile(r"/v[0-9.]+/node/([^/]+)\Z")
 
 
 @dataclass(frozen=True)
@@ -348,10 +348,10 @@ def each_pod_ran_in_a_job_of_its_bridge(kube: Kube, slurm: Slurm, site: Site, se
 
 
 def each_bridge_asked_for_its_own_jobs_and_nodes(kube: Kube, slurm: Slurm, site: Site, owners: dict[str, str]) -> None:
-    """A bridge reads what job of the other an id is.  No other request named a job of the other, and no write its node."""
+    """No request named a job of the other bridge or a node that the other registered, apart from reads."""
     whose = bridges_of_jobs(kube, slurm)
     for bridge in site.values():
-        requests = [each for each in bridge.line.requests if each.method != "GET" or "/resources/" in each.path]
+        requests = [each for each in bridge.line.requests if each.method != "GET"]
         asked = [number for each in requests for number in jobs_of(each)]
         assert len(asked) >= BINDS
         assert {whose[number] for number in asked} == {bridge.name}
