@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -153,10 +153,10 @@ def merged(figures: Iterable[Figure]) -> list[Figure]:
     return list(found.values())
 
 
-def table(figures: Sequence[Figure]) -> str:
-    """A table that is readable in a terminal, and valid Markdown."""
-    rows = [HEADINGS, *(figure.cells() for figure in figures)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+def table(figures: Sequence[Figure], commits: Mapping[str, str]) -> str:
+    """A table that is readable in a terminal, and valid Markdown.  commits: where each scenario was measured."""
+    rows = [(*HEADINGS, "measured at"), *((*figure.cells(), commits.get(figure.scenario, "")) for figure in figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from integration.bench import report
 from integration.readme import ROOT
 from integration.reference import (
     page_annotations,
@@ -22,4 +23,5 @@ PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "reasons.md": page_reasons.text,
     ROOT / "docs" / "findings.md": page_findings.text,
     ROOT / "docs" / "reliability.md": page_reliability.text,
+    ROOT / "docs" / "performance.md": lambda: report.page(report.known(ROOT / "docs" / "performance.json")),
 }

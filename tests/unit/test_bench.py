@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from integration.bench.figures import Figure, at_least_times, at_most, at_most_times, merged, never_more_than
+from integration.bench.limits import BURST, burst_limit
 from integration.bench.load import percentile
 from integration.bench.relay import Call, busiest_second, rate
 from integration.bench.report import Run, known, page, plain
@@ -102,8 +104,42 @@ def test_figures_are_kept_as_they_were_measured(tmp_path: Path) -> None:
 
 
 def test_the_page_says_which_scenario_is_of_which_commit() -> None:
-    together = page({"one": run_of("one", 90.0), "burst": run_of("burst", 70.0)})
-    assert "(2026-11-21, at commit 1a2b3c4)" in together
-    apart = page({"one": run_of("one", 90.0), "burst": run_of("burst", 70.0, "5d6e7f8")})
-    assert "(one: 2026-11-21, at commit 1a2b3c4; burst: 2026-11-21, at commit 5d6e7f8)" in apart
-    assert "| one      | pods a second | ≥ 0.8 × floor | 90 pods/s |" in apart
+    together = page({"one": run_of("one", 90.0), "burst": run_of("burst", 70.0, "5d6e7f8")})
+    assert "make bench` on 2026-11-21, with" in together
+    assert "| one      | pods a second | ≥ 0.8 × floor | 90 pods/s |" in together
+    rows = {
+        row[1].strip(): row[-2].strip() for row in (line.split("|") for line in together.splitlines()) if len(row) > 9
+    }
+    assert (rows["scenario"], rows["one"], rows["burst"]) == ("measured at", "1a2b3c4", "5d6e7f8")
+
+
+def test_the_page_names_the_first_and_the_last_day() -> None:
+    later = run_of("burst", 70.0)
+    later.about["date"] = "2026-11-23"
+    assert "make bench` from 2026-11-21 to 2026-11-23, with" in page({"one": run_of("one", 90.0), "burst": later})
+
+
+# --- what the machine allows --------------------------------------------------------------------------------------
+
+
+def test_the_limit_of_a_burst_is_computed_from_all_processes() -> None:
+    """All processes of the floor take 4 ms of which the floor takes 0.5; a bridge of 1.5 ms would make it 5 ms."""
+    of = [("bridge", 1.0, 0.5), ("slurmctld", 1.5, 1.0), ("slurmrestd", 1.0, 0.5), ("kube-apiserver", 2.0, 1.0)]
+    of += [("etcd", 0.5, 0.5), ("bench", 0.5, 0.5)]
+    figures = [Figure(BURST, f"{name}: CPU a pod", "ms", (own,), None, (floor,)) for name, own, floor in of]
+    figures[0] = replace(figures[0], target=at_most(1.5))
+    figures.append(Figure(BURST, "pods bound a second", "pods/s", (200.0,), at_least_times(0.9), (250.0,)))
+    text = " ".join(burst_limit(figures).split())
+    assert (
+        "4.00 ms of CPU time for a pod, of which the floor takes 0.50 ms; at 250 pods a second these are 1.00 cores"
+        in text
+    )
+    assert "With the bridge it is 6.50 ms, at 200 pods a second 1.30 cores" in text
+    assert "4.00 + 1.5 − 0.50 = 5.00 ms" in text
+    assert "0.80 times as many pods" in text
+    assert "0.9 needs a bridge of 0.94 ms" in text
+    assert "2.0 ms more for a pod beside the bridge" in text
+
+
+def test_without_a_burst_of_4_000_no_limit_is_computed() -> None:
+    assert burst_limit([figure(1)]) == ""

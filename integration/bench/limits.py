@@ -1,0 +1,45 @@
+"""What the machine allows: the CPU time of all processes limits the rate of a burst, with the floor and with the bridge."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from textwrap import fill
+
+from integration.bench.figures import Figure
+
+BURST = "burst-4000"
+CPU = ": CPU a pod"
+SERVERS = ("slurmctld", "slurmrestd", "kube-apiserver", "etcd")
+
+
+def burst_limit(figures: Sequence[Figure]) -> str:
+    """Why both targets of a burst of 4,000 cannot be met at once on the measured machine; empty if it was not measured."""
+    of = {figure.name: figure for figure in figures if figure.scenario == BURST}
+    bridge, rate = of.get("bridge" + CPU), of.get("pods bound a second")
+    if not bridge or not rate or not bridge.target or not rate.target:
+        return ""
+    cpu = [of[name + CPU] for name in ("bridge", *SERVERS, "bench")]
+    floor, whole = sum(map(_floor, cpu)), sum(each.median for each in cpu)
+    asked, ratio = bridge.target.bound, rate.target.bound
+    best = floor + asked - _floor(bridge)
+    more = sum(of[name + CPU].median - _floor(of[name + CPU]) for name in SERVERS)
+    needed = floor / ratio - floor + _floor(bridge)
+    return fill(
+        f"* **A burst of 4,000 beside the floor.** With the floor all processes together take {floor:.2f} ms of CPU time for "
+        f"a pod, of which the floor takes {_floor(bridge):.2f} ms; at {_floor(rate):.0f} pods a second these are "
+        f"{floor * _floor(rate) / 1000:.2f} cores. With the bridge it is {whole:.2f} ms, at {rate.median:.0f} pods a second "
+        f"{whole * rate.median / 1000:.2f} cores. A bridge of exactly the asked {asked:g} ms, whose servers take no more "
+        f"than with the floor, would make it {floor:.2f} + {asked:g} − {_floor(bridge):.2f} = {best:.2f} ms. If the cores "
+        f"are as busy as with the floor, {floor / best:.2f} times as many pods are bound then. So {ratio:g} of the floor and "
+        f"{asked:g} ms cannot both be the limit here: {ratio:g} needs a bridge of {needed:.2f} ms. The rest of the "
+        f"difference are the servers: they take {more:.1f} ms more for a pod beside the bridge.",
+        width=124,
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _floor(figure: Figure) -> float:
+    return statistics.median(figure.compared)
