@@ -13,6 +13,7 @@ from integration.reference import (
     page_messages,
     page_reasons,
     page_reliability,
+    page_scale,
     page_settings,
 )
 
@@ -23,5 +24,6 @@ PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "reasons.md": page_reasons.text,
     ROOT / "docs" / "findings.md": page_findings.text,
     ROOT / "docs" / "reliability.md": page_reliability.text,
+    ROOT / "docs" / "scale.md": page_scale.text,
     ROOT / "docs" / "performance.md": lambda: report.page(report.known(ROOT / "docs" / "performance.json")),
 }
