@@ -97,10 +97,12 @@ def ended_jobs(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
 
 
 def _is_on(evidence: Evidence, pod: Pod, job: Job, at: float) -> bool:
-    """True if the pod names the job, and was bound to a node that the job has then."""
+    """True if the pod names the job, which may be its own, and was bound to a node that the job has then."""
     named = pod.job_at(at)
     of = evidence.job(named[1], named[0]) if named else None
     if pod.bind is None or pod.bind.at >= at or of is None or job not in evidence.parts(of):
+        return False
+    if not job.may_serve(pod) or evidence.pod_of(job) not in (None, pod):
         return False
     node = evidence.audit.nodes.get(pod.bind.node, pod.bind.node)
     return any(node in nodes for nodes in job.had(at - SAME_MOMENT_S, at))

@@ -266,6 +266,17 @@ def test_a_job_that_took_the_place_of_a_lost_one_is_judged_too() -> None:
     assert run.broken(30)[0].startswith("V7: job 8 (")
 
 
+def test_a_pod_that_names_the_id_of_a_job_in_another_slurm_does_not_run_on_the_job_of_that_id_here() -> None:
+    """As the pods of `slurm-bridge dev` on a real Kubernetes and a simulated Slurm."""
+    for scheduler in (SECOND, "slurm-bridge"):
+        run = _bound()
+        run.pod(3, "elsewhere", scheduler=scheduler)
+        run.bind(4, "elsewhere", "k1", 7, by=scheduler)
+        run.phase(9, "train", "Succeeded")
+        run.cancel(10, 7)
+        assert _found(run, 20) == []
+
+
 def test_a_pod_of_another_bridge_is_judged_by_the_settings_of_that_bridge() -> None:
     run = _bound(starts=False)
     run.tune(1, scheduler=SECOND, start_timeout_s=8)
