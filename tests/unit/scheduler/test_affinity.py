@@ -293,3 +293,72 @@ def test_a_query_that_was_interrupted_finds_terms_that_came_meanwhile() -> None:
     assert index.selecting_if_few(new) is None
     late = index.add(of_app("a"), "x2")
     assert index.selecting(new) == [late]
+
+
+# --- what a query costs: comparisons of terms with pods ---------------------------------------------------------------
+
+
+APPS = [f"a{number}" for number in range(50)]
+
+
+def index_of(there: dict[str, NodeInfo], *pods: Pod) -> AffinityIndex:
+    index = AffinityIndex(there)
+    for each in pods:
+        there[each.node].put(each)
+        index.add(each, each.node)
+    return index
+
+
+def cost(index: AffinityIndex, new: Pod, there: dict[str, NodeInfo]) -> int:
+    before = index.effort
+    index.closed(new, there, OwnPods())
+    return index.effort - before
+
+
+def test_terms_that_were_counted_cost_no_more_than_what_changed_since() -> None:
+    there = {"x1": NodeInfo(), "x2": NodeInfo()}
+    index = index_of(there, *(standing(f"{of}-{on}", on, labels={"app": of}) for of in APPS for on in there))
+    queries = [app(f"new-{of}", anti_affinity=of_app(of)) for of in APPS[:5]]
+    first, *others = (cost(index, each, there) for each in queries)
+    assert first >= 2 * len(APPS), "each pod is looked at"
+    assert max(others) < first - len(APPS), "terms that name the same labels share the groups of pods"
+    late = standing("late", "x1", labels={"app": "b"})
+    there["x1"].put(late)
+    index.add(late, "x1")
+    assert {cost(index, each, there) for each in queries} == {2 * affinity.PER_TERM + 1}, (
+        "the pod that came, and no other"
+    )
+
+
+@pytest.mark.parametrize("of_others", [True, False], ids=["terms of other pods", "terms of the pod"])
+def test_the_first_query_of_a_pod_is_prepared_in_parts_of_the_given_size(of_others: bool) -> None:
+    there = {"x1": NodeInfo()}
+    size, terms = 40, [PodTerm((Requirement(of, "DoesNotExist"),), frozenset({"hpc"})) for of in APPS]
+    if of_others:
+        index = index_of(
+            there, *(standing(of, "x1", anti_affinity=(term,)) for of, term in zip(APPS, terms, strict=True))
+        )
+        new = app("new")
+    else:
+        index = index_of(there, *(standing(f"there-{number}", "x1") for number in range(size)))
+        new = app("new", affinity=tuple(terms))
+    costs, is_prepared = [], False
+    while not is_prepared:
+        before = index.effort
+        is_prepared = index.prepare("new", [new], size, with_granted=False)
+        costs.append(index.effort - before)
+        assert len(costs) <= len(APPS) + 1
+    assert len(costs) > 1
+    assert max(costs) <= 2 * size
+    assert cost(index, new, there) <= affinity.PER_TERM * (1 + len(new.affinity)), "the query compares nothing more"
+
+
+def test_terms_that_came_since_the_last_query_are_compared_and_no_others() -> None:
+    index, new = TermIndex(), app("new")
+    for of in APPS:
+        index.add((PodTerm((Requirement("app", "NotIn", (of,)),), frozenset({"hpc"})),), "x1")
+    index.selecting(new)
+    assert index.effort == len(APPS)
+    index.add((PodTerm((Requirement("app", "NotIn", ("b",)),), frozenset({"hpc"})),), "x1")
+    assert len(index.selecting(new)) == len(APPS) + 1
+    assert index.effort == len(APPS) + 1

@@ -10,14 +10,15 @@ import pytest
 from scheduler import names
 from scheduler.actions import AllocateNow, CancelJob, Outcome, SubmitJob
 from scheduler.decide import decide
-from scheduler.events import NodeSeen, PodSeen, PolicyChanged, Scope
+from scheduler.events import JobRead, JobsPolled, NodeSeen, PodSeen, PolicyChanged, Scope
 from scheduler.model.kubernetes import HostPort, Pod, PodTerm, Requirement
 from scheduler.place.affinity import GrantedPods
+from scheduler.policy.rules import Tenant
 from scheduler.state.derived import INDEXES, InvalidIndex, rebuilt
 from scheduler.state.in_flight import InFlight
 from scheduler.state.phase import Phase
 from scheduler.state.world import World
-from tests.builders import CONFIG, START, Story, key_of, node, pod, without
+from tests.builders import CONFIG, START, Story, job_of, key_of, node, pod, without
 
 APART = (PodTerm((Requirement("app", "In", ("a",)),), frozenset({"hpc"})),)
 RUNNING = pod("runs", labels={"app": "a"}, anti_affinity=APART, host_ports=(HostPort(8080),))
@@ -307,6 +308,7 @@ def test_an_index_that_differs_from_the_facts_is_found(
         world.validate()
     assert found.value.index == index
     assert index in str(found.value)
+    assert found.value.found != found.value.expected, "the message shows both, so they differ"
 
 
 def test_a_workload_that_slurm_refused_counts_in_its_partition_again_once_the_policy_changed() -> None:
@@ -343,6 +345,36 @@ def test_the_message_names_the_index_the_key_and_both_values(world: World) -> No
         Phase.QUEUED,
     )
     assert str(wrong).startswith(f"phase_of[{key_of(QUEUED)!r}] is <Phase.BOUND")
+
+
+def test_the_id_of_a_job_that_ended_may_belong_to_a_job_that_was_read_as_foreign(world: World) -> None:
+    """Slurm gave the id to another job.  The id of a job that lives may not."""
+    world.apply(JobsPolled(START + 30, START + 30, {17: frozenset({"RUNNING"}), 18: frozenset({"CANCELLED"})}))
+    world.apply(JobRead(18, START + 31, START + 31, job_of(QUEUED, 18, "CANCELLED"), None))
+    world.foreign.add(18)
+    world.validate()
+    world.foreign.add(17)
+    with pytest.raises(InvalidIndex) as found:
+        world.validate()
+    assert (found.value.index, found.value.key) == ("foreign", 17)
+
+
+def test_a_job_that_is_absent_is_in_the_set_of_absent_jobs_and_no_other_job_is(world: World) -> None:
+    world.absent.add(18)
+    with pytest.raises(InvalidIndex) as found:
+        world.validate()
+    assert (found.value.key, found.value.found, found.value.expected) == (18, "absent", "nothing")
+
+
+def test_a_pod_that_came_after_the_submission_is_not_compared_with_the_tenant_of_the_job(world: World) -> None:
+    """The job was asked for the other pods.  Nor is a job compared that was asked for before the policy changed."""
+    job, other = world.placeholders[18], Tenant("bob")
+    known = job.asked_as
+    assert known is not None
+    job.asked_as = replace(known, tenant=other, changes=known.changes - 1)
+    world.validate()
+    job.asked_as, job.asked_for = replace(known, tenant=other), frozenset()
+    world.validate()
 
 
 def test_an_event_is_followed_by_a_check_only_if_the_tuning_says_so(world: World) -> None:
@@ -415,10 +447,10 @@ def test_a_node_that_is_called_otherwise_in_slurm_is_named_again(world: World) -
 def test_a_count_of_zero_is_no_difference_and_does_not_hide_one(world: World) -> None:
     world.queued_in["gone"] = 0
     world.validate()
-    world.queued_in["main"] += 1
+    world.queued_in["gpu"] += 1
     with pytest.raises(InvalidIndex) as found:
         world.validate()
-    assert (found.value.index, found.value.key) == ("queued_in", "main")
+    assert (found.value.index, found.value.key) == ("queued_in", "gpu")
 
 
 def test_a_pod_that_is_gone_is_not_held_back_by_its_users_limit_any_more() -> None:

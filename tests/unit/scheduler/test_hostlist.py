@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.model.hostlist import HostlistError, expand, fold
+from scheduler.model.hostlist import MAX_NAME_LENGTH, HostlistError, expand, fold, folded
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,32 @@ def test_a_text_that_is_no_hostlist_says_which_part_is_wrong(text: str, why: str
 def test_a_name_that_no_hostlist_can_hold_is_refused() -> None:
     with pytest.raises(HostlistError, match="not a node name: 'x,y'"):
         fold(["x,y"])
+
+
+def test_as_many_names_as_the_limit_allows_are_read_also_after_other_names() -> None:
+    assert expand("x[1-3]", limit=3) == ["x1", "x2", "x3"]
+    assert expand("a,b,x3", limit=3) == ["a", "b", "x3"]
+    with pytest.raises(HostlistError, match="more than 3 names"):
+        expand("a,b,x[3-4]", limit=3)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * MAX_NAME_LENGTH, "x" * (MAX_NAME_LENGTH - 2) + "[8-10]", "x" * (MAX_NAME_LENGTH - 2) + "[99]"]
+)
+def test_the_longest_name_is_read_and_one_character_more_is_no_name(text: str) -> None:
+    names = expand(text)
+    assert max(map(len, names)) == MAX_NAME_LENGTH
+    assert folded(names) == (text if len(names) > 1 else names[0])
+    assert folded([*names, "x" * (MAX_NAME_LENGTH + 1)]) == folded(names)
+    with pytest.raises(HostlistError, match="not a node name"):
+        expand("x" + text)
+
+
+def test_a_message_shows_the_beginning_of_a_long_text() -> None:
+    """It shows up to 80 characters as they are."""
+    with pytest.raises(HostlistError) as whole:
+        expand("!" * 80)
+    with pytest.raises(HostlistError) as cut:
+        expand("!" * 81)
+    assert str(whole.value) == f"not a hostlist: {'!' * 80!r}"
+    assert str(cut.value) == f"not a hostlist: {'!' * 77 + '…'!r}"
