@@ -169,6 +169,8 @@ class Story:
             self.world.validate()
             self.check(plan, at)
         self.world.apply(Planned(plan, at))
+        if self.checked:
+            self.check_wakes()
         return plan
 
     def check(self, plan: Plan, at: float) -> None:
@@ -178,6 +180,13 @@ class Story:
         )
         assert does == would_do, "incremental plan == full plan of a world whose indexes are computed anew"
         assert rereads <= would_reread, "a visit reads known owners again, and no workload is visited for that alone"
+
+    def check_wakes(self) -> None:
+        """A visit at the time for which a wait set the wake-up does not wait for that time again, which would never end."""
+        if self.world.wakes:
+            due = min(self.world.wakes.values())
+            plan = decide(self.world, due)
+            assert plan.actions or all(at > due for at in plan.wake.values()), f"{plan.wake} at {due}: the wait is over"
 
     def decides(self, at: float) -> list[Action]:
         return list(self.plan(at).actions)
