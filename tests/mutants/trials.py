@@ -18,7 +18,7 @@ import signal
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
@@ -169,10 +169,7 @@ class Trials:
         (self._root / KEPT).mkdir(exist_ok=True)
         kept = {path: self._root / KEPT / self._known_as(code, path, tests) for path, tests in files.items()}
         if missing := [path for path in files if not kept[path].exists()]:
-            tests = [test for path in missing for test in files[path]]
-            measured = pickle.loads(_Fork(lambda: self._measured(live, tests)).whole())
-            for path in missing:
-                kept[path].write_bytes(pickle.dumps([measured[test] for test in files[path]]))
+            _Fork(lambda: self._measure_all(live, {kept[path]: files[path] for path in missing})).whole()
         reach = Reach(times_s=[0.0] * len(self._items))
         for path, tests in files.items():
             for test, of in zip(tests, pickle.loads(kept[path].read_bytes()), strict=True):
@@ -184,8 +181,8 @@ class Trials:
         names = "\n".join(self._items[test].nodeid for test in tests)
         return sha256(b"".join((code, path.read_bytes(), names.encode()))).hexdigest()
 
-    def _measured(self, live: LiveFunctions, tests: Sequence[int]) -> bytes:
-        """In a fork: what a run of these tests shows, by test."""
+    def _measure_all(self, live: LiveFunctions, of_files: Mapping[Path, Sequence[int]]) -> bytes:
+        """In a fork: keep what a run of these tests shows, each file of tests by itself: an interrupted run goes on there."""
         probes = Probes()
         of_function: dict[int, list[tuple[int, Mutant]]] = {}
         for place, mutant in enumerate(self._mutants):
@@ -193,13 +190,28 @@ class Trials:
         for mutants in of_function.values():
             outermost = mutants[0][1].outermost
             live.replace(probed(outermost, mutants, live.path(outermost.path)))
-        found: dict[int, Measured] = {}
-        for test, (item, following) in zip(tests, _followed([self._items[test] for test in tests]), strict=True):
+        running: dict[int, _Fork] = {}
+        for kept, tests in of_files.items():
+            if len(running) == self._jobs:
+                _end_one(running)
+            fork = _Fork(lambda kept=kept, tests=tests: self._measure(live, probes, kept, tests))  # type: ignore[misc]
+            running[fork.pid] = fork
+        while running:
+            _end_one(running)
+        return b""
+
+    def _measure(self, live: LiveFunctions, probes: Probes, kept: Path, tests: Sequence[int]) -> bytes:
+        """In a fork of that fork: the tests of one file."""
+        found: list[Measured] = []
+        for item, following in _followed([self._items[test] for test in tests]):
             live.forget()  # a function behind a cache runs in each test
             began = time.process_time()
             failed = not passes(item, following)
-            found[test] = Measured(time.process_time() - began, probes.taken(), failed)
-        return pickle.dumps(found)
+            found.append(Measured(time.process_time() - began, probes.taken(), failed))
+        whole = kept.with_suffix(".new")
+        whole.write_bytes(pickle.dumps(found))
+        whole.rename(kept)
+        return b""
 
     # --- the mutants ---------------------------------------------------------------------------------------------------
 
@@ -306,6 +318,14 @@ class _Fork:
         """What the work returned; of work that raised, the traceback.  Waits until it is complete."""
         with open(self._reading, "rb") as answer:
             return answer.read()
+
+
+def _end_one(running: dict[int, _Fork]) -> None:
+    """Wait until one of the forks has ended.  Raises RuntimeError if it raised."""
+    pid, status = os.waitpid(-1, 0)
+    answer = running.pop(pid).answer()
+    if status:
+        raise RuntimeError(answer.decode())
 
 
 def _end_with(work: Callable[[], bytes], writing: int) -> NoReturn:

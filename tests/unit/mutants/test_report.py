@@ -6,7 +6,7 @@ import pytest
 
 from tests.mutants.__main__ import PACKAGE, ROOT, mutants_below
 from tests.mutants.mutations import Mutant, mutants_of
-from tests.mutants.report import EXPLAINED, Change, Class, Report, explained
+from tests.mutants.report import EXPLAINED, Change, Comparison, Report, explained
 from tests.mutants.trials import Outcome, Trial
 
 ENTRY = """
@@ -19,9 +19,11 @@ reason = "Both are the same here."
 """
 CLASS = """
 [[class]]
-where = ["scheduler/state/* g"]
-boundary = '^a < '
+comparisons = ["scheduler/state/other.py g: a < 1"]
 reason = "An order of equal things."
+[[class]]
+changes = ["scheduler/state/other.py g: return a < 1  →  return a >= 1"]
+reason = "Nobody asks for the order."
 """
 
 
@@ -41,9 +43,9 @@ def report(outcomes: list[Outcome], text: str = "") -> Report:
 def test_the_score_counts_what_tests_notice_of_each_package() -> None:
     found = report([Outcome.KILLED, Outcome.TIMEOUT, Outcome.SAME])
     rules, state, whole = [line.split() for line in found.lines()][1:4]
-    assert rules == ["scheduler/rules", "1", "1", "0", "0", "100.0%"]
-    assert state == ["scheduler/state", "2", "1", "0", "1", "50.0%"]
-    assert whole == ["scheduler", "3", "2", "0", "1", "66.7%"]
+    assert rules == ["scheduler/rules", "1", "1", "0", "0", "100.0%", "100.0%"]
+    assert state == ["scheduler/state", "2", "1", "0", "1", "50.0%", "50.0%"]
+    assert whole == ["scheduler", "3", "2", "0", "1", "66.7%", "66.7%"]
     assert [trial.mutant for trial in found.survivors] == [TWO[1]]
 
 
@@ -51,7 +53,7 @@ def test_an_explained_survivor_is_no_survivor_and_not_in_the_score() -> None:
     found = report([Outcome.SURVIVED, Outcome.KILLED, Outcome.KILLED], ENTRY)
     assert found.survivors == []
     assert found.stale == []
-    assert [line.split() for line in found.lines()][1] == ["scheduler/rules", "1", "0", "1", "0", "0.0%"]
+    assert [line.split() for line in found.lines()][1] == ["scheduler/rules", "1", "0", "1", "0", "0.0%", "100.0%"]
 
 
 def test_an_entry_whose_mutant_is_noticed_is_stale() -> None:
@@ -59,14 +61,19 @@ def test_an_entry_whose_mutant_is_noticed_is_stale() -> None:
     assert [each.function for each in found.stale if isinstance(each, Change)] == ["f"]
 
 
-def test_a_class_explains_the_survivors_of_its_functions_whose_texts_match() -> None:
+def test_a_class_explains_the_changes_and_the_comparisons_that_it_lists() -> None:
     found = report([Outcome.SURVIVED] * 3, CLASS)
-    assert [trial.mutant.after for trial in found.survivors] == ["return a is not None", "return a >= 1"]
+    assert [trial.mutant.after for trial in found.survivors] == ["return a is not None"]
     assert found.stale == []
 
 
-def test_a_class_whose_mutants_are_all_noticed_is_stale() -> None:
-    assert [type(each) for each in report([Outcome.KILLED] * 3, CLASS).stale] == [Class]
+def test_an_entry_of_a_class_is_stale_by_itself() -> None:
+    """g has two mutants: `<=`, which the comparison explains, and `>=`."""
+    assert TWO[1].boundary
+    assert not TWO[0].boundary
+    stale = report([Outcome.KILLED, Outcome.SURVIVED, Outcome.KILLED], CLASS).stale
+    assert stale == [Comparison("scheduler/state/other.py", "g", "a < 1")]
+    assert [type(each) for each in report([Outcome.KILLED] * 3, CLASS).stale] == [Comparison, Change]
 
 
 def test_an_entry_without_a_reason_or_with_a_key_too_many_or_twice_is_refused() -> None:
@@ -75,6 +82,7 @@ def test_an_entry_without_a_reason_or_with_a_key_too_many_or_twice_is_refused() 
         ENTRY + "line = 7\n",
         ENTRY + ENTRY,
         CLASS + "path = 'a'\n",
+        CLASS + CLASS,
     ):
         with pytest.raises(ValueError, match=r"explained twice|an entry needs"):
             explained(text)
@@ -84,12 +92,11 @@ def test_an_entry_of_changed_code_has_no_mutant() -> None:
     known = explained(ENTRY + CLASS)
     assert known.without((*ONE, *TWO)) == []
     assert known.without(TWO) == [Change("scheduler/rules/some.py", "f", "return a is None", "return a is not None")]
-    assert known.without(ONE) == list(known.classes)
+    assert [each.function for each in known.without(ONE)] == ["g", "g"]
 
 
 def test_each_explained_mutant_exists() -> None:
     """A change of the code that makes an entry meaningless shows here; `make mutants` shows the entries that tests notice."""
     known = explained(EXPLAINED.read_text())
-    files = [str(path.relative_to(ROOT)) for each in known.paths for path in ROOT.glob(each)]
-    assert all(ROOT.glob(each) and each.startswith(f"{PACKAGE}/") for each in known.paths)
-    assert known.without(mutants_below(sorted(set(files)))) == []
+    assert all((ROOT / path).exists() and path.startswith(f"{PACKAGE}/") for path in known.paths)
+    assert known.without(mutants_below(known.paths)) == []
