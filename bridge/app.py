@@ -96,7 +96,15 @@ class Bridge:
         self.world = new_world(config, started=clock(), guarded=self.guard.on)
         self.poller = self._poller(settings, slurm, clock)
         self.executor = Executor(
-            kube, slurm, self._emit, clock, self.poller.poll_nodes, self.guard, leads, on_event_dropped
+            kube,
+            slurm,
+            self._emit,
+            clock,
+            self.poller.poll_nodes,
+            self.guard,
+            leads,
+            on_event_dropped,
+            lambda: self.world.cluster,
         )
         self.loop = Loop(self.world, self.executor, clock, observer, self.guard, leads)
         self._left_out = on_undecodable

@@ -67,6 +67,7 @@ class Executor:
     guard        reports the bridge's own errors
     leads        returns True if this replica may act; if not, before or after an action, the action's outcome is unknown
     on_dropped   called for each Kubernetes event that is not posted
+    cluster      returns the mark in the names of the bridge's own jobs; "": not known yet
     """
 
     def __init__(
@@ -79,8 +80,10 @@ class Executor:
         guard: Guard | None = None,
         leads: Callable[[], bool] = lambda: True,
         on_dropped: Callable[[], None] = lambda: None,
+        cluster: Callable[[], str] = lambda: "",
     ) -> None:
         self._guard = guard or Guard()
+        self._cluster = cluster
         self._leads = leads
         self._kube = kube
         self._slurm = slurm
@@ -203,7 +206,7 @@ class Executor:
         job = await self._slurm.job(action.job_id)
         grant: Grant | None = None
         no_token: NoUserToken | None = None
-        if job is not None and action.grant and holds_nodes(job.states) and _may_be_ours(job, action):
+        if job is not None and action.grant and holds_nodes(job.states) and self._may_be_ours(job, action):
             try:
                 grant = await self._grant_of(job)
             except (NotFound, Invalid):
@@ -213,6 +216,14 @@ class Executor:
         self._emit(JobRead(action.job_id, began, self._clock(), job, grant))
         if no_token is not None:
             raise no_token
+
+    def _may_be_ours(self, job: Job, action: act.ReadJob) -> bool:
+        """True if the job has a name of this bridge, or is read for a workload, whose job may have been renamed by its user.
+
+        The grant of another bridge's job says nothing to this one.
+        """
+        named = names.parse_job_name(job.name)
+        return bool(action.key) or (named is not None and named[0] == (self._cluster() or named[0]))
 
     async def _grant_of(self, job: Job) -> Grant:
         """The grant of the job and of its further components.  Raises Invalid if one of them has no nodes."""
@@ -357,11 +368,6 @@ class Executor:
         act.TaintNode: _taint_node,
         act.UnmarkNode: _unmark_node,
     }
-
-
-def _may_be_ours(job: Job, action: act.ReadJob) -> bool:
-    """True if the job has a placeholder's name, or is read for a workload, whose job may have been renamed by its user."""
-    return bool(action.key) or names.parse_job_name(job.name) is not None
 
 
 def _outcome(error: RemoteError) -> Outcome:

@@ -88,6 +88,18 @@ async def test_a_grant_that_cannot_be_read_does_not_undo_the_allocation() -> Non
     assert (ended.outcome, ended.job_id, ended.grant) == (Outcome.DONE, 17, None)
 
 
+@pytest.mark.parametrize(("mark", "called"), [("k12345678", ["job"]), ("", ["job", "grant"])])
+async def test_the_grant_of_another_bridges_job_is_not_read(mark: str, called: list[str]) -> None:
+    told: list[Event] = []
+    far: Any = FarEnd(job=job_of(pod("train"), 17), grant=grant(17))
+    made = Executor(far, far, told.append, lambda: 100.0, far.poll_nodes, cluster=lambda: mark)
+    await made.perform(act.ReadJob(17, "is it ours?"))
+    assert [call for call, *_ in far.called] == called
+    [read] = told
+    assert isinstance(read, JobRead)
+    assert (read.grant is not None) == ("grant" in called)
+
+
 class Components(FarEnd):
     """A Slurm whose job 17 has a further component, 18."""
 
