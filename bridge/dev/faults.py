@@ -91,7 +91,7 @@ async def _stall(session: Session) -> str:
 
 async def _crash(session: Session) -> str:
     lost = _simulated(session).lose_state(session.clock())
-    session.invariants.lost_at = session.clock()
+    session.invariants.note_lost(lost)
     if not lost:
         return "slurmctld crashed and came back; it had saved all jobs."
     return f"slurmctld crashed and came back without jobs {', '.join(map(str, lost))}, which it had not saved."
@@ -99,7 +99,7 @@ async def _crash(session: Session) -> str:
 
 async def _forget(session: Session) -> str:
     lost = _simulated(session).lose_everything(session.clock())
-    session.invariants.lost_at = session.clock()
+    session.invariants.note_lost(lost)
     return f"slurmctld came back without its state, and lost {len(lost):,} jobs."
 
 

@@ -374,9 +374,9 @@ class Chaos(Clusters):
 
     def _jobs_are_lost(self, lose: Callable[[float], list[int]]) -> None:
         self.former_jobs += self.slurm.jobs.values()
-        lose(self.slurm_clock())
+        lost = lose(self.slurm_clock())
         for each in (self, *self.sharers):
-            each.invariants.lost_at = self.clock()
+            each.invariants.note_lost(lost)
 
     def _forget_watches(self) -> None:
         self.kube.compact()

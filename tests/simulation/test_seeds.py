@@ -18,7 +18,7 @@ from functools import partial
 
 import pytest
 
-from bridge.simulation.invariants.patience import DELETED_S
+from bridge.simulation.invariants.patience import DELETED_S, UNKNOWN_S
 from bridge.simulation.invariants.unused_grants import GRANTS_IN_VAIN
 from bridge.simulation.invariants.violation import Violation
 from bridge.simulation.kube import objects as objects
@@ -181,6 +181,50 @@ def test_a_bind_for_the_job_of_another_breaks_v2(clusters: Clusters) -> None:
     other = clusters.kube.create(0.0, "pods", objects.pod("alice-a", "q"))
     with pytest.raises(Violation, match="V2"):
         clusters.binds(other, "k1", clusters.job)
+
+
+def test_a_bind_for_a_job_that_ended_before_any_list_that_the_bridge_may_act_on_breaks_v2(clusters: Clusters) -> None:
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
+    clusters.slurm.cancel(clusters.job, 100.0 - UNKNOWN_S - 1)
+    with pytest.raises(Violation, match=r"V2.*CANCELLED 11 s ago"):
+        clusters.binds(clusters.pod, holding.node, clusters.job)
+
+
+def test_a_bind_for_a_job_that_ended_just_now_breaks_nothing(clusters: Clusters) -> None:
+    [holding] = clusters.slurm.jobs[clusters.job].holdings
+    clusters.slurm.cancel(clusters.job, 100.0 - UNKNOWN_S)
+    clusters.binds(clusters.pod, holding.node, clusters.job)
+
+
+def test_a_bind_for_a_job_that_waits_breaks_v2(clusters: Clusters) -> None:
+    other = clusters.kube.create(0.0, "pods", objects.pod("alice-a", "q"))
+    waits = clusters.submit("alice", clusters.name_of(other))
+    with pytest.raises(Violation, match=r"V2.*has not started"):
+        clusters.binds(other, "k1", waits)
+
+
+def test_after_a_loss_the_binds_for_lost_jobs_alone_may_be_wrong(clusters: Clusters) -> None:
+    """The job of the first pod was lost, and the job of the second pod was not."""
+    other = clusters.kube.create(0.0, "pods", objects.pod("alice-a", "q"))
+    kept = clusters.submit("alice", clusters.name_of(other))
+    clusters.slurm.tick(2.0)
+    [holding] = clusters.slurm.jobs[kept].holdings
+    del clusters.slurm.jobs[clusters.job]
+    clusters.invariants.note_lost([clusters.job])
+    clusters.binds(clusters.pod, "k1", clusters.job)
+    with pytest.raises(Violation, match="V2"):
+        clusters.binds(other, "k2" if holding.node == "k1" else "k1", kept)
+
+
+def test_a_bind_for_a_job_that_was_lost_before_any_list_that_the_bridge_may_act_on_breaks_v2(
+    clusters: Clusters,
+) -> None:
+    now = [100.0]
+    clusters.invariants.clock = lambda: now[0]
+    clusters.invariants.note_lost(clusters.slurm.lose_everything(100.0))
+    now[0] += UNKNOWN_S + 1
+    with pytest.raises(Violation, match=r"V2.*does not exist"):
+        clusters.binds(clusters.pod, "k1", clusters.job)
 
 
 def test_a_bind_where_there_is_no_room_breaks_v3(clusters: Clusters) -> None:

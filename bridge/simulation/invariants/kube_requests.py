@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bridge.simulation.invariants.observed import Observed
-from bridge.simulation.invariants.patience import CLOCKS_S, ON_ITS_WAY_S, UNHEARD_S
+from bridge.simulation.invariants.patience import CLOCKS_S, ON_ITS_WAY_S, UNHEARD_S, UNKNOWN_S
 from bridge.simulation.invariants.pod_facts import (
     full_name,
     gang_of,
@@ -79,8 +79,6 @@ class KubeRequests:
             return  # the API server refuses this bind
         self.seen.note(f"bind {full_name} to {node} for job {job_id}")
         self.seen.bind_sent[uid] = sent
-        if sent - self.seen.lost_at < ON_ITS_WAY_S:
-            return  # slurmctld has just lost jobs, which the bridge could not know
         self.seen.slurm.job(job_id)  # an observer that does not know the job reads it from now on
 
         def if_bound(judge: Callable[[Object, SeenJob | None], str]) -> Callable[[], str]:
@@ -94,8 +92,11 @@ class KubeRequests:
 
             return judged
 
-        granted = self.judge("V2", if_bound(lambda pod, job: self._not_granted(pod, node, job, job_id, sent)))
-        if granted and self.judge("V3", if_bound(lambda pod, _: self.too_much(pod, node))):
+        # Until then the bridge need not know that slurmctld lost this job.
+        known = self.seen.since_lost_s(job_id) > self._unknown_s()
+        if known and not self.judge("V2", if_bound(lambda pod, job: self._not_granted(pod, node, job, job_id, sent))):
+            return
+        if self.judge("V3", if_bound(lambda pod, _: self.too_much(pod, node))) and known:
             self.judge("V5", if_bound(lambda pod, job: self._given_twice(pod, node, job)))
 
     def _not_granted(self, pod: Object, node: str, job: SeenJob | None, job_id: int, sent: float) -> str:
@@ -104,8 +105,10 @@ class KubeRequests:
             return f"{pod_name} is bound for job {job_id}, which does not exist"
         if not self.seen.is_for(job, pod):
             return f"{pod_name} is bound for the job of another workload: {job.name}"
-        if job.ended and (ago := sent - self.seen.of_slurm(job.ends)) > ON_ITS_WAY_S:
+        if job.ended and (ago := sent - self.seen.of_slurm(job.ends)) > self._unknown_s():
             return f"{pod_name} is bound for job {job.id}, {job.state} {ago:.0f} s ago"
+        if self.seen.exact and job.state == "PENDING":
+            return f"{pod_name} is bound for job {job.id}, which has not started"
         found = self.seen.kube.node(node)
         if found is None:
             return f"{pod_name} is bound to {node}, which does not exist"
@@ -114,6 +117,10 @@ class KubeRequests:
         if held and known_as not in held:
             return f"{pod_name} is bound to {node}, job {job.id} holds {fold(held)}"
         return ""
+
+    def _unknown_s(self) -> float:
+        """For how long the end or loss of a job may be unknown to the bridge."""
+        return UNKNOWN_S if self.seen.exact else ON_ITS_WAY_S
 
     def too_much(self, pod: Object, node: str) -> str:
         found = self.seen.kube.node(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bridge.simulation.invariants.patience import WHOLE_S
@@ -29,6 +29,7 @@ class Observed:
     process      number of the bridge process
     born         when that process began, or first listed the bridge's pods
     lost_at      when slurmctld last lost jobs
+    lost         id of each job that slurmctld lost, to when that was; Slurm may have reused the id
     calm_since   when the last fault ended; "inf" while there is one
     kube_ahead, slurm_ahead   by how many seconds the clock of that cluster is ahead of `clock`
     ends_pods    the bridge ends the pods that it bound, because of slurm-bridge uninstall --end-pods
@@ -51,6 +52,7 @@ class Observed:
     process: int = 0
     born: float = float("-inf")
     lost_at: float = float("-inf")
+    lost: dict[int, float] = field(default_factory=dict)
     calm_since: float = float("-inf")
     kube_ahead: float = 0.0
     slurm_ahead: float = 0.0
@@ -73,6 +75,15 @@ class Observed:
         self.log.append((self.clock(), what))
         if len(self.log) > 2 * STORY_MOST:
             del self.log[:STORY_MOST]
+
+    def note_lost(self, job_ids: Iterable[int]) -> None:
+        """Note that slurmctld has just lost these jobs."""
+        self.lost_at = self.clock()
+        self.lost |= dict.fromkeys(job_ids, self.lost_at)
+
+    def since_lost_s(self, job_id: int) -> float:
+        """Seconds since slurmctld lost a job of that id; "inf": it lost none."""
+        return self.clock() - self.lost.get(job_id, float("-inf"))
 
     def note_bound_by_other(self, pod: Object, node: str, job_id: int | None) -> None:
         """Note that another client binds the pod.  job_id: the id of another job that it writes on the pod; None: none"""

@@ -2,6 +2,10 @@
 
 # A bind may be in flight while its job ends: the facts of its decision are at most this old.
 ON_ITS_WAY_S = 30.0
+# In a simulation the bridge may not know for this time that a job ended or was lost.  A list of jobs is answered within 3 s,
+# the next list begins a second later, and after up to 5 s the bridge notices that this list is lost, and does not bind any
+# more.  Slurm's times are in whole seconds.
+UNKNOWN_S = 10.0
 # The bridge observes a bind by another scheduler within this time.  Until then it could not consider the bind (V3).
 UNHEARD_S = ON_ITS_WAY_S
 # A workload whose job Slurm started is bound within this time (L3).

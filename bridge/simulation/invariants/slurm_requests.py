@@ -40,8 +40,8 @@ class SlurmRequests:
         if method == "GET" or match is None or "/slurmdb/" in target:
             return
         if (
-            self.seen.clock() - self.seen.lost_at >= GIVEN_AGAIN_S
-        ):  # before that, Slurm may have reused the id for another job
+            self.seen.since_lost_s(int(match[1])) >= GIVEN_AGAIN_S
+        ):  # before that, the bridge need not know the id's new job
             self._touches(method, int(match[1]), user, None)
             if (account := json.loads(body or b"{}").get("account")) is not None:
                 self._moves(int(match[1]), user, account)
