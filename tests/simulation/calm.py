@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bridge.simulation.kube import objects as objects
-from bridge.simulation.kube.in_process import InProcessKube
 from bridge.simulation.kube.objects import Object
 from bridge.simulation.slurm.jobs import SimJob
 from bridge.simulation.virtual_time import run
@@ -40,10 +39,6 @@ class Calm(Life):
                 task.cancel()
             for ended in await asyncio.gather(*tasks, return_exceptions=True):
                 assert ended is None or isinstance(ended, asyncio.CancelledError), ended
-
-    def new_inner(self) -> InProcessKube:
-        """Kubernetes, as the bridge reaches it."""
-        return InProcessKube(self.kube, self.clock)
 
     async def _looks(self) -> None:
         while True:

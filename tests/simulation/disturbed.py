@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -261,11 +261,14 @@ def is_write(request: str) -> bool:
     return " GET " not in request
 
 
-def kills(seen: list[str]) -> Iterator[Place]:
-    """Each place where a kill makes a difference: at every write; and at the first read of its kind since a write."""
+def kills(seen: list[str], *, leases: bool = False) -> Iterator[Place]:
+    """Each place where a kill makes a difference: at every write; and at the first read of its kind since a write.
+
+    leases   writes of the Lease count: the story is about them
+    """
     since: set[str] = set()
     for number, request in enumerate(seen):
-        if is_write(request) and LEASES not in request:  # a renewed lease is no news to the process that takes it
+        if is_write(request) and (leases or LEASES not in request):
             since.clear()
             for how in ("killed-before", "killed-after", "killed-late"):
                 yield Place(number, how)
@@ -276,10 +279,10 @@ def kills(seen: list[str]) -> Iterator[Place]:
             yield Place(number, "killed-before")
 
 
-def unanswered(seen: list[str]) -> Iterator[Place]:
-    """Each write: its answer is lost, and it takes effect later, while the same process goes on."""
+def unanswered(seen: list[str], *, leases: bool = False) -> Iterator[Place]:
+    """Each write: its answer is lost, and it takes effect later, while the same process goes on.  leases: as in `kills`"""
     for number, request in enumerate(seen):
-        if is_write(request) and LEASES not in request:
+        if is_write(request) and (leases or LEASES not in request):
             yield Place(number, "unanswered-late")
 
 
@@ -296,3 +299,26 @@ def observations(whole: Played) -> Iterator[Place]:
             polled = True
             for how in ("lost", "old", "again"):
                 yield Place(number, how)
+
+
+def swept(play: Callable[[Place | None], Played], places: Callable[[Played], Iterable[Place]]) -> list[str]:
+    """How a story ends otherwise when it is disturbed: a paragraph for each place.
+
+    play   plays the story, disturbed at that place; None: as it is
+    """
+    whole = play(None)
+    wrong = []
+    for place in places(whole):
+        where = f"{place.how} at {place.number}" + (
+            "" if place.how.startswith("line") else f", {whole.seen[place.number]}"
+        )
+        try:
+            end = play(place).end
+        except (AssertionError, TimeoutError) as failed:
+            wrong.append(f"{where}: {failed!r}")
+            continue
+        if end != whole.end:
+            lacks = [f"  - {line}" for line in whole.end if line not in end]
+            has = [f"  + {line}" for line in end if line not in whole.end]
+            wrong.append("\n".join([f"{where}:", *(lacks + has or ["  in another order or number"])]))
+    return wrong

@@ -99,7 +99,7 @@ class Life(Disturbances):
     async def live(self) -> None:
         """Raises Violation."""
         self.clock = asyncio.get_running_loop().time
-        self.inner = InProcessKube(self.kube, self.kube_clock)
+        self.inner = self.new_inner()
         self.invariants = invariants(self.kube, self.slurm, self.clock)
         self.invariants.kube_ahead, self.invariants.slurm_ahead = self.kube_ahead, self.slurm_ahead
         if self.hasty:
@@ -122,6 +122,10 @@ class Life(Disturbances):
             raise self.invariants.violations[0]
         for wrong in self.invariants.at_rest():
             raise Violation(wrong.invariant, wrong.what, self.clock())
+
+    def new_inner(self) -> InProcessKube:
+        """Kubernetes, as the bridge reaches it."""
+        return InProcessKube(self.kube, self.kube_clock)
 
     async def _comes_to_rest(self) -> None:
         """Most have nothing left to do after a minute; what takes longer has its time."""

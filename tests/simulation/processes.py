@@ -46,11 +46,19 @@ class Process:
 
 
 _process: ContextVar[Process] = ContextVar("process")
+_sender: ContextVar[Process | None] = ContextVar("sender", default=None)
+
+
+def sender() -> Process | None:
+    """The process that sent the request, while the request takes effect (`outside`)."""
+    return _sender.get()
 
 
 async def outside(request: Coroutine[Any, Any, T]) -> T:
     """The result of the request, which goes on while the process that sent it is paused, and after that process ends."""
-    task = asyncio.get_running_loop().create_task(request, context=Context())
+    context = Context()
+    context.run(_sender.set, _process.get(None))
+    task = asyncio.get_running_loop().create_task(request, context=context)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to hear of it
     return await asyncio.shield(task)
 

@@ -8,7 +8,7 @@ clusters must end in the same state as without the disturbance, and the invarian
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from functools import partial
 
 import pytest
 
@@ -19,7 +19,7 @@ from scheduler import names
 from scheduler.events import Event, PodsListed, Scope
 from tests.batch_job import batch_job
 from tests.simulation.calm import SPACE, Calm
-from tests.simulation.disturbed import Place, Played, Story, kills, observations, play, unanswered
+from tests.simulation.disturbed import Story, kills, observations, play, swept, unanswered
 
 P = names.PREFIX
 LATER = {P + "begin": "now+30"}
@@ -281,41 +281,21 @@ STORIES: tuple[Story, ...] = (
 # --- the sweep ----------------------------------------------------------------------------------------------------
 
 
-def swept(story: Story, places: Callable[[Played], Iterable[Place]]) -> list[str]:
-    """How the story ends otherwise when it is disturbed: a paragraph for each place."""
-    whole = play(story)
-    wrong = []
-    for place in places(whole):
-        where = f"{place.how} at {place.number}" + (
-            "" if place.how.startswith("line") else f", {whole.seen[place.number]}"
-        )
-        try:
-            end = play(story, place).end
-        except (AssertionError, TimeoutError) as failed:
-            wrong.append(f"{where}: {failed!r}")
-            continue
-        if end != whole.end:
-            lacks = [f"  - {line}" for line in whole.end if line not in end]
-            has = [f"  + {line}" for line in end if line not in whole.end]
-            wrong.append("\n".join([f"{where}:", *(lacks + has or ["  in another order or number"])]))
-    return wrong
-
-
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_wherever_the_bridge_is_killed_the_story_ends_the_same(story: Story) -> None:
-    wrong = swept(story, lambda whole: kills(whole.seen))
+    wrong = swept(partial(play, story), lambda whole: kills(whole.seen))
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_whatever_is_observed_late_twice_or_not_at_all_the_story_ends_the_same(story: Story) -> None:
-    wrong = swept(story, observations)
+    wrong = swept(partial(play, story), observations)
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_whichever_answer_is_lost_and_its_request_late_the_story_ends_the_same(story: Story) -> None:
-    wrong = swept(story, lambda whole: unanswered(whole.seen))
+    wrong = swept(partial(play, story), lambda whole: unanswered(whole.seen))
     assert not wrong, "\n".join(wrong)
 
 
@@ -324,7 +304,7 @@ def test_whichever_answer_is_lost_and_its_request_late_the_story_ends_the_same(s
 
 def test_a_bridge_that_does_not_know_the_jobs_of_the_process_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(passes.PERIODIC, "reads of unknown jobs", ())
-    wrong = swept(one_pod_runs_and_ends, lambda whole: kills(whole.seen))
+    wrong = swept(partial(play, one_pod_runs_and_ends), lambda whole: kills(whole.seen))
     assert [each for each in wrong if each.startswith("killed-after")], wrong
 
 
@@ -340,5 +320,5 @@ def test_a_bridge_that_ignores_a_second_list_of_pods_is_found(monkeypatch: pytes
         emit(loop, event)
 
     monkeypatch.setattr(Loop, "emit", once)
-    wrong = swept(a_pod_is_deleted_while_it_waits, observations)
+    wrong = swept(partial(play, a_pod_is_deleted_while_it_waits), observations)
     assert [each for each in wrong if each.startswith("line-dropped")], wrong

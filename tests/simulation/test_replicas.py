@@ -13,14 +13,16 @@ import pytest
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.virtual_time import START, run
 from scheduler.actions import BindPod
-from tests.simulation.disturbed import Place, Wire, kills
-from tests.simulation.life import Life, _live
+from tests.simulation.calm_replicas import CalmReplicas, Handover
+from tests.simulation.disturbed import LEASES, SEED, Place, is_write, kills, observations, swept, unanswered
+from tests.simulation.life import _live
 from tests.simulation.processes import PausingLoop, Process
 from tests.simulation.replicas import LEASE, NAMES, SPACE, Replicas
 from tests.simulation.test_seeds import _all_hold, wanted
 
 SEEDS, HOURS = 4, 0.05
-CALM = 16  # a seed whose clocks agree
+CALM = SEED
+Calm = CalmReplicas
 HOUR_S = 3600.0
 
 
@@ -46,49 +48,8 @@ def test_every_invariant_holds_with_two_bridges_and_no_lease(monkeypatch: pytest
 # --- one story each -----------------------------------------------------------------------------------------------
 
 
-class Calm(Replicas):
-    """No faults, and nothing happens but what a story does."""
-
-    def __post_init__(self) -> None:
-        Replicas.__post_init__(self)
-        self.faults.on = False
-
-    def pod(self, name: str) -> None:
-        self.kube.create(self.kube_clock(), "pods", objects.pod("alice-a", name, requests={"cpu": "1"}))
-        self.inner.wake()
-
-    async def bound(self, name: str) -> float:
-        """Seconds until the pod is bound."""
-        began = self.clock()
-        while not (self.kube.store.get("pods", "alice-a", name) or {"spec": {}})["spec"].get("nodeName"):
-            assert self.clock() - began < 60, f"{name} is not bound"
-            await asyncio.sleep(0.01)
-        return self.clock() - began
-
-    async def leader(self) -> str:
-        """The name of the replica that leads, as soon as one does."""
-        for _ in range(1000):
-            for name, each in self.running.items():
-                if each.replica is not None and each.replica.lease.holds():
-                    return name
-            await asyncio.sleep(0.01)
-        raise AssertionError("nobody leads")
-
-    def tell(self, story: object) -> None:
-        """Play a story, then see that every invariant held."""
-
-        async def played() -> None:
-            await asyncio.wait_for(Life.live(self), 600)
-
-        self.story = story
-        run(played(), loop_of=PausingLoop)
-
-    async def _chaos(self) -> None:
-        await self.story()  # type: ignore[operator]
-
-
 def test_a_standby_takes_over_within_five_seconds_of_a_kill_and_within_one_of_a_stop() -> None:
-    life = Calm(1)
+    life = CalmReplicas(1)
 
     async def story() -> None:
         life.pod("first")
@@ -111,7 +72,7 @@ def test_a_standby_takes_over_within_five_seconds_of_a_kill_and_within_one_of_a_
 
 
 def test_a_stop_that_follows_a_crash_too_soon_does_not_end_the_quiet_period() -> None:
-    life = Calm(2)
+    life = CalmReplicas(2)
 
     async def story() -> None:
         name = await life.leader()
@@ -127,7 +88,7 @@ def test_a_stop_that_follows_a_crash_too_soon_does_not_end_the_quiet_period() ->
 
 
 def test_a_leader_that_wakes_acts_no_more_and_becomes_a_standby() -> None:
-    life = Calm(3)
+    life = CalmReplicas(3)
 
     async def story() -> None:
         life.pod("first")
@@ -151,7 +112,7 @@ def test_a_leader_that_wakes_acts_no_more_and_becomes_a_standby() -> None:
 
 
 def test_a_decision_that_was_not_sent_before_the_pause_is_not_sent_after_it() -> None:
-    life = Calm(4)
+    life = CalmReplicas(4)
     sent: list[str] = []
 
     async def story() -> None:
@@ -180,7 +141,7 @@ def test_a_decision_that_was_not_sent_before_the_pause_is_not_sent_after_it() ->
 
 
 def test_a_replica_that_leads_again_does_not_go_by_a_list_of_pods_from_before_its_own_binds() -> None:
-    life = Calm(6)
+    life = CalmReplicas(6)
     ours = ("/api/v1/pods", "spec.schedulerName=slurm-bridge")
 
     async def story() -> None:
@@ -207,7 +168,7 @@ def test_a_replica_that_leads_again_does_not_go_by_a_list_of_pods_from_before_it
 
 
 def test_a_standby_whose_watch_hangs_lists_the_pods_before_it_binds() -> None:
-    life = Calm(7)
+    life = CalmReplicas(7)
 
     async def story() -> None:
         name = await life.leader()
@@ -227,45 +188,35 @@ def test_a_standby_whose_watch_hangs_lists_the_pods_before_it_binds() -> None:
     life.tell(story)
 
 
-class Handover(Calm):
-    """A pod comes, the leader stops cleanly, another pod comes; one replica is killed at a place of the story."""
-
-    def __post_init__(self) -> None:
-        Calm.__post_init__(self)
-        self.wire = self.faults = Wire(self.rng, kill=self._kill_leader)
-
-    def _kill_leader(self) -> None:
-        leading = [each for each in self.running.values() if each.replica is not None and each.replica.lease.holds()]
-        for each in leading or list(self.running.values()):
-            each.task.cancel()
-
-    def lived(self, place: Place | None = None) -> list[str]:
-        """Where each pod ended, after all."""
-        self.wire.place = place
-
-        async def story() -> None:
-            await self.leader()
-            await asyncio.sleep(20)
-            self.wire.counts = True
-            self.pod("first")
-            await self.bound("first")
-            self.running[await self.leader()].stop.set()
-            self.pod("second")
-            await self.bound("second")
-
-        self.tell(story)
-        running = [job.name.split("~")[0] for job in self.slurm.jobs.values() if job.state == "RUNNING"]
-        return sorted(running) + [pod["status"]["phase"] for pod in self.kube.store.all("pods")]
+HANDOVER = Handover.played
 
 
-def test_wherever_the_leader_is_killed_the_other_replica_finishes_the_work() -> None:
-    whole = Handover(CALM)
-    end = whole.lived()
-    assert end == ["alice-a/first", "alice-a/second", "Running", "Running"]
-    places = list(kills(whole.wire.seen))
-    assert {place.how for place in places} == {"killed-before", "killed-after", "killed-late"}
-    for place in places:
-        assert Handover(CALM).lived(place) == end, (place, whole.wire.seen[place.number])
+def test_wherever_a_replica_is_killed_the_other_one_finishes_the_work() -> None:
+    """Also just before and after a write of the Lease: a renewal, the release, the takeover."""
+    wrong = swept(HANDOVER, lambda whole: kills(whole.seen, leases=True))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_whatever_is_observed_late_twice_or_not_at_all_the_replicas_finish_the_work() -> None:
+    wrong = swept(HANDOVER, observations)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_whichever_answer_is_lost_and_its_request_late_the_replicas_finish_the_work() -> None:
+    wrong = swept(HANDOVER, lambda whole: unanswered(whole.seen, leases=True))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_handover_is_killed_around_each_write_of_the_lease() -> None:
+    """The last write of the leader that stops is the release, and the next write is the takeover."""
+    whole = HANDOVER()
+    assert whole.end == ["alice-a/first", "alice-a/second", "Running", "Running"]
+    leases = {number for number, request in enumerate(whole.seen) if is_write(request) and LEASES in request}
+    assert len(leases) >= 2
+    places = set(kills(whole.seen, leases=True))
+    assert all(
+        Place(number, how) in places for number in leases for how in ("killed-before", "killed-after", "killed-late")
+    )
 
 
 def test_a_paused_process_runs_nothing_until_it_wakes() -> None:
@@ -288,7 +239,7 @@ def test_a_paused_process_runs_nothing_until_it_wakes() -> None:
 
 
 def test_the_lease_is_where_the_settings_say() -> None:
-    life = Calm(5)
+    life = CalmReplicas(5)
 
     async def story() -> None:
         name = await life.leader()
