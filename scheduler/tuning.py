@@ -72,7 +72,7 @@ class Tuning:
     node_gone_s       a registered node without a labelled Kubernetes node is removed from Slurm after this time (N5)
     node_silent_s, cure_every_s  a node that is NOT_RESPONDING for this time is registered again or reconfigured; least time
                       between two reconfigurations (N3)
-    node_retry_s      an action on a node that Slurm refused is tried again after this time
+    node_retry_s      an action on a node that Slurm refused is tried again after this time; after a lost answer, settle_s
     quarantine_s      an object in quarantine is tried again after this time, even without a change
     validate_every    all indexes of the World are checked after each such number of events, for debugging; 0: never.  A
                       check takes milliseconds, and a failed one ends the process (scheduler/state/derived.py)

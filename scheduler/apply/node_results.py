@@ -33,7 +33,8 @@ def _slurm_node_ended(world: World, action: act.OnSlurmNode, event: ev.ActionEnd
         if world.config.leaving and isinstance(action, act.ChangeNode) and action.change is act.NodeChange.RESUME:
             node_state.given_up.add(action.name)
     elif event.refusal is not None:
-        retry_at = event.at + world.config.tuning.node_retry_s
+        tuning = world.config.tuning
+        retry_at = event.at + (tuning.node_retry_s if event.outcome is Outcome.REFUSED else tuning.settle_s)
         node_state.failed[action.name] = Failed(action, with_advice(event.refusal), retry_at)
 
 

@@ -37,6 +37,7 @@ from scheduler.events import (
 )
 from scheduler.model.anomaly import Anomaly
 from scheduler.model.kubernetes import Condition, Node, PodPhase, Taint
+from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import NodeSpec, Partition, SlurmNode
 from scheduler.nodes.registration import ExternalNodes
 from scheduler.rules.reconcile_nodes import CORDONED, NOT_READY
@@ -293,6 +294,18 @@ def test_a_refused_node_shows_what_to_do_and_is_tried_again_after_a_while_or_a_c
     assert nodes.looks(NOW + 63) == []
     nodes.sees(NodeSeen(labelled(gpu=0)))
     assert [type(each) for each in nodes.looks(NOW + 64)] == [RegisterNode], "without devices it may be taken"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.UNREACHED])
+def test_a_node_whose_request_was_lost_is_tried_again_as_soon_as_a_late_request_would_show(outcome: Outcome) -> None:
+    """One lost answer does not keep a node out of service for a minute, as a refusal does."""
+    nodes = Nodes([labelled()])
+    [register] = nodes.looks()
+    nodes.ended(register, outcome, at=NOW, refusal=Refusal(names.REFUSED, "No answer came."))
+    nodes.shows(at=NOW + 11)
+    assert not any(isinstance(each, RegisterNode) for each in nodes.looks(NOW + 11))
+    nodes.shows(at=NOW + 12)
+    assert any(isinstance(each, RegisterNode) for each in nodes.looks(NOW + 12))
 
 
 def test_devices_that_slurm_does_not_count_are_reported_and_registering_again_is_not_tried() -> None:
