@@ -72,7 +72,7 @@ class Handover(CalmReplicas):
         running = [job.name.split("~")[0] for job in life.slurm.jobs.values() if job.state == "RUNNING"]
         end = sorted(running) + [pod["status"]["phase"] for pod in life.kube.store.all("pods")]
         assert isinstance(life.inner, WatchedKube)
-        return Played(end, life.wire.seen, life.inner.lines)
+        return Played(end, life.wire.seen, life.wire.times, life.wire.news, life.inner.lines)
 
     def new_inner(self) -> InProcessKube:
         return WatchedKube(self.kube, self.kube_clock, self.wire)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from bridge.errors import Unanswered
@@ -28,13 +29,17 @@ from tests.simulation.ends import Faults
 
 T = TypeVar("T")
 SEED = 16  # clocks that agree, Slurm as shipped, with accounting
-SETTLES_S = 60.0  # after the story: what is still to do is done within a minute
+SETTLES_S = 75.0  # after the story: what is still to do is done then, also what waits for two lists of nodes
 LATE_S = 8.0  # within the settle time: a request is not known to take effect later than that (docs/core.md)
 GIVEN_UP_S = 1.0
 LOST_WATCH_S = 10.0
-LONGEST_DELAY_S = 15.0
+LONGEST_DELAY_S = 15.0  # of a watch: longer than the settle time and the quiet period
+ONE_PASS_S = 0.005  # events of this time share a pass (docs/core.md)
+LONGEST_READ_S = 11.0  # a read that takes a second longer fails
 LINE = "line-"  # how a line of a watch is disturbed begins with this
 LEASES = "/leases"
+POLL = "/jobs/state/"
+SURVEYS = ("/nodes/", "/partitions/")  # lists that the bridge reads every half minute
 
 
 class Place(NamedTuple):
@@ -43,8 +48,8 @@ class Place(NamedTuple):
     number  of the request or the line
     how     of a request: killed-before (it is not sent), killed-after (it takes effect, nothing hears the answer),
             killed-late (it takes effect when the next process runs), unanswered-late (it takes effect when its caller has
-            given up); of a poll: lost, old (the answer comes after the next
-            write), again (the answer of the next poll, too); of a line: dropped (and what follows, until a new list), twice,
+            given up); of a read: lost, after-N-writes (the answer comes so much later, and is old then); of a poll also:
+            again (the next poll gets this answer, too); of a line: dropped (and what follows, until a new list), twice,
             after-N-writes (the watch stands still until then)
     """
 
@@ -57,6 +62,8 @@ class Wire(Faults):
     """The way of all requests: counts them, and disturbs one.
 
     seen    each request since the story began, "Slurm DELETE /slurm/…"
+    times   when each of them was sent
+    news    True for the reads among them whose answer was another than that of the read before of the kind
     writes  those of them that change something, as far as they were answered
     kill    kills the bridge
     """
@@ -64,10 +71,13 @@ class Wire(Faults):
     place: Place | None = None
     counts: bool = False
     seen: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    news: list[bool] = field(default_factory=list)
     writes: int = 0
     kill: Callable[[], object] = lambda: None
     written: asyncio.Event = field(default_factory=asyncio.Event)
     again: dict[str, Any] = field(default_factory=dict)
+    _answers: dict[str, bytes] = field(default_factory=dict)
 
     async def through(self, side: str, what: str, act: Callable[[], T], *, nonsense: T) -> T:
         await asyncio.sleep(0.001)
@@ -76,6 +86,8 @@ class Wire(Faults):
         request = f"{side} {what}"
         number = len(self.seen)
         self.seen.append(request)
+        self.times.append(asyncio.get_running_loop().time())
+        self.news.append(False)
         if self.place is not None and number == self.place.number and not self.place.how.startswith(LINE):
             return await self._disturbed(self.place.how, request, act)
         if request in self.again:
@@ -83,7 +95,15 @@ class Wire(Faults):
         answer = act()
         if is_write(request):
             self._wrote()
+        else:
+            self.news[number] = self._is_news(request, answer)
         return answer
+
+    def _is_news(self, request: str, answer: Any) -> bool:
+        """True if the answer is another than the answer before to this request."""
+        body = re.sub(rb'"last_update":{[^}]*}', b"", answer.body)
+        before, self._answers[request] = self._answers.get(request), body
+        return before is not None and body != before
 
     async def _disturbed(self, how: str, request: str, act: Callable[[], T]) -> T:
         if how == "killed-before":
@@ -100,12 +120,12 @@ class Wire(Faults):
             await asyncio.sleep(GIVEN_UP_S)
             raise Unanswered(request, request.split()[0], "simulated: nobody knows")
         if how == "lost":
-            raise Unanswered(request, "Slurm", "simulated: the answer was lost")
+            raise Unanswered(request, request.split()[0], "simulated: the answer was lost")
         answer = act()
-        if how == "old":
-            await self.after_writes(1)
-        else:
+        if how == "again":
             self.again[request] = answer
+        else:
+            await self.after_writes(_count_of(how), LONGEST_READ_S)
         return answer
 
     def _late(self, act: Callable[[], object]) -> None:
@@ -121,22 +141,22 @@ class Wire(Faults):
         self.written.set()
         self.written = asyncio.Event()
 
-    async def after_writes(self, count: int) -> None:
-        """Wait until so many more writes are answered, or for LONGEST_DELAY_S."""
+    async def after_writes(self, count: int, longest_s: float) -> None:
+        """Wait until so many more writes are answered, at most for *longest_s*."""
         until = self.writes + count
         with suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_DELAY_S):
+            async with asyncio.timeout(longest_s):
                 while self.writes < until:
                     await self.written.wait()
 
 
 class WatchedKube(InProcessKube):
-    """The simulated Kubernetes, one line of whose watches is disturbed.  lines: how many there were since the story began"""
+    """The simulated Kubernetes, one line of whose watches is disturbed.  lines: when each came since the story began"""
 
     def __init__(self, cluster: KubeCluster, clock: Callable[[], float], wire: Wire) -> None:
         super().__init__(cluster, clock)
         self.wire = wire
-        self.lines = 0
+        self.lines: list[float] = []
 
     @asynccontextmanager
     async def stream(
@@ -150,9 +170,9 @@ class WatchedKube(InProcessKube):
             if not self.wire.counts or b'"BOOKMARK"' in line:
                 yield line
                 continue
-            self.lines += 1
+            self.lines.append(self.clock())
             place = self.wire.place
-            if place is None or not place.how.startswith(LINE) or self.lines - 1 != place.number:
+            if place is None or not place.how.startswith(LINE) or len(self.lines) - 1 != place.number:
                 yield line
                 continue
             how = place.how.removeprefix(LINE)
@@ -163,21 +183,23 @@ class WatchedKube(InProcessKube):
             if how == "twice":
                 yield line
             else:
-                await self.wire.after_writes(int(how.split("-")[1]))
+                await self.wire.after_writes(_count_of(how), LONGEST_DELAY_S)
             yield line
 
 
 class Played(NamedTuple):
     """How a story ended, and where it could be disturbed.
 
-    end    one line for each pod, job and node
-    seen   its requests
-    lines  how many lines its watches had
+    end                one line for each pod, job and node
+    seen, times, news  its requests, as in Wire
+    lines              when each line of its watches came
     """
 
     end: list[str]
     seen: list[str]
-    lines: int
+    times: list[float]
+    news: list[bool]
+    lines: list[float]
 
 
 Story = Callable[[Calm], Awaitable[None]]
@@ -207,7 +229,7 @@ def play(story: Story, place: Place | None = None) -> Played:
 
     run(life.act(whole))
     assert isinstance(life.inner, WatchedKube)
-    return Played(ended, wire.seen, life.inner.lines)
+    return Played(ended, wire.seen, wire.times, wire.news, life.inner.lines)
 
 
 def _end(life: Calm) -> list[str]:
@@ -273,9 +295,8 @@ def kills(seen: list[str], *, leases: bool = False) -> Iterator[Place]:
             for how in ("killed-before", "killed-after", "killed-late"):
                 yield Place(number, how)
             continue
-        kind = re.sub(r"\d+", "N", request.split("?")[0])
-        if kind not in since:
-            since.add(kind)
+        if _kind(request) not in since:
+            since.add(_kind(request))
             yield Place(number, "killed-before")
 
 
@@ -287,18 +308,44 @@ def unanswered(seen: list[str], *, leases: bool = False) -> Iterator[Place]:
 
 
 def observations(whole: Played) -> Iterator[Place]:
-    """Each observation: every line of a watch, and the first poll of Slurm after each write."""
-    for number in range(whole.lines):
-        for how in ("dropped", "twice", "after-1-writes", "after-2-writes", "after-9-writes"):
+    """Each observation, lost, doubled, and delayed past each later write.
+
+    An observation is a line of a watch; a read whose answer is news; and the first read of its kind since a write, apart from
+    the lists of nodes and partitions.  A line is delayed for LONGEST_DELAY_S at most, and a read for LONGEST_READ_S.
+    """
+    writes = [at for at, request in zip(whole.times, whole.seen, strict=True) if is_write(request)]
+    for number, at in enumerate(whole.lines):
+        for how in ("dropped", "twice", *_delays(at, writes, LONGEST_DELAY_S)):
             yield Place(number, LINE + how)
-    polled = False
+    since: set[str] = set()
     for number, request in enumerate(whole.seen):
         if is_write(request):
-            polled = False
-        elif request.startswith("Slurm") and "/jobs/state" in request and not polled:
-            polled = True
-            for how in ("lost", "old", "again"):
+            since.clear()
+        elif whole.news[number] or not (_kind(request) in since or _kind(request).endswith(SURVEYS)):
+            since.add(_kind(request))
+            for how in ("lost", *_delays(whole.times[number], writes, LONGEST_READ_S)):
                 yield Place(number, how)
+            if _kind(request).endswith(POLL):
+                yield Place(number, "again")
+
+
+def _delays(at: float, writes: list[float], longest_s: float) -> Iterator[str]:
+    """Delays past each write within *longest_s*, and for as long as that; past the writes of one pass together."""
+    later = [write for write in writes if at < write <= at + longest_s]
+    for count, (write, following) in enumerate(pairwise([*later, float("inf")]), start=1):
+        if following - write > ONE_PASS_S:
+            yield f"after-{count}-writes"
+    yield f"after-{len(later) + 1}-writes"
+
+
+def _count_of(how: str) -> int:
+    """The number of writes in "after-N-writes"."""
+    return int(how.split("-")[1])
+
+
+def _kind(request: str) -> str:
+    """The request without its numbers and its query."""
+    return re.sub(r"\d+", "N", request.split("?")[0])
 
 
 def swept(play: Callable[[Place | None], Played], places: Callable[[Played], Iterable[Place]]) -> list[str]:
