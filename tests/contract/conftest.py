@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.contract import slurm_subjects
+from tests.contract import sequences, slurm_subjects
 from tests.contract.slurm_subjects import Real, Recorded, Simulated, Slurm, Subject
 
 
@@ -46,6 +46,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         name = f"tests.contract.{module}"
         if importlib.util.find_spec(name) and (why := importlib.import_module(name).left_out()):
             terminalreporter.write_line(f"left out: {why}", yellow=True)
+    for each in sequences.differed_once:
+        terminalreporter.write_line(f"UNSTEADY, this sequence differed once and not again: {each}", yellow=True)
 
 
 @pytest.fixture(params=slurm_subjects.NAMES)

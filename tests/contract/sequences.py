@@ -8,6 +8,7 @@ compared.  Any other difference fails the test, which first drops every call tha
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from bridge.errors import RemoteError
 
 FEWEST_CALLS, MOST_CALLS = 5, 12
+MOST_MORE = 3  # calls that are added to a sequence
 DEFAULT = "0-249"
 SABOTAGE_SEQUENCES = 100  # that are played on a simulation that is wrong on purpose
 MOST_REDUCED = 4  # calls of the reduced sequence that shows the difference
@@ -36,6 +38,7 @@ class Call:
         return " ".join([self.verb, self.of, *(f"{key}={value}" for key, value in self.arguments.items())])
 
 
+differed_once: list[str] = []  # sequences of this run that differed once and not twice, each with a difference
 Calls = Sequence[Call]
 Shown = Mapping[str, Any]
 
@@ -95,6 +98,14 @@ def numbers() -> list[int]:
     return list(range(int(first), int(last or first) + 1))
 
 
+def with_more(calls: Calls, rng: random.Random, makers: Mapping[str, Callable[[random.Random], Call]]) -> list[Call]:
+    """The calls with up to MOST_MORE others in between, so that the calls of a number stay when there are other makers."""
+    more = list(calls)
+    for _ in range(rng.randint(1, MOST_MORE)):
+        more.insert(rng.randint(1, len(more)), makers[rng.choice(list(makers))](rng))
+    return more
+
+
 async def said(asked: Awaitable[Any], shown: Callable[[Any], Any] = lambda value: value) -> Any:
     """The answer to a call as the bridge acts on it: the value, or the class and the number of the error."""
     try:
@@ -130,7 +141,8 @@ Differ = Callable[[Mapping[int, Calls]], Awaitable[Mapping[int, list[Difference]
 async def findings(sequences: Mapping[int, Calls], differ: Differ) -> str:
     """The report of the sequences that differ, with the shortest one reduced; "": no sequence differs.
 
-    A sequence counts if it differs twice: real clusters have actors of their own, which may have come in between once.
+    A sequence counts if it differs twice: real clusters have actors of their own, which may have come in between once.  The
+    numbers of the other sequences that differed are added to `differed_once`.
 
     differ  plays sequences on both clusters, and returns the differences by number
     """
@@ -140,6 +152,7 @@ async def findings(sequences: Mapping[int, Calls], differ: Differ) -> str:
 
     once = await differing(sequences)
     twice = await differing({number: sequences[number] for number in once})
+    differed_once.extend(f"{number} ({once[number][0]})" for number in sorted(once.keys() - twice.keys()))
     if not twice:
         return ""
     number = min(twice, key=lambda number: len(sequences[number]))

@@ -24,13 +24,14 @@ from bridge.slurm.token import LiteralToken, TokenSource
 from bridge.slurm.transport import Transport
 from bridge.slurm.wire import API_VERSIONS
 from scheduler.actions import NodeChange
-from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes
+from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes, is_ended
 from scheduler.translate.job_update import unchangeable
-from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Calls, Exemption, Played, compared, said
+from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Calls, Exemption, Played, compared, said, with_more
 from tests.in_process_slurm import InProcessSlurm
 from tests.patience import PATIENCE_S
 
 LOOK_S = 0.2
+ACCOUNTING_LOOKS = 100  # until slurmdbd knows of a change
 WITHOUT_BACKFILL = 3  # rounds of the scheduler after which backfill has nothing to do
 LANES, NODES = 64, 2
 CPUS, MEMORY_MIB, GPUS = 8, 16_000, 4
@@ -126,7 +127,7 @@ def sequence(number: int) -> list[Call]:
             calls.append(_new_job(rng, f"j{made + 1}"))
         else:
             calls.append(_MAKERS[verb][1](rng, f"j{rng.randint(1, made)}"))
-    return calls
+    return with_more(calls, random.Random(f"slurm more {number}"), _MORE)
 
 
 def _new_job(rng: random.Random, of: str) -> Call:
@@ -169,6 +170,19 @@ _MAKERS: Mapping[str, tuple[int, Callable[[random.Random, str], Call]]] = {
     "resume": (3, _on_a_node("resume")),
     "register": (1, _on_a_node("register")),
     "remove": (1, _on_a_node("remove")),
+}
+
+
+def _about_a_job(verb: str) -> Callable[[random.Random], Call]:
+    return lambda rng: Call(verb, f"j{rng.randint(1, 3)}")
+
+
+# Calls that are added to each sequence.
+_MORE: Mapping[str, Callable[[random.Random], Call]] = {
+    "find": _about_a_job("find"),
+    "states": lambda rng: Call("states"),
+    "partitions": lambda rng: Call("partitions"),
+    "record end": _about_a_job("record end"),
 }
 
 
@@ -292,6 +306,19 @@ class Player:
         self._jobs[of] = Made(job_id, spec)
         return "made"
 
+    @property
+    def jobs(self) -> Mapping[str, Made]:
+        """The jobs of the sequence, by their names in it."""
+        return self._jobs
+
+    async def in_time(self, ask: Callable[[], Awaitable[Any]], met: Callable[[Any], bool]) -> Any:
+        """The answer as soon as it is as expected, or the last one: accounting is behind slurmctld."""
+        for _ in range(ACCOUNTING_LOOKS):
+            if met(answer := await ask()):
+                break
+            await asyncio.sleep(LOOK_S)
+        return answer
+
     # --- what is seen
 
     def shown(self, job: Job) -> dict[str, Any]:
@@ -300,8 +327,8 @@ class Player:
         del seen["sluid"]
         seen |= {key: self._plain(seen[key]) for key in _NAMING}
         seen |= {
-            "id": self._which(job.id),
-            "het_id": self._which(job.het_id),
+            "id": self.which(job.id),
+            "het_id": self.which(job.het_id),
             "parts": list(map(self.shown, job.parts)),
         }
         seen |= {key: seen[key] is not None for key in ("submitted", "preempted", "starts")}
@@ -310,7 +337,7 @@ class Player:
         )
         return compared(seen | {"held": job.priority == 0}, NOT_COMPARED)
 
-    def _which(self, job_id: int | None) -> str | None:
+    def which(self, job_id: int | None) -> str | None:
         """The job of that id, by its name in the sequence; a further component: which one it is."""
         for of, made in self._jobs.items():
             if job_id is not None and made.id <= job_id <= made.id + len(made.spec.parts):
@@ -399,6 +426,40 @@ async def _read(player: Player, call: Call) -> Any:
     return await said(player.client.job(player.id(call.of)), lambda job: None if job is None else player.shown(job))
 
 
+async def _find(player: Player, call: Call) -> Any:
+    """The jobs of that name that have not ended, as soon as accounting knows what slurmctld knows."""
+    name = player.made(call.of).spec.name
+    jobs = [await player.client.job(made.id) for made in player.jobs.values() if made.spec.name == name]
+    lives = {part.id for job in jobs if job is not None for part in (job, *job.parts) if not is_ended(part.states)}
+
+    async def found() -> Any:
+        return await said(player.client.find(name), lambda ids: sorted(map(player.which, ids), key=str))
+
+    return await player.in_time(found, lambda answer: answer == sorted(map(player.which, lives), key=str))
+
+
+async def _states(player: Player, _call: Call) -> Any:
+    """The states of the sequence's jobs, without when and where a waiting job is expected to start."""
+    listed = await player.client.states()
+    shown = {player.which(job_id): states for job_id, states in listed.items()}
+    return {str(job): states for job, states in shown.items() if job != "another"}
+
+
+async def _partitions(player: Player, _call: Call) -> Any:
+    """The partitions of the lane; which partition is the default one is a matter of all lanes."""
+    found = [part for part in await player.client.partitions() if part.name.endswith(f"-{player._lane}")]
+    return sorted(player._plain(str(replace(part, default=False))) for part in found)
+
+
+async def _record_end(player: Player, call: Call) -> Any:
+    made = player.made(call.of)
+
+    async def recorded() -> Any:
+        return await said(player.client.record_end(made.id, made.spec.user, 3, "ns/a: Error"))
+
+    return await player.in_time(recorded, lambda answer: made.id == UNKNOWN or answer is True)
+
+
 async def _change_node(player: Player, call: Call) -> Any:
     change = {"drain": NodeChange.DRAIN, "down": NodeChange.DOWN, "resume": NodeChange.RESUME}[call.verb]
     return await said(player.client.change_node(f"{player._lane}{call.of}", change, "maintenance"))
@@ -431,6 +492,10 @@ _PLAYED: Mapping[str, Callable[[Player, Call], Awaitable[Any]]] = {
     "resume": _change_node,
     "register": _register,
     "remove": _remove,
+    "find": _find,
+    "states": _states,
+    "partitions": _partitions,
+    "record end": _record_end,
 }
 
 
