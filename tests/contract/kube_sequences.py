@@ -34,7 +34,7 @@ from scheduler.actions import (
 from scheduler.events import PodDeleted, PodSeen
 from scheduler.model.kubernetes import Node, Pod
 from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, Seen
-from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Exemption, Played, compared, said, with_more
+from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Exemption, Transcript, compared, said, with_more
 
 ANOTHER = "00000000-0000-4000-8000-00000000dead"
 TIMES = ("created", "deleting_at", "bound_at", "started", "waits_since")
@@ -719,7 +719,7 @@ _PLAYED: Mapping[str, Callable[[Player, Call], Awaitable[Any]]] = {
 AT_ONCE = 8
 
 
-async def play(kube: Kube, sequences: Mapping[str, Sequence[Call]]) -> dict[str, Played]:
+async def play(kube: Kube, sequences: Mapping[str, Sequence[Call]]) -> dict[str, Transcript]:
     """What the cluster said to each sequence, by the prefix of its names; several are played at a time."""
     players = {prefix: Player(kube, prefix) for prefix in sequences}
     turns = asyncio.Semaphore(AT_ONCE)
@@ -745,7 +745,7 @@ async def play(kube: Kube, sequences: Mapping[str, Sequence[Call]]) -> dict[str,
             if shown["phase"] != "not compared" or shown not in watched[prefix][-1:]:
                 watched[prefix].append(shown)
     return {
-        prefix: Played(answered, players[prefix].end(*everything), watched[prefix])
+        prefix: Transcript(answered, players[prefix].end(*everything), watched[prefix])
         for prefix, answered in zip(players, said, strict=True)
     }
 

@@ -44,7 +44,7 @@ Shown = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Transcript:
     """The answers of one cluster, and what it showed.
 
     answers  one for each call
@@ -114,7 +114,7 @@ async def said(asked: Awaitable[Any], shown: Callable[[Any], Any] = lambda value
         return type(error).__name__, error.code
 
 
-def differences(calls: Calls, real: Played, simulated: Played) -> list[Difference]:
+def differences(calls: Calls, real: Transcript, simulated: Transcript) -> list[Difference]:
     """The differences; of the events of the watches only the first."""
     found: list[Difference] = []
     for call, theirs, ours in zip(calls, real.answers, simulated.answers, strict=True):

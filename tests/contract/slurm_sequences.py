@@ -26,7 +26,17 @@ from bridge.slurm.wire import API_VERSIONS
 from scheduler.actions import NodeChange
 from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes, is_ended
 from scheduler.translate.job_update import unchangeable
-from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Calls, Exemption, Played, compared, said, with_more
+from tests.contract.sequences import (
+    FEWEST_CALLS,
+    MOST_CALLS,
+    Call,
+    Calls,
+    Exemption,
+    Transcript,
+    compared,
+    said,
+    with_more,
+)
 from tests.in_process_slurm import InProcessSlurm
 from tests.patience import PATIENCE_S
 
@@ -229,7 +239,7 @@ class Player:
         self._lane, self._run = lane, run
         self._jobs: dict[str, Made] = {}
 
-    async def play(self, calls: Calls) -> Played:
+    async def play(self, calls: Calls) -> Transcript:
         """The whole sequence, from an empty lane to an empty lane."""
         await self.client.discover()
         try:
@@ -238,7 +248,7 @@ class Player:
                 answers.append(await _PLAYED[call.verb](self, call))
                 if await self._waiting():
                     await self.cluster.settle(self._waiting)
-            return Played(answers, await self._end())
+            return Transcript(answers, await self._end())
         finally:
             await self._clear()
 

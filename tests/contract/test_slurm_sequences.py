@@ -18,7 +18,7 @@ from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import FileToken
 from tests.contract import slurm_sequences
-from tests.contract.sequences import Calls, Difference, Played, assert_shown, differences, findings, numbers
+from tests.contract.sequences import Calls, Difference, Transcript, assert_shown, differences, findings, numbers
 from tests.contract.slurm_sequences import LANES, NODES, Player, RealLane, SimulatedLane, node_of
 
 CONNECTIONS = 16
@@ -42,7 +42,7 @@ class Lanes:
         for lane in range(1, LANES + 1):
             self._free.put_nowait(f"lane{lane}")
 
-    async def play(self, calls: Calls) -> tuple[str, Played]:
+    async def play(self, calls: Calls) -> tuple[str, Transcript]:
         """Play the calls in a free lane.  Returns the lane, and what was answered and shown there."""
         lane = await self._free.get()
         try:
@@ -64,7 +64,7 @@ async def opened() -> AsyncIterator[Lanes]:
         pool.close()
 
 
-async def simulated(calls: Calls, lane: str, sabotage: Callable[[SlurmCluster], None] | None = None) -> Played:
+async def simulated(calls: Calls, lane: str, sabotage: Callable[[SlurmCluster], None] | None = None) -> Transcript:
     """What the simulated Slurm answers and shows.  sabotage: makes the simulation wrong"""
     here = SimulatedLane(lane)
     if sabotage:

@@ -13,12 +13,12 @@ from bridge.slurm.transport import Transport as SlurmTransport
 
 
 async def connected(
-    kube_end: KubeTransport, slurm_end: SlurmTransport, cluster: SlurmCluster, clock: Callable[[], float]
+    kube_transport: KubeTransport, slurm_transport: SlurmTransport, cluster: SlurmCluster, clock: Callable[[], float]
 ) -> tuple[KubeClient, SlurmClient]:
     """The clients that use these transports, on a virtual clock.  Raises RemoteError if Slurm does not answer.
 
     cluster   gives the bridge its token
     """
-    slurm = SlurmClient(slurm_end, LiteralToken(cluster.token("slurm")), clock=clock, stopwatch=clock)
+    slurm = SlurmClient(slurm_transport, LiteralToken(cluster.token("slurm")), clock=clock, stopwatch=clock)
     await slurm.discover()
-    return KubeClient(kube_end, "slurm-bridge", clock), slurm
+    return KubeClient(kube_transport, "slurm-bridge", clock), slurm

@@ -15,7 +15,7 @@ from bridge.simulation.slurm.jobs import SimPartition, SimUser
 from bridge.simulation.slurm.nodes import SlurmSimNode
 from bridge.simulation.virtual_time import START
 from tests.simulation.arrivals import ArrivalInvariants
-from tests.simulation.ends import Faults
+from tests.simulation.network import Faults
 from tests.simulation.policies import USER_LABEL, USERS
 from tests.simulation.strangers import UNMANAGED
 

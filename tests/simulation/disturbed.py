@@ -25,7 +25,7 @@ from bridge.simulation.virtual_time import run
 from scheduler import names
 from tests.simulation.calm import Calm
 from tests.simulation.chaos import GANG
-from tests.simulation.ends import Faults
+from tests.simulation.network import Faults
 
 T = TypeVar("T")
 SEED = 16  # clocks that agree, Slurm as shipped, with accounting
@@ -330,7 +330,7 @@ def observations(whole: Played) -> Iterator[Place]:
 
 
 def _delays(at: float, writes: list[float], longest_s: float) -> Iterator[str]:
-    """Delays past each write within *longest_s*, and for as long as that; past the writes of one pass together."""
+    """Delays past each write within *longest_s*, past the writes of one pass together, and for as long as that."""
     later = [write for write in writes if at < write <= at + longest_s]
     for count, (write, following) in enumerate(pairwise([*later, float("inf")]), start=1):
         if following - write > ONE_PASS_S:

@@ -32,7 +32,7 @@ from scheduler.state.world import World
 from tests.simulation.arrivals import ArrivalInvariants
 from tests.simulation.clients import connected
 from tests.simulation.disturbances import Disturbances
-from tests.simulation.ends import KubeEnd, SlurmEnd
+from tests.simulation.network import FaultyKube, FaultySlurm
 from tests.simulation.policies import MANAGED, POLICIES, SETTINGS, USER_LABEL, USERS, of_managed
 from tests.simulation.processes import PausingLoop
 
@@ -61,7 +61,7 @@ def invariants(kube: KubeCluster, slurm: SlurmCluster, clock: Callable[[], float
 
 
 @dataclass(slots=True)
-class _Listener:
+class Listener:
     """The bridge's own story, for a failure's report."""
 
     invariants: ArrivalInvariants
@@ -176,9 +176,9 @@ class Life(Disturbances):
             await asyncio.sleep(self.rng.uniform(0.1, 3.0))
 
     async def _one_bridge(self) -> None:
-        transport = KubeEnd(self.inner, self.faults, self.invariants)
-        slurm_end = SlurmEnd(self.slurm, self.faults, self.invariants, self.slurm_clock)
-        kube, slurm = await connected(transport, slurm_end, self.slurm, self.clock)
+        transport = FaultyKube(self.inner, self.faults, self.invariants)
+        slurm_transport = FaultySlurm(self.slurm, self.faults, self.invariants, self.slurm_clock)
+        kube, slurm = await connected(transport, slurm_transport, self.slurm, self.clock)
         rng = random.Random(self.seed + 1000 * self.lives)
         self.bridge = Bridge(
             self._settings(),
@@ -186,7 +186,7 @@ class Life(Disturbances):
             transport,
             slurm,
             self.clock,
-            _Listener(self.invariants),
+            Listener(self.invariants),
             rng,
             leaving=self.leaving,
         )
@@ -208,23 +208,23 @@ class Life(Disturbances):
 
 def live(seed: int) -> None:
     """Live one seed.  Raises AssertionError with the seed and the end of the story."""
-    _live(seed, Life(seed))
+    live_together(seed, Life(seed))
 
 
 def story(seed: int) -> list[tuple[float, str]]:
     """Live one seed, and return what happened: times, in words."""
     life = Life(seed)
-    _live(seed, life)
+    live_together(seed, life)
     return life.invariants.log
 
 
 def live_beside(seed: int) -> None:
     """Two Kubernetes with a bridge each share one Slurm, its users and its partition.  Raises AssertionError."""
     one = Life(seed, others=("y1", "y2", "y3"))
-    _live(seed, one, Life(seed + 100_000, nodes=one.others, beside=one))
+    live_together(seed, one, Life(seed + 100_000, nodes=one.others, beside=one))
 
 
-def _live(seed: int, *lives: Life) -> None:
+def live_together(seed: int, *lives: Life) -> None:
     async def together() -> None:
         async with asyncio.TaskGroup() as group:
             for life in lives:

@@ -30,8 +30,8 @@ from scheduler.actions import Action
 from scheduler.events import PolicyChanged
 from tests.simulation.arrivals import ArrivalInvariants
 from tests.simulation.clients import connected
-from tests.simulation.ends import Faults, KubeEnd, SlurmEnd
-from tests.simulation.life import HASTY_SETTINGS, Life, _Listener
+from tests.simulation.life import HASTY_SETTINGS, Life, Listener
+from tests.simulation.network import Faults, FaultyKube, FaultySlurm
 from tests.simulation.policies import SETTINGS, AnyPolicy
 from tests.simulation.processes import Process, outside
 
@@ -42,7 +42,7 @@ CHAOS_S, PAUSE_S = 3600.0, 4.0
 PAUSES_AT_A_PLAN = 0.01  # of all decisions
 
 
-class FencedKube(KubeEnd):
+class FencedKube(FaultyKube):
     """The API server, for one process: what it sent goes on without it."""
 
     def __init__(
@@ -65,7 +65,7 @@ class FencedKube(KubeEnd):
             raise Unanswered(call.method.lower(), "Kubernetes", "no answer in time") from None
 
 
-class FencedSlurm(SlurmEnd):
+class FencedSlurm(FaultySlurm):
     """slurmrestd, for one process."""
 
     def __init__(
@@ -88,17 +88,17 @@ class FencedSlurm(SlurmEnd):
 
 
 @dataclass(slots=True)
-class _Pauses(_Listener):
+class _Pauses(Listener):
     """A listener that gets each decision before it is performed."""
 
     before_action: Callable[[], None] = field(default=lambda: None)
 
     def __init__(self, invariants: ArrivalInvariants, before_action: Callable[[], None]) -> None:
-        _Listener.__init__(self, invariants)
+        Listener.__init__(self, invariants)
         self.before_action = before_action
 
     def on_planned(self, action: Action, at: float) -> None:
-        _Listener.on_planned(self, action, at)
+        Listener.on_planned(self, action, at)
         self.before_action()
 
 
@@ -184,8 +184,8 @@ class Replicas(Life):
         leads = lease.holds if self.leased else lambda: True
         transport = FencedKube(self.inner, self.faults, self.invariants, leads)
         self.running[name].transport = transport
-        slurm_end = FencedSlurm(self.slurm, self.faults, self.invariants, self.slurm_clock, leads)
-        kube, slurm = await connected(transport, slurm_end, self.slurm, self.clock)
+        slurm_transport = FencedSlurm(self.slurm, self.faults, self.invariants, self.slurm_clock, leads)
+        kube, slurm = await connected(transport, slurm_transport, self.slurm, self.clock)
         settings, rng = HASTY_SETTINGS if self.hasty else SETTINGS, random.Random(self.seed + 1000 * number)
         watches, guard = watches_of(settings, transport, self.clock, rng), Guard()
         held = RightsMonitor(kube, None, self.clock, self.clock)

@@ -13,7 +13,7 @@ from bridge.simulation.virtual_time import run
 from scheduler import names
 from scheduler.rules import uninstall
 from tests.simulation.chaos import CHAOS_S
-from tests.simulation.life import Life, _live
+from tests.simulation.life import Life, live_together
 from tests.simulation.test_nodes import Clusters
 
 SEEDS = 12
@@ -84,7 +84,7 @@ class LeavingLife(Life):
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_after_an_uninstall_among_faults_nothing_is_left(seed: int) -> None:
-    _live(seed, LeavingLife(seed))
+    live_together(seed, LeavingLife(seed))
 
 
 @pytest.mark.parametrize("how", [uninstall.WAIT, uninstall.END])

@@ -14,35 +14,33 @@ from bridge.simulation.kube import objects as objects
 from bridge.simulation.virtual_time import START, run
 from scheduler.actions import BindPod
 from tests.simulation.calm_replicas import CalmReplicas, Handover
-from tests.simulation.disturbed import LEASES, SEED, Place, is_write, kills, observations, swept, unanswered
-from tests.simulation.life import _live
+from tests.simulation.disturbed import LEASES, Place, is_write, kills, observations, swept, unanswered
+from tests.simulation.life import live_together
+from tests.simulation.many_lives import assert_all_hold, wanted_seeds
 from tests.simulation.processes import PausingLoop, Process
 from tests.simulation.replicas import LEASE, NAMES, SPACE, Replicas
-from tests.simulation.test_seeds import _all_hold, wanted
 
 SEEDS, HOURS = 4, 0.05
-CALM = SEED
-Calm = CalmReplicas
 HOUR_S = 3600.0
 
 
 def live_replicas(seed: int) -> None:
     """Raises AssertionError with the seed and the end of the story."""
-    _live(seed, Replicas(seed, chaos_s=float(os.environ.get("HOURS", str(HOURS))) * HOUR_S))
+    live_together(seed, Replicas(seed, chaos_s=float(os.environ.get("HOURS", str(HOURS))) * HOUR_S))
 
 
 def live_without_a_lease(seed: int) -> None:
     """The same, where both replicas act all the time."""
-    _live(seed, Replicas(seed, chaos_s=HOURS * HOUR_S, leased=False))
+    live_together(seed, Replicas(seed, chaos_s=HOURS * HOUR_S, leased=False))
 
 
 def test_every_invariant_holds_with_two_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    _all_hold(live_replicas, wanted(SEEDS), monkeypatch)
+    assert_all_hold(live_replicas, wanted_seeds(SEEDS), monkeypatch)
 
 
 def test_every_invariant_holds_with_two_bridges_and_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of an admin, which does no harm."""
-    _all_hold(live_without_a_lease, range(2), monkeypatch)
+    assert_all_hold(live_without_a_lease, range(2), monkeypatch)
 
 
 # --- one story each -----------------------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ from scheduler.place import fit
 from scheduler.state.facts import Facts
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.world import World
-from tests.simulation import test_replicas as replicas
 from tests.simulation.calm import SPACE, Calm
-from tests.simulation.disturbed import Place, Story, play
-from tests.simulation.test_crashes import (
+from tests.simulation.calm_replicas import CalmReplicas
+from tests.simulation.disturbed import SEED, Place, Story, play
+from tests.simulation.stories import (
     no_node_can_be_used_when_the_pod_is_bound,
     one_pod_runs_and_ends,
     the_room_comes_back_while_the_grant_is_released,
@@ -60,8 +60,7 @@ async def a_pod_is_bound_soon_after_it_says_that_it_waits(life: Calm) -> None:
 async def the_id_of_a_lost_job_is_given_to_a_job_of_the_same_user(life: Calm) -> None:
     life.creates("alone")
     lost = life.job_of(await life.first("alone"))
-    life.slurm.lose_everything(life.slurm_clock())
-    life.invariants.lost_at = life.clock()
+    life.invariants.note_lost(life.slurm.lose_everything(life.slurm_clock()))
     headers = {"X-SLURM-USER-TOKEN": life.slurm.token("slurm"), "X-SLURM-USER-NAME": lost.user}
     job = {"name": "native", "cpus_per_task": 1, "memory_per_node": {"set": True, "number": 100}}
     body = json.dumps({"job": {**job, "flags": ["EXTERNAL_JOB"]}}).encode()
@@ -210,7 +209,7 @@ def test_a_leader_that_does_not_look_at_the_clock_before_it_writes_is_found(monk
 
 def _runs_after_the_pause_of_a_leader() -> bool:
     """True if the job of the pod runs in the end."""
-    life = replicas.Calm(replicas.CALM)
+    life = CalmReplicas(SEED)
 
     async def story() -> None:
         name = await life.leader()

@@ -6,15 +6,10 @@ not included.  Each seed runs in a process with a fixed hash seed, so it is the 
 
 from __future__ import annotations
 
-import gc
 import json
 import multiprocessing
-import os
-import traceback
-from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from functools import partial
 
 import pytest
 
@@ -27,49 +22,16 @@ from bridge.simulation.slurm import rest
 from bridge.simulation.slurm.cluster import SlurmCluster
 from scheduler import names
 from tests.simulation.life import invariants, live, live_beside, story
+from tests.simulation.many_lives import assert_all_hold, wanted_seeds
 
-WORKERS = 2
-CHUNK = 10
 PAIRS = 10  # lives of two bridges
-
-
-def _live_all(how: Callable[[int], None], seeds: Sequence[int]) -> list[str]:
-    """The stories of those that broke an invariant."""
-    gc.set_threshold(50_000, 20, 50)  # as the bridge itself has it: a life makes many objects, and few in circles
-    broken = []
-    for seed in seeds:
-        try:
-            how(seed)
-        except AssertionError as violation:
-            broken.append(str(violation))
-        except BaseExceptionGroup as fallen:  # the bridge itself fell over
-            broken.append(f"seed {seed}: {''.join(traceback.format_exception(fallen))}")
-    return broken
-
-
-def _all_hold(how: Callable[[int], None], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")  # for the workers: sets of words in the same order each time
-    chunk = min(CHUNK, -(-len(seeds) // WORKERS))
-    chunks = [seeds[at : at + chunk] for at in range(0, len(seeds), chunk)]
-    with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
-        broken = [story for stories in pool.map(partial(_live_all, how), chunks) for story in stories]
-    assert not broken, f"{len(broken)} of {len(seeds)} seeds; the first:\n{broken[0]}"
-
-
-def wanted(first: int) -> range:
-    """The seeds that SEED or SEEDS ask for; the first so many if neither does."""
-    if "SEED" in os.environ:
-        seed = int(os.environ["SEED"])
-        return range(seed, seed + 1)
-    begin, dash, end = os.environ.get("SEEDS", str(first)).partition("-")
-    return range(int(begin), int(end)) if dash else range(int(begin))
 
 
 @pytest.mark.parametrize(("asked", "seeds"), [("3", range(3)), ("1000-5000", range(1000, 5000))])
 def test_seeds_are_a_number_or_a_range(asked: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEED", raising=False)
     monkeypatch.setenv("SEEDS", asked)
-    assert wanted(1000) == seeds
+    assert wanted_seeds(1000) == seeds
 
 
 @pytest.mark.parametrize(
@@ -86,12 +48,12 @@ def test_a_life_is_the_same_whatever_the_hash_seed_is(seed: int, monkeypatch: py
 
 
 def test_every_invariant_holds_in_a_thousand_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    _all_hold(live, wanted(1000), monkeypatch)
+    assert_all_hold(live, wanted_seeds(1000), monkeypatch)
 
 
 def test_two_bridges_on_one_slurm_never_touch_each_others_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two Kubernetes clusters share users and a partition; for each bridge the jobs of the other are foreign (V6)."""
-    _all_hold(live_beside, range(PAIRS), monkeypatch)
+    assert_all_hold(live_beside, range(PAIRS), monkeypatch)
 
 
 # --- the invariants can be broken -----------------------------------------------------------------------------------

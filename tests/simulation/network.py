@@ -1,4 +1,4 @@
-"""The two simulated clusters, reached by the bridge through a network that loses, delays and distorts.
+"""The network between the bridge and the two simulated clusters, which loses, delays and distorts.
 
 One seeded random generator chooses a fault for each request.  The request may be lost before it takes effect; its answer may
 be lost; or it may take effect after its caller has given up.  An answer may be late, so that it shows an old state, or make
@@ -94,7 +94,7 @@ class Faults:
         raise Unanswered(what, side, "simulated: nobody knows")
 
 
-class SlurmEnd:
+class FaultySlurm:
     """slurmrestd, as bridge.slurm.transport.Transport.  Every request that takes effect is shown to the invariants."""
 
     def __init__(
@@ -119,7 +119,7 @@ class SlurmEnd:
         return await self._faults.through("Slurm", f"{method} {target}", act, nonsense=broken)
 
 
-class KubeEnd:
+class FaultyKube:
     """The API server, as bridge.kube.transport.Transport.  Lists may be old, watches break off.
 
     process  number of the bridge process that sends by this; None: the present one, as the invariants know it
