@@ -24,7 +24,7 @@ from bridge.slurm.token import LiteralToken, TokenSource
 from bridge.slurm.transport import Transport
 from bridge.slurm.wire import API_VERSIONS
 from scheduler.actions import NodeChange
-from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes, is_ended
+from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes
 from scheduler.translate.job_update import unchangeable
 from tests.contract.sequences import (
     FEWEST_CALLS,
@@ -189,7 +189,6 @@ def _about_a_job(verb: str) -> Callable[[random.Random], Call]:
 
 # Calls that are added to each sequence.
 _MORE: Mapping[str, Callable[[random.Random], Call]] = {
-    "find": _about_a_job("find"),
     "states": lambda rng: Call("states"),
     "partitions": lambda rng: Call("partitions"),
     "record end": _about_a_job("record end"),
@@ -316,11 +315,6 @@ class Player:
         self._jobs[of] = Made(job_id, spec)
         return "made"
 
-    @property
-    def jobs(self) -> Mapping[str, Made]:
-        """The jobs of the sequence, by their names in it."""
-        return self._jobs
-
     async def in_time(self, ask: Callable[[], Awaitable[Any]], met: Callable[[Any], bool]) -> Any:
         """The answer as soon as it is as expected, or the last one: accounting is behind slurmctld."""
         for _ in range(ACCOUNTING_LOOKS):
@@ -436,18 +430,6 @@ async def _read(player: Player, call: Call) -> Any:
     return await said(player.client.job(player.id(call.of)), lambda job: None if job is None else player.shown(job))
 
 
-async def _find(player: Player, call: Call) -> Any:
-    """The jobs of that name that have not ended, as soon as accounting knows what slurmctld knows."""
-    name = player.made(call.of).spec.name
-    jobs = [await player.client.job(made.id) for made in player.jobs.values() if made.spec.name == name]
-    lives = {part.id for job in jobs if job is not None for part in (job, *job.parts) if not is_ended(part.states)}
-
-    async def found() -> Any:
-        return await said(player.client.find(name), lambda ids: sorted(map(player.which, ids), key=str))
-
-    return await player.in_time(found, lambda answer: answer == sorted(map(player.which, lives), key=str))
-
-
 async def _states(player: Player, _call: Call) -> Any:
     """The states of the sequence's jobs, without when and where a waiting job is expected to start."""
     listed = await player.client.states()
@@ -502,7 +484,6 @@ _PLAYED: Mapping[str, Callable[[Player, Call], Awaitable[Any]]] = {
     "resume": _change_node,
     "register": _register,
     "remove": _remove,
-    "find": _find,
     "states": _states,
     "partitions": _partitions,
     "record end": _record_end,
