@@ -106,8 +106,6 @@ def _items(text: str) -> Iterator[str]:
         elif character == "," and depth == 0:
             yield text[start:at]
             start = at + 1
-        if depth not in (0, 1):
-            raise HostlistError(f"unmatched brackets in a hostlist: {_shown(text)}")
     if depth:
         raise HostlistError(f"unmatched brackets in a hostlist: {_shown(text)}")
     yield text[start:]

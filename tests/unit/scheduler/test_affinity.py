@@ -169,6 +169,17 @@ def test_a_pod_that_leaves_opens_its_node() -> None:
     assert asked(story, NOW + 1).excluded_nodes == "x2"
 
 
+@pytest.mark.parametrize(("apart_from", "excluded"), [("a", ""), ("b", "x1")])
+def test_a_node_is_open_to_a_pod_by_the_present_labels_of_the_pods_there(apart_from: str, excluded: str) -> None:
+    story = Story()
+    there = standing("there", "x1", scheduler_name="default-scheduler")
+    story.sees(PodSeen(Scope.OTHERS, there))
+    story.runs(app("first", "c", anti_affinity=(*of_app("a"), *of_app("b"))), 17, on="x2", at=NOW)
+    story.sees(PodSeen(Scope.OTHERS, replace(there, labels={"app": "b"})))
+    story.sees(app("new", "c", anti_affinity=of_app(apart_from)))
+    assert asked(story, NOW + 1).excluded_nodes == excluded
+
+
 def test_replicas_that_keep_apart_are_asked_for_one_after_the_other() -> None:
     """Slurm packs: at once all of them would be granted the same node, and all but one released."""
     story = Story()

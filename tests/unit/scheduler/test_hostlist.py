@@ -15,6 +15,7 @@ from scheduler.model.hostlist import MAX_NAME_LENGTH, HostlistError, expand, fol
         (["x08", "x09", "x10"], "x[08-10]"),
         (["x8", "x9", "x10"], "x[8-10]"),
         (["a", "x1"], "a,x1"),
+        (["x999999998", "x999999999"], "x[999999998-999999999]"),
         (["x999999999", "x1000000000"], "x999999999,x1000000000"),
     ],
 )
@@ -28,6 +29,9 @@ def test_names_are_written_in_ranges_and_read_back(names: list[str], written: st
     [
         ("x[1-", "unmatched brackets"),
         ("x]1", "unmatched brackets"),
+        ("x][1", "not a hostlist: 'x][1'"),
+        ("x],y[", "not a hostlist: 'x],y['"),
+        ("x[[1]]", "not a hostlist: 'x[[1]]'"),
         ("x[1-2-3]", "not a range of numbers: '1-2-3'"),
         ("x[3-1]", "a range that runs backwards: '3-1'"),
         ("x y", "not a hostlist: 'x y'"),

@@ -42,6 +42,21 @@ def test_many_ends_at_once_end_the_pods_whether_their_jobs_were_read_before_or_n
     assert story.acts(FailByDeadline, NOW + 2)
 
 
+@pytest.mark.parametrize(("ended", "are_read"), [(MANY - 1, True), (MANY, False)])
+def test_as_many_ends_as_reads_in_flight_are_read_so_that_the_pods_show_slurms_reason(
+    ended: int, are_read: bool
+) -> None:
+    story = Story()
+    shown = runs_many(story, are_read=True)
+    over = list(shown)[:ended]
+    story.polls(dict.fromkeys([*shown, 500], "RUNNING") | dict.fromkeys(over, "CANCELLED"), at=NOW + 2)
+    acts = story.decides(NOW + 2)
+    assert [each.job_id for each in acts if isinstance(each, ReadJob) and each.job_id in over] == (
+        over if are_read else []
+    )
+    assert any(isinstance(each, FailByDeadline) for each in acts) is not are_read
+
+
 def test_jobs_that_change_while_they_live_have_not_ended_however_many_they_are() -> None:
     """Then one of these jobs is listed as ended: only a read proves this end."""
     story = Story()

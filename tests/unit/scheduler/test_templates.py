@@ -18,6 +18,7 @@ HERE = Origin("team-a", "trainer", {"x/slurm-user": "alice", "empty": ""})
     ("text", "filled"),
     [
         ("alice", "alice"),
+        ("a" * LONGEST, "a" * LONGEST),
         ("{namespace}", "team-a"),
         ("k8s-{namespace}-{serviceAccount}", "k8s-team-a-trainer"),
         (LABEL, "alice"),
