@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from integration import schemas
+from integration import own_account, schemas
 from integration.clusters import PREFIX, Kube, Slurm, eventually, pod
 from integration.documents import lines
 from integration.journeys.test_installed import (
@@ -191,6 +191,27 @@ def test_other_bridges_are_in_its_policies_as_the_component_names_them(typed: Te
     wanted = objects(typed.types("kubectl kustomize manifests/several-admission"))
     assert {key: made[key] for key in wanted} == wanted
     assert "gpu-bridge" in str(wanted)
+
+
+def test_another_bridge_is_a_release_that_has_no_object_in_common_with_the_first(typed: Terminal) -> None:
+    """Its account has the rights with which test_two_bridges runs: in its own namespace, and to the Lease of its name."""
+    both = "--set replicas=2,namespaces={hpc},monitoring.enabled=true"
+    another = "--set settings.scheduler_name=gpu-bridge,admission.enabled=false"
+    first, second = (objects(typed.types(f"{TEMPLATED} {both} {values}")) for values in ("", another))
+    assert not first.keys() & second.keys()
+    assert {namespace for _, namespace, _ in second} == {"", "default", "hpc", "gpu-bridge"}
+    for each in yaml.safe_load_all(own_account.of_another("gpu-bridge")):
+        if each.get("roleRef", {}).get("name") == f"{OWN}-namespace":
+            continue  # the journey's bridge has in all namespaces what a release has in `namespaces`
+        name = each["metadata"]["name"].replace(f"gpu-bridge-{OWN}", "gpu-bridge")
+        made = second[each["kind"], each["metadata"].get("namespace", ""), name]
+        assert made.get("rules") == each.get("rules")
+        assert made.get("subjects") == each.get("subjects")
+    [settings] = (each for (kind, _, _), each in second.items() if kind == "ConfigMap")
+    assert settings["data"]["settings.yaml"]["lease"] == {"name": "gpu-bridge", "namespace": "gpu-bridge"}
+    [priority] = (each["spec"]["rules"] for (kind, _, _), each in second.items() if kind == "FlowSchema")
+    assert [rule["subjects"][0]["serviceAccount"]["namespace"] for rule in priority] == ["gpu-bridge"]
+    assert [rule["resourceRules"][0]["namespaces"] for rule in priority] == [["gpu-bridge"]]
 
 
 def test_a_packed_chart_makes_the_same(typed: Terminal) -> None:
