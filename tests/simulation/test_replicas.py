@@ -131,7 +131,8 @@ def test_a_decision_that_was_not_sent_before_the_pause_is_not_sent_after_it() ->
 
         bridge.executor.perform = noted  # type: ignore[method-assign, assignment]
         life.pod("train")
-        assert await life.bound("train") < 10, "the other replica binds it"
+        # The lease takes 4 s to expire; then the bind waits for the quiet period, because the grant is the former leader's.
+        assert await life.bound("train") < 20, "the other replica binds it"
         await asyncio.sleep(20)
         assert sent in ([], ["unknown"])
 
