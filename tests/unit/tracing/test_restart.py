@@ -293,8 +293,9 @@ def test_a_reason_is_in_the_trace_though_the_job_starts_before_the_next_poll() -
     second.reads(job_of(TRAIN, 17, "PENDING", reason="Licenses", submitted=T + 1), at=T + 61)
     started = job_of(TRAIN, 17, "RUNNING", submitted=T + 1, starts=T + 62)
     second.reads(started, at=T + 63, granted=grant(17))
-    [bind] = second.acts(BindPod, T + 63)
-    second.does(bind, T + 64, took=0.1)
+    second.polls({17: "RUNNING"}, at=T + 72)  # the quiet period is over
+    [bind] = second.acts(BindPod, T + 72)
+    second.does(bind, T + 73, took=0.1)
     second.stops(T + 160)
     [reason] = backend.below(backend.one("queue"))
     assert (reason.name, reason.start - T, reason.end - T) == ("Licenses", 30, 63)
