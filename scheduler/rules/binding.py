@@ -329,7 +329,7 @@ def _send_binds(
     workload, job, unbound = binding.workload, binding.job, binding.unbound
     if not binding.replacing and any(job.bind_refused[pod.uid] >= MAX_BIND_FAILURES for pod in unbound):
         return release_grant(workload, job, this_pass, "Kubernetes refused the bind again and again")
-    if (waits := _cancel_may_land(binding, this_pass)) is not None:
+    if (waits := _cancel_may_take_effect(binding, this_pass)) is not None:
         return waits
     if this_pass.now < workload.backoff.until:
         message = f"The bind for Slurm job {job.id} failed and is tried again: {job.bind_trouble}"
@@ -344,7 +344,7 @@ def _send_binds(
     return Decision((BindTogether(tuple(binds)),))
 
 
-def _cancel_may_land(binding: Binding, this_pass: Pass) -> Decision | None:
+def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | None:
     """The wait while a cancel that was sent before may still end the job, and the pods with it.  None: no cancel may.
 
     The answer to a cancel was lost; or a previous process made the job, and may have cancelled it just before it was killed.

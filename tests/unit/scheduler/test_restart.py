@@ -219,7 +219,7 @@ def _why(story: Story, at: float) -> str:
     return explain(story.world, key_of(TRAIN), at).sentence
 
 
-def test_no_pod_is_bound_for_the_job_of_a_process_before_while_its_cancel_may_land() -> None:
+def test_no_pod_is_bound_for_the_job_of_a_process_before_while_its_cancel_may_take_effect() -> None:
     """That process may have cancelled the job just before it was killed: a later poll shows that it did not."""
     story = Story()
     story.polls({17: "RUNNING"}, at=START + 0.1)
