@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from integration.checker.accounting import Record, hosts
@@ -220,6 +221,15 @@ class Evidence:
         if own := self._own.get(job.key):
             return [own]
         return list(dict.fromkeys([*job.serves, *self._gangs.get(job.key, ())]))
+
+    def last_of_gang(self, pod: Pod, until: float) -> float:
+        """When the last pod of its gang was created, as far as before *until*; without a gang: when it was created."""
+        gangs = (self._gangs.get(key, ()) for key in gang_keys(pod.namespace, pod.labels))
+        came = [
+            each.created for each in chain.from_iterable(gangs) if each.created is not None and each.created <= until
+        ]
+        assert pod.created is not None, "the log shows when it was created"
+        return max([pod.created, *came])
 
     def named(self, name: str) -> list[Job]:
         """The jobs of that name."""

@@ -31,7 +31,8 @@ def _says_why(evidence: Evidence, judged: Counter[str], rest_s: float | None) ->
         until = min(pod.over, pod.bound_at, pod.explained or float("inf"))
         others = turns.get(pod.scheduler, [])
         given_s = min(rest_s or SAYS_S, SAYS_S) + TURN_S * (bisect(others, until) - bisect(others, pod.created))
-        waits_s = longest(pod.created, until, calm)
+        # A pod of a gang says how many are missing a while after the last one came (W6).
+        waits_s = longest(evidence.last_of_gang(pod, until), until, calm)
         judged["L1"] += pod.explained is not None or waits_s > given_s
         if waits_s > given_s:
             yield Broken(

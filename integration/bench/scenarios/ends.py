@@ -19,14 +19,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from integration.bench import costs
-from integration.bench.clients import NAMESPACE, PODS, TENANT, BenchError, Kube, Pod, Slurm
+from integration.bench.clients import NAMESPACE, PODS, BenchError, Kube, Pod, Slurm
 from integration.bench.figures import Figure, Target, at_most
 from integration.bench.following import eventually
 from integration.bench.ground import Ground
 from integration.bench.load import JobOptions, Stopwatch, at_times, percentile
 from integration.bench.processes import Spent
 from integration.bench.scenarios import Scenario
-from integration.bench.subjects import Bridge, Subject
+from integration.bench.subjects import Subject
 from integration.clusters import ENDED
 from scheduler.names import JOB_ID
 
@@ -143,7 +143,6 @@ class Ends(Stopwatch):
         super().__init__(kube, subject.scheduler)
         self._slurm = slurm
         # An admin cancels the floor's jobs: the checker would take a cancellation as the tenant for the bridge's.
-        self._user = TENANT if isinstance(subject, Bridge) else ""
         self.deleted: Times = {}
         self.job_of: dict[str, str] = {}
         self.job_ended: Times = {}
@@ -173,7 +172,7 @@ class Ends(Stopwatch):
         over: Times = {}
 
         async def cancelled(name: str) -> None:
-            await self._slurm.call("DELETE", f"job/{self.job_of[name]}", user=self._user)
+            await self._slurm.call("DELETE", f"job/{self.job_of[name]}")  # as the administrator
             over[name] = time.perf_counter()
 
         await at_times(names, cancelled, every_s=every_s)

@@ -11,7 +11,7 @@ import asyncio
 import time
 from functools import partial
 
-from integration.bench.clients import PODS, TENANT
+from integration.bench.clients import PODS
 from integration.bench.figures import Figure, at_most, never_more_than
 from integration.bench.following import eventually
 from integration.bench.ground import Ground
@@ -72,7 +72,7 @@ async def _end(ground: Ground, names: list[str]) -> list[float]:
     for number, name in enumerate(names):
         await asyncio.sleep(began + number * EVERY_S - time.perf_counter())
         if number % 2:
-            await ground.slurm.call("DELETE", f"job/{jobs[name]}", user=TENANT)
+            await ground.slurm.call("DELETE", f"job/{jobs[name]}")  # as the administrator
         else:
             await ground.kube.call("PATCH", f"{PODS}/{name}/status", ENDED, kind=MERGE)
         over.append(time.perf_counter())

@@ -38,6 +38,14 @@ def test_what_may_have_been_said_counts_as_said() -> None:
     assert run.broken(100) == []
 
 
+def test_a_pod_of_a_gang_waits_for_the_last_pod_that_is_created_before_it_says_how_many_are_missing() -> None:
+    run = Run()
+    for number in range(4):
+        run.pod(1 + 15 * number, f"ring-{number}", silent=True, gang="ring")
+    assert run.broken(60) == []
+    assert {each[:2] for each in run.broken(100)} == {"L1"}
+
+
 @pytest.mark.parametrize(("others", "found"), [(200, []), (50, ["L1"])])
 def test_a_pod_may_wait_longer_for_its_turn_in_a_burst(others: int, found: list[str]) -> None:
     run = Run()
