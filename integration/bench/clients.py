@@ -208,7 +208,7 @@ class Pool:
             self._idle.pop().drop()
 
     def _take_idle(self) -> _Connection | None:
-        """The one that was used last; None: there is none."""
+        """Take the idle connection that was used last; None: no idle connection is open.  Drops those that are not."""
         oldest = asyncio.get_running_loop().time() - LONGEST_IDLE_S
         while self._idle:
             connection = self._idle.pop()

@@ -131,9 +131,8 @@ def _may_have_started_until(workload: Workload, job: Placeholder, this_pass: Pas
     """
     if "PENDING" not in job.states or job.id != workload.hint or not workload.is_bound_by_others:
         return None
-    polled = this_pass.world.polled.began if this_pass.world.polled is not None else float("-inf")
     settled = max(workload.strays.values()) + this_pass.tuning.settle_s
-    return settled if max(polled, job.read_began) < settled else None
+    return settled if max(this_pass.world.last_poll_began, job.read_began) < settled else None
 
 
 def _run_on(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:

@@ -39,9 +39,8 @@ class SlurmRequests:
         match = re.search(r"/job/(\d+)", target)
         if method == "GET" or match is None or "/slurmdb/" in target:
             return
-        if (
-            self.seen.since_lost_s(int(match[1])) >= GIVEN_AGAIN_S
-        ):  # before that, the bridge need not know the id's new job
+        # For a while the bridge need not know that Slurm has given the id of a lost job to another one.
+        if self.seen.since_lost_s(int(match[1])) >= GIVEN_AGAIN_S:
             self._touches(method, int(match[1]), user, None)
             if (account := json.loads(body or b"{}").get("account")) is not None:
                 self._moves(int(match[1]), user, account)
