@@ -355,7 +355,7 @@ def _cancel_may_take_effect(binding: Binding, this_pass: Pass) -> Decision | Non
     is_used = job.asked_at is not None or bool(binding.nodes)
     sent_before = float("-inf") if is_used else world.quiet_until()
     until = max(job.cancel_until, sent_before)
-    if max(world.last_poll_began, job.read_began) >= until:
+    if job.read_began >= until or world.last_poll_began >= until:
         return None
     why = (
         f"the answer to a cancel of Slurm job {job.id} was lost, so the job may still end"
