@@ -54,6 +54,7 @@ def _compile() -> None:
 
 def _measure_all(scenarios: list[Scenario], asked: argparse.Namespace) -> int:
     figures: list[Figure] = []
+    commits: dict[str, str] = {}
     failed = False
     for scenario in scenarios:
         try:
@@ -63,12 +64,14 @@ def _measure_all(scenarios: list[Scenario], asked: argparse.Namespace) -> int:
             failed = True
             continue
         figures += measured.figures
-        print(f"\n{table(measured.figures)}\n", flush=True)
+        run = report.Run(report.describe(measured.versions), measured.figures)
+        commits[scenario.name] = run.about["commit"]
+        print(f"\n{table(measured.figures, commits)}\n", flush=True)
         if asked.json:
-            _keep(report.Run(report.describe(measured.versions), measured.figures), asked.json, asked.write)
+            _keep(run, asked.json, asked.write)
     missed = [figure for figure in figures if figure.met is False]
     if missed:
-        print(f"bench: missed\n{table(missed)}")
+        print(f"bench: missed\n{table(missed, commits)}")
     return 1 if failed or missed else 0
 
 
