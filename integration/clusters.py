@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import requests
 import yaml
@@ -39,8 +39,8 @@ LONGEST_PAUSE_S = 0.5
 # When to give up, on whatever machine and beside whatever else: how soon things happen is for `make bench` to say.
 
 
-def eventually(what: str, ask: Callable[[], T], *, within_s: float = PATIENCE_S) -> T:
-    """Ask until the answer is true.  Raises AssertionError with the last answer."""
+def eventually(what: str, ask: Callable[[], T | Literal[False] | None], *, within_s: float = PATIENCE_S) -> T:
+    """Ask until the answer is true; returns that answer.  Raises AssertionError with the last answer."""
     deadline, pause = time.monotonic() + within_s, PAUSE_S
     while True:
         answer = ask()
@@ -284,7 +284,7 @@ class Kube:
     ) -> None:
         """A node that kwok plays."""
         size = {"cpu": str(cpus), "memory": f"{memory_mib}Mi", "pods": "110", "ephemeral-storage": "1Ti", **devices}
-        labels = {"kubernetes.io/hostname": name, "type": "kwok"} | labels
+        labels = {"kubernetes.io/hostname": name, "type": "kwok", **labels}
         addresses = [{"type": "InternalIP", "address": address}]
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         meta = {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}}

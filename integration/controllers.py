@@ -142,7 +142,8 @@ def leader_worker_admission(kube: Kube, space: str, leader_names: list[str]) -> 
 
     def at_work() -> bool:
         tried = kube.core.create_namespaced_pod(space, trial, dry_run="All")
-        return tried.metadata.labels.get(LWS + "worker-index") == "1"
+        index: str | None = tried.metadata.labels.get(LWS + "worker-index")
+        return index == "1"
 
     try:
         eventually("the admission policy is at work", at_work)

@@ -20,13 +20,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rigging import packages, places
-from rigging.shell import RigError
+if TYPE_CHECKING:
+    from integration.rigging import packages, places
+    from integration.rigging.shell import RigError
+else:  # the path has the folder of the script, not the folder above it
+    from rigging import packages, places
+    from rigging.shell import RigError
 
 ROOT = Path(__file__).resolve().parent.parent
-RIG = ROOT / "integration" / "rig"
+RIG = str(ROOT / "integration" / "rig")
 GIVEN = ("KUBECONFIG", "SLURM_REST", "SLURM_TOKEN_FILE")
 
 
@@ -331,5 +335,6 @@ def _no_rig() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--prepare"]:
-        sys.exit(prepare())
-    sys.exit(main(sys.argv[1:]))
+        prepare()
+    else:
+        sys.exit(main(sys.argv[1:]))

@@ -151,7 +151,7 @@ def _is_out_of_time(evidence: Evidence, harm: Harm, job: Job, tuning: Tuning) ->
 
     Each time limit counts that the job had when the request was on its way.
     """
-    earlier = [limit for since, limit in job.life.limits if since <= harm.at - ON_ITS_WAY_S]
+    earlier: list[float | None] = [limit for since, limit in job.life.limits if since <= harm.at - ON_ITS_WAY_S]
     recent = [limit for since, limit in job.life.limits if harm.at - ON_ITS_WAY_S < since <= harm.at]
     limits = [*(earlier[-1:] or [job.last.limit_s]), *recent]
     signal_s = evidence.audit.signal_s(harm.pod)

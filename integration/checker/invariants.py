@@ -144,7 +144,7 @@ def _not_twice(evidence: Evidence, judged: Counter[str]) -> Iterator[Broken]:
             ]
             taken: Counter[str] = Counter()
             for each in there:
-                taken.update(each.requests)  # type: ignore[arg-type]
+                taken.update(each.requests)
             for kind in counted:
                 resource, unit = TRES[kind]
                 amount = taken[resource] / unit

@@ -59,5 +59,5 @@ def _asked(of: Mapping[str, Any]) -> dict[str, float]:
 def _sum(parts: Iterable[Mapping[str, float]]) -> Counter[str]:
     total = Counter[str]()
     for each in parts:
-        total.update(each)  # type: ignore[arg-type]
+        total.update(each)
     return total

@@ -61,8 +61,8 @@ class Stack:
 
     def compose(self, *arguments: str, check: bool = True) -> str:
         """podman-compose; returns what it printed.  Raises AssertionError, with what PODMAN gave up on."""
-        command = [compose_images.podman_compose(), "--podman-path", PODMAN, "--file", compose_images.FILE, *arguments]
-        done = self.run(*command, check=False)
+        program = compose_images.podman_compose()
+        done = self.run(program, "--podman-path", PODMAN, "--file", compose_images.FILE, *arguments, check=False)
         failed = self.state / "failed"
         why = failed.read_text() if failed.exists() else f"{done.stdout}\n{done.stderr}"
         assert not check or done.returncode == 0, f"podman-compose {' '.join(arguments)}: {why}"

@@ -15,6 +15,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -145,7 +146,7 @@ def test_up_ends_when_everything_is_healthy_and_the_urls_that_it_prints_answer(s
             # Stand-ins have no pages for a browser; what they answer shows that this is their port.
             stack.run("curl", "-sS", "--max-time", "30", "-o", "/dev/null", f"http://127.0.0.1:{port}{path}")
             for [query] in (query for name, query in parse_qs(urlsplit(path).query).items() if name.endswith(".expr")):
-                eventually(f"the graph has values: {query}", lambda query=query: values(seen, query))
+                eventually(f"the graph has values: {query}", partial(values, seen, query))
     assert seen.get(8080, "/readyz").startswith("ok")
     assert "squeue" in output
     assert "JOBID" in stack.compose("exec", "-T", "slurmctld", "squeue")

@@ -40,16 +40,17 @@ def _holds(condition: str, name: str, *, late: bool) -> bool:
     if condition == "healthy" and _podman("healthcheck", "run", name).returncode == 0:
         return True
     state = _state(name)
-    ended = state["Status"] in ENDED
+    status: str = state["Status"]
+    ended = status in ENDED
     if ended and (state["ExitCode"] != 0 or condition == "healthy"):
         said = _podman("logs", "--tail=5", name)
         _give_up(f"{name} ended with code {state['ExitCode']}, and said:\n{(said.stdout + said.stderr).decode()}")
     if condition == "healthy" and late:
-        said = [each["Output"].strip() for each in state["Health"]["Log"]]
+        outputs = [each["Output"].strip() for each in state["Health"]["Log"]]
         _give_up(
-            f"{name} is not healthy after {HEALTHY_WITHIN_S:g} s; its check says: {said[-1] if said else 'nothing'}"
+            f"{name} is not healthy after {HEALTHY_WITHIN_S:g} s; its check says: {outputs[-1] if outputs else 'nothing'}"
         )
-    return {"healthy": False, "stopped": ended, "running": state["Status"] == "running"}[condition]
+    return {"healthy": False, "stopped": ended, "running": status == "running"}[condition]
 
 
 def _give_up(why: str) -> NoReturn:

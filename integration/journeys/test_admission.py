@@ -116,8 +116,8 @@ def _cpus(request: str, limit: str) -> dict[str, Any]:
 
 
 def _resize(name: str, cpus: str, limit: str = "") -> Attempt:
-    body = {"spec": {"containers": [{"name": "main", **_cpus(cpus, limit or cpus)}]}}
-    return replace(_pod_patch(name=name, sub="/resize", **body), content_type=STRATEGIC)
+    spec = {"containers": [{"name": "main", **_cpus(cpus, limit or cpus)}]}
+    return replace(_pod_patch(name=name, sub="/resize", spec=spec), content_type=STRATEGIC)
 
 
 def _resize_whole(name: str, cpus: str) -> Attempt:

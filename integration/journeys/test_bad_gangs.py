@@ -50,7 +50,7 @@ def runs_soon(kube: Kube, space: str, name: str) -> None:
 
 BAD_SIZE = "is not a whole number from 1 to 10,000."
 # What the first and the last pod of a gang of two have of their own, and what both say.
-DISAGREE = {
+DISAGREE: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "size": ({"size": "2"}, {"size": "3"}, "do not agree on their number (size-0 says 2, size-1 says 3)"),
     "unsized": ({"size": "2"}, {}, "do not agree on their number (unsized-0 says 2, unsized-1 says none)"),
     "partition": (

@@ -290,7 +290,7 @@ def test_kubeconform_accepts_all_that_is_rendered_for_a_version_and_finds_a_mist
 def judged(version: str, schema: str, made: list[dict[str, Any]]) -> tuple[int, dict[str, int]]:
     """kubeconform's exit code, and how many objects have which verdict."""
     command = [
-        places.program("kubeconform"),
+        str(places.program("kubeconform")),
         "-strict",
         "-kubernetes-version",
         f"{version}.0",
@@ -401,6 +401,7 @@ def test_the_webhook_is_as_the_values_say_and_its_metrics_are_read(typed: Termin
 def test_only_some_changes_of_the_settings_restart_the_bridge(typed: Terminal) -> None:
     def noticed(values: str) -> str:
         printed = typed.types(f"{TEMPLATED} --show-only templates/objects.yaml {values}")
+        digest: str
         [digest] = re.findall(r"checksum/settings: (\w+)", printed)
         return digest
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client
 
 from integration import controllers
 from integration.clusters import PREFIX, Kube, Slurm, eventually
@@ -90,7 +91,7 @@ def of_others(name: str) -> Iterator[dict[str, Any]]:
 def played(kube: Kube, space: str, kind: str, name: str) -> Iterator[None]:
     """The pods that the controller of the object makes exist within this block."""
     (group, version, _), play = OF_OTHERS[kind]
-    api = controllers.client.CustomObjectsApi(kube.api)
+    api = client.CustomObjectsApi(kube.api)
     given = api.get_namespaced_custom_object(group, version, space, controllers.plural(kind), name)
     with play(kube, space, given):
         yield

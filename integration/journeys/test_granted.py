@@ -166,7 +166,7 @@ def _pods_of_every_owner(kube: Kube, ns: str) -> None:
     kube.apps.create_namespaced_stateful_set(ns, meta | {"spec": spec | {"replicas": 1, "serviceName": "owned"}})
     on_one = always | {"spec": always["spec"] | {"nodeSelector": {"kubernetes.io/hostname": "k1"}}}
     kube.apps.create_namespaced_daemon_set(ns, meta | {"spec": spec | {"template": on_one}})
-    plain = {
+    plain: dict[str, Any] = {
         "replicas": 1,
         "selector": {"app": "controlled"},
         "template": controllers.template({"app": "controlled"}, {}),
@@ -198,7 +198,8 @@ def _volume_that_is_made_for_its_pod(kube: Kube, ns: str) -> None:
     kube.run(ns, "stores", spec={"volumes": volumes})
 
     def selected() -> str:
-        notes = kube.core.read_namespaced_persistent_volume_claim("data", ns).metadata.annotations or {}
+        claim = kube.core.read_namespaced_persistent_volume_claim("data", ns)
+        notes: dict[str, str] = claim.metadata.annotations or {}
         return notes.get("volume.kubernetes.io/selected-node", "")
 
     try:

@@ -165,8 +165,9 @@ def _running(kube: Kube, ns: str) -> int:
 def _is_calm(kube: Kube, name: str) -> bool:
     """Long enough after it began to lead."""
     lease = leases().read_namespaced_lease(*LEASE)
-    led_s = (lease.spec.renew_time - lease.spec.acquire_time).total_seconds()
-    return lease.spec.holder_identity == name and led_s > 13
+    led_s: float = (lease.spec.renew_time - lease.spec.acquire_time).total_seconds()
+    holder: str | None = lease.spec.holder_identity
+    return holder == name and led_s > 13
 
 
 def test_a_clean_stop_is_recorded_in_the_lease_and_removed_by_the_next_holder(

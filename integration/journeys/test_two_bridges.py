@@ -343,8 +343,8 @@ def each_pod_ran_in_a_job_of_its_bridge(kube: Kube, slurm: Slurm, site: Site, se
             assert not others & {of.manager for of in each.metadata.managed_fields}, who
     of = {space: bridge for bridge in site.values() for space in (bridge.load, bridge.quiet)}
     for number, name in whose.items():  # jobs of earlier journeys are among them
-        if bridge := of.get(jobs[number]["name"].partition("/")[0]):
-            assert (name, jobs[number]["user_name"]) == (bridge.name, bridge.user), jobs[number]["name"]
+        if owner := of.get(jobs[number]["name"].partition("/")[0]):
+            assert (name, jobs[number]["user_name"]) == (owner.name, owner.user), jobs[number]["name"]
 
 
 def each_bridge_asked_for_its_own_jobs_and_nodes(kube: Kube, slurm: Slurm, site: Site, owners: dict[str, str]) -> None:

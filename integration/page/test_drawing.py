@@ -39,8 +39,9 @@ class Shown:
 
     async def start(self) -> None:
         page = Page(lambda: entries_of(self.state), lambda _key: self.detail, time.time)
-        options = {"handler_cancellation": True, "shutdown_timeout": 0.1, "access_log": None}
-        self._runner = web.AppRunner(page.application(), **options)
+        self._runner = web.AppRunner(
+            page.application(), handler_cancellation=True, shutdown_timeout=0.1, access_log=None
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
         self.port = self._runner.addresses[0][1]

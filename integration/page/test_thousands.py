@@ -194,7 +194,8 @@ async def test_the_theme_is_the_systems_until_it_is_chosen(crowded: Shown, tab: 
     await opened(tab, crowded, dark=dark)
 
     async def is_dark() -> bool:
-        return sum(json.loads(f"[{(await tab.ask(ground)).removeprefix('rgb(').removesuffix(')')}]")) < 150
+        colour: list[int] = json.loads(f"[{(await tab.ask(ground)).removeprefix('rgb(').removesuffix(')')}]")
+        return sum(colour) < 150
 
     assert await is_dark() is dark
     await tab.ask("document.getElementById('pods-scroll').focus()")

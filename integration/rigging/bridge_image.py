@@ -103,7 +103,7 @@ def _build(tag: str, key: str, archive: Path, log: Path, checkout: Path = ROOT, 
     base, wheels = _base(log), _wheels(log)
     conf = wheels.with_suffix(".conf")
     conf.write_text(PIP_CONF)
-    command = [
+    command: list[str | Path] = [
         "bud", "--isolation", "chroot", "--format", "docker", "--layers", "--timestamp", "0", "--pull-never",
         "--build-arg", f"BASE={base}", "--build-arg", f"VERSION={tag.rpartition(':')[2]}", "--build-arg", f"REVISION={key}",
         "--secret", f"id=pip.conf,src={conf}", "--volume", f"{wheels}:/wheels:ro", *options, "--tag", tag, checkout,
@@ -138,7 +138,7 @@ def _base(log: Path) -> str:
     shutil.rmtree(half, ignore_errors=True)
     including = f"--include={','.join(BASE_PACKAGES)}"
     mirror = slurm_root.mirror()
-    make = [*slurm_root.ALONE, "debootstrap", "--variant=minbase", including, SUITE, half, mirror]
+    make: list[str | Path] = [*slurm_root.ALONE, "debootstrap", "--variant=minbase", including, SUITE, half, mirror]
     logged(f"Making a Debian {SUITE} folder with Python", log, make)
     for folder in LEFT_OUT:
         _empty(half / folder, keep=lambda file: file.name == "copyright")
@@ -179,7 +179,7 @@ def _wheels(log: Path) -> Path:
         shutil.rmtree(each, ignore_errors=True)
     logged("Making a Python environment", log, [sys.executable, "-m", "venv", pip])
     # For the image's Python, which need not be this machine's.
-    fetch = [
+    fetch: list[str | Path] = [
         pip / "bin/pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps",
         "--only-binary", ":all:", "--implementation", "cp", "--python-version", PYTHON, "--dest", half,
     ]  # fmt: skip

@@ -45,6 +45,7 @@ def _build(go: str, env: Mapping[str, str], folder: Path) -> None:
     (source / "go.mod").write_text(f"module collector\n\ngo {GO}\n\nrequire (\n{wanted}\n)\n")
     logged("Downloading the Collector", log, [go, "mod", "tidy"], env=env, cwd=source)
     # Other suites run meanwhile.
-    build = ["nice", "-n", "10", go, "build", "-trimpath", "-ldflags", "-s -w", "-o", folder / "collector", "."]
+    program = folder / "collector"
+    build = ["nice", "-n", "10", go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "."]
     logged("Building the Collector", log, build, env=env, cwd=source)
     shutil.rmtree(source)

@@ -118,7 +118,7 @@ def _tool(log: Path) -> None:
         shutil.rmtree(older)
     try:
         logged("Making a Python environment for podman-compose", log, [sys.executable, "-m", "venv", folder])
-        install = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--requirement", TOOLS]
+        install = ["install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--requirement", str(TOOLS)]
         logged("Installing podman-compose", log, [folder / "bin/pip", *install])
     except RigError:
         shutil.rmtree(folder, ignore_errors=True)
@@ -141,7 +141,8 @@ def _slurm(log: Path) -> None:
         return
     with _folder() as folder:
         # An archive, because COPY would give all its files to root.
-        pack = ["tar", "-C", root, *(f"--exclude=./{each}/*" for each in LEFT_OUT), "-cf", folder / "root.tar", "."]
+        archive = str(folder / "root.tar")
+        pack = ["tar", "-C", str(root), *(f"--exclude=./{each}/*" for each in LEFT_OUT), "-cf", archive, "."]
         logged("Packing Debian with Slurm", log, pack)
         (folder / "Dockerfile").write_text("FROM scratch\nADD root.tar /\n")
         logged("Making the base of Slurm's image", log, [*_bud(), "--tag", SLURM_BASE, folder])

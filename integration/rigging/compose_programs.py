@@ -105,5 +105,5 @@ def _compile(
     log.unlink(missing_ok=True)
     flags = ["-mod=readonly", "-trimpath", "-ldflags", f"-s -w {link}", *options]
     # Other suites run meanwhile.
-    build = ["nice", "-n", "10", go, "build", *flags, "-o", program, package]
+    build = ["nice", "-n", "10", go, "build", *flags, "-o", str(program), package]
     logged(f"Building {program.name}", log, build, env=env, cwd=source)

@@ -64,7 +64,8 @@ def left_out() -> str:
 class Subject(Protocol):
     """One Kubernetes."""
 
-    transport: Transport
+    @property
+    def transport(self) -> Transport: ...
 
     async def open(self, namespace: str) -> None:
         """Make it ready; the namespace of the test does not exist then."""

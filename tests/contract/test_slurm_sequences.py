@@ -14,6 +14,7 @@ import pytest
 from bridge.errors import Conflict
 from bridge.simulation.slurm import writes
 from bridge.simulation.slurm.cluster import SlurmCluster
+from bridge.simulation.slurm.requests import Asked
 from bridge.slurm.client import SlurmClient
 from bridge.slurm.pool import HttpPool
 from bridge.slurm.token import FileToken
@@ -118,7 +119,7 @@ def lets_anybody_end_a_job(_cluster: SlurmCluster, patch: pytest.MonkeyPatch) ->
     """A cancel does not look at the user."""
     one = writes._cancel_one
 
-    def as_admin(asked: writes.Asked, job_id: int, name: str) -> list[int]:
+    def as_admin(asked: Asked, job_id: int, name: str) -> list[int]:
         asked.operator = True
         return one(asked, job_id, name)
 

@@ -42,7 +42,7 @@ from scheduler.events import (
 from scheduler.model.kubernetes import Claim, Owner, Pod, PodPhase, PodTerm, Requirement
 from scheduler.model.limits import KnownLimits, Limit
 from scheduler.model.refusal import Refusal
-from scheduler.model.slurm import Grant, GrantedNode, Job, Partition, holds_nodes, is_ended
+from scheduler.model.slurm import Grant, GrantedNode, Job, JobSpec, Partition, holds_nodes, is_ended
 from scheduler.place.assign import shortfall
 from scheduler.state.world import World
 from scheduler.translate.grouping import group_of
@@ -394,7 +394,7 @@ class Histories(RuleBasedStateMachine):
         gres = {} if short else {"gpu": 8}
         self.grants[job_id] = Grant(job_id, (GrantedNode(where, 64, 512_000, gres),))
 
-    def make(self, spec: act.JobSpec, where: str | None, short: bool = False) -> int:
+    def make(self, spec: JobSpec, where: str | None, short: bool = False) -> int:
         job_id, self.next_id = self.next_id, self.next_id + 1
         partition = spec.partition or "main"
         self.jobs[job_id] = Job(job_id, spec.name, spec.user, WAITS, partition=partition, excluded_nodes="")

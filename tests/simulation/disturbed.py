@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from bridge.errors import Unanswered
 from bridge.kube.transport import NO_PARAMS
@@ -132,9 +132,10 @@ class Wire(Faults):
         with suppress(Violation):  # it is on record
             act()
 
-    async def _die(self) -> Any:
+    async def _die(self) -> NoReturn:
         self.kill()
         await asyncio.get_running_loop().create_future()
+        raise AssertionError("it was killed and goes on")
 
     def _wrote(self) -> None:
         self.writes += 1

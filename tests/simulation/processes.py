@@ -80,7 +80,7 @@ class _Nothing:
     _cancelled = True
 
 
-_NOTHING: Any = _Nothing()
+_NOTHING: asyncio.Handle = _Nothing()
 
 
 class PausingLoop(VirtualLoop):

@@ -17,7 +17,7 @@ from bridge import executor
 from bridge.kube.client import KubeClient
 from bridge.kube.lease import Lease
 from bridge.simulation.kube import objects as objects
-from bridge.simulation.slurm import reads, rest
+from bridge.simulation.slurm import reads, requests, rest
 from scheduler import names
 from scheduler.actions import CancelJob, Outcome
 from scheduler.apply import job_reads
@@ -79,9 +79,8 @@ def a_list_lacks_the_job(monkeypatch: pytest.MonkeyPatch) -> Story:
         job = life.job_of(await life.first("alone"))
         life.annotates("alone", {names.PREFIX + names.TIME_LIMIT: "soon"})
         await asyncio.sleep(5)
-        states = reads.yes
         with monkeypatch.context() as once:
-            once.setattr(reads, "yes", lambda asked, body: states(asked, _without(body, str(job.id))))
+            once.setattr(reads, "yes", lambda asked, body: requests.yes(asked, _without(body, str(job.id))))
             await asyncio.sleep(1.2)
         await asyncio.sleep(30)
 

@@ -13,6 +13,7 @@ from bridge.guard import Guard
 from bridge.loop import HEARTBEAT_S, Loop
 from bridge.simulation.virtual_time import run
 from scheduler.actions import Action, AllocateNow, BindPod, Outcome, Plan, SubmitJob
+from scheduler.decide import decide
 from scheduler.events import ActionEnded, Event, PodDeleted, PodSeen, Scope
 from scheduler.state.world import World
 from tests.builders import Story, grant, key_of, pod
@@ -178,14 +179,14 @@ def test_where_errors_are_contained_an_observer_stops_nothing() -> None:
 
 
 def test_where_errors_are_contained_a_pass_that_cannot_decide_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, broken = bridge.loop.decide, [True]
+    broken = [True]
 
-    def decide(world: World, now: float) -> Plan:
+    def failing_at_first(world: World, now: float) -> Plan:
         if broken:
             raise ZeroDivisionError
-        return whole(world, now)
+        return decide(world, now)
 
-    monkeypatch.setattr(bridge.loop, "decide", decide)
+    monkeypatch.setattr(bridge.loop, "decide", failing_at_first)
     performer, guard = Performer(), Guard(on=True)
 
     async def life() -> None:

@@ -346,23 +346,32 @@ OF_PYDANTIC = re.compile(r"\b(Input|should|valid|Tuple|dictionary|integer|instan
 
 
 WHOLE = settings.schema()
+Put = Callable[[Any], Any]  # returns settings with that value in one place
 
 
-def places_in(part: Any, around: Callable[[Any], Any]) -> Iterator[Callable[[Any], Any]]:
+def under(key: str, around: Put) -> Put:
+    return lambda value: around({key: value})
+
+
+def in_a_list(around: Put) -> Put:
+    return lambda value: around([value])
+
+
+def places_in(part: Any, around: Put) -> Iterator[Put]:
     """Of each key of the schema's part, and of the parts in it: what puts such a value into the settings."""
     for key, inner in settings.definition(part, WHOLE)["properties"].items():
-        put = lambda value, key=key: around({key: value})  # noqa: E731
+        put = under(key, around)
         yield put
         match inner:
             case {"$ref": _}:
                 yield from places_in(inner, put)
             case {"items": {"$ref": _} as item}:
-                yield from places_in(item, lambda value, put=put: put([value]))
+                yield from places_in(item, in_a_list(put))
             case {"additionalProperties": {"$ref": _} as item}:
-                yield from places_in(item, lambda value, put=put: put({"x": value}))
+                yield from places_in(item, under("x", put))
 
 
-PUTS = [*places_in(WHOLE, lambda value: value), lambda value: value]
+PUTS: list[Put] = [*places_in(WHOLE, lambda value: value), lambda value: value]
 
 
 def mistaken(written: Any) -> ValidationError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -210,7 +211,7 @@ def test_slurmrestd_may_know_who_cancelled_a_job(together: float, by_id: float |
 
 
 def test_a_job_whose_pod_has_ended_or_is_being_ended_may_be_cancelled() -> None:
-    for end in (
+    ends: tuple[Callable[[Run], object], ...] = (
         lambda run: run.phase(9, "train", "Succeeded"),
         lambda run: run.delete(9, "train", by="kubectl"),
         lambda run: run.delete(9, "train", by="kubectl", gone=True),
@@ -219,7 +220,8 @@ def test_a_job_whose_pod_has_ended_or_is_being_ended_may_be_cancelled() -> None:
             9, "patch", "pods/status", {"status": {"phase": "Failed"}}, None,
             by="kwok", code=504, ref={"namespace": "alice-x", "name": "train"},
         ),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for end in ends:
         run = _bound()
         end(run)
         run.cancel(10, 7)

@@ -87,7 +87,8 @@ def test_a_preemption_with_grace_is_reported_before_it_comes() -> None:
 def test_stock_slurm_looks_at_a_new_job_after_three_seconds_and_a_tuned_one_at_the_next() -> None:
     stock, tuned = Face(stock=True), Face(stock=False)
     jobs = stock.submit(), tuned.submit()
-    stock.pass_time(2), tuned.pass_time(1)
+    stock.pass_time(2)
+    tuned.pass_time(1)
     assert (stock.state(jobs[0]), tuned.state(jobs[1])) == ("PENDING", "RUNNING")
     stock.pass_time(1)
     assert stock.state(jobs[0]) == "RUNNING"
@@ -269,10 +270,12 @@ def reason(face: Face, job_id: int) -> str:
 def test_a_begin_time_is_seen_at_slurms_leisure_or_at_the_next_update() -> None:
     late, nudged = Face(), Face()
     jobs = late.submit("a", begin=40), nudged.submit("a", begin=40)
-    late.pass_time(41), nudged.pass_time(41)
+    late.pass_time(41)
+    nudged.pass_time(41)
     assert (late.state(jobs[0]), reason(late, jobs[0])) == ("PENDING", "BeginTime")
     assert nudged.ask("POST", f"job/{jobs[1]}", b'{"comment":""}', user="alice")[0] == 200
-    late.pass_time(1), nudged.pass_time(1)
+    late.pass_time(1)
+    nudged.pass_time(1)
     assert (late.state(jobs[0]), nudged.state(jobs[1])) == ("PENDING", "RUNNING")
     late.pass_time(30)
     assert late.state(jobs[0]) == "RUNNING"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -248,7 +249,7 @@ async def test_calls_that_fail_for_a_while_are_trouble_until_one_is_answered(
     """The watches may be open all the while, on connections that were made with other credentials."""
     caplog.set_level(logging.INFO)
     now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     status = "200 OK"
 
     async def handle(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -211,7 +211,7 @@ class Asked:
             raise answer
         return answer
 
-    async def watched(self, monkeypatch: pytest.MonkeyPatch, form: str | None, screen: Screen) -> None:
+    async def watched(self, monkeypatch: pytest.MonkeyPatch, form: str, screen: Screen) -> None:
         monkeypatch.setattr("bridge.plugin.watch.ASK_S", 0.0)
         with pytest.raises(asyncio.CancelledError):
             await ask_again(self.ask, form, screen, lambda lines: self.printed.append(list(lines)), self.warned.append)
@@ -230,7 +230,7 @@ async def both(told: Story) -> tuple[Shown, Shown]:
 async def test_a_watch_without_a_terminal_adds_a_line_for_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = await both(Story())
     asked = Asked(before, before, ConfigError("it is away."), ConfigError("it is away."), after)
-    await asked.watched(monkeypatch, None, Screen())
+    await asked.watched(monkeypatch, "text", Screen())
     first, later = asked.printed
     assert [line.split()[0] for line in first] == ["NODES", "x1", "x2"]
     assert [line.split()[0::3][:2] for line in later] == [["x2", "drained"]]
@@ -245,6 +245,6 @@ async def test_a_watch_for_programs_is_a_line_for_each_entry_that_changed(monkey
 
 async def test_a_watch_on_a_terminal_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(*await both(Story()))
-    await asked.watched(monkeypatch, None, Screen(width=60, colours=True, live=True))
+    await asked.watched(monkeypatch, "text", Screen(width=60, colours=True, live=True))
     assert [lines[0].startswith(CLEAR) for lines in asked.printed] == [True, True]
     assert ["\x1b[31mdrained" in lines[2] for lines in asked.printed] == [False, True]

@@ -388,7 +388,7 @@ async def test_a_watch_without_a_terminal_adds_a_line_for_each_pod_that_changes(
     kube = InProcessKube(tenant.kube, time.time)
     chosen = Selection(names.SCHEDULER_NAME, "hpc")
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        watching = group.create_task(follow(Cluster(kube), chosen, QUEUE, None, Screen(), shown.put_nowait))
+        watching = group.create_task(follow(Cluster(kube), chosen, QUEUE, "text", Screen(), shown.put_nowait))
         assert [line.split()[:2] for line in await shown.get()] == [["JOB", "POD"], ["4711", "a"]]
         tenant.waits("b")
         kube.wake()
@@ -416,7 +416,7 @@ async def test_a_watch_on_a_terminal_draws_the_list_again(tenant: Tenant) -> Non
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         kube = InProcessKube(tenant.kube, time.time)
         chosen = Selection(names.SCHEDULER_NAME, "hpc")
-        watching = group.create_task(follow(Cluster(kube), chosen, QUEUE, None, screen, shown.put_nowait))
+        watching = group.create_task(follow(Cluster(kube), chosen, QUEUE, "text", screen, shown.put_nowait))
         head, row = await shown.get()
         assert head.startswith(CLEAR)
         assert row.endswith("…")

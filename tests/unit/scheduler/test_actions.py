@@ -43,7 +43,7 @@ def test_the_world_notes_the_begin_of_every_action_and_the_end_of_answered_actio
     assert set(results._ON_ENDED) == set(act.ACTIONS) - WITHOUT_ENDER
 
 
-ABOUT = {
+ABOUT: dict[str, act.Action] = {
     "hpc/train~": act.FindJobs("key", "hpc/train~", "why"),
     "job 17": act.CancelJob("key", 17, "name", "alice", "why"),
     "hpc/train": act.DeletePod("key", "uid", "hpc", "train", "why"),

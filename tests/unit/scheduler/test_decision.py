@@ -12,6 +12,7 @@ from scheduler import names
 from scheduler.decide import RULES
 from scheduler.events import Planned
 from scheduler.model.kubernetes import Pod
+from scheduler.model.left_out import ALL_KINDS
 from scheduler.model.slurm import JobSpec
 from scheduler.rules.decision import (
     NOTHING,
@@ -253,7 +254,7 @@ def test_a_plan_about_objects_that_are_gone_changes_nothing() -> None:
         parked={"submits": ("gone",)},
         forgotten=("gone",),
         excluded={"gone": "x1"},
-        left_out={"gone": frozenset({"x1"})},
+        left_out={"gone": {"x1": ALL_KINDS}},
         written_off=(("gone", "uid-gone"), (key_of(TRAIN), "uid-gone")),
         adopted=((99, spec),),
         settled=("gone",),

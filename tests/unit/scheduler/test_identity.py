@@ -431,7 +431,7 @@ def of_an_earlier_life(story: Story, named: int) -> None:
 
 def reads_all(story: Story, jobs: dict[int, Job], since: float, *, seconds: int = 90) -> list[Action]:
     """A poll a second; what is read is answered by `jobs`, on their nodes.  Returns what else is done, which succeeds."""
-    done = []
+    done: list[Action] = []
     for at in (since + second for second in range(seconds)):
         story.polls({job.id: " ".join(job.states) for job in jobs.values()}, at=at)
         for action in story.decides(at):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.actions import CancelJob, FailByDeadline, NudgeScheduler, ReadJob
-from scheduler.events import JobsPolled
+from scheduler.events import JobsPolled, Unread
 from scheduler.model.kubernetes import Pod
 from tests.builders import CONFIG, START, Story, grant, job_of, pod
 from tests.unit.scheduler.test_gangs import launched
@@ -97,7 +97,7 @@ def test_only_a_job_whose_item_could_not_be_decoded_is_not_missing() -> None:
     story.runs(TRAIN, 17, at=NOW)
     story.runs(pod("other"), 18, at=NOW)
     story.polls({17: "RUNNING", 18: "RUNNING"}, at=NOW + 1)
-    story.sees(JobsPolled(NOW + 2, NOW + 2, {}, unread=frozenset({17})))
+    story.sees(JobsPolled(NOW + 2, NOW + 2, {}, unread=Unread(frozenset({17}))))
     assert [each.job_id for each in story.acts(ReadJob, NOW + 2) if each.bucket == "missing"] == [18]
 
 

@@ -23,7 +23,7 @@ from scheduler.rules.gathering import gather
 from scheduler.rules.scheduling_pass import Pass
 from scheduler.state.phase import Phase
 from scheduler.state.workload import Workload
-from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_UID, SET_INDEX
+from scheduler.translate.grouping import JOBSET, JOBSET_PART, JOBSET_UID, SET_INDEX, Natural, natural
 from tests.builders import START, Story, pod
 
 NOW = START + 30
@@ -294,8 +294,12 @@ def test_names_of_members_that_disagree_are_read_once_each_and_counted_as_work(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     read: list[str] = []
-    natural = gathering.natural
-    monkeypatch.setattr(gathering, "natural", lambda name: read.append(name) or natural(name))
+
+    def read_name(name: str) -> Natural:
+        read.append(name)
+        return natural(name)
+
+    monkeypatch.setattr(gathering, "natural", read_name)
     story = Story()
     story.sees(*(replace(each, name=f"{name}-{each.name}") for each in of_size(lambda count: count)(FEW)))
     [*pods] = the_gang(story).pods.values()

@@ -169,8 +169,8 @@ def test_when_an_own_job_of_that_user_ends_the_oldest_that_a_limit_held_back_goe
     story.sees(*held, bobs)
     at = NOW + 1
     for _ in range(7):  # long pauses by now
-        asked = [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
-        for each in asked:
+        submissions = [each for each in story.decides(at) if isinstance(each, AllocateNow | SubmitJob)]
+        for each in submissions:
             story.ended(each, Outcome.REFUSED, at=at, number=2057, later=True)
         at += 61
     at -= 31  # in the middle of a pause

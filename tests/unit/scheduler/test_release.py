@@ -152,7 +152,7 @@ def queues_elsewhere(story: Story) -> None:
 
 def updates(story: Story, first: float, last: float) -> list[tuple[float, str]]:
     """The node lists that the waiting job gets, and when, if the loop looks every 5 s."""
-    found = []
+    found: list[tuple[float, str]] = []
     for at in range(int(first), int(last) + 1, 5):
         for update in story.acts(UpdateJob, at):
             story.ended(update, at=at)

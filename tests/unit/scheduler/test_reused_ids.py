@@ -20,7 +20,7 @@ from scheduler.actions import (
     ReadJob,
     SubmitJob,
 )
-from scheduler.events import ActionEnded, JobsPolled
+from scheduler.events import ActionEnded, JobsPolled, Unread
 from scheduler.model.kubernetes import PodPhase
 from scheduler.model.slurm import Job
 from tests.builders import CONFIG, OF_A_BIND, START, Story, grant, job_of, key_of, pod
@@ -70,8 +70,8 @@ def test_many_ends_at_once_are_believed_without_reads_if_slurmctld_kept_its_stat
     running = dict.fromkeys(range(100, 100 + many + 1), frozenset({"RUNNING"}))  # the last job runs on
     former = running | dict.fromkeys(former_ended, frozenset({"COMPLETED"}))
     over = dict.fromkeys(range(100, 100 + many), frozenset({"CANCELLED"})) | {100 + many: frozenset({"RUNNING"})}
-    story.sees(JobsPolled(NOW + 1, NOW + 1, former, unread=frozenset(former_unread)))
-    story.sees(JobsPolled(NOW + 2, NOW + 2, over, unread=frozenset(unread)))
+    story.sees(JobsPolled(NOW + 1, NOW + 1, former, unread=Unread(frozenset(former_unread))))
+    story.sees(JobsPolled(NOW + 2, NOW + 2, over, unread=Unread(frozenset(unread))))
     assert bool(story.acts(FailByDeadline, NOW + 2)) is believed
 
 

@@ -24,10 +24,21 @@ def slurm_nodes(count: int, cpus: int = 64) -> list[SlurmNode]:
     return [SlurmNode(f"x{number}", frozenset({"IDLE"}), ("main",), (), cpus, 512000) for number in range(count)]
 
 
-def test_nodes_of_equal_hardware_are_counted_once_for_each_component(monkeypatch: pytest.MonkeyPatch) -> None:
+def nodes_counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The nodes whose room is computed from now on, by name: the list grows."""
     counted: list[str] = []
     room_on = capacity.room_on
-    monkeypatch.setattr(capacity, "room_on", lambda spec, on: counted.append(on.name) or room_on(spec, on))
+
+    def count(spec: JobSpec, on: SlurmNode) -> int:
+        counted.append(on.name)
+        return room_on(spec, on)
+
+    monkeypatch.setattr(capacity, "room_on", count)
+    return counted
+
+
+def test_nodes_of_equal_hardware_are_counted_once_for_each_component(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = nodes_counted(monkeypatch)
     there = [*slurm_nodes(500), *(replace(each, name=f"y{each.name}") for each in slurm_nodes(500, cpus=32))]
     parts = [(replace(ONE, memory_mib=100 + number), there) for number in range(100)]
     assert not SeparateNodes(parts, memory=True).too_few("main")
@@ -36,9 +47,7 @@ def test_nodes_of_equal_hardware_are_counted_once_for_each_component(monkeypatch
 
 def test_a_gang_is_laid_out_on_kinds_of_nodes_however_many_nodes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """128 shapes of two pods on 2,000 nodes took a second of each pass."""
-    counted: list[str] = []
-    room_on = capacity.room_on
-    monkeypatch.setattr(capacity, "room_on", lambda spec, on: counted.append(on.name) or room_on(spec, on))
+    counted = nodes_counted(monkeypatch)
     found = []
     for count in (10, 200):
         counted.clear()

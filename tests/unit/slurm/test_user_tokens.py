@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,13 @@ def foreign(folder: Path, cluster: SlurmCluster) -> None:
     ],
 )
 async def test_what_is_wrong_with_one_token_is_an_error_of_its_user_alone(
-    client: SlurmClient, cluster: SlurmCluster, wire: Witness, tmp_path: Path, break_it, why: str, sent: bool
+    client: SlurmClient,
+    cluster: SlurmCluster,
+    wire: Witness,
+    tmp_path: Path,
+    break_it: Callable[[Path, SlurmCluster], None],
+    why: str,
+    sent: bool,
 ) -> None:
     await client.cancel(await client.allocate_now(spec()), "n", "alice")  # also where it was right before
     break_it(tmp_path, cluster)
