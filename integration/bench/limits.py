@@ -14,7 +14,7 @@ SERVERS = ("slurmctld", "slurmrestd", "kube-apiserver", "etcd")
 
 
 def burst_limit(figures: Sequence[Figure]) -> str:
-    """Why both targets of a burst of 4,000 cannot be met at once on the measured machine; empty if it was not measured."""
+    """What the targets of a burst of 4,000 need on the measured machine; empty if it was not measured."""
     of = {figure.name: figure for figure in figures if figure.scenario == BURST}
     bridge, rate = of.get("bridge" + CPU), of.get("pods bound a second")
     if not bridge or not rate or not bridge.target or not rate.target:
@@ -25,15 +25,16 @@ def burst_limit(figures: Sequence[Figure]) -> str:
     best = floor + asked - _floor(bridge)
     more = sum(of[name + CPU].median - _floor(of[name + CPU]) for name in SERVERS)
     needed = floor / ratio - floor + _floor(bridge)
+    verdict = "is enough" if needed >= asked else "is not enough"
     return fill(
         f"* **A burst of 4,000 beside the floor.** With the floor all processes together take {floor:.2f} ms of CPU time for "
         f"a pod, of which the floor takes {_floor(bridge):.2f} ms; at {_floor(rate):.0f} pods a second these are "
         f"{floor * _floor(rate) / 1000:.2f} cores. With the bridge it is {whole:.2f} ms, at {rate.median:.0f} pods a second "
         f"{whole * rate.median / 1000:.2f} cores. A bridge of exactly the asked {asked:g} ms, whose servers take no more "
         f"than with the floor, would make it {floor:.2f} + {asked:g} − {_floor(bridge):.2f} = {best:.2f} ms. If the cores "
-        f"are as busy as with the floor, {floor / best:.2f} times as many pods are bound then. So {ratio:g} of the floor and "
-        f"{asked:g} ms cannot both be the limit here: {ratio:g} needs a bridge of {needed:.2f} ms. The rest of the "
-        f"difference are the servers: they take {more:.1f} ms more for a pod beside the bridge.",
+        f"are as busy as with the floor, {floor / best:.2f} times as many pods are bound then. {ratio:g} of the floor needs "
+        f"a bridge of {needed:.2f} ms on this machine, so {asked:g} ms {verdict}. The rest of the difference are the "
+        f"servers: they take {more:.1f} ms more for a pod beside the bridge.",
         width=124,
         subsequent_indent="  ",
         break_on_hyphens=False,

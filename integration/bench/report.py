@@ -30,7 +30,11 @@ PAGE = """\
 
 Measured by `make bench` {when}, with real Slurm {slurm} and real Kubernetes {kubernetes}; the last
 column of the tables names the commit. All servers of both clusters, the bridge, the load and the measuring program ran
-**on one machine**: {machine}. Nodes are
+**on one machine**:
+
+{machines}
+
+Figures of different machines cannot be compared. Nodes are
 external nodes of 64 CPUs, played by kwok. etcd writes without fsync. Slurm's scheduler parameters are the defaults. The
 scenarios `alone-…` run against simulated clusters. Use the figures for comparison, not for planning.
 
@@ -132,6 +136,11 @@ kept busy, so that the figures spread. The tables above do not show a change if 
   machine. An end takes 10.8 ms of all processors with the floor and 13.1 ms with the bridge, so 200 ends a second take 2.2
   and 2.6 of the two cores, and the ends queue up. Of these, kube-apiserver and etcd take 7 ms, slurmctld and slurmrestd 2.5
   and 3.0 ms, the floor 0.7 and the bridge 2.3 ms.
+* **The machine of 2026-11-28 was slow**: in an idle minute with 10,000 bound pods, the same work, kube-apiserver took
+  10.2 % of a core instead of 5.5 %, slurmrestd 17.3 instead of 11.2, slurmctld 1.07 instead of 0.71. So the figures of
+  **burst-4000**, **bound** and **ends** are 1.5 to 2 times those of before, which were: 1.62 ms of CPU time a pod and
+  0.80 of a slower floor in a burst, 1.53 s for a restart, 1.25 s for the last tenth of 200 pods that end a second. The
+  ratios to the floor are 0.82 in a burst and 1.72 for 200 jobs that end a second.
 * **50,000 running and 5,000 waiting pods** (`alone-large`): the bridge has 422 MiB, 7 kB for a running pod and 6 kB for a
   waiting one. 99 % of its passes take at most 50 ms, beside 5,000 pods of which each shows in turn why it waits. One more
   pod is bound after 1.08 times the time that it takes beside 100 pods.
@@ -236,8 +245,19 @@ def page(runs: Mapping[str, Run]) -> str:
         when=_when(runs),
         limit=burst_limit(figures),
         fewer=_fewer(),
+        machines=_machines(runs),
         **last,
     )
+
+
+def _machines(runs: Mapping[str, Run]) -> str:
+    """A list of the machines and of what was measured on each; the machine of most scenarios comes first."""
+    of: dict[str, list[str]] = {}
+    for scenario, run in runs.items():
+        of.setdefault(run.about["machine"], []).append(f"**{scenario}**")
+    (usual, _), *others = sorted(of.items(), key=lambda each: -len(each[1]))
+    lines = [f"{usual}: all {'other ' if others else ''}scenarios"]
+    return "\n".join(f"* {line}" for line in [*lines, *(f"{each}: {', '.join(here)}" for each, here in others)])
 
 
 def _fewer() -> str:

@@ -70,7 +70,7 @@ def _new_hint(workload: Workload, pod: Pod) -> int | None:
     """
     job_id = shown_id(pod) if pod.node else None
     condition = workload.shown_condition(pod)
-    if job_id is None and not pod.node and condition is not None and not workload.jobs:
+    if not pod.node and condition is not None and not workload.jobs:
         job_id = names.shown_job(condition.message)
     return job_id if job_id != workload.hint else None
 

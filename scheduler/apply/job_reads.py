@@ -224,7 +224,7 @@ def _take_details(world: World, workload: Workload, job: Placeholder, read: Job,
         job.limit_before = before.time_limit_min
     if grant is not None:
         job.grant = grant
-        world.counts_memory = all(node.memory_mib for node in grant.everywhere) or not grant.everywhere
+        world.counts_memory = all(node.memory_mib for node in grant.everywhere)
         world.grant_changed(workload)
     elif job.grant is not None and _is_on_other_nodes(
         job.grant, read

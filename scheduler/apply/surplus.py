@@ -111,7 +111,7 @@ def _move_out(world: World, workload: Workload, room: int) -> None:
     left = max(0, room - len(being_bound))  # the place of a pod that is being bound is taken, whatever its rank
     for pod in idle[left:]:
         move(world, workload, leave_group(world, workload, pod), pod)
-    workload.last_rank = rank_of(idle[left - 1]) if left and idle else ()
+    workload.last_rank = rank_of(idle[left - 1]) if left else ()
 
 
 def _take_back(world: World, workload: Workload, missing: int) -> None:

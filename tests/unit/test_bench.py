@@ -119,6 +119,14 @@ def test_the_page_names_the_first_and_the_last_day() -> None:
     assert "make bench` from 2026-11-21 to 2026-11-23, with" in page({"one": run_of("one", 90.0), "burst": later})
 
 
+def test_the_page_names_the_scenarios_that_another_machine_measured() -> None:
+    other = run_of("burst", 70.0)
+    other.about["machine"] = "4 cores"
+    together = page({"one": run_of("one", 90.0), "gang": run_of("gang", 90.0), "burst": other})
+    assert "\n* 2 cores: all other scenarios\n* 4 cores: **burst**\n" in together
+    assert "\n* 2 cores: all scenarios\n" in page({"one": run_of("one", 90.0)})
+
+
 # --- what the machine allows --------------------------------------------------------------------------------------
 
 
@@ -137,7 +145,7 @@ def test_the_limit_of_a_burst_is_computed_from_all_processes() -> None:
     assert "With the bridge it is 6.50 ms, at 200 pods a second 1.30 cores" in text
     assert "4.00 + 1.5 − 0.50 = 5.00 ms" in text
     assert "0.80 times as many pods" in text
-    assert "0.9 needs a bridge of 0.94 ms" in text
+    assert "0.9 of the floor needs a bridge of 0.94 ms on this machine, so 1.5 ms is not enough." in text
     assert "2.0 ms more for a pod beside the bridge" in text
 
 
