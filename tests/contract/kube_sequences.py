@@ -34,7 +34,7 @@ from scheduler.actions import (
 from scheduler.events import PodDeleted, PodSeen
 from scheduler.model.kubernetes import Node, Pod
 from tests.contract.kube_subjects import MERGE, STRATEGIC, Kube, Seen
-from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Exemption, Transcript, compared, said
+from tests.contract.sequences import FEWEST_CALLS, MOST_CALLS, Call, Exemption, Transcript, compared, said, with_more
 
 ANOTHER = "00000000-0000-4000-8000-00000000dead"
 TIMES = ("created", "deleting_at", "bound_at", "started", "waits_since")
@@ -192,7 +192,7 @@ def sequence(number: int) -> list[Call]:
     while len(calls) < length:
         verb = rng.choices(list(_MAKERS), [weight for weight, _ in _MAKERS.values()])[0]
         calls.append(_MAKERS[verb][1](rng, rng.choice("aaaabbc")))
-    return calls
+    return with_more(calls, random.Random(f"kubernetes more {number}"), _MORE)
 
 
 def _new_pod(rng: random.Random, pod: str) -> Call:
@@ -241,6 +241,21 @@ _MAKERS: Mapping[str, tuple[int, Callable[[random.Random, str], Call]]] = {
     "delete node": (1, lambda rng, pod: Call("delete node", "x" if pod == "a" else "y")),
 }
 
+LEASE_WRITES = ("create", "renew", "renew", "renew", "old version", "no version", "of another name", "delete")
+
+# Calls that are added to each sequence.
+_MORE: Mapping[str, Callable[[random.Random], Call]] = {
+    "lease": lambda rng: Call(
+        "lease", "lease", {"how": rng.choice(LEASE_WRITES), "holder": rng.choice(("a", "b", None))}
+    ),
+    "watch again": lambda rng: Call("watch again", rng.choice("aab"), {"since": rng.choice(("start", "now", "last"))}),
+    "list in pages": lambda rng: Call("list in pages", "", {"limit": rng.choice((7, 40)), **rng.choice(SELECTIONS)}),
+    "read namespace": lambda rng: Call("read namespace", rng.choice(("own", "none"))),
+    "read claims": lambda rng: Call("read claims", "claim"),
+    "create claim": lambda rng: Call("create claim", "claim"),
+    "select node": lambda rng: Call("select node", "claim", {"node": rng.choice(PLACES)}),
+}
+
 
 # --- playing them ---------------------------------------------------------------------------------------------------
 
@@ -253,10 +268,18 @@ class Player:
         self.client: KubeClient = kube.new_client()
         self._prefix = prefix
         self._uids: dict[str, list[str]] = {}
+        self.versions: dict[str, str] = {}  # at which a watch may begin again
+        self.lease: dict[str, Any] | None = None  # as it was last written
 
     async def play(self, calls: Sequence[Call]) -> list[Any]:
         """The answers."""
+        self.versions = dict.fromkeys(("start", "last"), await self.version())
         return [await _PLAYED[call.verb](self, call) for call in calls]
+
+    async def version(self) -> str:
+        """The version of a list now."""
+        asked = transport.Call("GET", _pods(self), params={"limit": "1"}, deadline_s=30)
+        return str(json.loads((await self.kube.transport.exchange(asked)).body)["metadata"]["resourceVersion"])
 
     # --- names
 
@@ -493,6 +516,100 @@ async def _list(player: Player, call: Call) -> Any:
     return *_verdict(reply.status, body), [name.removeprefix(player.name("")) for name in found if player.is_mine(name)]
 
 
+async def _list_in_pages(player: Player, call: Call) -> Any:
+    """The names in all pages; how many pages there are depends on the other sequences."""
+    params = {**call.arguments, "limit": str(call.arguments["limit"])}
+    found: list[str] = []
+    while True:
+        reply = await player.kube.transport.exchange(transport.Call("GET", _pods(player), params=params, deadline_s=30))
+        body = json.loads(reply.body)
+        found += [thing["metadata"]["name"] for thing in body.get("items", ())]
+        token = body.get("metadata", {}).get("continue")
+        if not token:
+            return *_verdict(reply.status, body), [
+                name.removeprefix(player.name("")) for name in found if player.is_mine(name)
+            ]
+        params["continue"] = token
+
+
+async def _watch_again(player: Player, call: Call) -> Any:
+    """The events of one pod since a version: since the sequence began, since such a watch before, or from now on."""
+    now = await player.version()
+    version = now if call.arguments["since"] == "now" else player.versions[call.arguments["since"]]
+    player.versions["last"] = now
+    params = {
+        "fieldSelector": f"metadata.name={player.name(call.of)}",
+        "resourceVersion": version,
+        "timeoutSeconds": "1",
+        "watch": "true",
+    }
+    events: list[Any] = []
+    async with player.kube.transport.stream(_pods(player), params=params, stall_s=10) as lines:
+        async for line in lines:
+            event = json.loads(line)
+            shown = event["type"], player.shown_raw(event["object"])
+            if shown[1]["phase"] != "not compared" or shown not in events[-1:]:
+                events.append(shown)
+    return events
+
+
+async def _lease(player: Player, call: Call) -> Any:
+    """A write of a Lease as a replica sends it."""
+    how, holder = call.arguments["how"], call.arguments["holder"]
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{player.kube.namespace}/leases"
+    name = player.name("lease")
+    if how == "delete":
+        return _verdict(*await player.kube.raw("DELETE", f"{leases}/{name}"))
+    before = player.lease or {"metadata": {"name": name}, "spec": {"leaseTransitions": 0}}
+    spec = {
+        **before["spec"],
+        "holderIdentity": holder,
+        "leaseDurationSeconds": 5,
+        "renewTime": "2026-11-21T05:00:00.000000Z",
+    }
+    if holder is None:
+        del spec["holderIdentity"]
+    metadata = {**before["metadata"], "annotations": {"example.com/process": holder or "none"}}
+    if how in ("create", "no version"):
+        metadata.pop("resourceVersion", None)
+    if how == "create":
+        metadata.pop("uid", None)
+    if how == "old version":
+        metadata["resourceVersion"] = "1"
+    if how == "of another name":
+        metadata["name"] = player.name("another")
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    method, path = ("POST", leases) if how == "create" else ("PUT", f"{leases}/{name}")
+    status, written = await player.kube.raw(method, path, body)
+    if status >= 400:
+        return _verdict(status, written)
+    same = written["metadata"]["resourceVersion"] == before["metadata"].get("resourceVersion")
+    player.lease = written
+    return status, same, written["spec"], written["metadata"]["annotations"]
+
+
+async def _read_namespace(player: Player, call: Call) -> Any:
+    name = player.kube.namespace if call.of == "own" else player.name("none")
+    return await said(player.client.namespace(name), lambda found: found is not None)
+
+
+async def _create_claim(player: Player, call: Call) -> Any:
+    """A claim that no class provides for, so it stays as it is."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"}
+    path = f"/api/v1/namespaces/{player.kube.namespace}/persistentvolumeclaims"
+    return _verdict(*await player.kube.raw("POST", path, {"metadata": {"name": player.name(call.of)}, "spec": spec}))
+
+
+async def _read_claims(player: Player, call: Call) -> Any:
+    asked = player.client.read_claims(player.kube.namespace, [player.name(call.of)])
+    return await said(asked, lambda claims: [str(claim).replace(player.name(""), "") for claim in claims])
+
+
+async def _select_node(player: Player, call: Call) -> Any:
+    asked = player.client.select_node(player.kube.namespace, player.name(call.of), call.arguments["node"])
+    return await said(asked)
+
+
 async def _event(player: Player, call: Call) -> Any:
     at, message = time.time(), call.arguments["message"]
     asked = player.client.post_event(*_pod(player, call), "Told", message, at, warning=call.arguments["warning"])
@@ -590,6 +707,13 @@ _PLAYED: Mapping[str, Callable[[Player, Call], Awaitable[Any]]] = {
     "unmark node": _unmark_node,
     "cordon": _cordon,
     "delete node": _delete_node,
+    "lease": _lease,
+    "watch again": _watch_again,
+    "list in pages": _list_in_pages,
+    "read namespace": _read_namespace,
+    "create claim": _create_claim,
+    "read claims": _read_claims,
+    "select node": _select_node,
 }
 
 

@@ -7,12 +7,30 @@ import pytest
 from bridge.errors import NotFound
 from tests.contract.slurm_subjects import Slurm
 
+NEW_YEAR = 4070908800
+
 
 async def test_a_living_job_is_found_by_its_exact_name(slurm: Slurm) -> None:
     job_id = await slurm.client.allocate_now(slurm.spec("found"))
     await slurm.client.allocate_now(slurm.spec("found-not"))
     name = slurm.spec("found").name
     assert await slurm.until(lambda: slurm.client.find(name), bool, within=100) == (job_id,)
+
+
+async def test_a_job_that_waits_for_another_job_or_a_time_is_found_only_when_it_may_start(slurm: Slurm) -> None:
+    before = await slurm.client.allocate_now(slurm.spec("before"))
+    behind = slurm.spec("behind", dependency=f"afterany:{before}")
+    job_id = await slurm.client.submit(behind)
+    later, last = slurm.spec("later", begin=NEW_YEAR), slurm.spec("last")
+    await slurm.client.submit(later)
+    runs = await slurm.client.allocate_now(last)
+    # slurmdbd is told in rounds, so whatever was submitted before the last job would be known when that job is known
+    assert await slurm.until(lambda: slurm.client.find(last.name), bool, within=100) == (runs,)
+    assert await slurm.client.find(behind.name) == ()
+    assert await slurm.client.find(later.name) == ()
+    await slurm.end(before)
+    await slurm.client.nudge(job_id, "alice")
+    assert await slurm.until(lambda: slurm.client.find(behind.name), bool, within=100) == (job_id,)
 
 
 async def test_an_ended_job_and_an_unknown_name_are_not_found(slurm: Slurm) -> None:

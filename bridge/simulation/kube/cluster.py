@@ -122,6 +122,8 @@ class KubeCluster:
         if method == "PATCH":
             return _ok(self._patch(now, target, read, content_type, query.get("fieldManager", "")))
         if method == "PUT":
+            if target.resource == "leases" and self.store.get("leases", target.namespace, target.name) is None:
+                return self._create_by_put(now, target, read)
             return _ok(self._replace(now, target, read))
         if method == "DELETE":
             return _ok(self._delete(now, target, query, read))
@@ -319,10 +321,25 @@ class KubeCluster:
         after = self._written(now, target, before, strategically_merged(before, configuration))
         return 200, warned, msgspec.json.encode(after)
 
+    def _create_by_put(self, now: float, target: Target, thing: Object) -> Answer:
+        """A PUT creates a Lease that does not exist, unless the request names a uid (Kubernetes facts 2)."""
+        meta = dict(thing.get("metadata") or {})
+        if meta.get("name", target.name) != target.name:
+            raise Refusal(400, "BadRequest", "the name of the object does not match the name on the URL")
+        if meta.get("uid"):
+            message = f'Operation cannot be fulfilled on leases "{target.name}": there is no object with this uid'
+            raise Refusal(409, "Conflict", message, name=target.name, kind=target.resource)
+        meta |= {"name": target.name, "namespace": target.namespace}
+        meta.pop("resourceVersion", None)
+        return 201, JSON, msgspec.json.encode(self.create(now, "leases", {**thing, "metadata": meta}))
+
     def _replace(self, now: float, target: Target, thing: Object) -> Object:
         """A write without uid and version means the object of that name, whatever its version."""
         before = self._existing(target)
         old, new = before["metadata"], thing.get("metadata") or {}
+        if target.resource == "leases" and not new.get("resourceVersion"):
+            what = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+            raise Refusal(422, "Invalid", f'leases "{target.name}" is invalid: {what}', name=target.name, kind="Lease")
         known = {field: new.get(field) or old[field] for field in ("name", "uid", "resourceVersion")}
         known |= {"namespace": new.get("namespace") or old["namespace"]} if target.kind.namespaced else {}
         after = {**before, **thing, "metadata": {**new, **known}}

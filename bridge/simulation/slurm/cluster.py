@@ -40,6 +40,10 @@ MIN_JOB_AGE_S = 300
 MAX_JOB_COUNT = 10_000
 # slurmctld saves its state about every five seconds: a crash loses the changes since then.
 SAVE_INTERVAL_S = 5
+# slurmctld tells slurmdbd of new jobs in rounds, and of jobs that end, at once.  The rounds
+# and the saves come in turn, so that slurmdbd knows some of the jobs that a crash loses.
+ACCOUNTING_INTERVAL_S = 5
+FIRST_ACCOUNTING_S = 2
 BACKFILL_DEPTH = 100
 # Ends of one component of a heterogeneous job that end all; a time limit or a cancel of a component does not.
 SHARED_FATES = frozenset({"PREEMPTED", "NODE_FAIL"})
@@ -89,8 +93,8 @@ class SlurmCluster:
         self.max_job_count = max_job_count
         self.min_job_age_s = min_job_age_s
         self._named: dict[str, list[SimJob]] = {}  # jobs that have, or had, that name; `twin` uses only living jobs
-        self.accounted: dict[str, list[SimJob]] = {}  # by name; what slurmdbd believes, lost jobs included
-        self.accounted_by_id: dict[int, SimJob] = {}
+        self.accounted: list[SimJob] = []  # what slurmdbd lists, lost jobs included
+        self.accounted_by_id: dict[int, SimJob] = {}  # of jobs with one id the last
         self.next_id = 1
         self._serial = 0
         self._stock = stock
@@ -108,6 +112,8 @@ class SlurmCluster:
         self._live: dict[int, SimJob] = {}
         self._ended: dict[int, SimJob] = {}
         self._unsaved: list[SimJob] = []
+        self._unlisted: dict[int, SimJob] = {}
+        self._accounting_due = started + FIRST_ACCOUNTING_S
         self._pass_due = NEVER
         self._backfill_due = started + BACKFILL_INTERVAL_S
         self._limit_check_due = started + LIMIT_CHECK_S
@@ -149,6 +155,9 @@ class SlurmCluster:
             self._limit_check_due = now + LIMIT_CHECK_S
             self._check_limits(now)
         self._forget_old(now)
+        if now >= self._accounting_due:
+            self._accounting_due = now + ACCOUNTING_INTERVAL_S
+            self.account(now)
         if not self._stock:
             self._pass_due = self._backfill_due = min(now, self._pass_due, self._backfill_due)
         backfill = now >= self._backfill_due
@@ -185,8 +194,7 @@ class SlurmCluster:
         self._unsaved.append(job)
         self.note_name(job)
         if self.accounting:
-            self.accounted.setdefault(job.name, []).append(job)
-            self.accounted_by_id[job.id] = job
+            self._unlisted[job.id] = job
 
     def new_id(self) -> tuple[int, int]:
         """The next job id, and a serial number that never comes again."""
@@ -338,6 +346,7 @@ class SlurmCluster:
         self._pending.pop(job_id, None)
         self._live.pop(job_id, None)
         self._ended[job_id] = job
+        self._list(job)
         self._notice_by_chance(now)
         if state in SHARED_FATES:
             for other in self.components(job):
@@ -388,7 +397,7 @@ class SlurmCluster:
     def lose_state(self, now: float, *, younger_than_s: float = SAVE_INTERVAL_S) -> list[int]:
         """slurmctld is killed and comes back with a state that old.
 
-        Returns the lost ids, which will be used again.  Accounting keeps the records of these jobs.
+        Returns the lost ids, which will be used again.  Accounting keeps the records that it has of these jobs.
         """
         lost = [job for job in self._unsaved if now - job.submitted <= younger_than_s and job.id in self.jobs]
         return self._lose(lost, now)
@@ -404,7 +413,7 @@ class SlurmCluster:
         for job in lost:
             for holding in () if job.ended else job.holdings:
                 self.nodes[holding.node].give_back(job.id, holding)
-            for jobs in (self.jobs, self._pending, self._live, self._ended):
+            for jobs in (self.jobs, self._pending, self._live, self._ended, self._unlisted):
                 jobs.pop(job.id, None)
         self._unsaved.clear()
         if lost:
@@ -582,8 +591,10 @@ class SlurmCluster:
         """Why the job cannot start even with room; "": it can."""
         if job.held:
             return job.held
-        if not self.partitions[job.partition].up:
-            return "PartitionDown"
+        return self._not_eligible(job, now) if self.partitions[job.partition].up else "PartitionDown"
+
+    def _not_eligible(self, job: SimJob, now: float) -> str:
+        """Why a job that is not held may not start yet, by its own request; "": it may."""
         unmet = self.drop_met_conditions(job, now)
         if any(condition.failed for condition in unmet):
             return "DependencyNeverSatisfied"
@@ -632,6 +643,18 @@ class SlurmCluster:
         job.ends = int(now) + job.time_limit_min * 60 if job.time_limit_min is not None else 0
         self._pending.pop(job.id, None)
         self._live[job.id] = job
+
+    def account(self, now: float) -> None:
+        """Send new jobs to slurmdbd.  It lists a job by its name from when the job may start: not held, and not waiting."""
+        for job in list(self._unlisted.values()):
+            self.accounted_by_id[job.id] = job
+            if not job.pending or not (job.held or self._not_eligible(job, now)):
+                self._list(job)
+
+    def _list(self, job: SimJob) -> None:
+        if self._unlisted.pop(job.id, None) is not None:
+            self.accounted_by_id[job.id] = job
+            self.accounted.append(job)
 
     def _check_limits(self, now: float) -> None:
         for job in [job for job in self._live.values() if job.ends and job.ends <= now]:

@@ -239,7 +239,8 @@ def accounted(asked: Asked, _: str) -> Answer:
     if "RUNNING" in asked.query.get("state", ()):
         found = [job for job in asked.cluster.jobs.values() if job.holds]
     else:
-        found = [job for name in asked.query.get("job_name", ()) for job in asked.cluster.accounted.get(name, ())]
+        names = asked.query.get("job_name", ())
+        found = [job for job in asked.cluster.accounted if job.name in names]
     jobs = [
         {
             "job_id": job.id,
