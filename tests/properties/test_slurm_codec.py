@@ -151,6 +151,7 @@ async def _ask(name: str, edit: Callable[[bytes], bytes], status: int, failing: 
     slurm = SlurmClient(wire, LiteralToken(cluster.token("slurm")), clock=lambda: NOW)
     await slurm.discover()
     job = await slurm.allocate_now(JobSpec("n", "alice", 2, 100, gres=(("gpu", 1),)))
+    cluster.account(NOW)
     wire.status = status
     wire.edit = (lambda _: edit(_AN_ERROR)) if failing else edit
     try:

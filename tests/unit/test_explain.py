@@ -97,6 +97,7 @@ async def submitted(both: Both, made: Mapping[str, Any]) -> int:
     status, _, answer = rest.answer(both.slurm, time.time(), "POST", "/slurm/v0.0.45/job/submit", headers, body)
     assert status == 200
     job_id: int = json.loads(answer)["job_id"]
+    both.slurm.account(time.time())
     return job_id
 
 

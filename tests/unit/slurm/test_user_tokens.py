@@ -93,6 +93,7 @@ async def test_slurm_shows_what_a_job_holds_and_lets_its_end_be_recorded_to_its_
     with pytest.raises(Invalid) as caught:
         await client.grant(job_id, "bob")
     assert caught.value.code == 2010
+    cluster.account(NOW)
     with pytest.raises(Invalid) as caught:
         await client.record_end(job_id, "bob", 3, "")
     assert caught.value.code == 2002
