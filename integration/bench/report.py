@@ -29,8 +29,8 @@ PAGE = """\
 # Performance
 
 Measured by `make bench` {when}, with real Slurm {slurm} and real Kubernetes {kubernetes}; the last
-column of the tables names the commit. All servers of both clusters, the bridge, the load and the measuring program ran
-**on one machine**:
+column of the tables names the commit. In each scenario all servers of both clusters, the bridge, the load and the
+measuring program ran **on one machine**:
 
 {machines}
 

@@ -383,7 +383,7 @@ def jobs_of(request: Request) -> list[int]:
 def test_each_node_is_drained_once_and_shown_by_one_of_two_bridges_and_both_rest_afterwards(
     kube: Kube, slurm: Slurm, site: Site
 ) -> None:
-    """The two nodes: one that a bridge registers in Slurm, and one that Slurm and Kubernetes have from the beginning."""
+    """Two nodes are drained: a bridge registered one of them in Slurm; both clusters have the other one from the start."""
     [had, *_], made = kube.external_nodes(), "two1"
     kube.add_node(made, "192.0.2.77", 8, 16384, {PREFIX + "external-node": "true"})
     try:

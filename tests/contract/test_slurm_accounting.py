@@ -24,7 +24,7 @@ async def test_a_job_that_waits_for_another_job_or_a_time_is_found_only_when_it_
     later, last = slurm.spec("later", begin=NEW_YEAR), slurm.spec("last")
     await slurm.client.submit(later)
     runs = await slurm.client.allocate_now(last)
-    # slurmdbd is told in rounds, so whatever was submitted before the last job would be known when that job is known
+    # slurmctld sends new jobs to slurmdbd in rounds: when slurmdbd lists the last job, it has got the earlier jobs, too.
     assert await slurm.until(lambda: slurm.client.find(last.name), bool, within=100) == (runs,)
     assert await slurm.client.find(behind.name) == ()
     assert await slurm.client.find(later.name) == ()

@@ -40,8 +40,8 @@ MIN_JOB_AGE_S = 300
 MAX_JOB_COUNT = 10_000
 # slurmctld saves its state about every five seconds: a crash loses the changes since then.
 SAVE_INTERVAL_S = 5
-# slurmctld tells slurmdbd of new jobs in rounds, and of jobs that end, at once.  The rounds
-# and the saves come in turn, so that slurmdbd knows some of the jobs that a crash loses.
+# slurmctld sends new jobs to slurmdbd in rounds, and jobs that end at once.  The rounds and the saves of the state come in
+# turn, so that slurmdbd has records of some of the jobs that a crash loses.
 ACCOUNTING_INTERVAL_S = 5
 FIRST_ACCOUNTING_S = 2
 BACKFILL_DEPTH = 100

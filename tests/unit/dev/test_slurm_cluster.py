@@ -63,7 +63,7 @@ def test_after_a_crash_young_jobs_are_gone_and_their_ids_are_given_out_again() -
     assert face.state(old) == "RUNNING"
     assert face.ask("GET", f"job/{young}")[0] == 404
     assert face.allocate("another") == young
-    # slurmdbd still believes in the job that it was told of
+    # slurmdbd still lists the lost job "young", which slurmctld had sent to slurmdbd before the crash.
     assert {"old", "young"} == {job.name for job in face.cluster.accounted}
 
 
