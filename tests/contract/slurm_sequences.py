@@ -24,7 +24,7 @@ from bridge.slurm.token import LiteralToken, TokenSource
 from bridge.slurm.transport import Transport
 from bridge.slurm.wire import API_VERSIONS
 from scheduler.actions import NodeChange
-from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes, is_ended
+from scheduler.model.slurm import UNLIMITED, Grant, Job, JobSpec, NodeSpec, SlurmNode, holds_nodes
 from scheduler.translate.job_update import unchangeable
 from tests.contract.sequences import (
     FEWEST_CALLS,
@@ -189,7 +189,6 @@ def _about_a_job(verb: str) -> Callable[[random.Random], Call]:
 
 # Calls that are added to each sequence.
 _MORE: Mapping[str, Callable[[random.Random], Call]] = {
-    "find": _about_a_job("find"),
     "states": lambda rng: Call("states"),
     "partitions": lambda rng: Call("partitions"),
     "record end": _about_a_job("record end"),
@@ -320,11 +319,6 @@ class Player:
         self._jobs[of] = Made(job_id, spec)
         return "made"
 
-    @property
-    def jobs(self) -> Mapping[str, Made]:
-        """The jobs of the sequence, by their names in it."""
-        return self._jobs
-
     async def in_time(self, ask: Callable[[], Awaitable[Any]], met: Callable[[Any], bool]) -> Any:
         """The answer as soon as it is as expected, or the last one: accounting is behind slurmctld."""
         for _ in range(ACCOUNTING_LOOKS):
@@ -440,23 +434,6 @@ async def _read(player: Player, call: Call) -> Any:
     return await said(player.client.job(player.id(call.of)), lambda job: None if job is None else player.shown(job))
 
 
-async def _find(player: Player, call: Call) -> Any:
-    """The jobs of that name that run, as soon as accounting knows them, and those that have ended and are still found.
-
-    A waiting job may be found or not: that depends on whether it could have started in a round of accounting.
-    """
-    name = player.made(call.of).spec.name
-    jobs = [await player.client.job(made.id) for made in player.jobs.values() if made.spec.name == name]
-    parts = [part for job in jobs if job is not None for part in (job, *job.parts)]
-    waiting = {part.id for part in parts if "PENDING" in part.states}
-    run = {player.which(part.id) for part in parts if part.id not in waiting and not is_ended(part.states)}
-
-    async def found() -> Any:
-        return await said(player.client.find(name), lambda ids: sorted(map(player.which, set(ids) - waiting), key=str))
-
-    return await player.in_time(found, lambda answer: answer == sorted(run, key=str))
-
-
 async def _states(player: Player, _call: Call) -> Any:
     """The states of the sequence's jobs, without when and where a waiting job is expected to start."""
     listed = await player.client.states()
@@ -511,7 +488,6 @@ _PLAYED: Mapping[str, Callable[[Player, Call], Awaitable[Any]]] = {
     "resume": _change_node,
     "register": _register,
     "remove": _remove,
-    "find": _find,
     "states": _states,
     "partitions": _partitions,
     "record end": _record_end,
