@@ -102,7 +102,7 @@ def _is_on(evidence: Evidence, pod: Pod, job: Job, at: float) -> bool:
     of = evidence.job(named[1], named[0]) if named else None
     if pod.bind is None or pod.bind.at >= at or of is None or job not in evidence.parts(of):
         return False
-    if not job.may_serve(pod) or evidence.pod_of(job) not in (None, pod):
+    if not evidence.may_be_its_own(pod, job):
         return False
     node = evidence.audit.nodes.get(pod.bind.node, pod.bind.node)
     return any(node in nodes for nodes in job.had(at - SAME_MOMENT_S, at))

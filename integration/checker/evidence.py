@@ -31,7 +31,7 @@ class Job:
 
     key        of its workload, from its name; "": it is no placeholder of this cluster
     scheduler  schedulerName of the bridge whose mark its name has; "" likewise
-    serves     pods of its bridge that were bound for it
+    serves     pods of its bridge that were bound for it, and whose own job it may be
     named_by   pods on which a bridge wrote its id, with the bind or later
     """
 
@@ -114,6 +114,7 @@ class Evidence:
     def __post_init__(self) -> None:
         self._take_policies()
         self._take_jobs()
+        self._own = {_sha(pod.uid, 16): pod for pod in self.audit.pods.values()}
         for pod in self.audit.pods.values():
             self._take_pod(pod)
         for harm in self.audit.harms:
@@ -149,11 +150,10 @@ class Evidence:
             self._by_id.setdefault(life.id, []).append((life, job))
 
     def _take_pod(self, pod: Pod) -> None:
-        self._own[_sha(pod.uid, 16)] = pod
         for key in gang_keys(pod.namespace, pod.labels):
             self._gangs.setdefault(key, []).append(pod)
         if pod.bind and pod.bind.client == BRIDGE and (job := self.job(pod.bind.job, pod.bind.at)):
-            for part in self.parts(job) if job.may_serve(pod) else ():
+            for part in self.parts(job) if self.may_be_its_own(pod, job) else ():
                 part.serves.append(pod)
         named = (job for since, number in pod.jobs if (job := self.job(number, since)))
         for part in dict.fromkeys(part for job in named for part in self.parts(job)):
@@ -215,6 +215,13 @@ class Evidence:
     def pod_of(self, job: Job) -> Pod | None:
         """The pod whose own job it is by its key; None: a gang's, or of a pod that the log lacks."""
         return self._own.get(job.key)
+
+    def may_be_its_own(self, pod: Pod, job: Job) -> bool:
+        """False if another bridge schedules the pod, or the job is that of another pod.
+
+        The pod of a bridge that works with another Slurm may name the id of any job of this one.
+        """
+        return job.may_serve(pod) and self.pod_of(job) in (None, pod)
 
     def members(self, job: Job) -> list[Pod]:
         """The pods of its workload: the one pod, or those of a gang that a label or a bind shows."""

@@ -53,7 +53,10 @@ def test_dev_on_real_clusters_beside_a_bridge_that_works_there(
     real_kube = ("--kubeconfig", kube.kubeconfig, "--image", IMAGE)
 
     journal.policy({"rules": [{"namespaces": [SPACE], "user": "alice"}]}, scheduler=SPACE)
-    with journal.breaking("V6", "hpc/*", "they are placeholders of a simulated Kubernetes, and its bridge ends them"):
+    with (
+        journal.breaking("V6", "hpc/*", "they are placeholders of a simulated Kubernetes, and its bridge ends them"),
+        journal.breaking("V7", f"{SPACE}/serve-*", "dev cancels the job of a service, as the user who owns it"),
+    ):
         both_real, slurm_real = begins(*real_kube, *real_slurm), begins(*real_slurm)
         ends_well(both_real)
         ends_well(slurm_real)

@@ -201,6 +201,17 @@ def test_a_gang_of_more_pods_than_its_job_was_given_room_for_is_found() -> None:
     assert "which together request 3 gres/gpu; it has 2" in sentence
 
 
+def test_a_pod_that_names_the_id_of_a_job_in_another_slurm_takes_nothing_of_the_job_of_that_id_here() -> None:
+    """It is told once, as bound for a job that is not its own."""
+    run = Run()
+    run.submit(2, 7, run.pod(1, "train"))
+    run.grant(3, 7, "k1", "cpu=1,node=1")
+    run.bind(4, "train", "k1", 7)
+    run.pod(3, "elsewhere", gpu=1)
+    run.bind(5, "elsewhere", "k1", 7)
+    assert [each[:2] for each in run.broken()] == ["V2"]
+
+
 @pytest.mark.parametrize(("elsewhere", "found"), [("cpu=1,node=1", []), ("cpu=1,mem=64M,node=1", ["V5"])])
 def test_memory_counts_unless_slurm_counts_it_for_no_job_of_the_run(elsewhere: str, found: list[str]) -> None:
     run = Run()
