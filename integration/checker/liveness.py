@@ -11,7 +11,7 @@ from integration.checker.evidence import Evidence, clock
 from integration.checker.journal import longest
 from integration.checker.verdict import Broken
 
-SAYS_S = 20.0  # L1
+REASON_S = 20.0  # L1
 # L1: the limit grows by this for each pod that the bridge binds or writes to meanwhile: a pod whose turn to be submitted
 # comes later shows nothing.  A pod whose job waits shows that after 10 s, whether the job was read or not (Q2).
 TURN_S = 1 / 50
@@ -21,7 +21,7 @@ STAYS_S = 345.0  # L4
 SILENT_NODE_S, GONE_GRACE_S = 300.0, 10.0  # S3
 
 
-def _says_why(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
+def _shows_its_reason(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> Iterator[Broken]:
     """L1: a pod that waits has a condition of its bridge.  Of a pod with scheduling gates, the API server writes it."""
     turns = _turns(evidence)
     for pod in evidence.audit.pods.values():
@@ -30,7 +30,7 @@ def _says_why(evidence: Evidence, judged: Counter[str], rest_s: float | None) ->
             continue
         until = min(pod.over, pod.bound_at, pod.explained or float("inf"))
         others = turns.get(pod.scheduler, [])
-        given_s = min(rest_s or SAYS_S, SAYS_S) + TURN_S * (bisect(others, until) - bisect(others, pod.created))
+        given_s = min(rest_s or REASON_S, REASON_S) + TURN_S * (bisect(others, until) - bisect(others, pod.created))
         # A pod of a gang says how many are missing a while after the last one came (W6).
         waits_s = longest(evidence.last_of_gang(pod, until), until, calm)
         judged["L1"] += pod.explained is not None or waits_s > given_s
@@ -121,4 +121,4 @@ def _ended(evidence: Evidence, judged: Counter[str], rest_s: float | None) -> It
             )  # fmt: skip
 
 
-LIVENESS = (_says_why, _no_leftovers, _is_bound, _ended)
+LIVENESS = (_shows_its_reason, _no_leftovers, _is_bound, _ended)

@@ -58,7 +58,7 @@ def foreign(slurm: Slurm) -> Iterator[list[int]]:
 
 @pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize("fault", FAULTS)
-def test_nobody_is_harmed_and_all_goes_on_within_seconds(
+def test_no_pod_or_job_is_ended_by_a_faulty_answer_and_new_pods_are_bound_soon_after(
     fault: str, proxy: FaultProxy, kube: Kube, slurm: Slurm, bridge: BridgeProcess, foreign: list[int]
 ) -> None:
     before = _stand(kube)

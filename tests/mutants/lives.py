@@ -10,5 +10,5 @@ LIVES = 40
 
 
 @pytest.mark.parametrize("seed", range(LIVES))
-def test_every_promise_holds(seed: int) -> None:
+def test_a_life_violates_no_invariant(seed: int) -> None:
     live(seed)

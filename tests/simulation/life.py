@@ -37,7 +37,7 @@ from tests.simulation.policies import MANAGED, POLICIES, SETTINGS, USER_LABEL, U
 from tests.simulation.processes import PausingLoop
 
 HEALS_S, HEAL_S = 70.0, 150.0  # at the earliest and at the latest
-RELEASE_S = 20.0  # so long after the faults the admin believes what is still missing
+RELEASE_S = 20.0  # so long after the faults the admin confirms that the absent jobs are gone
 # Share of the lives in which the indexes of the World are checked after every event, which makes a life thrice as slow.
 # In the other lives they are checked after every 50th event.
 VALIDATED = float(os.environ.get("VALIDATED", "0.04"))

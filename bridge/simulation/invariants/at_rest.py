@@ -64,7 +64,7 @@ class AtRest:
     def _overstays(self, pod: Object, ours: list[SeenJob]) -> str:
         """A sentence if the pod stays on its node, without a job there, longer than any grace after its job (L4)."""
         job_id, node = shown_job(pod), pod["spec"].get("nodeName")
-        if job_id is None or not job_id.isdecimal() or not node or self.seen.claims(pod) or not self._speaks(node):
+        if job_id is None or not job_id.isdecimal() or not node or self.seen.claims(pod) or not self._is_ready(node):
             return ""
         job, name = self.seen.slurm.job(int(job_id)), self.seen.known_as(node)
         if job is None or not job.ended or not self.seen.is_for(job, pod):
@@ -76,7 +76,7 @@ class AtRest:
             return ""
         return f"{full_name(pod)} is still on {node} {over_s:.0f} s after its job {job.id} was {job.state}"
 
-    def _speaks(self, node: str) -> bool:
+    def _is_ready(self, node: str) -> bool:
         """True if the kubelet reports the node as ready: otherwise no pod there can be ended."""
         there = self.seen.kube.node(node)
         conditions = there["status"].get("conditions") or [] if there is not None else []

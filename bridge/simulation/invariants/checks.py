@@ -20,7 +20,7 @@ from bridge.simulation.invariants.at_rest import AtRest
 from bridge.simulation.invariants.job_states import JobStates
 from bridge.simulation.invariants.kube_requests import KubeRequests
 from bridge.simulation.invariants.observed import Observed
-from bridge.simulation.invariants.patience import SAYS_S, SOON_S
+from bridge.simulation.invariants.patience import REASON_S, SOON_S
 from bridge.simulation.invariants.slurm_requests import SlurmRequests
 from bridge.simulation.invariants.unused_grants import UnusedGrants
 from bridge.simulation.invariants.violation import Finding, Violation
@@ -99,7 +99,7 @@ class Invariants(Observed):
         if not self.exact:
             findings += [(finding, 0.0) for finding in self._jobs.findings()]
         if now >= calm_since:
-            findings += [(found, SAYS_S if found.invariant == "L1" else SOON_S) for found in self.at_rest()]
+            findings += [(found, REASON_S if found.invariant == "L1" else SOON_S) for found in self.at_rest()]
         before, self._open_findings = self._open_findings, {}
         for finding, patience_s in findings:
             key = (finding.invariant, finding.about)

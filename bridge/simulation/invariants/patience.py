@@ -12,7 +12,7 @@ UNHEARD_S = ON_ITS_WAY_S
 SOON_S = 60.0
 # A waiting pod shows its reason within this time (L1).  If its job waits, it does so after 10 s (Q2); many pods do it in
 # turn.
-SAYS_S = 30.0
+REASON_S = 30.0
 # Within this time after its grant, all pods of a gang are bound, or none is (V4).
 GANG_S = 30.0
 # A pod whose job has ended is deleted with a short grace within this time after the longest grace that counts (L4).

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.simulation.invariants.checks import Invariants
-from bridge.simulation.invariants.patience import FORMER_JOB_S, GANG_S, SAYS_S, SOON_S
+from bridge.simulation.invariants.patience import FORMER_JOB_S, GANG_S, REASON_S, SOON_S
 from bridge.simulation.invariants.unused_grants import GRANTS_IN_VAIN
 from bridge.simulation.kube import objects as objects
 from bridge.simulation.slurm.jobs import SimJob
@@ -308,13 +308,13 @@ def test_what_lasts_too_long_after_the_last_fault_breaks_the_liveness_invariants
     seen.has_pod("silent")
     seen.has_job(20, "gone", on="x1")
     looks(kept, seen)
-    assert looks(kept, seen, after_s=SAYS_S - 10) == [], "it may take a while"
+    assert looks(kept, seen, after_s=REASON_S - 10) == [], "it may take a while"
     assert looks(kept, seen, after_s=15, calm_since=float("inf")) == [], "while a fault lasts nothing is owed"
     healed = seen.clock
     assert looks(kept, seen, after_s=5, calm_since=healed) == []
-    assert looks(kept, seen, after_s=SAYS_S - 2, calm_since=healed) == []
+    assert looks(kept, seen, after_s=REASON_S - 2, calm_since=healed) == []
     assert [broken[:2] for broken in looks(kept, seen, after_s=3, calm_since=healed)] == ["L1"]
-    assert [broken[:2] for broken in looks(kept, seen, after_s=SOON_S - SAYS_S - 5, calm_since=healed)] == ["L1"]
+    assert [broken[:2] for broken in looks(kept, seen, after_s=SOON_S - REASON_S - 5, calm_since=healed)] == ["L1"]
     looks(kept, seen, after_s=31, calm_since=healed)
     assert {broken[:2] for broken in looks(kept, seen, calm_since=healed)} >= {"L1", "L2", "L3"}
 
