@@ -8,13 +8,11 @@ write annotations.  So a hint keeps the bridge from ending the pod, but never ma
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from scheduler import names
 from scheduler.actions import ObjectKind
 from scheduler.model.hostlist import HostlistError
 from scheduler.model.kubernetes import Pod
-from scheduler.model.slurm import Job, is_ended, nodes_of
+from scheduler.model.slurm import Job, States, is_ended, nodes_of
 from scheduler.state import quarantine
 from scheduler.state.job_ownership import belongs_to
 from scheduler.state.named_job import has_bind_annotations, shown_id
@@ -39,7 +37,7 @@ def take_hint(world: World, workload: Workload, pod: Pod) -> None:
         # A pod that is ending, or that another client bound, must not replace the hint to the gang's present job.
         workload.hint = job_id
     if is_new:
-        _add_hinted_job(world, workload, pod, job_id)
+        _add_hinted_job(world, workload, job_id, RUNNING if pod.node else PENDING)
     if (job := world.placeholders.get(job_id)) is not None:
         is_known = job.proven or job.shows_end
         # If several workloads show the id, at least one of them shows a job that is not its own.
@@ -54,7 +52,7 @@ def _shows_other_trace(world: World, workload: Workload, pod: Pod) -> bool:
     The user may have set the trace, too.  Then a read of the job is not needed, and does no harm.
     """
     trace = pod.annotations.get(names.TRACEPARENT)
-    return bool(pod.node) and trace is not None and trace != names.traceparent(world.cluster, workload.key)
+    return trace is not None and trace != names.traceparent(world.cluster, workload.key)
 
 
 def _attach(workload: Workload, job: Placeholder) -> None:
@@ -84,9 +82,12 @@ def _is_written_by_other_client(world: World, workload: Workload, pod: Pod, job_
     return known is not None and known.absent and not known.proven and not world.may_have_bound(workload)
 
 
-def _add_hinted_job(world: World, workload: Workload, pod: Pod, job_id: int) -> None:
-    """Add a record of a job that only a pod shows.  A read of the job will show to which workload it belongs."""
-    states = world.states.get(job_id, PENDING if not pod.node else RUNNING)
+def _add_hinted_job(world: World, workload: Workload, job_id: int, expected: States) -> None:
+    """Add a record of a job that only a pod shows.  A read of the job will show to which workload it belongs.
+
+    expected   its states if no list has shown it yet
+    """
+    states = world.states.get(job_id, expected)
     world.placeholders[job_id] = Placeholder(job_id, None, "", states, known_since=float("-inf"))
     if world.is_inherited(workload):  # otherwise the job is still read: it may be foreign
         world.stop_reading(job_id)
@@ -176,8 +177,8 @@ def follow_if_renamed(world: World, job: Placeholder, read: Job) -> bool:
     return bool(followed)
 
 
-def read_renamed_again(world: World, namespaces: Collection[str] | None) -> None:
-    """Read renamed jobs again, after a change of the policy (namespaces: None) or of the labels of these namespaces.
+def read_renamed_again(world: World) -> None:
+    """Read renamed jobs again, after a change of the policy or of the labels of a namespace.
 
     When such a job was read before, the policy did not give its user, so its workload did not follow the job.  The pods of
     the workload still name the job, and run without a job that ends with them (L4).
@@ -187,13 +188,8 @@ def read_renamed_again(world: World, namespaces: Collection[str] | None) -> None
         job_id = workload.hint
         if job_id is None or workload.renamed != job_id or job_id in workload.jobs:
             continue
-        if namespaces is not None and workload.namespace not in namespaces:
-            continue
-        pod = next((pod for pod in workload.unfinished if shown_id(pod) == job_id), None)
-        if pod is None:
-            continue
         if job_id not in world.placeholders:
-            _add_hinted_job(world, workload, pod, job_id)
+            _add_hinted_job(world, workload, job_id, RUNNING)
         _attach(workload, world.placeholders[job_id])
         world.schedule_read(job_id, world.last_poll_began)
 
@@ -209,7 +205,7 @@ def _may_be_their_job(world: World, workload: Workload, read: Job) -> bool:
         return False
     if not world.config.policy.can_give(read.user):
         return False
-    if workload.renamed != read.id or not belongs_to(world, workload, read.id, read.user, read):
+    if not belongs_to(world, workload, read.id, read.user, read):
         return False
     try:
         nodes = nodes_of(read)
@@ -222,4 +218,4 @@ def holds_their_nodes(world: World, workload: Workload, job: Placeholder) -> boo
     """True if the job was granted every node on which a pod of the workload runs."""
     granted = {node.name for node in job.grant.everywhere} if job.grant is not None else set()
     pod_nodes = world.slurm_nodes_under(workload)
-    return bool(pod_nodes) and pod_nodes <= granted
+    return pod_nodes <= granted

@@ -45,7 +45,7 @@ def _apply_poll(world: World, event: ev.JobsPolled) -> None:
         was = before.get(job_id)
         if was is None:
             arrived.append(job_id)
-        elif was is states or was == states:
+        elif was == states:
             continue
         elif is_ended(states) and not is_ended(was):  # also if it waited: other jobs may have waited for its end
             world.freed_at = event.ended
@@ -148,7 +148,7 @@ def _poll_shows(world: World, job_id: int, states: States, event: ev.JobsPolled)
 
 def _component_ended(world: World, job_id: int) -> None:
     leader = world.placeholders.get(world.component_of[job_id])
-    if leader is not None and leader.alive:
+    if leader is not None:
         leader.broken = True
         world.touch(leader)
 

@@ -115,8 +115,6 @@ def _decide_whose(world: World, job: Job) -> str | None:
     All components of a heterogeneous job have the same name.  If its user renamed the leader, the other components still show
     the name.  Returns the key of the workload; None: the job is not the bridge's.  Notes a job of another user.
     """
-    if world.namespaces is None:
-        return None
     parsed = (names.parse_job_name(component.name) for component in (job, *job.parts))
     named = next((owner for owner in parsed if owner is not None and owner[0] == world.cluster), None)
     if named is None:

@@ -63,8 +63,6 @@ def _not_asked_for(world: World, workload: Workload, job_id: int, at: float) -> 
     So no refusal shows that another job of these pods lives.  If a previous process may have submitted such a job, it is
     searched by its name (V7).
     """
-    if workload.not_asked_for == job_id:
-        return
     workload.not_asked_for = job_id
     if world.is_inherited(workload) and workload.job_search is None:
         tenant = world.tenant_of(workload.pod)
@@ -303,7 +301,7 @@ def _bound_the_waiting_records(world: World) -> None:
         world.dropped_records += 1
         world.dirty[key] = None
         for job in world.jobs_of(world.workloads[key]) if key in world.workloads else ():
-            job.recorded = job.recorded or job.ended
+            job.recorded |= job.ended
 
 
 _ON_PLANNED: Mapping[type, Callable[[World, Any, float], None]] = {

@@ -27,7 +27,7 @@ def _owner_read(world: World, event: ev.OwnerRead) -> None:
     world.owners[owner], world.owner_read_at[owner] = event.owner, event.at
     world.owner_sizes[owner] = _size_of(event.owner)
     world.owners_weight += world.owner_sizes[owner] - size_before
-    while world.owners_weight > MAX_OWNERS_REMEMBERED and len(world.owners) > 1:
+    while world.owners_weight > MAX_OWNERS_REMEMBERED:
         oldest = next(iter(world.owners))
         world.owners_weight -= world.owner_sizes.get(oldest, 0)
         for index in (world.owners, world.owner_read_at, world.owner_asked_at, world.owner_sizes):

@@ -297,8 +297,8 @@ def _forget_pod(world: World, scope: Scope, pod: Pod, at: float) -> None:
     last = workload.take_out(pod.uid)
     if last is not None and stays(last):
         workload.left_at = at
-    node = workload.node_of(pod) or (workload.node_of(last) if last else "")
-    workload.deleted_pods[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=bool(node))
+    was_on_node = bool(workload.node_of(pod))
+    workload.deleted_pods[pod.uid] = deleted_pod(pod, at, world.config.tuning, was_on_node=was_on_node)
     workload.bound.pop(pod.uid, None)
     in_flight = workload.pods_in_flight.pop(pod.uid, None)
     workload.last_status.pop(pod.uid, None)

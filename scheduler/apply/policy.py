@@ -73,7 +73,7 @@ def _mark_concerned(world: World, namespaces: Collection[str] | None) -> None:
         world.foreign.discard(job_id)
         world.schedule_read(job_id, world.last_poll_began)
     world.unmapped.clear()
-    read_renamed_again(world, namespaces)
+    read_renamed_again(world)
 
 
 def read_first(world: World, namespaces: Collection[str] | None = None) -> None:

@@ -54,7 +54,7 @@ def _action_ended(world: World, event: ev.ActionEnded) -> None:
         apply_result(world, action, event)
     workload = world.workloads.get(getattr(action, "key", ""))
     if workload is not None:
-        if event.outcome is not Outcome.DONE and event.refusal is not None:
+        if event.refusal is not None:
             workload.add_to_story(event.at, event.refusal.message)
             # A refused status delays no other action.
             if not isinstance(action, act.SetPodCondition | act.SetJobCondition):

@@ -36,7 +36,7 @@ def _submission_ended(world: World, action: _Submission, event: ev.ActionEnded) 
     if workload is None:
         return
     in_flight = workload.end_in_flight(action)
-    if event.outcome is Outcome.DONE and event.job_id is not None:
+    if event.job_id is not None:
         if reused_ids.is_foreign_by_now(world, workload, event.job_id, event.began):
             _submitted_id_was_reused(world, workload, action, event, event.job_id)
         else:

@@ -206,6 +206,15 @@ def test_why_a_pod_never_started_is_recorded_though_its_kubelet_says_it_no_more(
     assert cancel.record == "hpc/train: DeadlineExceeded, container main: ErrImagePull"
 
 
+def test_a_container_that_waited_to_be_restarted_is_recorded_with_its_exit_code_alone() -> None:
+    story = Story(ACCOUNTED)
+    shown = story.runs(TRAIN, 17, at=NOW)
+    story.sees(replace(shown, waits="container main: CrashLoopBackOff"))
+    story.sees(replace(shown, phase=PodPhase.FAILED, exit_code=3, end_reason="Error"))
+    [cancel] = story.acts(CancelJob, NOW + 5)
+    assert cancel.record == "hpc/train: Error"
+
+
 def test_without_accounting_nothing_is_recorded() -> None:
     story = Story()
     finished(story)
@@ -728,6 +737,25 @@ def test_of_more_records_than_may_wait_the_oldest_is_given_up_and_counted() -> N
             story.ended(record, at=NOW + 60)
             told.append(record.job_id)
     assert sorted(told) == [102, 103, 104]
+
+
+def test_while_slurm_itself_is_away_no_record_is_given_up() -> None:
+    """Each of them is written as soon as Slurm is back; only a long outage of slurmdbd alone may leave too many."""
+    story = Story(without(ACCOUNTED, records_waiting=1))
+    for shown in [story.runs(pod(f"p{number}"), 100 + number, at=NOW) for number in range(3)]:
+        story.sees(replace(shown, phase=PodPhase.SUCCEEDED, exit_code=0, end_reason="Completed"))
+    for cancel in story.acts(CancelJob, NOW + 5):
+        story.ended(cancel, at=NOW + 5)
+    story.sees(OutageBegan(Side.SLURM, NOW + 6, "slurmrestd does not answer."))
+    assert story.acts(RecordEnd, NOW + 6) == []
+    story.plan(NOW + 7)
+    story.sees(OutageEnded(Side.SLURM, NOW + 8))
+    told = []
+    while records := story.acts(RecordEnd, NOW + 8):
+        for record in records:
+            story.ended(record, at=NOW + 8)
+            told.append(record.job_id)
+    assert sorted(told) == [100, 101, 102]
 
 
 def test_records_wait_for_slurm_itself_too() -> None:

@@ -109,6 +109,16 @@ def test_running_pods_that_are_seen_one_by_one_and_show_a_missing_job_each_get_t
     assert {each.key for each in done if isinstance(each, AllocateNow)} == {key_of(first), key_of(second)}
 
 
+def test_a_running_pod_follows_the_job_of_its_bind_although_its_condition_shows_an_earlier_job() -> None:
+    """The process before was killed between the bind and the condition."""
+    story = Story()
+    shown = bound_before(story, TRAIN, 17)
+    story.sees(replace(shown, scheduled=Condition(False, names.PENDING, "… Job 16, as of …")))
+    jobs = {job_id: job_of(TRAIN, job_id, "CANCELLED", submitted=START - 55) for job_id in (16, 17)}
+    ends = [each for each in lives(story, jobs, NOW, seconds=5) if isinstance(each, ENDS)]
+    assert {each.reason for each in ends} == {"Slurm job 17 ended: CANCELLED"}
+
+
 # --- renamed jobs -----------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from scheduler import names
 from scheduler.actions import CancelJob, Outcome, PollNodes, ReadJob, RestoreKeys, SetPodCondition, UpdateJob
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
+from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job, JobSpec, Partition
 from scheduler.translate import job_update
 from tests.builders import CLUSTER, START, Story, job_of, key_of, node, pod, slurm_node
@@ -139,13 +140,14 @@ def test_an_edit_that_slurm_may_take_later_is_sent_again_and_not_reported(refusa
     assert {type(each) for each in story.decides(NOW + 4)} - {PollNodes} == {UpdateJob}
 
 
+@pytest.mark.parametrize("refusal", [None, Refusal("NoAnswer", "The connection was lost.")])
 @pytest.mark.parametrize("outcome", [Outcome.UNREACHED, Outcome.UNKNOWN])
-def test_an_edit_whose_answer_was_lost_is_sent_again(outcome: Outcome) -> None:
+def test_an_edit_whose_answer_was_lost_is_sent_again(outcome: Outcome, refusal: Refusal | None) -> None:
     """It says what shall be, not what shall be added: twice is as good as once."""
     story = queued()
     story.sees(edited({"nice": "5"}))
     [update] = story.acts(UpdateJob, NOW + 2)
-    story.ended(update, outcome, at=NOW + 3)
+    story.ended(update, outcome, at=NOW + 3, refusal=refusal)
     assert story.acts(UpdateJob, NOW + 3) == []
     assert len(story.acts(UpdateJob, NOW + 4)) == 1
 

@@ -27,7 +27,7 @@ from scheduler.model.slurm import Grant, GrantedNode, Job
 from scheduler.state.phase import Phase
 from scheduler.state.placeholder import Placeholder
 from scheduler.state.workload import Workload
-from tests.builders import CLUSTER, CONFIG, START, Story, grant, job_of, key_of, node, pod
+from tests.builders import CLUSTER, CONFIG, OF_A_BIND, START, Story, grant, job_of, key_of, node, pod
 from tests.unit.scheduler.test_gangs import member
 
 NOW = START + 20
@@ -133,6 +133,25 @@ def test_the_new_job_may_be_renamed_before_it_is_ever_read() -> None:
                 story.reads(renamed, at=NOW + second)
             story.ended(action, at=NOW + second)
     assert story.world.phase_of[key_of(TRAIN)] is Phase.BOUND
+
+
+def test_the_new_job_of_a_pod_of_an_earlier_process_may_be_renamed_before_it_is_ever_read() -> None:
+    """This process did not bind the pod, but it submitted the job."""
+    story = Story()
+    old = replace(TRAIN, created=START - 60)
+    story.sees(story.bound(replace(old, annotations=OF_A_BIND), 17, "x2", started=START - 50))
+    story.polls({17: "RUNNING"}, at=NOW + 1)
+    story.reads(job_of(TRAIN, 17, nodes="x2", submitted=START - 55), at=NOW + 1, granted=grant(17, "x2", gpu=1))
+    loses(story, NOW + 7)
+    story.ended(asked_again(story), at=NOW + 7, job_id=30, grant=grant(30, "x2", gpu=1))
+    renamed = replace(job_of(TRAIN, 30), name="mine", nodes="x2", submitted=NOW + 7)
+    for second in range(8, 130):
+        story.polls({30: "RUNNING"}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            assert not isinstance(action, AllocateNow | FailByDeadline | CancelJob)
+            if isinstance(action, ReadJob):
+                story.reads(renamed, job_id=30, at=NOW + second)
+            story.ended(action, at=NOW + second)
 
 
 def test_a_pod_keeps_the_twin_of_its_lost_job_that_was_read_before_the_loss_was_certain() -> None:

@@ -11,6 +11,7 @@ from scheduler.actions import AllocateNow, BindPod, Outcome, SetPodCondition, Su
 from scheduler.events import NodeSeen, SlurmNodesPolled
 from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Partition
+from scheduler.policy.unknown_names import ACCOUNT
 from tests.builders import START, Story, grant, key_of, node, pod, slurm_node
 
 NOW = START + 20
@@ -124,6 +125,15 @@ def test_what_is_refused_here_is_never_sent_and_harms_no_other_pod(says: dict[st
 
 
 # --- limits -------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_account_is_no_trouble_for_a_pod_that_was_deleted_meanwhile() -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.loses(TRAIN, NOW + 1)
+    story.ended(asked, Outcome.REFUSED, at=NOW + 2, number=ACCOUNT)
+    assert not [each for each in story.decides(NOW + 600) if isinstance(each, AllocateNow | SubmitJob)]
 
 
 def test_a_limit_is_asked_again_with_growing_pauses() -> None:

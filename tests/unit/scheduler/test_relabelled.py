@@ -192,6 +192,7 @@ def _showing(member: Pod, **shown: str) -> Pod:
 OWN_TRACE = names.traceparent(CLUSTER, names.workload_key("uid-w2"))
 
 
+@pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(
     "foreign",
     [
@@ -201,12 +202,20 @@ OWN_TRACE = names.traceparent(CLUSTER, names.workload_key("uid-w2"))
         pytest.param(_showing(_of_gang_b(2), **{names.JOB_ID: "6"}), id="bound for an earlier job of the gang"),
     ],
 )
-def test_a_pod_that_was_not_bound_for_the_job_of_the_gang_does_not_join_it(foreign: Pod) -> None:
+def test_a_pod_that_was_not_bound_for_the_job_of_the_gang_does_not_join_it(foreign: Pod, order: int) -> None:
     members = [_bound(0), _of_gang_b(1)]
     story = _Restarted([members[0]])
     story.lives(1, 60)
-    story.sees(members[1], foreign)
+    story.sees(*[members[1], foreign][::order])
     story.lives(60, 65)
+    assert story.world.workloads[KEY].pods.keys() == {each.uid for each in members}
+
+
+def test_relabelled_pods_keep_their_job_although_its_nodes_cannot_be_read() -> None:
+    """A later version of Slurm may write lists of nodes in another way."""
+    members = [_bound(0), _bound(1)]
+    story = _Restarted([_edited(each, {}, {}) for each in members], replace(JOB, nodes="x["))
+    assert not story.lives(1, 60)
     assert story.world.workloads[KEY].pods.keys() == {each.uid for each in members}
 
 
