@@ -11,7 +11,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod
 from scheduler.events import SlurmNodesPolled
 from scheduler.model.kubernetes import Pod
-from scheduler.model.slurm import Grant, GrantedNode, Partition
+from scheduler.model.slurm import Grant, GrantedNode, Job, Partition
 from tests.builders import CONFIG, START, Story, pod, slurm_node
 
 NOW = START + 10
@@ -80,6 +80,25 @@ def test_a_replacement_gets_the_devices_of_the_freed_place() -> None:
     # By its name it comes before the other pods, which keep their annotations.
     story.sees(replace(pods[1], uid="uid-new", name="a-0", created=NOW + 2))
     assert told(story.acts(BindPod, NOW + 3)) == {"a-0": "1"}
+
+
+def test_a_replacement_gets_free_devices_beside_a_pod_that_shows_none() -> None:
+    """A previous process, without the device driver, bound the pod that shows none."""
+    story = Story(DRIVEN)
+    pods = ring(3, 1)
+    found = {bind.name: bind for bind in binds(story, pods, granted({"gpu": "0-2"}, 3))}
+    for bind in found.values():
+        story.ended(bind, at=NOW)
+    shown = [story.bound(each, 17) for each in pods]
+    shown[0] = replace(shown[0], annotations={**shown[0].annotations, **found["w-0"].annotations})
+    after = Story(DRIVEN)
+    after.sees(shown[0], shown[2])
+    after.polls({17: "RUNNING"}, at=NOW + 1)
+    held = granted({"gpu": "0-2"}, 3)
+    read = Job(17, story.world.placeholders[17].name, "alice", frozenset({"RUNNING"}), nodes="x1", starts=NOW, tasks=3)
+    after.reads(replace(read, partition="main"), at=NOW + 1, granted=held)
+    after.sees(replace(pods[1], uid="uid-new", created=NOW + 2))
+    assert told(after.acts(BindPod, NOW + 40)) == {"w-1": "1"}
 
 
 def test_nodes_with_a_slurmd_need_not_be_taken_whole_where_both_mean_the_same_devices() -> None:

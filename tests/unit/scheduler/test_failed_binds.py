@@ -137,6 +137,35 @@ def test_a_pod_whose_binds_fail_says_so_and_why() -> None:
     assert servers.said == ["The bind for Slurm job 17 failed and is tried again: Slurm refused it (error 403)."]
 
 
+@pytest.mark.parametrize(
+    ("answers", "shown"),
+    [
+        ([(Outcome.REFUSED, 403)] * 2, []),
+        (
+            [(Outcome.REFUSED, 403)] * 3,
+            ["The bind for Slurm job 17 failed and is tried again: Slurm refused it (error 403)."],
+        ),
+    ],
+    ids=["twice", "three times"],
+)
+def test_the_pod_shows_a_warning_after_three_refused_binds(
+    answers: list[tuple[Outcome, int]], shown: list[str]
+) -> None:
+    story = Story()
+    story.sees(TRAIN)
+    [asked] = story.acts(AllocateNow, NOW)
+    story.ended(asked, at=NOW, job_id=17, grant=grant(17))
+    at = NOW
+    for outcome, number in answers:
+        [bind] = story.acts(BindPod, at)
+        story.ended(bind, outcome, at=at, number=number)
+        plan = story.plan(at)
+        at = plan.wake_at
+        assert at > NOW
+    said = [each for each in plan.actions if isinstance(each, SetPodCondition)]
+    assert [(each.message, each.warning) for each in said] == [(message, True) for message in shown]
+
+
 def test_a_gang_that_lost_a_member_keeps_its_job_until_it_is_known_whether_the_other_one_was_bound() -> None:
     """The answer to its bind was lost, and Kubernetes is away for longer than a lost member may be replaced."""
     story = Story()

@@ -126,6 +126,24 @@ def test_a_grant_that_could_not_be_read_with_the_answer_is_read_before_the_bind(
     assert isinstance(bind, BindPod)
 
 
+def test_the_time_of_the_submission_is_slurms_only_if_a_previous_process_made_the_job() -> None:
+    """The metrics of a bind count from it.  Slurm shows whole seconds."""
+    own, after = Story(), Story(started=NOW + 5)
+    own.sees(TRAIN)
+    [asked] = own.acts(AllocateNow, NOW + 0.7)
+    own.ended(asked, at=NOW + 0.7, job_id=17)
+    read = job_of(TRAIN, 17, submitted=NOW)
+    for story in (own, after):
+        story.sees(TRAIN)
+        story.polls({17: "RUNNING"}, at=NOW + 6)
+        story.reads(read, at=NOW + 6, granted=grant(17))
+        story.polls({17: "RUNNING"}, at=NOW + 39)
+    [bind] = own.acts(BindPod, NOW + 40)
+    assert bind.asked == NOW + 0.7
+    [bind] = after.acts(BindPod, NOW + 40)
+    assert bind.asked == NOW
+
+
 def test_a_node_is_bound_by_its_name_in_kubernetes() -> None:
     story = Story(nodes=[node("ip-10-0-0-7", labels={names.SLURM_NODE_LABEL: "x7"})])
     story.sees(TRAIN)

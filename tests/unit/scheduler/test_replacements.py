@@ -256,4 +256,25 @@ def test_a_component_of_one_task_has_one_place_though_slurm_rounds_its_cpus_up()
     _, worker = launcher_and_worker(story, cpus_of_launcher=2)
     story.loses(replace(worker, phase=PodPhase.FAILED), LATER)
     story.sees(replace(member(9, 2, cpu=1000), created=LATER + 1))
-    assert story.acts(BindPod, LATER + 2) == []
+    acts = story.decides(LATER + 2)
+    assert not [each for each in acts if isinstance(each, BindPod)]
+    assert [each.message for each in acts if isinstance(each, SetPodCondition)] == [
+        "The pod waits for a place in job 17. It has fewer places than hpc/ring has pods. To submit all of them again, "
+        "delete the other pods of hpc/ring, too."
+    ]
+
+
+@pytest.mark.parametrize(("places_on_x2", "on"), [(0, {}), (1, {"w-1": "x2"})])
+def test_a_replacement_waits_for_the_place_of_a_pod_that_terminates_only_if_no_other_place_is_free(
+    places_on_x2: int, on: dict[str, str]
+) -> None:
+    story = Story()
+    held = granted(17, ("x1", 2), *[("x2", places_on_x2)] * bool(places_on_x2))
+    shown = gang_of_two(story, held)
+    story.sees(replace(shown[1], deleting_at=LATER + 30))
+    story.sees(member(1, 2, uid="uid-new", created=LATER + 1))
+    acts = story.decides(LATER + 2)
+    assert where([each for each in acts if isinstance(each, BindPod)]) == on
+    assert [each.message for each in acts if isinstance(each, SetPodCondition)] == [
+        "The bind for Slurm job 17 waits: hpc/w-1 still terminates."
+    ] * (not on)
