@@ -208,7 +208,6 @@ def move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
     after.show(pod.uid, group)
     before.take_out(pod.uid)
     before.last_status.pop(pod.uid, None)
-    world.key_of_pod[pod.uid] = after.key
     world.note_needs(after, pod)
     if after.group is not None:
         after.surplus.pop(pod.uid, None)
@@ -216,6 +215,7 @@ def move(world: World, before: Workload, after: Workload, pod: Pod) -> None:
         add_split_to_stories(before, after, pod)
     world.refresh(before)
     world.refresh(after)
+    world.key_of_pod[pod.uid] = after.key  # last: it shows that the pod was moved as a whole (quarantine.py)
 
 
 def add_split_to_stories(gang: Workload, alone: Workload, pod: Pod) -> None:

@@ -268,7 +268,7 @@ def _drop_read_job(world: World, event: ev.JobRead, error: Exception) -> None:
     """Drop a job whose read could not be applied.  It is read again after `quarantine_s`, because each read may raise."""
     quarantine_job(world, event.job_id, error)
     named = names.parse_job_name(event.job.name) if event.job is not None else None
-    if named is not None and named[1] in world.workloads and not is_dropped(world, ObjectKind.WORKLOAD, named[1]):
+    if named is not None and named[1] in world.workloads:
         quarantine_workload(world, named[1], error, jobs=[event.job_id])
     world.schedule_read(event.job_id, world.last_poll_began)
     world.postpone_read(event.job_id, world.newest_event_at + world.config.tuning.quarantine_s)
@@ -389,7 +389,7 @@ def try_again(world: World, kind: ObjectKind, name: str) -> None:
         return
     pods, nodes = entry.pods, entry.nodes
     others = kind is ObjectKind.POD or (kind is ObjectKind.WORKLOAD and world.workloads[name].of_other_scheduler)
-    entry.dropped, entry.pods, entry.nodes, entry.changed = False, {}, {}, False
+    entry.dropped, entry.pods, entry.nodes = False, {}, {}
     if kind is ObjectKind.WORKLOAD:
         _forget_stale_hint(world.workloads[name])
     for pod in pods.values():

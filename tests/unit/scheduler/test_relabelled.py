@@ -462,6 +462,15 @@ def test_the_job_of_a_relabelled_pod_in_quarantine_lives_although_all_other_pods
     assert [type(action) for action in story.lives(300, 305)][:1] == [CancelJob]
 
 
+def test_a_relabelled_pod_in_quarantine_that_has_ended_does_not_keep_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, pod_events, "take_hint", lambda _, __, pod: pod.name == "w0")
+    story = _Restarted([_edited(_bound(0), {}, {}), _bound(1)], guarded=True)
+    assert not story.lives(1, 30)
+    story.sees(*(replace(each, phase=PodPhase.SUCCEEDED) for each in (_edited(_bound(0), {}, {}), _bound(1))))
+    assert [type(action) for action in story.lives(30, 35)][:1] == [CancelJob]
+    assert story.world.quarantine
+
+
 def test_the_end_of_the_job_of_a_relabelled_pod_in_quarantine_ends_the_pod_after_the_quarantine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
