@@ -81,11 +81,8 @@ def place_and_bind(binding: Binding, asked: JobSpec, this_pass: Pass) -> Decisio
 
 def _nodes_taken(binding: Binding, this_pass: Pass) -> Mapping[str, str]:
     """UID to the node's name in Slurm, of each pod that is bound, or that a bind in flight may bind."""
-    nodes, assumed = binding.nodes, this_pass.world.assumed
     taken = {
-        pod.uid: nodes.get(pod.uid) or on_its_way(pod, binding.grant, this_pass)
-        for pod in binding.unfinished
-        if pod.uid in nodes or pod.uid in assumed
+        pod.uid: binding.nodes.get(pod.uid) or on_its_way(pod, binding.grant, this_pass) for pod in binding.unfinished
     }
     return {uid: this_pass.world.in_slurm(node) for uid, node in taken.items() if node}
 

@@ -49,7 +49,7 @@ def without_a_job(workload: Workload, this_pass: Pass) -> Decision:
 
 def beside_its_job(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     """If more pods are bound for a job than it was submitted for, the pods that the bridge did not bind are too many."""
-    if not any(uid in workload.strays for uid in workload.pods) or job.spec is None:
+    if job.spec is None:
         return NOTHING
     too_many = len([pod for pod in workload.unfinished if workload.node_of(pod)]) - _tasks(job.spec)
     if too_many <= 0:
@@ -65,7 +65,7 @@ def _tasks(spec: JobSpec) -> int:
 
 def _strays_among(workload: Workload, pods: Iterable[Pod], this_pass: Pass) -> list[Pod]:
     """The strays among these pods that are on a node of Slurm in a managed namespace, and are not about to end."""
-    on_nodes = (pod for pod in pods if pod.node and pod.uid in workload.strays)
+    on_nodes = (pod for pod in pods if pod.uid in workload.strays)
     staying = (pod for pod in on_nodes if deletion_awaited_until(workload, pod, this_pass) <= this_pass.now)
     return [pod for pod in staying if is_on_slurm_node(this_pass.world, pod) and is_managed(pod, this_pass.world)]
 

@@ -12,7 +12,7 @@ from scheduler import names
 from scheduler.actions import AllocateNow, BindPod, CancelJob, DeletePod, FailByDeadline, SetPodCondition, SubmitJob
 from scheduler.model.kubernetes import Pod, PodPhase
 from scheduler.model.slurm import Grant, GrantedNode, Job
-from tests.builders import START, Story, pod
+from tests.builders import START, Story, node, pod
 from tests.unit.scheduler.test_gangs import (
     asks,
     granted,
@@ -278,3 +278,27 @@ def test_a_replacement_waits_for_the_place_of_a_pod_that_terminates_only_if_no_o
     assert [each.message for each in acts if isinstance(each, SetPodCondition)] == [
         "The bind for Slurm job 17 waits: hpc/w-1 still terminates."
     ] * (not on)
+
+
+def test_two_replacements_that_change_their_order_take_the_places_of_their_shapes() -> None:
+    """A launcher runs, and the two other pods, each a component of its own, are created again with other ranks."""
+    story = Story(nodes=[node(name) for name in ("x1", "x2", "x3")])
+    pods = [member(0, 3, cpu=1000), member(1, 3, cpu=2000), member(2, 3, cpu=4000)]
+    story.sees(*pods)
+    story.ended(asks(story), at=NOW, job_id=17)
+    states = {17: "RUNNING", 18: "RUNNING", 19: "RUNNING"}
+    job = het(story, 17, "RUNNING")
+    parts = (*job.parts, replace(job.parts[0], id=19, het_offset=2))
+    workers = tuple(Grant(17 + n, (GrantedNode(f"x{1 + n}", 2 * n, 100),)) for n in (1, 2))
+    story.polls(states, at=NOW + 1)
+    story.reads(replace(job, parts=parts), at=NOW + 1, granted=Grant(17, (GrantedNode("x1", 1, 100),), workers))
+    for bind in story.acts(BindPod, NOW + 1):
+        story.ended(bind, at=NOW + 1)
+    shown = [story.bound(each, 17, on, bound_at=NOW + 1) for each, on in zip(pods, ("x1", "x2", "x3"), strict=True)]
+    story.sees(*shown)
+    story.polls(states, at=LATER)
+    for gone in shown[1:]:
+        story.loses(replace(gone, phase=PodPhase.FAILED), LATER)
+    story.sees(member(1, 3, uid="uid-large", created=LATER + 1, cpu=4000))
+    story.sees(member(2, 3, uid="uid-small", created=LATER + 1, cpu=2000))
+    assert where(story.acts(BindPod, LATER + 2)) == {"w-1": "x3", "w-2": "x2"}
