@@ -710,6 +710,16 @@ def test_a_record_waits_for_slurmdbd_however_long_it_is_away() -> None:
     assert story.acts(RecordEnd, NOW + 36_000) == [record]
 
 
+def test_a_record_is_written_at_once_when_slurmdbd_is_back() -> None:
+    story = Story(ACCOUNTED)
+    finished(story)
+    [record] = story.acts(RecordEnd, NOW + 6)
+    story.ended(record, Outcome.UNREACHED, at=NOW + 6, number=ACCOUNTING_AWAY, later=True)
+    assert story.acts(RecordEnd, NOW + 6.1) == []
+    story.sees(AccountingOutageEnded(NOW + 6.2))
+    assert story.acts(RecordEnd, NOW + 6.2)
+
+
 def test_pods_and_jobs_end_while_slurmdbd_is_away_and_all_is_recorded_afterwards() -> None:
     story = Story(ACCOUNTED)
     story.sees(AccountingOutageBegan(NOW, "slurmdbd does not answer."))

@@ -233,8 +233,8 @@ def test_no_pod_is_bound_for_the_job_of_a_process_before_while_its_cancel_may_ta
     assert [bind.job_id for bind in story.acts(BindPod, START + 13)] == [17]
 
 
-def test_a_pod_is_not_bound_for_a_job_whose_cancel_was_not_answered() -> None:
-    """The grant was to be released; then the room came back, and the cancel may still take effect."""
+def room_is_back_after_a_cancel(outcome: Outcome) -> Story:
+    """The grant was to be released, and the cancel ended like this at START + 42; by then the pod had room again."""
     story = Story()
     story.polls({}, at=START + 0.1)
     other = pod("other", cpu=64000, node="x1")
@@ -245,7 +245,20 @@ def test_a_pod_is_not_bound_for_a_job_whose_cancel_was_not_answered() -> None:
     story.polls({17: "RUNNING"}, at=START + 21)
     [cancel] = story.acts(CancelJob, START + 40)
     story.sees(PodDeleted(Scope.OTHERS, other, START + 41))
-    story.ended(cancel, Outcome.UNKNOWN, at=START + 42)
+    story.ended(cancel, outcome, at=START + 42)
+    return story
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNREACHED])
+def test_a_pod_is_bound_for_a_job_whose_cancel_had_no_effect(outcome: Outcome) -> None:
+    story = room_is_back_after_a_cancel(outcome)
+    story.polls({17: "RUNNING"}, at=START + 42.5)
+    assert [bind.job_id for bind in story.acts(BindPod, START + 43)] == [17]
+
+
+def test_a_pod_is_not_bound_for_a_job_whose_cancel_was_not_answered() -> None:
+    """The cancel may still take effect."""
+    story = room_is_back_after_a_cancel(Outcome.UNKNOWN)
     story.polls({17: "RUNNING"}, at=START + 53.9)
     assert story.acts(BindPod, START + 54.5) == []
     assert "the answer to a cancel of Slurm job 17 was lost" in _why(story, START + 54.5)

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.actions import AllocateNow, BindPod, CancelJob, FindJobs, Outcome, ReadJob, SetPodCondition, SubmitJob
 from scheduler.events import ACCOUNTING_AWAY, AccountingOutageBegan, ActionEnded
+from scheduler.model.refusal import Refusal
 from scheduler.model.slurm import Job
 from scheduler.tuning import Config
 from tests.builders import CONFIG, START, Story, grant, job_of, key_of, pod, without
@@ -334,6 +335,30 @@ def test_what_was_not_sent_is_sent_again_after_a_pause() -> None:
     story.ended(asked, Outcome.UNREACHED, at=NOW)
     assert story.decides(NOW + 0.5) == []
     assert len(story.acts(AllocateNow, NOW + 1)) == 1
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["a pod that waits", "a pod whose job is lost"])
+def test_a_submission_that_did_not_reach_slurm_is_not_shown_as_refused(is_running: bool) -> None:
+    story = Story()
+    if is_running:
+        story.runs(TRAIN, 17, at=NOW)
+        story.polls({17: "RUNNING"}, at=NOW + 1)
+    else:
+        story.sees(TRAIN)
+    asked: list[AllocateNow] = []
+    for second in range(2, 40):
+        story.polls({}, at=NOW + second)
+        for action in story.decides(NOW + second):
+            if isinstance(action, ReadJob):
+                story.reads(None, job_id=action.job_id, at=NOW + second)
+            if isinstance(action, AllocateNow):
+                asked.append(action)
+                why = Refusal("NoConnection", "The connection was refused.")
+                story.ended(action, Outcome.UNREACHED, at=NOW + second, refusal=why)
+                continue
+            assert not isinstance(action, SetPodCondition) or "refused" not in action.message, action
+            story.ended(action, at=NOW + second)
+    assert len(asked) > 1
 
 
 def test_an_id_that_a_read_denied_and_a_lost_answer_got_again_is_read_again() -> None:
