@@ -322,6 +322,7 @@ class DeletePod(_AboutPod):
     """Condition DisruptionTarget with the reason, then a DELETE with grace and the uid as precondition (S4).
 
     grace_s   None: the pod's own
+    bucket    the token bucket that the end takes a token from: "absent" (X6); "": none
     """
 
     limit_class: ClassVar = "binds"
@@ -334,6 +335,7 @@ class DeletePod(_AboutPod):
     name: str
     reason: str
     grace_s: int | None = None
+    bucket: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +344,7 @@ class FailByDeadline(_AboutPod):
 
     counts   a backoff limit counts the end as a failure: the time limit was reached, or the pod never started (S4b, S12).
              Then the condition is not set, because the end is no disruption
+    bucket   as of DeletePod
     """
 
     limit_class: ClassVar = "binds"
@@ -354,6 +357,7 @@ class FailByDeadline(_AboutPod):
     name: str
     reason: str
     counts: bool = False
+    bucket: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from scheduler.model.refusal import Refusal
 from scheduler.state import quarantine
 from scheduler.state.in_flight import InFlight, JobSearch
 from scheduler.state.left_out import LeftOut, after_unusable_grant
-from scheduler.state.phase import Phase
 from scheduler.state.pod_records import LastStatus
 from scheduler.state.workload import Workload
 from scheduler.state.world import World
@@ -236,10 +235,8 @@ def _pod_action_planned(world: World, action: _OnPod, at: float) -> None:
             workload.first_bound_at = at
         workload.unconfirmed_binds[action.uid], workload.bound_by_this_process = action, True
         world.assume(workload.pods[action.uid], action.node)
-    elif world.phase_of[workload.key] is Phase.ORPHANED and not any(
-        job.ended for job in world.jobs_of(workload) if job.id == workload.hint
-    ):
-        world.token_buckets["absent"].take(at, 1)
+    elif isinstance(action, act.DeletePod | act.FailByDeadline) and action.bucket:
+        world.token_buckets[action.bucket].take(at, 1)
 
 
 def _pod_condition_planned(world: World, action: act.SetPodCondition, at: float) -> None:

@@ -44,13 +44,14 @@ def end_pod(
         grace_s = AT_ONCE_S
         why += ". It did not end in its grace"
     elif deadline:
-        return plan_action(act.FailByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why, counts), bucket)
+        end = act.FailByDeadline(workload.key, pod.uid, pod.namespace, pod.name, why, counts, bucket)
+        return plan_action(end, bucket)
     elif grace_s is None:
         most_s, because = _most_grace(workload, pod, this_pass)
         if pod.grace_s > most_s:
             grace_s = most_s
             why += f". It has {span(most_s)} to end, because {because}"
-    return plan_action(act.DeletePod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s), bucket)
+    return plan_action(act.DeletePod(workload.key, pod.uid, pod.namespace, pod.name, why, grace_s, bucket), bucket)
 
 
 def _most_grace(workload: Workload, pod: Pod, this_pass: Pass) -> tuple[int, str]:
