@@ -227,7 +227,7 @@ def _next(node: Node, known: SlurmNode, cause: str, this_pass: Pass) -> act.OnSl
         return act.ChangeNode(known.name, NodeChange.DRAIN, cause, known)
     if cause.startswith(REPLACED) and _is_empty(known):
         return act.RemoveNode(known.name, cause.removeprefix(names.NODE_REASON), known)
-    if cause == NOT_READY and _is_empty(known) and _is_dead(node, known, this_pass):
+    if _is_empty(known) and _is_dead(node, known, this_pass):
         return act.ChangeNode(known.name, NodeChange.DOWN, NOT_READY, known)
     return None
 
@@ -285,10 +285,12 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
         action = act.ChangeNode(name, NodeChange.DRAIN, why, known)
     elif not is_admins and _is_empty(known) and (leaving or _is_gone_for_long(name, this_pass)):
         action = act.RemoveNode(name, why.removeprefix(names.NODE_REASON), known)
-    if action is not None and _may_try(action, this_pass):
-        return (action,)
+    if action is not None:
+        if _may_try(action, this_pass):
+            return (action,)
+        return _show_on(left, Condition(False, names.NODE_REFUSED, node_state.failed[name].message), this_pass)
     message = f"Slurm node {name} is drained, and removed when no job is left there."
-    if known.taken_out and is_admins:
+    if is_admins:
         message = f"An admin took Slurm node {name} out of service; it is removed after an admin has resumed it."
     return _show_on(left, Condition(False, names.NODE_DRAINED, message), this_pass)
 
@@ -296,7 +298,7 @@ def _retire(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
 def _leave(name: str, known: SlurmNode | None, this_pass: Pass) -> Actions:
     """Uninstall: remove a registered node once it is idle; on other nodes, undo a drain by the bridge."""
     node_state, world = this_pass.world.node_state, this_pass.world
-    if known is not None and name in node_state.ours:
+    if name in node_state.ours:
         return _retire(name, known, this_pass)
     there = node_state.nodes_named(name, world.nodes or {})
     if (known is not None and is_anothers(known)) or any(another_shows(node, world) for node in there):
@@ -389,6 +391,4 @@ def _is_silent_for_long(name: str, this_pass: Pass) -> bool:
 def _wants_reconfigure(name: str, this_pass: Pass) -> bool:
     """True for a node in slurm.conf that is not drained.  A reconfigure does not bring back nodes of `new/node` (26.05)."""
     known = (this_pass.world.slurm_nodes or {})[name]
-    if name in this_pass.world.contested:
-        return False
     return this_pass.world.config.shared_nodes and "DYNAMIC_NORM" not in known.states and not known.taken_out

@@ -10,6 +10,7 @@ The job is read right before each of these actions, because an admin may have ex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scheduler import actions as act
 from scheduler import names
@@ -45,7 +46,16 @@ def watch(workload: Workload, job: Placeholder, this_pass: Pass) -> Decision:
     if Side.SLURM in this_pass.world.outages or not pods:
         return NOTHING
     not_started, is_ended = _never_started(workload, job, pods, this_pass)
-    return not_started if is_ended else not_started + _watch_started(workload, job, pods, this_pass)
+    if is_ended:
+        return not_started
+    return not_started + _for_other_pods(_watch_started(workload, job, pods, this_pass), not_started)
+
+
+def _for_other_pods(decision: Decision, shown: Decision) -> Decision:
+    """The decision without the statuses of pods that show another one: two statuses of one pod would alternate for ever."""
+    uids = {status.pod.uid for status in shown.statuses if isinstance(status, JobStatus)}
+    steps = (step for step in decision.steps if not (isinstance(step, JobStatus) and step.pod.uid in uids))
+    return replace(decision, steps=tuple(steps))
 
 
 def _watch_started(workload: Workload, job: Placeholder, pods: Sequence[Pod], this_pass: Pass) -> Decision:
@@ -85,7 +95,10 @@ def _time_limit(workload: Workload, job: Placeholder, read: Job, pods: Sequence[
     why = f"does job {job.id} end at {exact_clock(ends, this_pass.now)}?"
     if (first := _read_since(workload, job, max(opens[pod.uid] for pod in near), why, this_pass)) is not None:
         return decision + first
-    return decision + combine(_prepare_end(workload, job, ends, pod, leads[pod.uid], this_pass) for pod in near)
+    end = str(read.ends)  # by Slurm's clock, so it is the same until the end moves
+    warnings = combine(_warn(job, end, ends, pod, leads[pod.uid], this_pass) for pod in near)
+    prepared = (_prepare_end(workload, job, ends, pod, leads[pod.uid], this_pass) for pod in near)
+    return decision + warnings + combine(prepared)
 
 
 def _resumed(
@@ -98,9 +111,9 @@ def _resumed(
 
 
 def _prepare_end(workload: Workload, job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
-    """The end of the job is near: warn the pod, and move it or set its deadline."""
+    """The end of the job is near: move the pod or set its deadline."""
     prepare = _move if is_service(pod) else _set_deadline
-    return _warn(job, ends, pod, lead, this_pass) + prepare(workload, job, ends, pod, lead, this_pass)
+    return prepare(workload, job, ends, pod, lead, this_pass)
 
 
 def _read_owners(workload: Workload, pods: Sequence[Pod], ends: float, this_pass: Pass) -> Decision:
@@ -162,8 +175,8 @@ def _read_before(ends: float, workload: Workload, job: Placeholder, pods: Sequen
     return wake(at) if this_pass.now < at else read_job(job, workload, this_pass, f"when does job {job.id} end?")
 
 
-def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
-    """Warn the pod, once for each end of the job, with the seconds that are left now."""
+def _warn(job: Placeholder, end: str, ends: float, pod: Pod, lead: Lead, this_pass: Pass) -> Decision:
+    """Warn the pod, once for each end of the job, with the seconds that are left now.  end: as Slurm gives it"""
     left = max(0, int(ends - this_pass.now))
     message = (
         f"Slurm job {job.id} reaches its time limit at {exact_clock(ends, this_pass.now)}: {span(left)} are left. "
@@ -173,7 +186,6 @@ def _warn(job: Placeholder, ends: float, pod: Pod, lead: Lead, this_pass: Pass) 
     else:
         message += f"The pod gets SIGTERM {span(lead.seconds)} before, and then its grace of {span(pod.grace_s)}."
         message += f" This is later than requested: {lead.cut}." if lead.cut else ""
-    end = str(int(job.job.ends)) if job.job is not None and job.job.ends is not None else ""
     return _status(pod, names.ENDS_SOON, message, essence=(str(job.id), end), warning=True)
 
 

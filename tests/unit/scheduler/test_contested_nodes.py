@@ -171,3 +171,13 @@ def test_what_was_counted_of_the_impostor_is_not_held_against_the_node() -> None
     nodes.sees(NodeDeleted("aaa"), NodeSeen(labelled(ready=False)))
     acts = nodes.looks(NOW + 1210)
     assert not any(isinstance(each, ChangeNode) and each.change is NodeChange.DOWN for each in acts)
+
+
+def test_a_registered_node_without_its_label_shows_that_two_nodes_claim_it() -> None:
+    """Shared nodes are left alone here, but this one is in Slurm because of this bridge."""
+    nodes = Nodes([labelled(labels={}), IMPOSTOR], [in_slurm()])
+    shown = [each for each in nodes.looks() if isinstance(each, SetNodeCondition)]
+    assert [(each.node, each.condition) for each in shown] == [
+        ("aaa", names.NODE_CONTESTED),
+        ("x1", names.NODE_CONTESTED),
+    ]

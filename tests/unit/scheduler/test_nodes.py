@@ -31,6 +31,8 @@ from scheduler.events import (
     OutageBegan,
     OutageEnded,
     Planned,
+    PodSeen,
+    Scope,
     Side,
     SlurmNodesPolled,
     Unread,
@@ -794,3 +796,139 @@ def test_what_is_known_of_the_kubelets_of_nodes_is_forgotten_with_nodes_that_a_l
     assert (set(nodes.world.ready_since), set(nodes.world.kubelet_silent_since)) == ({"x1"}, set())
     nodes.sees(NodesListed(here[:1]))
     assert nodes.world.node_state.named == {"x1": {"x1"}}
+
+
+# --- exact times, and what must not be confused ---------------------------------------------------------------------
+
+
+def changes(acts: list[Action]) -> list[tuple[str, str]]:
+    """The changes in Slurm."""
+    return [(each.change.name, each.reason) for each in acts if isinstance(each, ChangeNode)]
+
+
+@pytest.mark.parametrize("known", [in_slurm(), in_slurm(features=())], ids=["registered", "shared"])
+def test_a_drain_that_slurm_refuses_is_tried_again_after_a_minute_and_another_one_at_once(known: SlurmNode) -> None:
+    nodes = Nodes([labelled(unschedulable=True)], [known], replace(CONFIG, shared_nodes=True))
+    [drain] = nodes.looks()
+    nodes.ended(drain, Outcome.REFUSED, at=NOW, number=2010)
+    nodes.shows(known, at=NOW + 59)
+    assert changes(nodes.looks(NOW + 59)) == []
+    nodes.shows(known, at=NOW + 60)
+    assert changes(nodes.looks(NOW + 60)) == [("DRAIN", CORDONED)]
+    nodes.ended(drain, Outcome.REFUSED, at=NOW + 61, number=2010)
+    nodes.shows(known, at=NOW + 62)
+    nodes.sees(NodeSeen(labelled(unschedulable=True, ready=False)))
+    assert changes(nodes.looks(NOW + 62)) == [("DRAIN", NOT_READY)]
+
+
+def test_a_refused_drain_is_not_shown_any_more_when_it_is_not_needed() -> None:
+    nodes = Nodes([labelled(unschedulable=True)], [in_slurm()])
+    [drain] = nodes.looks()
+    nodes.ended(drain, Outcome.REFUSED, at=NOW, number=2010)
+    nodes.shows(in_slurm(), at=NOW + 1)
+    [show] = nodes.looks(NOW + 1)
+    assert isinstance(show, SetNodeCondition)
+    assert show.condition == names.NODE_REFUSED
+    nodes.ended(show, at=NOW + 1)
+    nodes.sees(NodeSeen(labelled(in_slurm=Condition(False, show.condition, show.message))))
+    [show] = nodes.looks(NOW + 2)
+    assert isinstance(show, SetNodeCondition)
+    assert show.condition == names.NODE_IN_SERVICE
+
+
+def test_a_node_that_leaves_shows_why_slurm_refuses_its_drain() -> None:
+    nodes = Nodes([labelled(labels={})], [in_slurm()])
+    [drain] = nodes.looks()
+    nodes.ended(drain, Outcome.REFUSED, at=NOW, number=2010)
+    nodes.shows(in_slurm(), at=NOW + 1)
+    [show] = nodes.looks(NOW + 1)
+    assert isinstance(show, SetNodeCondition)
+    assert (show.status, show.condition) == (False, names.NODE_REFUSED)
+    assert "Slurm lets only its administrators change nodes" in show.message
+
+
+def test_a_node_that_cannot_be_read_any_more_is_drained_as_it_was_known() -> None:
+    nodes = Nodes([labelled()], [in_slurm()])
+    nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, unread_nodes=Unread(frozenset({"x1"}))))
+    nodes.sees(NodeSeen(labelled(unschedulable=True)))
+    assert changes(nodes.looks(NOW + 1)) == [("DRAIN", CORDONED)]
+
+
+def test_a_node_in_service_with_the_reason_of_an_earlier_drain_is_left_alone() -> None:
+    assert Nodes([labelled()], [in_slurm(reason=CORDONED)]).looks() == []
+
+
+def test_a_smaller_shared_node_is_not_removed_from_slurm_whatever_its_reason_claims() -> None:
+    """Its mark is missing: another client may have written the reason."""
+    known = drained("slurm-bridge: to be registered again: it has 4 gpu now", features=())
+    nodes = Nodes([node("x1", gpu=4)], [known], replace(CONFIG, shared_nodes=True))
+    assert [change for change, _ in changes(nodes.looks())] == ["RESUME"]
+
+
+def test_a_node_that_is_dead_for_a_quarter_of_an_hour_is_set_down_although_a_daemon_is_there() -> None:
+    shown = Condition(False, names.NODE_DRAINED, f"Slurm node x1 is drained: {NOT_READY}.")
+    empty = drained(NOT_READY)
+    nodes = Nodes([labelled(ready=False, in_slurm=shown)], [empty])
+    nodes.sees(PodSeen(Scope.OTHERS, pod("daemon", node="x1", phase=PodPhase.RUNNING, scheduler_name="default")))
+    down_s = CONFIG.tuning.node_down_s
+    nodes.shows(empty, at=START + down_s - 1)
+    assert nodes.looks(START + down_s - 1) == []
+    nodes.shows(empty, at=START + down_s)
+    assert nodes.looks(START + down_s) == [ChangeNode("x1", DOWN, NOT_READY, in_slurm())]
+
+
+def test_a_node_that_does_not_respond_for_a_minute_is_removed() -> None:
+    silent = in_slurm("x1", "IDLE", "NOT_RESPONDING")
+    nodes = Nodes([labelled()], [silent])
+    done = [each for at in (59, 60) for each in nodes.stays(silent, at=START + at, until=START + at)]
+    assert [[type(each) for each in some] for some in done] == [[SetNodeCondition], [RemoveNode]]
+
+
+@pytest.mark.parametrize("states", [("UNKNOWN",), ("ALLOCATED",), ("ERROR",)])
+def test_a_node_in_a_state_that_is_not_known_to_be_empty_is_not_removed(states: tuple[str, ...]) -> None:
+    gone = drained("slurm-bridge: its Kubernetes node is gone", *states)
+    assert not any(Nodes([node("x2")], [gone]).stays(gone, at=NOW, until=NOW + 600))
+
+
+# --- a reconfigure (N3) -----------------------------------------------------------------------------------------------
+
+STATIC = SlurmNode("x1", frozenset({"IDLE", "EXTERNAL", "NOT_RESPONDING"}), ("main",), (), 64, 512_000, {"gpu": 8})
+SHARED_AND_CURED = replace(CURED, shared_nodes=True)
+
+
+def reconfigures(nodes: Nodes, known: SlurmNode, at: float) -> int:
+    nodes.shows(known, at=at)
+    acts = nodes.looks(at)
+    for each in acts:
+        nodes.ended(each, at=at)
+    return sum(isinstance(each, Reconfigure) for each in acts)
+
+
+def test_slurm_is_reconfigured_at_most_every_ten_minutes() -> None:
+    nodes = Nodes([node("x1")], [STATIC], SHARED_AND_CURED)
+    times = (START + 59, START + 60, START + 659, START + 660)
+    assert [reconfigures(nodes, STATIC, at) for at in times] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("known", "config"),
+    [
+        (STATIC, CURED),
+        (STATIC, replace(SHARED_AND_CURED, leaving="wait")),
+        (STATIC, replace(CONFIG, shared_nodes=True)),
+        (replace(STATIC, states=STATIC.states | {"DYNAMIC_NORM"}), SHARED_AND_CURED),
+        (replace(STATIC, states=STATIC.states | {"DRAIN"}, reason="fan broken"), SHARED_AND_CURED),
+    ],
+    ids=["not shared", "uninstalled", "not allowed", "dynamic", "drained"],
+)
+def test_slurm_is_not_reconfigured_for_a_node_that_this_does_not_bring_back(known: SlurmNode, config: Config) -> None:
+    nodes = Nodes([labelled(in_slurm=None)], [known], config)
+    assert [reconfigures(nodes, known, at) for at in (NOW, NOW + 60, NOW + 120)] == [0, 0, 0]
+
+
+def test_slurm_is_not_reconfigured_for_a_node_that_two_kubernetes_nodes_claim_since_the_last_poll() -> None:
+    nodes = Nodes([node("x1")], [STATIC], SHARED_AND_CURED)
+    nodes.sees(OutageBegan(Side.KUBERNETES, NOW, "it does not answer."))
+    assert reconfigures(nodes, STATIC, NOW + 60) == 0
+    nodes.sees(NodeSeen(node("y1", labels={names.SLURM_NODE_LABEL: "x1"})), OutageEnded(Side.KUBERNETES, NOW + 61))
+    assert not [each for each in nodes.looks(NOW + 61) if isinstance(each, Reconfigure)]

@@ -179,6 +179,63 @@ def test_a_pod_that_kubelet_is_ending_when_the_timeout_comes_is_left_to_it() -> 
     assert story.acts(FailByDeadline, ENDS - 10 + 60), "30 s of grace, and 30"
 
 
+def test_a_pod_is_warned_once_for_each_end_of_its_job() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    acts = looks_and_learns(story, shown, at=ENDS - 110)
+    [warning] = [each for each in acts if isinstance(each, SetJobCondition)]
+    assert warning.warning
+    for action in acts:
+        story.ended(action, at=ENDS - 110)
+    story.sees(shown := replace(shown, set_deadline_s=3560))
+    assert story.decides(ENDS - 100) == []
+    told(story, shown, at=ENDS - 99, ends=ENDS + 20)
+    assert [message.split(":")[0] for _, _, message in said(story.decides(ENDS - 99))] == [
+        "Slurm job 17 reaches its time limit at 01"
+    ]
+
+
+def test_a_deadline_of_the_pod_that_is_later_than_the_end_of_its_job_is_lowered() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(later := replace(shown, active_deadline_s=3561))
+    acts = looks_and_learns(story, later, at=ENDS - 110)
+    assert [each.seconds for each in acts if isinstance(each, SetDeadline)] == [3560]
+
+
+def test_a_job_that_asked_for_no_time_limit_is_not_read_early() -> None:
+    story = Story(ALONE)
+    story.runs(pod("endless", says={"time-limit": "UNLIMITED"}), 17, at=NOW)
+    assert story.decides(NOW + 10) == []
+
+
+def test_a_pod_with_its_own_signal_does_not_wait_for_its_owner() -> None:
+    """The owner is not known after a restart, and would be read for its annotation `signal`."""
+    story = Story(ALONE)
+    owned = pod("worker", owner=OWNER, created=START - 100, says={"signal": "300"})
+    story.sees(PodsListed(Scope.OURS, (story.bound(owned, 17, started=START - 100, bound_at=START - 100),), START))
+    story.polls({17: "RUNNING"}, at=START)
+    told(story, owned, at=NOW + 1)
+    assert story.acts(ReadOwner, NOW + 2) == []
+
+
+@pytest.mark.parametrize("states", ["SUSPENDED", "RUNNING SIGNALING", "RUNNING"])
+def test_a_pod_that_is_being_deleted_is_not_bothered_about_its_job(states: str) -> None:
+    story = Story(ALONE)
+    story.sees(replace(story.runs(pod("asked", says={"time-limit": "60"}), 17, at=NOW), deleting_at=NOW + 9000))
+    story.polls({17: states}, at=NOW + 2)
+    assert story.decides(NOW + 2) == []
+    assert story.decides(ENDS - 50) == []
+
+
+def test_while_slurm_is_away_no_state_of_a_job_is_shown() -> None:
+    story = Story(ALONE)
+    runs(story, TRAIN)
+    story.polls({17: "SUSPENDED"}, at=NOW + 2)
+    story.sees(OutageBegan(Side.SLURM, NOW + 3, "gone"))
+    assert story.decides(NOW + 3) == []
+
+
 # --- services move (S4b) ------------------------------------------------------------------------------------------
 
 
@@ -300,6 +357,29 @@ def test_a_suspended_job_kills_nothing_and_its_pods_say_so_until_it_runs_again()
     assert said(story.decides(ENDS - 48)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 02:07:00 UTC.")]
 
 
+def test_a_job_that_was_resumed_is_read_before_its_pod_shows_when_it_ends_now() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.polls({17: "SUSPENDED"}, at=NOW + 2)
+    [suspended] = story.acts(SetJobCondition, NOW + 2)
+    assert suspended.warning
+    story.polls({17: "RUNNING"}, at=NOW + 300)
+    later = {"ends": ENDS + 298}
+    assert said(looks_and_learns(story, shown, at=NOW + 300, **later)) == [
+        ("SlurmJobRuns", True, "Slurm job 17 runs until 01:21:58 UTC.")
+    ]
+
+
+def test_an_event_does_not_hide_that_a_pod_shows_a_suspended_job() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    edited = replace(shown, annotations={**shown.annotations, names.PREFIX + "time-limit": "90"})
+    story.sees(edited)
+    assert [each.event for each in story.acts(SetPodCondition, NOW + 2)] == [names.CHANGE_IGNORED]
+    story.sees(replace(edited, job_condition=Condition(False, names.SUSPENDED, "…")))
+    assert said(story.decides(NOW + 30)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 01:17:00 UTC.")]
+
+
 def test_a_job_that_is_suspended_before_its_pod_is_bound_waits_to_be_resumed() -> None:
     story = Story(ALONE)
     story.queues(TRAIN, 17, at=NOW)
@@ -392,6 +472,56 @@ def test_a_pod_that_starts_late_is_reported_to_run() -> None:
     assert said(story.decides(NOW + 70)) == [("SlurmJobRuns", True, "Slurm job 17 runs until 01:17:00 UTC.")]
 
 
+@pytest.mark.parametrize("why", ["suspended", "may be short", "ends soon"])
+def test_a_pod_that_has_not_started_shows_that_alone(why: str) -> None:
+    """Two statuses of one pod alternated every two seconds, each with an event."""
+    story = Story(ALONE)
+    job = {"ends": NOW + 180, "time_limit_min": 3} if why == "ends soon" else {}
+    shown = runs(story, FLEXIBLE if why == "may be short" else TRAIN, **job)
+    story.sees(waiting(shown, "ContainerCreating"))
+    if why == "suspended":
+        story.polls({17: "SUSPENDED"}, at=NOW + 30)
+    written = list[SetJobCondition]()
+    for at in (NOW + second for second in range(60, 90)):
+        for action in story.decides(at):
+            story.ended(action, at=at)
+            written += [action] if isinstance(action, SetJobCondition) else []
+            if isinstance(action, ReadJob):
+                told(story, shown, at=at, **job)
+    assert [(each.condition, each.warning) for each in written] == [(names.NOT_STARTING, True)]
+
+
+def test_a_pod_that_is_ended_because_it_does_not_start_shows_nothing_else() -> None:
+    story = Story(without(ALONE, start_timeout_s=8.0))
+    shown = runs(story, TRAIN)
+    story.sees(replace(shown, **STUCK))  # type: ignore[arg-type]
+    story.polls({17: "SUSPENDED"}, at=NOW + 8)
+    assert [type(each) for each in story.decides(NOW + 8)] == [FailByDeadline]
+
+
+def test_a_pod_that_fails_later_shows_since_when_it_is_bound() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(replace(shown, **(STUCK | {"waits_since": NOW + 120})))  # type: ignore[arg-type]
+    [(_, _, message)] = said(story.decides(NOW + 180))
+    assert message.startswith("Bound for Slurm job 17 since 00:17 UTC, and not started")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"waits": "container side: ImagePullBackOff", "waits_since": NOW},  # one that ran before, beside others
+        {"phase": PodPhase.PENDING, "started": NOW},  # its init containers run
+    ],
+)
+def test_a_pod_of_which_containers_run_has_started(fields: dict[str, Any]) -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    story.sees(replace(shown, **fields))
+    assert story.decides(NOW + 60) == []
+    assert story.decides(NOW + 700) == []
+
+
 # --- crash loops (S12) ------------------------------------------------------------------------------------------------
 
 LOOPS = "container main, which ended with exit code 1 (Error)"
@@ -401,7 +531,8 @@ def test_a_crash_loop_is_reported_and_counted_and_nothing_is_ended() -> None:
     story = Story(ALONE)
     shown = runs(story, OWNED)
     story.sees(replace(shown, crashes=LOOPS))
-    [say] = story.decides(NOW + 30)
+    [say] = story.acts(SetJobCondition, NOW + 30)
+    assert say.warning
     assert said([say]) == [
         (
             "PodCrashLooping",
@@ -444,6 +575,14 @@ def test_the_jobs_of_running_pods_are_read_in_turn_so_that_a_new_limit_is_notice
     assert said(story.decides(NOW + 31)) == [("SlurmJobRuns", True, message)]
     assert story.decides(NOW + 90) == []
     assert [type(each) for each in story.decides(NOW + 91)] == [ReadJob]
+
+
+def test_a_time_limit_that_an_admin_removes_is_shown_in_words() -> None:
+    story = Story(ALONE)
+    shown = runs(story, TRAIN)
+    told(story, shown, at=NOW + 31, ends=None, time_limit_min=-1)
+    message = "The time limit of Slurm job 17 is unlimited now, and was 60 minutes: it runs."
+    assert said(story.decides(NOW + 31)) == [("SlurmJobRuns", True, message)]
 
 
 def test_the_job_of_a_pod_is_read_in_turn_also_if_the_pod_names_another_one() -> None:
@@ -722,7 +861,7 @@ def test_a_pod_that_kubelet_has_not_started_gets_no_deadline() -> None:
     shown = story.runs(TRAIN, 17, at=NOW)
     story.sees(waits := replace(shown, phase=PodPhase.PENDING, bound_at=NOW))
     told(story, waits, at=NOW + 1)
-    near = ENDS - 45
+    near = ENDS - 30
     told(story, waits, at=near)
     assert not story.acts(SetDeadline, near)
     story.sees(started := replace(waits, phase=PodPhase.RUNNING, started=near))

@@ -20,6 +20,7 @@ from scheduler.actions import (
     ReadJob,
     RecordEnd,
     RemoveNode,
+    SetNodeCondition,
     SetPodCondition,
     SubmitJob,
     UnmarkNode,
@@ -34,6 +35,7 @@ from scheduler.events import (
     Scope,
     Side,
     SlurmNodesPolled,
+    Unread,
 )
 from scheduler.model.kubernetes import Condition, Namespace, PodPhase, Undecoded
 from scheduler.rules import uninstall
@@ -42,7 +44,7 @@ from scheduler.rules.reconcile_nodes import CORDONED
 from scheduler.state.phase import Phase
 from tests.builders import CLUSTER, CONFIG, OF_A_BIND, OWNER, START, Story, grant, job_of, pod
 from tests.defects import breaks_rule
-from tests.unit.scheduler.test_nodes import PARTITIONS, Nodes, drained, in_slurm, labelled
+from tests.unit.scheduler.test_nodes import IN_SERVICE, PARTITIONS, Nodes, drained, in_slurm, labelled
 
 WAIT, END = (replace(CONFIG, leaving=how) for how in (uninstall.WAIT, uninstall.END))
 NOW = START + 20
@@ -363,6 +365,45 @@ def test_drains_of_admins_and_nodes_of_other_bridges_are_left_alone(known: Any) 
     nodes = Nodes([labelled(labels={}, taints=(), in_slurm=None)], [known], replace(WAIT, shared_nodes=True))
     assert nodes.looks() == []
     assert left(nodes) == []
+
+
+def test_a_registered_node_shows_that_it_leaves_while_a_job_is_there() -> None:
+    nodes = Nodes([labelled()], [drained(LEAVES, "MIXED")], WAIT)
+    [show] = nodes.looks()
+    assert isinstance(show, SetNodeCondition)
+    assert (show.status, show.condition) == (False, names.NODE_DRAINED)
+
+
+def test_nothing_is_resumed_on_a_node_of_another_bridge_or_a_node_in_service() -> None:
+    others = drained(CORDONED, features=("slurm-bridge-kffffffff",))
+    in_service = in_slurm(reason=CORDONED, features=())
+    for known, also in ((others, []), (in_service, [f"take the condition {names.IN_SLURM} from Kubernetes node x1"])):
+        nodes = Nodes([labelled(labels={}, taints=())], [known], replace(WAIT, shared_nodes=True))
+        assert not [each for each in nodes.looks() if isinstance(each, ChangeNode)]
+        assert left(nodes) == also
+
+
+@pytest.mark.parametrize(
+    ("known", "is_readable", "shown_by", "remains"),
+    [
+        (in_slurm(reason="fan was broken"), True, "", ["remove Slurm node x1"]),
+        (in_slurm("x1", "MIXED"), True, "", ["remove Slurm node x1, once no job is left there"]),
+        (in_slurm(), False, "", ["remove Slurm node x1"]),
+        (None, False, "", ["look at Slurm node x1, which cannot be read"]),
+        (in_slurm(), True, " (by another)", ["remove Slurm node x1"]),
+    ],
+)
+@pytest.mark.parametrize("is_tainted", [True, False])
+def test_what_is_left_on_a_node_is_named(
+    known: Any, is_readable: bool, shown_by: str, remains: list[str], is_tainted: bool
+) -> None:
+    shown = replace(IN_SERVICE, message=IN_SERVICE.message + shown_by)
+    there = labelled(in_slurm=shown) if is_tainted else labelled(in_slurm=shown, taints=())
+    nodes = Nodes([there], [known] if known is not None else [], WAIT)
+    if not is_readable:
+        nodes.sees(SlurmNodesPolled((), PARTITIONS, NOW, unread_nodes=Unread(frozenset({"x1"}))))
+    taint = f"the taint {names.MANAGED_TAINT} and " if is_tainted else ""
+    assert left(nodes) == [*remains, f"take {taint}the condition {names.IN_SLURM} from Kubernetes node x1"]
 
 
 # --- when nothing is left --------------------------------------------------------------------------------------------
